@@ -1,0 +1,179 @@
+"""Files that people write (policy, inventory, job): read, checked, and refused in words that help.
+
+One file becomes one pydantic model, or one ``BadInput`` that lists every mistake with file, line, entry, key, value
+and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from autoscaler.failures import BadInput
+
+
+class Document(BaseModel):
+    """Base of every file's model: frozen, strict about keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+D = TypeVar("D", bound=Document)
+
+_SPANS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_span(text: object) -> timedelta:
+    """``90s``, ``10m``, ``1h``, ``250ms``, ``2d`` as a span of time. Raises ``ValueError`` naming the text."""
+    if isinstance(text, timedelta):
+        return text
+    raw = str(text).strip()
+    number = raw.rstrip("mshd")
+    try:
+        span = timedelta(seconds=float(number) * _SPANS[raw[len(number) :]])
+    except (KeyError, ValueError, OverflowError):
+        span = timedelta(days=-1)
+    if span < timedelta(0):
+        message = "must be a span of time such as 90s, 10m or 1h"
+        raise ValueError(message)
+    return span
+
+
+Span = Annotated[timedelta, BeforeValidator(parse_span)]
+"""A field that a person writes as ``10m``."""
+
+
+def read_document(path: Path, model: type[D], *, what: str) -> D:
+    """Read the YAML file at ``path`` as ``model``; ``what`` names its kind in messages (``policy``).
+
+    Raises ``BadInput`` where the file is missing, is not YAML, or does not fit the model.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"{path}: cannot read this {what} file: {error.strerror}"
+        raise BadInput(message) from None
+    except UnicodeDecodeError:
+        message = f"{path}: this {what} file is not UTF-8 text"
+        raise BadInput(message) from None
+    return parse_document(text, model, what=what, source=str(path))
+
+
+def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
+    """As :func:`read_document`, from text; ``source`` stands for the file's name."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = _UniqueKeys(text).get_single_data()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        message = f"{where}: this {what} file is not YAML: {getattr(error, 'problem', None) or error}"
+        raise BadInput(message) from None
+    if not isinstance(data, dict):
+        message = f"{source}: a {what} file is a mapping of keys to values; this one is {_kind(data)}"
+        raise BadInput(message)
+    try:
+        return model.model_validate(data)
+    except ValidationError as invalid:
+        lines = [_mistake(error, model, root, data, source) for error in invalid.errors(include_url=False)]
+        raise BadInput("\n".join(lines)) from None
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A mapping that says one key twice is a mistake, not a silent last-one-wins."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """As the safe loader's, refusing repeats."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: Any, source: str) -> str:
+    """One line: ``policy.yaml:12: groups[1] (gpu-a10g).max = -1: must be ...``."""
+    path = [part for part in error["loc"] if not (isinstance(part, str) and "[" in part)]
+    line, shown, value = _locate(path, root, data)
+    where = f"{source}:{line}" if line else source
+    kind = error["type"]
+    if kind == "missing":
+        return f"{where}: {shown} is missing: {_wanted(model, path)}"
+    if kind == "extra_forbidden":
+        return f"{where}: {shown} is not a key here{_did_you_mean(model, path)}"
+    reason = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    given = "" if isinstance(value, (dict, list)) else f" = {value!r}"
+    return f"{where}: {shown or 'the file'}{given}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _locate(path: list[Any], root: yaml.Node | None, data: Any) -> tuple[int, str, Any]:
+    """Line number (1-based; the nearest one known), the path as people write it, and the value there."""
+    node, line, shown = root, (root.start_mark.line + 1 if root else 0), ""
+    for part in path:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            for key, child in node.value:
+                if key.value == str(part):
+                    found, line = child, key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part]
+            line = found.start_mark.line + 1
+        node = found
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            data = None
+        if isinstance(part, int):
+            name = data.get("name") if isinstance(data, dict) else None
+            shown += f"[{part}]" + (f" ({name})" if isinstance(name, str) else "")
+        else:
+            shown += f".{part}" if shown else str(part)
+    return line, shown, data
+
+
+def _fields(model: type[Document], path: list[Any]) -> dict[str, FieldInfo]:
+    """The fields of the model that the last part of ``path`` would be a key of."""
+    current: Any = model
+    for part in path[:-1]:
+        if isinstance(part, int):
+            continue
+        field = getattr(current, "model_fields", {}).get(part)
+        if field is None:
+            return {}
+        current = _inner_model(field.annotation)
+    return dict(getattr(current, "model_fields", {}))
+
+
+def _inner_model(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = _inner_model(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def _wanted(model: type[Document], path: list[Any]) -> str:
+    field = _fields(model, path).get(str(path[-1]))
+    return field.description if field is not None and field.description else "it has no default"
+
+
+def _did_you_mean(model: type[Document], path: list[Any]) -> str:
+    known = sorted(_fields(model, path))
+    close = difflib.get_close_matches(str(path[-1]), known, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; the keys here are: {', '.join(known)}" if known else ""
+
+
+def _kind(data: object) -> str:
+    return {type(None): "empty", list: "a list", str: "a piece of text"}.get(type(data), f"a {type(data).__name__}")

@@ -1,0 +1,81 @@
+"""The words written on machines, pods and cloud resources, spelled once for all rooms.
+
+Whatever one room writes and another reads at run time (a label on a node, a tag on an Auto Scaling group,
+a scheduling gate on a pod) has its name here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "spillway.dev"
+
+# --- Well-known Kubernetes names --------------------------------------------------------------------------------------
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+ARCH: Final = "kubernetes.io/arch"
+OS: Final = "kubernetes.io/os"
+GPU: Final = "nvidia.com/gpu"
+"""The extended resource of the NVIDIA device plugin, and the key of the usual taint on GPU nodes."""
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+"""Label written by GPU feature discovery, e.g. ``NVIDIA-A100-SXM4-80GB``."""
+GPU_MEMORY: Final = "nvidia.com/gpu.memory"
+"""Label written by GPU feature discovery: memory of one GPU in MiB."""
+GPU_COUNT: Final = "nvidia.com/gpu.count"
+
+# --- Labels on nodes --------------------------------------------------------------------------------------------------
+ORIGIN: Final = f"{PREFIX}/origin"
+"""Where a node comes from: one of the two values below. A node without it counts as on-prem: it costs nothing."""
+ON_PREM: Final = "on-prem"
+EC2: Final = "ec2"
+GROUP: Final = f"{PREFIX}/group"
+"""On a node, and as a tag on the Auto Scaling group: the policy entry that the node belongs to."""
+CAPACITY_TYPE: Final = f"{PREFIX}/capacity-type"
+"""``on-demand`` or ``spot``."""
+RACK: Final = f"{PREFIX}/rack"
+OWNER: Final = f"{PREFIX}/owner"
+
+# --- Marks on nodes (annotations): the autoscaler's memory lives here, so that a restart goes on where the last stopped
+CORDONED_BY: Final = f"{PREFIX}/cordoned-by"
+"""Who cordoned the node. Spillway lifts and uses only cordons that carry its own name here."""
+CORDONED_AT: Final = f"{PREFIX}/cordoned-at"
+"""When, as RFC 3339 in UTC: the idle time counts from here."""
+AUTOSCALER: Final = "spillway-autoscaler"
+
+# --- Words on pods and the objects that make them ---------------------------------------------------------------------
+GANG: Final = f"{PREFIX}/gang"
+"""Label: the gang (one job's pods, placed all or none) that a pod belongs to, unique in its namespace."""
+GANG_SIZE: Final = f"{PREFIX}/gang-size"
+"""Annotation: how many pods the whole gang has, so that a gang half created is not mistaken for a small one."""
+GANG_MIN: Final = f"{PREFIX}/gang-min"
+"""Annotation: how many of them must be placed together (elastic jobs); absent: all."""
+GANG_ZONE: Final = f"{PREFIX}/gang-topology"
+"""Annotation: a node label key; all pods of the gang must land on nodes with one value of it (e.g. one zone)."""
+GATE: Final = f"{PREFIX}/gang"
+"""Scheduling gate carried by the pods of a gang until the autoscaler has a place for every one of them."""
+ROLE: Final = f"{PREFIX}/role"
+"""Label: the task type of a pod in its job: ``chief``, ``worker``, ``ps``, ``evaluator``, ``launcher``."""
+JOB: Final = f"{PREFIX}/job"
+"""Label on every object of a training job: the job's name."""
+ENDS_WITH: Final = f"{PREFIX}/ends-with"
+"""Annotation on a batch/v1 Job: name of the Job in the same namespace after whose success this one is ended
+(parameter servers wait for ever in ``server.join()``; the workers' success is their end)."""
+DO_NOT_DISRUPT: Final = f"{PREFIX}/do-not-disrupt"
+"""Annotation on a pod or node: never drain it."""
+
+# --- Tags on Auto Scaling groups --------------------------------------------------------------------------------------
+TAG_CLUSTER: Final = f"{PREFIX}/cluster"
+"""Which Spillway cluster owns the group. The autoscaler touches only groups with its own cluster's name here."""
+TAG_GROUP: Final = GROUP
+TEMPLATE_LABEL: Final = "k8s.io/cluster-autoscaler/node-template/label/"
+"""+ label key: a label that the group's nodes will carry (the tag convention of the Kubernetes autoscaler)."""
+TEMPLATE_TAINT: Final = "k8s.io/cluster-autoscaler/node-template/taint/"
+"""+ taint key, value ``VALUE:EFFECT``."""
+TEMPLATE_RESOURCE: Final = "k8s.io/cluster-autoscaler/node-template/resources/"
+"""+ resource name: allocatable amount as a Kubernetes quantity."""
+
+LEASE: Final = "spillway-autoscaler"
+"""Name of the coordination.k8s.io Lease that the acting autoscaler holds, in its own namespace."""
+NAMESPACE: Final = "spillway"

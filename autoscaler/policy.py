@@ -1,0 +1,167 @@
+"""The scaling policy: the one file that the operator edits.
+
+``stacks/`` builds the Auto Scaling groups from it, the autoscaler obeys it. :func:`read_policy` gives a frozen
+``Policy``, or ``BadInput`` naming file, line, entry, key, value and what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from autoscaler.cluster import Resources, Taint, parse_quantity
+from autoscaler.documents import Document, Span, read_document
+from autoscaler.labels import PREFIX
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+
+
+def _named_well(name: str) -> str:
+    if not re.match(NAME_PATTERN, name):
+        message = "must be lower-case letters, digits and dashes (at most 63), beginning and ending with a letter or digit"
+        raise ValueError(message)
+    return name
+
+
+Name = Annotated[str, AfterValidator(_named_well)]
+
+
+class TaintEntry(Document):
+    """A taint on every node of a group."""
+
+    key: str = Field(description="the taint's key, e.g. nvidia.com/gpu")
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+    def as_taint(self) -> Taint:
+        """The noun."""
+        return Taint(key=self.key, value=self.value, effect=self.effect)
+
+
+class GroupEntry(Document):
+    """One kind of node that may be bought: becomes one Auto Scaling group in each of its zones."""
+
+    name: Name = Field(description="a short name for this group, e.g. gpu-a10g")
+    instance_type: str = Field(description="an EC2 instance type, e.g. g5.12xlarge", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")
+    zones: tuple[str, ...] = Field(description="availability zones to buy in, e.g. [us-east-1a, us-east-1b]", min_length=1)
+    capacity_type: Literal["on-demand", "spot"] = "on-demand"
+    min: int = Field(default=0, ge=0, description="nodes kept at all times, over all zones")
+    max: int = Field(ge=0, description="nodes at most, over all zones, e.g. 8")
+    usd_per_hour: float | None = Field(default=None, ge=0, description="price of one node; asked of the AWS price list when absent")
+    labels: dict[str, str] = Field(default_factory=dict)
+    taints: tuple[TaintEntry, ...] = ()
+    resources: dict[str, str | int] = Field(
+        default_factory=dict,
+        description="allocatable amounts that differ from what EC2 says of the type, e.g. {ephemeral-storage: 200Gi}",
+    )
+    disk: str = Field(default="100Gi", description="size of the root volume, e.g. 200Gi")
+
+    @field_validator("zones")
+    @classmethod
+    def _zones_once(cls, zones: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(zones)) != len(zones):
+            message = "names a zone twice"
+            raise ValueError(message)
+        return zones
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_are_not_ours(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key in labels:
+            if key.startswith(f"{PREFIX}/"):
+                message = f"sets {key!r}, but labels under {PREFIX}/ are Spillway's own: choose another prefix"
+                raise ValueError(message)
+        return labels
+
+    @field_validator("resources")
+    @classmethod
+    def _resources_are_quantities(cls, resources: dict[str, str | int]) -> dict[str, str | int]:
+        Resources.parse(resources)
+        return resources
+
+    @field_validator("disk")
+    @classmethod
+    def _disk_is_a_quantity(cls, disk: str) -> str:
+        if parse_quantity(disk) < 8 * 2**30:
+            message = "must be at least 8Gi: the operating system's image needs it"
+            raise ValueError(message)
+        return disk
+
+    @model_validator(mode="after")
+    def _min_within_max(self) -> GroupEntry:
+        if self.min > self.max:
+            message = f"min {self.min} is above max {self.max}: max must be at least min"
+            raise ValueError(message)
+        return self
+
+
+class Limits(Document):
+    """Ceilings over all groups together. Absent: none."""
+
+    usd_per_hour: float | None = Field(default=None, gt=0, description="dollars per hour of all running EC2 nodes at most")
+    nodes: int | None = Field(default=None, ge=0, description="EC2 nodes at most")
+    gpus: int | None = Field(default=None, ge=0, description="EC2 GPUs at most")
+
+
+class ScaleUp(Document):
+    """When and how capacity is bought."""
+
+    debounce: Span = Field(default=timedelta(milliseconds=50), description="quiet time after a change before deciding")
+    debounce_at_most: Span = Field(default=timedelta(milliseconds=250), description="decide at the latest this long after a change")
+    boot_timeout: Span = Field(default=timedelta(minutes=15), description="an instance that has not joined by then is given up")
+    refusal_backoff: Span = Field(default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone")
+
+
+class ScaleDown(Document):
+    """When capacity is given back."""
+
+    enabled: bool = True
+    idle_after: Span = Field(default=timedelta(minutes=10), description="how long an EC2 node stands idle before it goes, e.g. 10m")
+
+
+class Policy(Document):
+    """What may be bought, within which limits, and when it is given back."""
+
+    cluster: Name = Field(description="the cluster's name: only Auto Scaling groups tagged with it are touched")
+    region: str = Field(default="us-east-1", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-east-1")
+    groups: tuple[GroupEntry, ...] = Field(description="the kinds of node that may be bought")
+    limits: Limits = Limits()
+    scale_up: ScaleUp = ScaleUp()
+    scale_down: ScaleDown = ScaleDown()
+
+    @field_validator("groups")
+    @classmethod
+    def _names_once(cls, groups: tuple[GroupEntry, ...]) -> tuple[GroupEntry, ...]:
+        names = [group.name for group in groups]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"two groups are named {twice[0]!r}: names must differ"
+            raise ValueError(message)
+        return groups
+
+    @model_validator(mode="after")
+    def _zones_in_region(self) -> Policy:
+        for group in self.groups:
+            for zone in group.zones:
+                if not zone.startswith(self.region):
+                    message = f"group {group.name!r} names zone {zone!r}, which is not in region {self.region}"
+                    raise ValueError(message)
+        return self
+
+    def entry(self, name: str) -> GroupEntry | None:
+        """The group entry of that name."""
+        return next((group for group in self.groups if group.name == name), None)
+
+
+def read_policy(path: Path) -> Policy:
+    """Read and check a policy file. Raises ``BadInput``."""
+    return read_document(path, Policy, what="policy")
+
+
+def asg_name(cluster: str, entry: str, zone: str) -> str:
+    """Name of the Auto Scaling group of a policy entry in one zone."""
+    return f"{cluster}-{entry}-{zone}"

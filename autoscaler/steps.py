@@ -1,0 +1,111 @@
+"""What a plan is made of: steps to take, demand left waiting, and what to remember until the next look.
+
+Plain values. ``plan.py`` makes them, ``loop.py`` carries them out, ``report.py`` tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Lift the scheduling gates of a gang's pods, each pinned to the node that was found for it."""
+
+    gang: str
+    """``namespace/name``."""
+    placements: tuple[tuple[str, str], ...]
+    """(pod key ``namespace/name``, node name); every node is registered and ready."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncordon:
+    """Lift a cordon of our own: the node is wanted again."""
+
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Set a group's desired capacity. ``to`` is absolute, so doing it twice buys once."""
+
+    group: str
+    to: int
+    by: int
+    usd_per_hour: float
+    """What the step adds to the bill."""
+    demand: tuple[str, ...]
+    """Keys of the pods it is for."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Close an idle EC2 node to new pods, marked as ours with the time."""
+
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Terminate one instance in its group, lowering the group's desired capacity, and delete its node if it has one.
+
+    ``node`` is ``None`` for an instance that never joined. Carried out only after one more look that finds the node
+    still without pods.
+    """
+
+    group: str
+    instance: str
+    node: str | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Delete a batch/v1 Job (and its pods) that waits for ever after the job it serves has succeeded."""
+
+    namespace: str
+    name: str
+    because: str
+
+
+Step = Admit | Uncordon | Grow | Cordon | Remove | EndJob
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that this plan does not place on a node that is there now."""
+
+    pod: str
+    """``namespace/name``."""
+    because: str
+    would_fit_if: str = ""
+    """What would change it, for a person who can change it; empty where waiting is all it takes."""
+    hopeless: bool = False
+    """No machine here and no group that the policy allows could ever hold it as things are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next plan should know and the cluster does not show. Losing it costs time, never money or work."""
+
+    backoffs: Mapping[str, datetime] = field(default_factory=dict)
+    """Group name -> left alone until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, in order."""
+
+    steps: tuple[Step, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    memory: Memory = Memory()
+    usd_per_hour: float = 0.0
+    """Of all EC2 capacity when the steps are done."""
+    wake_at: datetime | None = None
+    """When time alone changes the decision (an idle node's end, a back-off's): look again then."""

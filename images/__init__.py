@@ -1,0 +1,1 @@
+"""The work. Container images and job templates."""

@@ -1,0 +1,1 @@
+"""The ground. Pulumi programs that make the network, the control plane, the groups of nodes."""

@@ -1,0 +1,1 @@
+"""The ground on one machine: the real control plane, fake machines, a stand-in for AWS."""
