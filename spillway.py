@@ -13,7 +13,10 @@ from autoscaler.failures import BadInput, Unavailable
 COMMANDS: Final = {
     # name: (where the click command lives, what `spillway --help` says of it without importing it)
     "autoscale": ("autoscaler.cli:autoscale", "Run the autoscaler, or ask what it would do and why."),
-    "demo": ("stacks.local.cli:demo", "The main job on this machine: on-prem fills first, the rest spills over to EC2."),
+    "demo": (
+        "stacks.local.cli:demo",
+        "The main job on this machine: on-prem fills first, the rest spills over to EC2.",
+    ),
     "gpus": ("autoscaler.cli:gpus", "Which GPUs exist, who holds them, how long they have idled."),
     "jobs": ("images.cli:jobs", "Render and submit training jobs from templates."),
     "local": ("stacks.local.cli:local", "A hybrid cluster on this machine: up, status, down."),
@@ -26,7 +29,7 @@ class _Rooms(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")

@@ -94,7 +94,7 @@ class Resources(Mapping[str, int]):
         """The sum of many."""
         amounts: dict[str, int] = {}
         for one in many:
-            for name, amount in one._amounts.items():
+            for name, amount in one._amounts.items():  # noqa: SLF001 - its own kind
                 amounts[name] = amounts.get(name, 0) + amount
         return cls(amounts)
 
@@ -144,7 +144,10 @@ class Resources(Mapping[str, int]):
 
     def __str__(self) -> str:
         """For people: ``8 nvidia.com/gpu, 32 cpu, 128Gi memory``."""
-        return ", ".join(f"{_readable(name, amount)} {name}" for name, amount in sorted(self._amounts.items())) or "nothing"
+        return (
+            ", ".join(f"{_readable(name, amount)} {name}" for name, amount in sorted(self._amounts.items()))
+            or "nothing"
+        )
 
 
 def _readable(name: str, amount: int) -> str:
@@ -375,7 +378,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class LingeringJob:
-    """A batch/v1 Job still running though the Job it ends with has succeeded (annotation ``spillway.dev/ends-with``)."""
+    """A batch/v1 Job that still runs though the Job it ends with (its ``spillway.dev/ends-with``) has succeeded."""
 
     namespace: str
     name: str

@@ -89,12 +89,14 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
 class _UniqueKeys(yaml.SafeLoader):
     """A mapping that says one key twice is a mistake, not a silent last-one-wins."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's
         """As the safe loader's, refusing repeats."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is given twice", key.start_mark
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 

@@ -7,5 +7,5 @@ class BadInput(Exception):  # noqa: N818 - reads as what it is at the raise site
     """Something the user wrote is wrong: the message says where, what, and what would be right. Exit status 2."""
 
 
-class Unavailable(Exception):  # noqa: N818
-    """A party outside this process does not answer or refuses: the message says which, and what to try. Exit status 1."""
+class Unavailable(Exception):  # noqa: N818 - as above
+    """A party outside this process does not answer, or refuses: the message says which and what to try. Exit status 1."""

@@ -22,7 +22,9 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 def _named_well(name: str) -> str:
     if not re.match(NAME_PATTERN, name):
-        message = "must be lower-case letters, digits and dashes (at most 63), beginning and ending with a letter or digit"
+        message = (
+            "must be lower-case letters, digits and dashes (at most 63), beginning and ending with a letter or digit"
+        )
         raise ValueError(message)
     return name
 
@@ -46,12 +48,18 @@ class GroupEntry(Document):
     """One kind of node that may be bought: becomes one Auto Scaling group in each of its zones."""
 
     name: Name = Field(description="a short name for this group, e.g. gpu-a10g")
-    instance_type: str = Field(description="an EC2 instance type, e.g. g5.12xlarge", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")
-    zones: tuple[str, ...] = Field(description="availability zones to buy in, e.g. [us-east-1a, us-east-1b]", min_length=1)
+    instance_type: str = Field(
+        description="an EC2 instance type, e.g. g5.12xlarge", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$"
+    )
+    zones: tuple[str, ...] = Field(
+        description="availability zones to buy in, e.g. [us-east-1a, us-east-1b]", min_length=1
+    )
     capacity_type: Literal["on-demand", "spot"] = "on-demand"
     min: int = Field(default=0, ge=0, description="nodes kept at all times, over all zones")
     max: int = Field(ge=0, description="nodes at most, over all zones, e.g. 8")
-    usd_per_hour: float | None = Field(default=None, ge=0, description="price of one node; asked of the AWS price list when absent")
+    usd_per_hour: float | None = Field(
+        default=None, ge=0, description="price of one node; asked of the AWS price list when absent"
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     taints: tuple[TaintEntry, ...] = ()
     resources: dict[str, str | int] = Field(
@@ -102,7 +110,9 @@ class GroupEntry(Document):
 class Limits(Document):
     """Ceilings over all groups together. Absent: none."""
 
-    usd_per_hour: float | None = Field(default=None, gt=0, description="dollars per hour of all running EC2 nodes at most")
+    usd_per_hour: float | None = Field(
+        default=None, gt=0, description="dollars per hour of all running EC2 nodes at most"
+    )
     nodes: int | None = Field(default=None, ge=0, description="EC2 nodes at most")
     gpus: int | None = Field(default=None, ge=0, description="EC2 GPUs at most")
 
@@ -111,23 +121,33 @@ class ScaleUp(Document):
     """When and how capacity is bought."""
 
     debounce: Span = Field(default=timedelta(milliseconds=50), description="quiet time after a change before deciding")
-    debounce_at_most: Span = Field(default=timedelta(milliseconds=250), description="decide at the latest this long after a change")
-    boot_timeout: Span = Field(default=timedelta(minutes=15), description="an instance that has not joined by then is given up")
-    refusal_backoff: Span = Field(default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone")
+    debounce_at_most: Span = Field(
+        default=timedelta(milliseconds=250), description="decide at the latest this long after a change"
+    )
+    boot_timeout: Span = Field(
+        default=timedelta(minutes=15), description="an instance that has not joined by then is given up"
+    )
+    refusal_backoff: Span = Field(
+        default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone"
+    )
 
 
 class ScaleDown(Document):
     """When capacity is given back."""
 
     enabled: bool = True
-    idle_after: Span = Field(default=timedelta(minutes=10), description="how long an EC2 node stands idle before it goes, e.g. 10m")
+    idle_after: Span = Field(
+        default=timedelta(minutes=10), description="how long an EC2 node stands idle before it goes, e.g. 10m"
+    )
 
 
 class Policy(Document):
     """What may be bought, within which limits, and when it is given back."""
 
     cluster: Name = Field(description="the cluster's name: only Auto Scaling groups tagged with it are touched")
-    region: str = Field(default="us-east-1", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-east-1")
+    region: str = Field(
+        default="us-east-1", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-east-1"
+    )
     groups: tuple[GroupEntry, ...] = Field(description="the kinds of node that may be bought")
     limits: Limits = Limits()
     scale_up: ScaleUp = ScaleUp()

@@ -1,0 +1,1 @@
+"""Policies that ship with the autoscaler: examples to start from, and the local ground's."""

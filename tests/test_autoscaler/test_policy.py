@@ -1,0 +1,125 @@
+"""The policy file: what it accepts, and how it tells a person what is wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from autoscaler import policies
+from autoscaler.cluster import Taint
+from autoscaler.failures import BadInput
+from autoscaler.policy import Policy, asg_name, read_policy
+
+GOOD = """\
+cluster: lab
+region: us-east-1
+groups:
+  - name: gpu-a10g
+    instance_type: g5.12xlarge
+    zones: [us-east-1a, us-east-1b]
+    max: 6
+    usd_per_hour: 5.672
+    taints: [{key: nvidia.com/gpu}]
+limits: {usd_per_hour: 100}
+scale_down: {idle_after: 5m}
+"""
+
+
+def read(tmp_path: Path, text: str) -> Policy:
+    """The policy in ``text``, read from a file as a user's would be."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    return read_policy(path)
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    """What the reader of a wrong file is told, without the folder's name."""
+    with pytest.raises(BadInput) as told:
+        read(tmp_path, text)
+    return str(told.value).replace(f"{tmp_path}/", "")
+
+
+def test_a_good_policy_is_read_with_its_units(tmp_path: Path) -> None:
+    """Spans become timedeltas, taints the noun, what is left out its default."""
+    policy = read(tmp_path, GOOD)
+    assert policy.scale_down.idle_after == timedelta(minutes=5)
+    assert policy.groups[0].taints[0].as_taint() == Taint(key="nvidia.com/gpu")
+    assert policy.groups[0].min == 0
+    assert policy.limits.nodes is None
+
+
+def test_the_shipped_policies_are_good() -> None:
+    """Every policy file in the package can be read."""
+    files = sorted(Path(str(policies.__path__[0])).glob("*.yaml"))
+    assert files
+    for file in files:
+        read_policy(file)
+
+
+def test_a_group_has_one_name_per_zone() -> None:
+    """Stacks and the autoscaler agree on it."""
+    assert asg_name("lab", "cpu", "us-east-1a") == "lab-cpu-us-east-1a"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            ("max: 6", "max: -1"),
+            "policy.yaml:7: groups[0] (gpu-a10g).max = -1: input should be greater than or equal to 0",
+        ),
+        (("max: 6", "maxx: 6"), "policy.yaml:7: groups[0] (gpu-a10g).maxx is not a key here; did you mean max?"),
+        (("    max: 6\n", ""), "groups[0] (gpu-a10g).max is missing: nodes at most, over all zones, e.g. 8"),
+        (
+            ("max: 6", "max: 6\n    min: 7"),
+            "policy.yaml:4: groups[0] (gpu-a10g): min 7 is above max 6: max must be at least min",
+        ),
+        (("5m", "soon"), "scale_down.idle_after = 'soon': must be a span of time such as 90s, 10m or 1h"),
+        (("us-east-1b", "us-east-1a"), "groups[0] (gpu-a10g).zones: names a zone twice"),
+        (("us-east-1b]", "eu-west-1b]"), "names zone 'eu-west-1b', which is not in region us-east-1"),
+        (("cluster: lab", "cluster: Lab_1"), "policy.yaml:1: cluster = 'Lab_1': must be lower-case letters"),
+        (("cluster: lab\n", ""), "cluster is missing: the cluster's name"),
+        (("max: 6", "max: 6\n    labels: {spillway.dev/group: x}"), "labels under spillway.dev/ are Spillway's own"),
+        (("max: 6", "max: 6\n    resources: {cpu: lots}"), "cpu: 'lots' is not a quantity such as 500m, 4, 16Gi"),
+        (("max: 6", "max: 6\n    disk: 1Gi"), "disk = '1Gi': must be at least 8Gi"),
+        (("max: 6", "max: 6\n    max: 7"), "policy.yaml:8: this policy file is not YAML: the key 'max' is given twice"),
+        (("region: us-east-1\n", "region: [\n"), "this policy file is not YAML"),
+        (("usd_per_hour: 100", "usd_per_hour: 0"), "limits.usd_per_hour = 0: input should be greater than 0"),
+    ],
+)
+def test_a_wrong_policy_names_place_key_value_and_remedy(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    """One mistake, one line that says where it is and what would be right."""
+    assert change[0] in GOOD
+    assert told in refusal(tmp_path, GOOD.replace(*change))
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    """A person mends a file in one go."""
+    text = GOOD.replace("max: 6", "max: six").replace("5m", "soon")
+    assert len(refusal(tmp_path, text).splitlines()) == 2
+
+
+def test_two_groups_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Names are what the groups are found by."""
+    entry = GOOD[GOOD.index("  - name") : GOOD.index("limits")]
+    assert "two groups are named 'gpu-a10g'" in refusal(tmp_path, GOOD.replace("limits:", entry + "limits:"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "a policy file is a mapping of keys to values; this one is empty"),
+        ("- a", "a policy file is a mapping of keys to values; this one is a list"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_apart(tmp_path: Path, text: str, told: str) -> None:
+    """An empty file or a list is no policy."""
+    assert told in refusal(tmp_path, text)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    """Without a stack trace."""
+    with pytest.raises(BadInput, match="cannot read this policy file: No such file"):
+        read_policy(tmp_path / "nowhere.yaml")

@@ -1,0 +1,57 @@
+"""The inventory of on-prem machines: what it accepts, what it becomes, how it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stacks.local
+from autoscaler import labels
+from autoscaler.cluster import Resources
+from autoscaler.failures import BadInput
+from stacks.inventory import read_inventory
+
+LOCAL = Path(str(stacks.local.__path__[0])) / "inventory.yaml"
+
+
+def test_the_shipped_inventory_has_four_machines_of_eight_gpus() -> None:
+    """The ground of the demo."""
+    machines = read_inventory(LOCAL).machines
+    assert [machine.capacity()[labels.GPU] for machine in machines] == [8, 8, 8, 8]
+
+
+def test_a_machine_becomes_amounts_and_labels() -> None:
+    """In the units and words that all rooms share."""
+    machine = read_inventory(LOCAL).machines[0]
+    assert machine.capacity() == Resources.parse(
+        {"cpu": 128, "memory": "1Ti", "ephemeral-storage": "4Ti", "pods": 110, "nvidia.com/gpu": 8}
+    )
+    node = machine.node_labels()
+    assert node[labels.ORIGIN] == labels.ON_PREM
+    assert node[labels.GPU_MEMORY] == str(40 * 1024)
+    assert node[labels.RACK] == "r1"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("name: dgx-02", "name: dgx-01"), "two machines have the name 'dgx-01': each must have its own"),
+        (("10.20.0.12", "10.20.0.11"), "two machines have the address '10.20.0.11'"),
+        (("10.20.0.11", "10.20.0.411"), "machines[0] (dgx-01).address = '10.20.0.411': is not an IP address"),
+        (("cpus: 128", "cpus: 0"), "machines[0] (dgx-01).cpus = 0: input should be greater than or equal to 1"),
+        (("memory: 1Ti", "memory: 1Tib"), "memory = '1Tib': '1Tib' is not a quantity"),
+        (("count: 8", "count: eight"), "machines[0] (dgx-01).gpus.count = 'eight'"),
+        (("rack: r1", "rakc: r1"), "machines[0] (dgx-01).rakc is not a key here; did you mean rack?"),
+        (("    address: 10.20.0.11\n", ""), "machines[0] (dgx-01).address is missing: its IP address or DNS name"),
+    ],
+)
+def test_a_wrong_inventory_names_place_and_remedy(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    """One mistake, one line."""
+    text = LOCAL.read_text()
+    assert change[0] in text
+    path = tmp_path / "inventory.yaml"
+    path.write_text(text.replace(*change, 1))
+    with pytest.raises(BadInput) as refusal:
+        read_inventory(path)
+    assert told in str(refusal.value)
