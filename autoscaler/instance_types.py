@@ -85,7 +85,7 @@ def allocatable_of(
     arch: str = "amd64",
     virtual: bool = True,
 ) -> Resources:
-    """Capacity minus what the machine and its kubelet keep for themselves. ``memory_mib`` as advertised, ``disk`` bytes.
+    """Capacity minus what the machine and its kubelet keep. ``memory_mib`` as advertised, ``disk`` in bytes.
 
     - CPU: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
     - Memory: the hypervisor and firmware keep 7.5 % (``virtual``; Graviton 64 MiB before that for its contiguous memory

@@ -21,11 +21,10 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arch", "vcpus", "memory", "pods", "cpu", "left"), PUBLISHED)
-def test_allocatable_matches_published_figures(
-    name: str, arch: str, vcpus: int, memory: int, pods: int, cpu: int, left: int
-) -> None:
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published[0])
+def test_allocatable_matches_published_figures(published: tuple[str, str, int, int, int, int, int]) -> None:
     """CPU and memory that pods may use come out as published lists of instance types have them."""
+    name, arch, vcpus, memory, pods, cpu, left = published
     room = allocatable_of(vcpus=vcpus, memory_mib=memory, gpus=0, max_pods=pods, disk=100 * GIB, arch=arch)
     assert (room[CPU], room[MEMORY] // MIB) == (cpu, left), name
 
