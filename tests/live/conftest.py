@@ -1,0 +1,98 @@
+"""Real parts for the live tests: one control plane per test process, started once, ended with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.ground import RBAC
+from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.kube_http import KubeHttp
+from stacks.local.tools import ensure_tools
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A running control plane with KWOK."""
+
+    url: str
+    kubeconfig: Path
+    autoscaler_kubeconfig: Path
+    kube: KubeHttp
+    directory: Path
+
+    def fake_node(self, name: str, **amounts: str) -> None:
+        """Register a node that KWOK makes ready; its amounts as Kubernetes quantities (``gpu`` is nvidia.com/gpu)."""
+        capacity = {"cpu": "16", "memory": "64Gi", "pods": "110"} | {
+            {"gpu": "nvidia.com/gpu"}.get(key, key): value for key, value in amounts.items()
+        }
+        self.kube.send(
+            "POST",
+            "/api/v1/nodes",
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": name,
+                    "annotations": {"kwok.x-k8s.io/node": "fake"},
+                    "labels": {"kubernetes.io/hostname": name},
+                },
+                "status": {"allocatable": capacity, "capacity": capacity},
+            },
+        )
+
+
+@pytest.fixture(scope="session")
+def tools() -> dict[str, Path]:
+    """The built tools; a first run builds them, which takes minutes."""
+    return dict(ensure_tools(BINARIES, progress=lambda line: print(line, flush=True)))
+
+
+@pytest.fixture(scope="session")
+def control_plane_process(tools: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """The processes of one control plane, for the whole session of this test process."""
+    directory = tmp_path_factory.mktemp(f"plane-{os.getpid()}")
+    ports = free_ports(3)
+    plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]))
+    keeper = start_keeper(plane.processes, directory=directory, tie=True)
+    try:
+        kube = KubeHttp(plane.kubeconfig)
+        wait_for_namespace(kube)
+        if RBAC.exists():
+            apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
+        yield Plane(
+            url=plane.url,
+            kubeconfig=plane.kubeconfig,
+            autoscaler_kubeconfig=plane.autoscaler_kubeconfig,
+            kube=kube,
+            directory=directory,
+        )
+    finally:
+        stop_keeper(directory)
+        keeper.wait(timeout=30)
+        if keeper.stdin:
+            keeper.stdin.close()
+
+
+@pytest.fixture
+def plane(control_plane_process: Plane) -> Iterator[Plane]:
+    """The control plane, emptied of what a test left: pods, jobs, services, nodes, events, leases of the autoscaler."""
+    yield control_plane_process
+    everything = (
+        "/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background",
+        "/apis/apps/v1/namespaces/default/daemonsets?propagationPolicy=Background",
+        "/api/v1/namespaces/default/pods?gracePeriodSeconds=0",
+        "/api/v1/namespaces/default/events",
+        "/api/v1/nodes",
+    )
+    for path in everything:
+        control_plane_process.kube.send("DELETE", path)
+    for service in control_plane_process.kube.get("/api/v1/namespaces/default/services")["items"]:
+        name = service["metadata"]["name"]
+        if name != "kubernetes":
+            control_plane_process.kube.send("DELETE", f"/api/v1/namespaces/default/services/{name}")
