@@ -1,0 +1,9 @@
+# Everything that these need (virtual environment, built tools) is made on the first run, in ~/.cache/spillway.
+run = @python3 stacks/local/bootstrap.py
+
+demo: ; $(run) spillway demo
+test: ; $(run) pytest -n 2
+lint: ; $(run) sh -c 'ruff check && ruff format --check && mypy && lint-imports --no-cache --no-logo'
+bench: ; $(run) python -m tests.bench
+
+.PHONY: demo test lint bench

@@ -1,0 +1,256 @@
+"""Run a command of this checkout: ``python3 stacks/local/bootstrap.py COMMAND ARGUMENTS...``, as the Makefile does.
+
+The first run makes a virtual environment from ``requirements.lock`` in the user's cache; later ones start at once. The
+command runs with that environment first on PATH and with every tool's own cache turned towards ours, so that nothing is
+written beside the sources. Standard library only: this file runs with whatever ``python3`` the user has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+OLDEST_PYTHON = (3, 11)
+_REPORT_EVERY = 10.0
+_KEEP_UNUSED = 14 * 24 * 3600.0
+"""Seconds after which an environment that nothing started from is thrown away."""
+
+
+class _BootstrapError(Exception):
+    """Told to the user in words; ``status`` is the exit status."""
+
+    def __init__(self, message: str, *, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the environment where it is missing, then become the command."""
+    try:
+        check_python(sys.version_info[:2])
+        if not arguments:
+            raise _BootstrapError("what shall run? Usage: python3 stacks/local/bootstrap.py COMMAND ...", status=2)
+        cache = cache_root()
+        place = ensure_environment(cache=cache, checkout=CHECKOUT)
+    except _BootstrapError as problem:
+        print(f"spillway: {problem}", file=sys.stderr)
+        return problem.status
+    except OSError as problem:
+        print(f"spillway: the environment could not be made: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nspillway: interrupted; the next run begins the environment anew", file=sys.stderr)
+        return 130
+    return _become(arguments, environment(os.environ, place=place, cache=cache))
+
+
+def check_python(version: tuple[int, ...]) -> None:
+    """Refuse a Python that the project does not run on."""
+    if version < OLDEST_PYTHON:
+        wanted, found = ".".join(map(str, OLDEST_PYTHON)), ".".join(map(str, version))
+        raise _BootstrapError(
+            f"this is Python {found} ({sys.executable}); Spillway needs {wanted} or newer. "
+            "Install one and put it first on PATH as python3",
+            status=2,
+        )
+
+
+def cache_root() -> Path:
+    """As ``stacks.local.paths`` has it, which cannot be imported before the environment is there."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    if not Path(base).is_absolute():
+        raise _BootstrapError(f"XDG_CACHE_HOME = {base!r}: must be an absolute path such as /home/me/.cache", status=2)
+    return Path(base) / "spillway"
+
+
+def ensure_environment(*, cache: Path, checkout: Path) -> Path:
+    """The virtual environment of this checkout, its lock file and this Python; made where it is not complete."""
+    place = cache / "venvs" / _fingerprint(checkout)
+    if not _is_complete(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(place.parent / "lock"):
+            if not _is_complete(place):
+                _make(place, cache=cache, checkout=checkout)
+                _throw_away_unused(place.parent)
+    _stamp(place).touch()  # the environment is in use
+    return place
+
+
+def environment(given: os._Environ[str] | dict[str, str], *, place: Path, cache: Path) -> dict[str, str]:
+    """The command's environment variables: ours first on PATH, and every tool's cache inside ours."""
+    temporary = cache / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    kept = {key: value for key, value in given.items() if key not in {"PYTHONHOME", "PYTHONPATH"}}
+    return kept | {
+        "PATH": f"{place / 'bin'}{os.pathsep}{given.get('PATH', os.defpath)}",
+        "VIRTUAL_ENV": str(place),
+        "PYTHONPYCACHEPREFIX": str(place / "pycache"),
+        "PYTHONNOUSERSITE": "1",
+        "PYTEST_DEBUG_TEMPROOT": str(temporary),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(cache / "hypothesis"),
+        "MYPY_CACHE_DIR": str(cache / "mypy"),
+        "RUFF_CACHE_DIR": str(cache / "ruff"),
+    }
+
+
+def _fingerprint(checkout: Path) -> str:
+    digest = hashlib.sha256()
+    for part in (
+        (checkout / "requirements.lock").read_bytes(),
+        (checkout / "pyproject.toml").read_bytes(),
+        sys.version.encode(),
+        os.path.realpath(sys.executable).encode(),
+        str(checkout).encode(),
+    ):
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]
+
+
+def _stamp(place: Path) -> Path:
+    return place / "complete"
+
+
+def _is_complete(place: Path) -> bool:
+    """The stamp is written last; the interpreter is a link, which dangles once its Python is uninstalled."""
+    return _stamp(place).exists() and (place / "bin" / "python").exists()
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """One process at a time; the others wait and then find what the first one made."""
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            _tell("another process is preparing a Python environment; waiting for it")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _make(place: Path, *, cache: Path, checkout: Path) -> None:
+    began = time.monotonic()
+    _tell(f"preparing a Python environment in {place}, once for this version (about a minute)")
+    shutil.rmtree(place, ignore_errors=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_clean_environment(),
+    )
+    if made.returncode:
+        said = (made.stdout + made.stderr).strip()
+        raise _BootstrapError(
+            f"{sys.executable} -m venv failed (on Debian and Ubuntu the package python3-venv is needed):\n{_indent(said)}"
+        )
+    _install_packages(place, cache=cache, lock=checkout / "requirements.lock", began=began)
+    _link_checkout(place, checkout)
+    _stamp(place).write_text(f"{checkout}\n", encoding="utf-8")
+    _tell(f"the Python environment is ready ({time.monotonic() - began:.0f} s)")
+
+
+def _install_packages(place: Path, *, cache: Path, lock: Path, began: float) -> None:
+    # Bytecode is written for what is imported, when it is imported: most of the AWS SDK never is.
+    pip = subprocess.Popen(
+        [
+            *(str(place / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(lock)),
+            *("--no-compile", "--no-input", "--progress-bar=off", "--disable-pip-version-check"),
+            *("--cache-dir", str(cache / "pip")),
+        ],
+        env=_clean_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.extend(line.rstrip() for line in pip.stdout or ()), daemon=True)
+    reader.start()
+    try:
+        _watch(pip, said=said, began=began)
+    finally:
+        if pip.poll() is None:
+            pip.terminate()
+            pip.wait()
+    reader.join()
+    if pip.returncode:
+        raise _BootstrapError(f"pip could not install {lock}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
+
+
+def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> None:
+    """Say how it goes: on a terminal in one line that changes, elsewhere in a line now and then."""
+    live = sys.stderr.isatty()
+    told = time.monotonic()
+    while pip.poll() is None:
+        time.sleep(0.2)
+        packages = sum(1 for line in said if line.startswith("Collecting "))
+        doing = "installing" if any(line.startswith("Installing collected") for line in said) else "fetching"
+        line = f"  {time.monotonic() - began:4.0f} s: {doing} {packages} packages"
+        if live:
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - told > _REPORT_EVERY:
+            told = time.monotonic()
+            _tell(line)
+    if live:
+        print(file=sys.stderr)
+
+
+def _link_checkout(place: Path, checkout: Path) -> None:
+    """What an editable install would do, without a build backend and without a file in the checkout."""
+    import tomllib  # noqa: PLC0415 - not in the Pythons that check_python refuses in words
+
+    version = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    (site,) = (place / "lib").glob("python3.*/site-packages")
+    (site / "spillway.pth").write_text(f"{checkout}\n", encoding="utf-8")
+    record = site / f"spillway-{version}.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: spillway\nVersion: {version}\n", encoding="utf-8")
+    script = place / "bin" / "spillway"
+    script.write_text(f"#!{place / 'bin' / 'python'}\nfrom spillway import main\n\nmain()\n", encoding="utf-8")
+    script.chmod(0o755)
+
+
+def _throw_away_unused(venvs: Path) -> None:
+    for stamp in venvs.glob("*/complete"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - stamp.stat().st_mtime > _KEEP_UNUSED:
+                shutil.rmtree(stamp.parent, ignore_errors=True)
+
+
+def _become(arguments: Sequence[str], variables: dict[str, str]) -> int:
+    command = shutil.which(arguments[0], path=variables["PATH"])
+    if command is None:
+        print(f"spillway: {arguments[0]}: no such command", file=sys.stderr)
+        return 127
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(command, list(arguments), variables)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours, without what would make venv or pip look at other packages."""
+    unwanted = {"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
+    return {key: value for key, value in os.environ.items() if key not in unwanted}
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"    {line[:300]}" for line in text.splitlines()) or "    (it said nothing)"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
