@@ -1,0 +1,281 @@
+"""The stand-in for AWS on one machine: ``python -m stacks.local.aws --port P [--kubeconfig K]``.
+
+It is not AWS. It is moto (EC2, Auto Scaling, IAM, SSM, S3, STS, ...) behind HTTP on 127.0.0.1, with a layer in the same
+process that closes the gaps that matter to a cluster: groups that live in time (``auto_scaling.py``, ``scaling.py``),
+instances that take a while to boot (``instances.py``) and become nodes (``boot.py``), bad requests refused
+(``checks.py``), faults by script (``faults.py``), and a record of what was asked (``ledger.py``):
+
+    GET    /spillway/health
+    GET    /spillway/requests?since=N     calls that were meant to change something
+    GET    /spillway/instances            every instance ever, with its times
+    GET    /spillway/faults               the script in force; PUT another, DELETE it
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import moto.autoscaling.models
+import moto.autoscaling.urls
+import moto.ec2.urls
+from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
+from moto.core.base_backend import BackendDict
+from moto.ec2.models import EC2Backend, ec2_backends
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import ThreadedWSGIServer
+from werkzeug.test import run_wsgi_app
+
+from autoscaler.documents import parse_document, parse_span, read_document
+from autoscaler.failures import BadInput, Unavailable
+from stacks.local.auto_scaling import AutoScaling, AutoScalingCalls, Group, Member
+from stacks.local.faults import Faults, Script
+from stacks.local.instances import Ec2, Ec2Response, World
+from stacks.local.scaling import Scaling
+from stacks.local.wire import Call, Refused, Reply, error_in, read_call, refusal
+
+ACCOUNT: Final = "123456789012"
+
+Check = Callable[[Call], None]
+
+
+class StandIn:
+    """The WSGI application: what is asked of AWS, and what is asked of the stand-in itself."""
+
+    def __init__(self, world: World, *, check: Check = lambda _: None) -> None:
+        self._world = world
+        self._check = check
+        self._moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """One request."""
+        if environ.get("PATH_INFO", "").startswith("/spillway/"):
+            return _send(start_response, self._answer_itself(environ))
+        gone = self._world.faults.gone()
+        if gone == "reset":
+            _cut(environ)
+        if gone:
+            return _send(start_response, (503, "text/plain", b"Service Unavailable"), close=True)
+        return self._answer_as_aws(environ, start_response)
+
+    def _answer_as_aws(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        at, began = time.time(), time.monotonic()
+        call = read_call(environ)
+        refused = self._refuse(call)
+        if refused is not None:
+            reply = refusal(call, refused)
+            self._record(call, at=at, began=began, error=refused.code)
+            return _send(start_response, reply, close=not call.parameters)
+        with self._world.lock:
+            chunks, status, headers = run_wsgi_app(self._moto, environ, buffered=True)
+        body = b"".join(chunks)
+        self._record(call, at=at, began=began, error=error_in(int(status.split()[0]), body))
+        start_response(status, list(headers))
+        return [body]
+
+    def _refuse(self, call: Call) -> Refused | None:
+        refused = self._world.faults.refuse(call)
+        if refused is not None:
+            return refused
+        try:
+            with self._world.lock:
+                self._check(call)
+        except Refused as wrong:
+            return wrong
+        return None
+
+    def _record(self, call: Call, *, at: float, began: float, error: str) -> None:
+        if not call.changes_something:
+            return
+        self._world.ledger.write(
+            at=at,
+            at_monotonic=began,
+            took=time.monotonic() - began,
+            service=call.service,
+            action=call.action,
+            parameters=dict(call.parameters),
+            access_key=call.access_key,
+            user_agent=call.user_agent,
+            error=error,
+        )
+
+    def _answer_itself(self, environ: dict[str, Any]) -> Reply:
+        method, what = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix("/spillway/")
+        query = {key: values[-1] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        since = int(query.get("since") or 0)
+        answers: dict[tuple[str, str], Callable[[], Reply]] = {
+            ("GET", "health"): lambda: _json({"status": "ok", "pid": os.getpid(), "stand_in_for": "AWS"}),
+            ("GET", "requests"): lambda: _json({"requests": self._world.ledger.requests(since=since)}),
+            ("GET", "instances"): lambda: _json({"instances": self._world.ledger.instances()}),
+            ("GET", "faults"): lambda: _json(self._world.faults.as_json()),
+            ("PUT", "faults"): lambda: self._put_faults(body.decode(errors="replace")),
+            ("DELETE", "faults"): lambda: self._put_faults("faults: []"),
+        }
+        answer = answers.get((method, what))
+        if answer is None:
+            return _json({"error": f"{method} /spillway/{what} is not a request that the stand-in knows"}, status=404)
+        return answer()
+
+    def _put_faults(self, text: str) -> Reply:
+        try:
+            script = parse_document(text, Script, what="faults", source="PUT /spillway/faults")
+        except BadInput as mistake:
+            return _json({"error": str(mistake)}, status=400)
+        self._world.faults.put(script)
+        self._world.changed()
+        return _json(self._world.faults.as_json())
+
+
+@contextlib.contextmanager
+def installed(world: World) -> Iterator[Scaling]:
+    """This project's classes in the place of moto's, and moto's own again at the end."""
+    # moto finds a backend's URLs by the name of its module
+    ec2_class = type("Ec2", (Ec2,), {"world": world, "__module__": EC2Backend.__module__})
+    scaling_class = type("AutoScaling", (AutoScaling,), {"world": world, "__module__": AutoScalingBackend.__module__})
+    places: list[tuple[Any, str, Any]] = [
+        (ec2_backends, "backend", ec2_class),
+        (autoscaling_backends, "backend", scaling_class),
+        (moto.autoscaling.models, "FakeAutoScalingGroup", Group),
+        (moto.autoscaling.models, "InstanceState", Member),
+        (moto.autoscaling.urls, "url_paths", {"{0}/$": AutoScalingCalls.dispatch}),
+        (moto.ec2.urls, "url_paths", {"{0}/": Ec2Response.dispatch}),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name, _ in places]
+    BackendDict.reset()
+    for place, name, ours in places:
+        setattr(place, name, ours)
+    try:
+        yield Scaling(world, _regions)
+    finally:
+        for place, name, theirs in before:
+            setattr(place, name, theirs)
+        BackendDict.reset()
+
+
+class _Handler(MotoRequestHandler):
+    """Connections stay open between calls, answers leave at once, and the log holds what went wrong only."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        if str(code).startswith("5"):
+            super().log_request(code, size)
+
+
+@contextlib.contextmanager
+def serving(world: World, *, port: int = 0, check: Check = lambda _: None) -> Iterator[str]:
+    """The stand-in, in threads of this process, until the block ends. Gives its URL."""
+    with installed(world) as scaling:
+        world.changed = _all_of(scaling.changed, world.changed)
+        with world.lock:
+            _ = ec2_backends[ACCOUNT]["us-east-1"]  # loads its catalogues now, not in the first call
+        server = _bind(port, StandIn(world, check=check))
+        threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)]
+        threads.append(threading.Thread(target=scaling.run, daemon=True))
+        for thread in threads:
+            thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            scaling.stop()
+            server.server_close()
+            for thread in threads:
+                thread.join(timeout=5)
+
+
+def _regions() -> Iterable[AutoScaling]:
+    return autoscaling_backends[ACCOUNT].values()  # type: ignore[return-value]  # `installed` sees to it
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop."""
+    asked = _parser().parse_args(arguments)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    try:
+        script = read_document(asked.faults, Script, what="faults") if asked.faults else Script()
+        world = World(faults=Faults(script), boot_delay=asked.boot_delay, retry_after=asked.retry_after)
+        with serving(world, port=asked.port) as url:
+            print(f"stand-in for AWS at {url}, process {os.getpid()}", flush=True)
+            stopping.wait()
+    except BadInput as mistake:
+        print(f"stand-in for AWS: {mistake}", file=sys.stderr)
+        return 2
+    except Unavailable as outage:
+        print(f"stand-in for AWS: {outage}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m stacks.local.aws", description=__doc__.splitlines()[0])
+    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1; 0 takes a free one")
+    parser.add_argument("--kubeconfig", type=Path, help="cluster in which running instances become nodes")
+    parser.add_argument("--boot-delay", type=_span, default="3s", help="from launch to running and joined, e.g. 3s")
+    parser.add_argument("--retry-after", type=_span, default="5s", help="from a failed launch to the next try")
+    parser.add_argument("--faults", type=Path, help="script of faults that is in force from the start")
+    return parser
+
+
+def _span(text: str) -> Any:
+    try:
+        return parse_span(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _bind(port: int, app: StandIn) -> ThreadedWSGIServer:
+    try:
+        return ThreadedWSGIServer("127.0.0.1", port, app, handler=_Handler)
+    except (OSError, SystemExit) as error:
+        reason = getattr(error, "strerror", None) or "taken by another process"
+        raise Unavailable(f"cannot listen on 127.0.0.1:{port}: {reason}; choose another --port") from None
+
+
+def _all_of(*functions: Callable[[], None]) -> Callable[[], None]:
+    def call_all() -> None:
+        for function in functions:
+            function()
+
+    return call_all
+
+
+def _cut(environ: dict[str, Any]) -> None:
+    """Reset the connection, as a host does that has no such service any more."""
+    connection: socket.socket | None = environ.get("werkzeug.socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _json(answer: object, *, status: int = 200) -> Reply:
+    return status, "application/json", json.dumps(answer).encode()
+
+
+def _send(start_response: Any, reply: Reply, *, close: bool = False) -> list[bytes]:
+    status, kind, body = reply
+    headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+    start_response(f"{status} {HTTPStatus(status).phrase}", headers + [("Connection", "close")] * close)
+    return [body]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""moto's EC2 with the gaps closed that matter to a cluster. :class:`Ec2` takes the place of moto's backend class.
+
+What moto lacks, and what is done here:
+
+- instances are running at once: here they are ``pending`` until the boot delay has passed;
+- capacity never runs out: here ``RunInstances`` asks the faults' script, and fails with AWS's words;
+- ``ClientToken`` is not idempotent: here the same token gives the same reservation;
+- a launch template's metadata options, instance profile and root volume are dropped: here they reach the instance;
+- ``CreateLaunchTemplateVersion`` ignores ``SourceVersion``: here the new data is laid over that version's.
+
+Left as moto has it: an instance that ends is ``terminated`` at once, without a while of ``shutting-down``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from moto.core.responses import ActionResult
+from moto.core.types import Base64EncodedString
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import EC2Backend
+from moto.ec2.models.instances import Instance, Reservation
+from moto.ec2.responses import EC2Response
+
+from stacks.local.boot import Booted
+from stacks.local.faults import Faults, Joining
+from stacks.local.ledger import Ledger, Life
+
+GROUP_TAG: Final = "aws:autoscaling:groupName"
+_ROOT_DEVICES: Final = ("/dev/xvda", "/dev/sda1")
+_ROOT_GIB: Final = 8
+_GIB: Final = 2**30
+
+
+@dataclass
+class World:
+    """What all parts of the stand-in share."""
+
+    faults: Faults = field(default_factory=Faults)
+    ledger: Ledger = field(default_factory=Ledger)
+    boot_delay: timedelta = timedelta(seconds=3)
+    end_delay: timedelta = timedelta(seconds=1)
+    """How long an instance of a group is ``Terminating``."""
+    retry_after: timedelta = timedelta(seconds=5)
+    """How long a group waits after a failed launch before it tries again."""
+    clock: Callable[[], float] = time.monotonic
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held around everything that touches moto, which is not made for threads."""
+    changed: Callable[[], None] = lambda: None
+    """Told whenever there may be something to do for a group or a node."""
+
+
+@dataclass
+class Begun:
+    """An instance that was launched."""
+
+    instance: Instance
+    launched: float
+    runs_at: float
+    joining: Joining
+
+
+class Ec2(EC2Backend):
+    """EC2 of one region."""
+
+    world: World
+
+    def __init__(self, region_name: str, account_id: str) -> None:
+        super().__init__(region_name, account_id)
+        self.begun: dict[str, Begun] = {}
+        self._by_token: dict[str, Reservation] = {}
+
+    def run_instances(
+        self,
+        image_id: str,
+        count: int,
+        user_data: Base64EncodedString | None,
+        security_group_names: list[str],
+        **kwargs: Any,
+    ) -> Reservation:
+        """As moto, after asking for capacity; the new instances are pending."""
+        token = kwargs.get("client_token", "ABCDE")  # what moto gives where the caller sent none
+        if token != "ABCDE" and token in self._by_token:  # noqa: S105 - not a secret
+            return self._by_token[token]
+        template = self._template_data(kwargs.get("launch_template"))
+        kwargs.setdefault("block_device_mappings", _with_root(template.get("BlockDeviceMappings") or []))
+        kwargs["metadata_options"] = template.get("MetadataOptions", {}) | (kwargs.get("metadata_options") or {})
+        group = kwargs.get("tags", {}).get("instance", {}).get(GROUP_TAG, "")
+        self._ask_for_capacity(count, template=template, **kwargs)
+        reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
+        for instance in reservation.instances:
+            self._give_profile(instance, template)
+            self._begin(instance, group=group)
+        self._by_token[token] = reservation
+        self.world.changed()
+        return reservation
+
+    def terminate_instances(self, instance_ids: list[str]) -> list[tuple[Instance, Any]]:
+        """As moto, and in the ledger."""
+        ended = super().terminate_instances(instance_ids)
+        for instance, _ in ended:
+            self.begun.pop(instance.id, None)
+            self.world.ledger.ended(instance.id)
+        self.world.changed()
+        return ended
+
+    def start_due(self, now: float) -> float | None:
+        """Let those run whose boot delay has passed; gives the time of the next one."""
+        waiting = [begun for begun in self.begun.values() if begun.instance.state == "pending"]
+        for begun in waiting:
+            if begun.runs_at <= now:
+                begun.instance.start()
+                self.world.ledger.running(begun.instance.id)
+        return min((begun.runs_at for begun in waiting if begun.runs_at > now), default=None)
+
+    def booted(self) -> Iterator[Booted]:
+        """The running instances that shall be nodes, now or soon."""
+        for begun in self.begun.values():
+            instance, delay = begun.instance, begun.joining.delay
+            if instance.state == "running" and delay is not None:
+                joins_at = begun.launched + delay.total_seconds()
+                yield Booted(
+                    id=instance.id,
+                    instance_type=instance.instance_type,
+                    zone=instance.availability_zone or "",
+                    region=self.region_name,
+                    name=instance.private_dns_name,
+                    address=instance.private_ip or "",
+                    user_data=decoded(instance.user_data),
+                    disk=_root_gib(instance) * _GIB,
+                    joins_at=joins_at,
+                    devices_at=joins_at + begun.joining.devices_later.total_seconds(),
+                )
+
+    def _ask_for_capacity(self, count: int, *, template: dict[str, Any], **kwargs: Any) -> None:
+        instance_type = kwargs.get("instance_type") or ""
+        if kwargs.get("is_instance_type_default"):
+            instance_type = template.get("InstanceType") or instance_type
+        zone = self._zone_of(kwargs)
+        if not self.world.faults.grants(instance_type=instance_type, zone=zone, count=count):
+            raise EC2ClientError("InsufficientInstanceCapacity", no_capacity(instance_type, zone))
+
+    def _zone_of(self, kwargs: dict[str, Any]) -> str:
+        subnet = kwargs.get("subnet_id") or next((nic.get("SubnetId") for nic in kwargs.get("nics") or []), None)
+        if subnet:
+            return str(self.get_subnet(subnet).availability_zone)
+        return kwargs.get("placement") or f"{self.region_name}a"
+
+    def _begin(self, instance: Instance, *, group: str) -> None:
+        world, now = self.world, self.world.clock()
+        zone = instance.availability_zone or ""
+        instance._state.name, instance._state.code = "pending", 0  # noqa: SLF001 - moto has no other way
+        self.begun[instance.id] = Begun(
+            instance=instance,
+            launched=now,
+            runs_at=now + world.boot_delay.total_seconds(),
+            joining=world.faults.joining(instance_type=instance.instance_type, zone=zone, boot_delay=world.boot_delay),
+        )
+        world.ledger.launched(
+            Life(
+                id=instance.id,
+                instance_type=instance.instance_type,
+                zone=zone,
+                group=group,
+                market=instance.lifecycle or "on-demand",
+                launched_at=0,
+            )
+        )
+
+    def _template_data(self, launch_template: dict[str, Any] | None) -> dict[str, Any]:
+        if not launch_template:
+            return {}
+        return dict(self._get_template_from_args(launch_template).data)
+
+    def _give_profile(self, instance: Instance, template: dict[str, Any]) -> None:
+        profile = template.get("IamInstanceProfile") or {}
+        if profile:
+            self.associate_iam_instance_profile(
+                instance.id, iam_instance_profile_name=profile.get("Name"), iam_instance_profile_arn=profile.get("Arn")
+            )
+
+
+class Ec2Response(EC2Response):
+    """EC2's calls."""
+
+    def create_launch_template_version(self) -> ActionResult:
+        """As moto, laid over ``SourceVersion``."""
+        result = super().create_launch_template_version()
+        backend = self.ec2_backend
+        name, template_id = self._get_param("LaunchTemplateName"), self._get_param("LaunchTemplateId")
+        template = backend.get_launch_template_by_name(name) if name else backend.get_launch_template(template_id)
+        data, source = template.versions[-1].data, self._get_param("SourceVersion")
+        below = dict(template.get_version(source).data) if source else {}
+        if data.get("UserData"):
+            data["UserData"] = Base64EncodedString(data["UserData"])
+        data.update({key: value for key, value in below.items() if data.get(key) is None})
+        return result
+
+
+def no_capacity(instance_type: str, zone: str) -> str:
+    """As AWS words it."""
+    region = zone[:-1]
+    others = ", ".join(f"{region}{letter}" for letter in "abcdf" if f"{region}{letter}" != zone)
+    return (
+        f"We currently do not have sufficient {instance_type} capacity "
+        f"in the Availability Zone you requested ({zone}). "
+        "Our system will be working on provisioning additional capacity. "
+        f"You can currently get {instance_type} capacity by not specifying an Availability Zone in your request "
+        f"or choosing {others}."
+    )
+
+
+def decoded(user_data: object) -> str:
+    """User data as the instance would read it; empty where there is none, or where it is not text."""
+    try:
+        return base64.b64decode(str(user_data or "")).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _with_root(mappings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The template's volumes, with a root volume that ends with its instance; moto's own extra root is left out."""
+    volumes = [dict(mapping) for mapping in mappings if mapping.get("Ebs")]
+    for volume in volumes:
+        if volume["DeviceName"] in _ROOT_DEVICES:
+            volume["Ebs"] = {"DeleteOnTermination": True, "VolumeSize": _ROOT_GIB} | volume["Ebs"]
+            return volumes
+    root = {"DeviceName": _ROOT_DEVICES[0], "Ebs": {"DeleteOnTermination": True, "VolumeSize": _ROOT_GIB}}
+    return [root, *volumes]
+
+
+def _root_gib(instance: Instance) -> int:
+    volumes = instance.block_device_mapping
+    root = next((volumes[device] for device in _ROOT_DEVICES if device in volumes), None)
+    return int(root.size) if root is not None else _ROOT_GIB
