@@ -44,6 +44,16 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Lower a group's desired capacity to the instances that it has: EC2 refused the rest. No instance ends by it."""
+
+    group: str
+    to: int
+    by: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cordon:
     """Close an idle EC2 node to new pods, marked as ours with the time."""
 
@@ -74,7 +84,7 @@ class EndJob:
     because: str
 
 
-Step = Admit | Uncordon | Grow | Cordon | Remove | EndJob
+Step = Admit | Uncordon | Grow | Withdraw | Cordon | Remove | EndJob
 
 
 @dataclass(frozen=True, slots=True)
