@@ -152,10 +152,11 @@ def _spill_goes_as_a_whole(morning: Morning) -> Claim:
     """No pod may be bound before every node that the gang landed on was ready: until then all of it waits."""
     pods = morning.of(morning.spill)
     bound = [pod for pod in pods if pod.bound_at is not None]
-    ready = {node.name: node.ready_at for node in morning.nodes}
+    never = float("inf")
+    ready = {node.name: never if node.ready_at is None else node.ready_at for node in morning.nodes}
     first = min((pod.bound_at for pod in bound if pod.bound_at is not None), default=None)
     last = max((pod.bound_at for pod in bound if pod.bound_at is not None), default=None)
-    last_node = max((ready.get(str(pod.node)) or float("inf") for pod in bound), default=float("inf"))
+    last_node = max((ready.get(str(pod.node), never) for pod in bound), default=never)
     whole = bool(pods) and len(bound) == len(pods) and first is not None and first >= last_node
     spread = f", all within {last - first:.1f} s" if first is not None and last is not None else ""
     return Claim(

@@ -1,0 +1,69 @@
+"""The house: what lies where, and what a reader is promised."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("autoscaler", "images", "roles", "stacks")
+FOLDERS = {*ROOMS, "tests"}
+
+
+def tracked() -> list[str]:
+    """Every path under version control."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for path in listed.split("\0") if path and (ROOT / path).is_file()]
+
+
+def modules() -> list[Path]:
+    """Every Python module of the product."""
+    return sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def test_the_top_level_has_the_agreed_folders_and_no_others() -> None:
+    """A stranger finds four rooms, and the tests."""
+    assert {path.split("/")[0] for path in tracked() if "/" in path and not path.startswith(".")} <= FOLDERS
+
+
+def test_no_room_is_a_drawer_for_everything() -> None:
+    """A module is named for what it does."""
+    banned = {"utils", "helpers", "common", "manager", "base", "misc"}
+    assert [path for path in modules() if path.stem in banned] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    """Its first statement is a docstring."""
+    silent = [p for p in modules() if not ast.get_docstring(ast.parse(p.read_text(encoding="utf-8")))]
+    assert silent == []
+
+
+def test_the_lock_names_no_registry_and_pins_by_hash() -> None:
+    """Each package has a version and hashes; where it is fetched from is the user's setting."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert text.count("==") <= text.count("--hash=sha256:")
+
+
+def test_help_lists_every_command_without_importing_a_room() -> None:
+    """`spillway --help` must be instant."""
+    program = (
+        "import sys, spillway; from click.testing import CliRunner;"
+        "done = CliRunner().invoke(spillway.cli, ['--help']); print(done.output);"
+        "print([m for m in sys.modules if m.split('.')[0] in ('boto3', 'kubernetes', 'pulumi', 'pydantic', 'rich')])"
+    )
+    said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for command in ("autoscale", "demo", "gpus", "jobs", "local"):
+        assert f"\n  {command} " in said
+    assert said.strip().endswith("[]")
+
+
+@pytest.mark.parametrize("path", [path for path in tracked() if path.endswith((".yaml", ".yml"))])
+def test_every_yaml_file_is_yaml(path: str) -> None:
+    """Tools of others read them too."""
+    list(yaml.compose_all((ROOT / path).read_text(encoding="utf-8")))
