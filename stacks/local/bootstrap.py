@@ -36,10 +36,11 @@ class _BootstrapError(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Make the environment where it is missing, then become the command."""
+    if not arguments:
+        print("usage: python3 stacks/local/bootstrap.py COMMAND ARGUMENTS...", file=sys.stderr)
+        return 2
     try:
         check_python(sys.version_info[:2])
-        if not arguments:
-            raise _BootstrapError("what shall run? Usage: python3 stacks/local/bootstrap.py COMMAND ...", status=2)
         cache = cache_root()
         place = ensure_environment(cache=cache, checkout=CHECKOUT)
     except _BootstrapError as problem:
@@ -150,9 +151,8 @@ def _make(place: Path, *, cache: Path, checkout: Path) -> None:
     )
     if made.returncode:
         said = (made.stdout + made.stderr).strip()
-        raise _BootstrapError(
-            f"{sys.executable} -m venv failed (on Debian and Ubuntu the package python3-venv is needed):\n{_indent(said)}"
-        )
+        hint = "on Debian and Ubuntu the package python3-venv is needed"
+        raise _BootstrapError(f"{sys.executable} -m venv failed ({hint}):\n{_indent(said)}")
     _install_packages(place, cache=cache, lock=checkout / "requirements.lock", began=began)
     _link_checkout(place, checkout)
     _stamp(place).write_text(f"{checkout}\n", encoding="utf-8")
@@ -228,14 +228,14 @@ def _throw_away_unused(venvs: Path) -> None:
                 shutil.rmtree(stamp.parent, ignore_errors=True)
 
 
-def _become(arguments: Sequence[str], variables: dict[str, str]) -> int:
+def _become(arguments: Sequence[str], variables: dict[str, str]) -> int:  # noqa: RET503 - execve does not return
     command = shutil.which(arguments[0], path=variables["PATH"])
     if command is None:
         print(f"spillway: {arguments[0]}: no such command", file=sys.stderr)
         return 127
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(command, list(arguments), variables)
+    os.execve(command, list(arguments), variables)  # noqa: S606 - no shell is wanted between
 
 
 def _clean_environment() -> dict[str, str]:
