@@ -1,0 +1,436 @@
+"""The only door to the Kubernetes API: lists in pages, watches, and the few writes that the autoscaler makes.
+
+Raw HTTP with typed decoding: the stock client's objects would cost 740 MB for ten thousand pods. Its configuration
+loader is used (kubeconfig with exec plugins, or the account of a pod), its models are not.
+
+Three things can go wrong, named by what the caller does next: ``Unavailable`` (try again), ``Refused`` (this one
+request cannot be had), ``Expired`` (the version asked for is compacted away: list again).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlencode, urlsplit
+from urllib.request import proxy_bypass
+
+import msgspec
+import urllib3
+
+from autoscaler import labels as words
+from autoscaler.failures import BadInput, Unavailable
+from autoscaler.objects import Json, Meta, NodeJson, PodJson
+
+PAGE: Final = 500
+WATCH_SECONDS: Final = (240, 300)
+"""A watch is asked to end by itself within this range, so that they do not all end at once."""
+_KEEPALIVE: Final = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A peer that is gone without a word is noticed within half a minute, on a watch that is silent for hours too."""
+_JSON: Final = "application/json"
+_MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+class Refused(Exception):  # noqa: N818 - reads as what it is at the raise site
+    """The API server answered with an error: ``status`` is HTTP's, the message its own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Expired(Exception):  # noqa: N818 - as above
+    """410 Gone: the version that a list or watch was to go on from is compacted away."""
+
+
+class Change(Json, frozen=True):
+    """One event of a watch; ``object`` is the JSON."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class _ListMeta(Json, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(Json, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[msgspec.Raw, ...] = ()
+
+
+class _Status(Json, frozen=True):
+    code: int = 0
+    message: str = ""
+
+
+_PAGE_DECODER: Final = msgspec.json.Decoder(_Page)
+_CHANGE_DECODER: Final = msgspec.json.Decoder(Change)
+_STATUS_DECODER: Final = msgspec.json.Decoder(_Status)
+_NODE_DECODER: Final = msgspec.json.Decoder(NodeJson)
+_POD_DECODER: Final = msgspec.json.Decoder(PodJson)
+
+
+class Account:
+    """Where the API server is and as whom we talk to it. Tokens are refreshed by the stock loader's own rules."""
+
+    def __init__(self, kubeconfig: Path | None) -> None:
+        self._kubeconfig = kubeconfig
+        self._lock = threading.Lock()
+        self._load()
+
+    def _load(self) -> None:
+        from kubernetes import config  # noqa: PLC0415 - slow to import, and only its loader is wanted
+        from kubernetes.client import Configuration  # noqa: PLC0415
+
+        loaded = Configuration()
+        try:
+            with tempfile.TemporaryDirectory(prefix="spillway-") as certificates:
+                _load_into(loaded, config, self._kubeconfig, certificates)
+                self.tls = _tls(loaded)
+        except config.ConfigException as error:
+            raise BadInput(_configuration_help(self._kubeconfig, error)) from None
+        except (OSError, ValueError, TypeError) as error:
+            raise BadInput(_configuration_help(self._kubeconfig, error)) from None
+        self._loaded = loaded
+        self.url = str(loaded.host).rstrip("/")
+        self.server_name: str | None = loaded.tls_server_name
+        self.proxy: str | None = None if proxy_bypass(urlsplit(self.url).hostname or "") else loaded.proxy
+
+    def headers(self) -> dict[str, str]:
+        """Who we are, with a token that has not expired."""
+        with self._lock:
+            if self._loaded.refresh_api_key_hook:
+                self._loaded.refresh_api_key_hook(self._loaded)
+            keys: Mapping[str, str] = self._loaded.api_key
+        token = keys.get("BearerToken") or keys.get("authorization")
+        return {"Authorization": token} if token else {}
+
+    def renew(self) -> None:
+        """Read the configuration again: the server did not know our token."""
+        with self._lock:
+            self._load()
+
+
+class Kube:
+    """Requests to one API server. Safe to use from several threads."""
+
+    def __init__(self, account: Account, *, connections: int = 16) -> None:
+        self._account = account
+        self.url = account.url
+        made: dict[str, Any] = {"num_pools": 2, "maxsize": connections, "block": False, "retries": False}
+        if account.tls is not None:
+            made |= {"ssl_context": account.tls, "server_hostname": account.server_name}
+            made |= {"assert_hostname": account.server_name} if account.server_name else {}
+        made["socket_options"] = list(_KEEPALIVE)
+        self._watches: set[urllib3.BaseHTTPResponse] = set()
+        self._pool = urllib3.ProxyManager(account.proxy, **made) if account.proxy else urllib3.PoolManager(**made)
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None = None) -> Kube:
+        """By ``kubeconfig``, else $KUBECONFIG, else ~/.kube/config, else as the pod that we run in.
+
+        Raises ``BadInput`` where there is no usable configuration, ``Unavailable`` where the server does not answer.
+        """
+        kube = cls(Account(kubeconfig))
+        kube.get("/version")
+        return kube
+
+    def get(self, path: str, **query: str | int) -> bytes:
+        """The answer to a GET."""
+        return self.send("GET", _with_query(path, query))
+
+    def send(self, method: str, path: str, body: object = None, *, content: str = _JSON) -> bytes:
+        """One request. Raises ``Refused``, ``Expired`` or ``Unavailable``."""
+        data = None if body is None else msgspec.json.encode(body)
+        answer = self._open(method, path, data=data, content=content, timeout=urllib3.Timeout(connect=5, read=30))
+        return answer.data
+
+    def pages(self, path: str) -> Iterator[tuple[tuple[msgspec.Raw, ...], str]]:
+        """Every object at ``path`` in pages, each with the version that a watch goes on from."""
+        go_on = ""
+        while True:
+            query: dict[str, str | int] = {"limit": PAGE} | ({"continue": go_on} if go_on else {})
+            page = _PAGE_DECODER.decode(self.get(path, **query))
+            yield page.items, page.metadata.resource_version
+            go_on = page.metadata.continue_
+            if not go_on:
+                return
+
+    @contextlib.contextmanager
+    def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
+        """What changes at ``path`` after ``version``, until the server ends the watch.
+
+        Raises ``Expired`` where the version is compacted away, ``Unavailable`` where the connection breaks.
+        """
+        query: dict[str, str | int] = {
+            "watch": 1,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": random.randint(*WATCH_SECONDS),  # noqa: S311 - jitter
+        }
+        timeout = urllib3.Timeout(connect=5, read=WATCH_SECONDS[1] + 30)
+        answer = self._open("GET", _with_query(path, query), timeout=timeout, stream=True)
+        self._watches.add(answer)
+        try:
+            yield self._changes(answer)
+        finally:
+            self._watches.discard(answer)
+            answer.close()
+
+    def close(self) -> None:
+        """End every open watch, whoever reads it."""
+        for answer in tuple(self._watches):
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
+                answer.shutdown()
+
+    def _changes(self, answer: urllib3.BaseHTTPResponse) -> Iterator[Change]:
+        rest = b""
+        try:
+            for chunk in answer.stream(2**16):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield _change(line)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise Unavailable(f"the watch on the API server at {self.url} broke ({_reason(error)})") from None
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: urllib3.Timeout,
+        data: bytes | None = None,
+        content: str = _JSON,
+        stream: bool = False,
+        again: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = self._account.headers() | {"Accept": _JSON, "User-Agent": words.AUTOSCALER}
+        if data is not None:
+            headers["Content-Type"] = content
+        try:
+            answer = self._pool.request(
+                method, self.url + path, body=data, headers=headers, timeout=timeout, preload_content=not stream
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unavailable(
+                f"the API server at {self.url} does not answer ({_reason(error)}): is it running, and is "
+                "the kubeconfig the right one?"
+            ) from None
+        if answer.status == 401 and again:  # noqa: PLR2004 - our token is not known: perhaps it was replaced
+            self._account.renew()
+            return self._open(method, path, timeout=timeout, data=data, content=content, stream=stream, again=False)
+        if answer.status >= 400:  # noqa: PLR2004 - where HTTP's errors begin
+            raise _refusal(answer, self.url)
+        return answer
+
+    # --- Writes ------------------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> NodeJson:
+        """The node as it is now."""
+        return _NODE_DECODER.decode(self.get(f"/api/v1/nodes/{name}"))
+
+    def pods_on(self, node: str) -> tuple[PodJson, ...]:
+        """The pods bound to the node, as it is now."""
+        pages = self.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        return tuple(_POD_DECODER.decode(raw) for raw in _PAGE_DECODER.decode(pages).items)
+
+    def cordon(self, name: str, *, at: datetime) -> NodeJson:
+        """Close the node to new pods, marked as ours. Raises ``Refused`` where somebody else has closed it."""
+        node = self.node(name)
+        if node.spec.unschedulable:
+            raise Refused(409, f"node {name} is cordoned already")
+        marks = {words.CORDONED_BY: words.AUTOSCALER, words.CORDONED_AT: _rfc3339(at)}
+        return self._patch_node(node.metadata, {"unschedulable": True}, marks)
+
+    def uncordon(self, name: str) -> NodeJson:
+        """Open the node again. Raises ``Refused`` where the cordon is not ours."""
+        node = self.node(name)
+        if node.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise Refused(409, f"the cordon of node {name} is not Spillway's: whoever set it lifts it")
+        marks = {words.CORDONED_BY: None, words.CORDONED_AT: None}
+        return self._patch_node(node.metadata, {"unschedulable": None}, marks)
+
+    def _patch_node(self, seen: Meta, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> NodeJson:
+        """A patch of what was seen: refused with 409 where the node changed in between."""
+        meta = {"uid": seen.uid, "resourceVersion": seen.resource_version, "annotations": annotations}
+        body = {"metadata": meta, "spec": spec}
+        return _NODE_DECODER.decode(self.send("PATCH", f"/api/v1/nodes/{seen.name}", body, content=_MERGE))
+
+    def delete_node(self, name: str, *, uid: str) -> None:
+        """The node of an instance that was terminated; one that is gone already is no failure."""
+        self._delete(f"/api/v1/nodes/{name}", uid=uid)
+
+    def admit(self, placements: Mapping[tuple[str, str, str], str]) -> dict[tuple[str, str, str], PodJson | Exception]:
+        """Pin each pod (namespace, name, uid) to a host name and lift our gate, in one patch per pod, in parallel."""
+        with ThreadPoolExecutor(max_workers=min(len(placements), 8) or 1) as pool:
+            tries = {pod: pool.submit(self._admit, pod, host) for pod, host in placements.items()}
+        return {pod: done.result() for pod, done in tries.items()}
+
+    def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson | Exception:
+        """The uid guards against a successor of that name; a pod without our gate refuses a new node selector."""
+        namespace, name, uid = pod
+        gate = {"$patch": "delete", "name": words.GATE}
+        spec = {"nodeSelector": {words.HOSTNAME: host}, "schedulingGates": [gate]}
+        body = {"metadata": {"uid": uid}, "spec": spec}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            return _POD_DECODER.decode(self.send("PATCH", path, body, content=_STRATEGIC))
+        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
+            return error
+
+    def end_job(self, namespace: str, name: str) -> None:
+        """Delete a Job and its pods, after one more look that the Job it ends with has succeeded."""
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/"
+        job = json.loads(self.get(path + name))
+        partner = job["metadata"].get("annotations", {}).get(words.ENDS_WITH, "")
+        other = json.loads(self.get(path + partner)) if partner else {}
+        conditions = other.get("status", {}).get("conditions", [])
+        if not any(one["type"] == "Complete" and one["status"] == "True" for one in conditions):
+            raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with is not complete")
+        self._delete(path + name, uid=job["metadata"]["uid"], propagationPolicy="Background")
+
+    def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
+        """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""
+        now = _rfc3339(datetime.now(UTC))
+        pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+        event = {
+            "metadata": {"name": f"{name[:230]}.{_digest(uid, reason)}", "namespace": namespace},
+            "involvedObject": pod,
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:1024],
+            "action": "Plan",
+            "source": {"component": words.AUTOSCALER},
+            "reportingComponent": words.AUTOSCALER,
+            "reportingInstance": socket.gethostname(),
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self.send("POST", f"/api/v1/namespaces/{namespace}/events", event)
+        except Refused as refused:
+            if refused.status == 409:  # noqa: PLR2004 - its name is made of pod and reason: it is there
+                return False
+            raise
+        return True
+
+    def _delete(self, path: str, *, uid: str, **options: str) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} | options
+        try:
+            self.send("DELETE", path, body)
+        except Refused as refused:
+            if refused.status != 404:  # noqa: PLR2004 - gone already is what we wanted
+                raise
+
+
+def _load_into(loaded: Any, config: Any, kubeconfig: Path | None, certificates: str) -> None:
+    default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    if kubeconfig is None and not os.environ.get("KUBECONFIG") and not Path(default).exists():
+        config.load_incluster_config(client_configuration=loaded)
+        return
+    config.load_kube_config(
+        config_file=str(kubeconfig or default),
+        client_configuration=loaded,
+        persist_config=False,
+        temp_file_path=certificates,
+    )
+
+
+def _tls(loaded: Any) -> ssl.SSLContext | None:
+    """Read certificates and keys into memory, so that no file of them stays."""
+    if not str(loaded.host).startswith("https"):
+        return None
+    context = urllib3.util.ssl_.create_urllib3_context()
+    if loaded.ssl_ca_cert:
+        context.load_verify_locations(cafile=loaded.ssl_ca_cert)
+    else:
+        context.load_default_certs()
+    if loaded.cert_file:
+        context.load_cert_chain(loaded.cert_file, loaded.key_file)
+    if not loaded.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _configuration_help(kubeconfig: Path | None, error: Exception) -> str:
+    where = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    return (
+        f"{where}: no usable configuration of a Kubernetes cluster ({str(error).rstrip('.')}): "
+        "name a kubeconfig with --kubeconfig or $KUBECONFIG, or run in a pod with a service account"
+    )
+
+
+def _with_query(path: str, query: Mapping[str, str | int]) -> str:
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(query)}" if query else path
+
+
+def _change(line: bytes) -> Change:
+    change = _CHANGE_DECODER.decode(line)
+    if change.type == "ERROR":
+        status = _STATUS_DECODER.decode(change.object)
+        if status.code == 410:  # noqa: PLR2004 - Gone
+            raise Expired(status.message)
+        raise Unavailable(f"the API server ended a watch: {status.message or status.code}")
+    return change
+
+
+def _refusal(answer: urllib3.BaseHTTPResponse, url: str) -> Exception:
+    try:
+        message = _STATUS_DECODER.decode(answer.data).message
+    except (msgspec.DecodeError, urllib3.exceptions.HTTPError):
+        message = ""
+    message = message or f"HTTP status {answer.status}"
+    answer.release_conn()
+    match answer.status:
+        case 410:
+            return Expired(message)
+        case 401:
+            return Unavailable(
+                f"the API server at {url} does not know us ({message}): are the kubeconfig's credentials valid?"
+            )
+        case 403:
+            return Refused(403, f"{message}: apply autoscaler/rbac.yaml")
+        case 429 | 500 | 502 | 503 | 504:
+            return Unavailable(f"the API server at {url} is not able to answer now ({message})")
+        case status:
+            return Refused(status, message)
+
+
+def _reason(error: Exception) -> str:
+    """The shortest true word for what broke a connection."""
+    text = str(error).lower()
+    for known in ("connection refused", "timed out", "certificate verify failed", "name or service not known"):
+        if known in text:
+            return known
+    return type(error).__name__
+
+
+def _rfc3339(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
