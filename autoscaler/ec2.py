@@ -1,0 +1,465 @@
+"""The only door to AWS at run time: Auto Scaling groups as nouns, and the three writes that change what is paid for.
+
+Groups are found by the tag with the cluster's name; nothing else is ever touched. What AWS refuses is data
+(:class:`Refused`) or an outage (``Unavailable``), told in words; neither stops the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from autoscaler import labels as words
+from autoscaler.cluster import (
+    CPU,
+    MEMORY,
+    CapacityType,
+    Effect,
+    Group,
+    Instance,
+    Refusal,
+    Resources,
+    Taint,
+    parse_quantity,
+)
+from autoscaler.failures import Unavailable
+from autoscaler.instance_types import InstanceType, read_instance_type
+from autoscaler.policy import GroupEntry, Policy
+
+if TYPE_CHECKING:
+    from types_boto3_autoscaling.client import AutoScalingClient
+    from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, TagDescriptionTypeDef
+    from types_boto3_ec2.client import EC2Client
+    from types_boto3_pricing.client import PricingClient
+
+REFUSALS_LAST: Final = timedelta(hours=1)
+_UNKNOWN_PRICE_SECONDS: Final = 600.0
+"""A price list that does not answer must not hold up every look at the groups."""
+_CODES: Final = (
+    # what a failed scaling activity says -> the code that a plan goes by
+    (
+        r"InsufficientInstanceCapacity|do not have sufficient .* capacity|insufficient capacity",
+        "InsufficientInstanceCapacity",
+    ),
+    (r"MaxSpotInstanceCountExceeded|spot (instance )?(count|limit)", "MaxSpotInstanceCountExceeded"),
+    (r"VcpuLimitExceeded|vCPU (capacity|limit)", "VcpuLimitExceeded"),
+    (r"InstanceLimitExceeded|requested more instances", "InstanceLimitExceeded"),
+    (r"SpotMaxPriceTooLow|price.* (lower|too low)", "SpotMaxPriceTooLow"),
+    (r"UnfulfillableCapacity|could not be fulfilled", "UnfulfillableCapacity"),
+    (r"RequestLimitExceeded|Throttling|Rate exceeded", "RequestLimitExceeded"),
+    (r"VolumeLimitExceeded|maximum number of volumes|volume limit", "VolumeLimitExceeded"),
+    (r"InsufficientFreeAddressesInSubnet|free addresses", "InsufficientFreeAddressesInSubnet"),
+    (r"InvalidAMIID|InvalidLaunchTemplate|launch template", "InvalidLaunchTemplate"),
+    (r"UnauthorizedOperation|not authorized", "UnauthorizedOperation"),
+    (r"Unsupported|is not supported", "Unsupported"),
+)
+_STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
+_ARCHES: Final = {"arm64": "arm64"}
+_CREDENTIALS: Final = frozenset(
+    {
+        *("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"),
+        *("ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "MissingAuthenticationToken"),
+    }
+)
+_DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_THROTTLED: Final = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"})
+
+
+class Refused(Exception):  # noqa: N818 - reads as what it is at the raise site
+    """AWS answered that it will not do this one thing; ``code`` is its own."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class Changed(Exception):  # noqa: N818 - as above
+    """The group is not as the plan saw it: look again. ``group`` is how it is now, where it is there."""
+
+    def __init__(self, message: str, group: Group | None = None) -> None:
+        super().__init__(message)
+        self.group = group
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """boto3's clients, made once."""
+
+    autoscaling: AutoScalingClient
+    ec2: EC2Client
+    pricing: Callable[[], PricingClient]
+    """Made when a price is asked for: the price list is served in few regions."""
+
+
+def connect(region: str) -> Clients:
+    """Clients with short patience: a decision waits for them. Region, endpoint and credentials are boto3's own ways."""
+    import boto3  # noqa: PLC0415 - slow to import
+    from botocore.config import Config  # noqa: PLC0415
+
+    session = boto3.session.Session(region_name=region)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 3},
+        connect_timeout=3,
+        read_timeout=10,
+        user_agent_extra=words.AUTOSCALER,
+    )
+    with _told_in_words(region):
+        return Clients(
+            autoscaling=session.client("autoscaling", config=config),
+            ec2=session.client("ec2", config=config),
+            pricing=lambda: session.client("pricing", region_name=_price_list_region(region), config=config),
+        )
+
+
+class Ec2:
+    """The Auto Scaling groups of one cluster."""
+
+    def __init__(self, policy: Policy, clients: Clients, *, warn: Callable[[str], None] = lambda _line: None) -> None:
+        """``warn`` is told once of each thing that a person should mend (an unknown price)."""
+        self._policy = policy
+        self._clients = clients
+        self._warn = warn
+        self._warned: set[str] = set()
+        self._types: dict[str, InstanceType] = {}
+        self._prices: dict[tuple[str, str, str], float] = {}
+        self._ask_again_at: dict[tuple[str, str, str], float] = {}
+        self._launched: dict[str, datetime] = {}
+
+    def groups(self) -> tuple[Group, ...]:
+        """Every group of the cluster as it is now. Raises ``Unavailable``; one bad group is told and left out."""
+        with _told_in_words(self._policy.region):
+            pages = self._clients.autoscaling.get_paginator("describe_auto_scaling_groups").paginate(
+                Filters=[{"Name": f"tag:{words.TAG_CLUSTER}", "Values": [self._policy.cluster]}]
+            )
+            raws = [raw for page in pages for raw in page["AutoScalingGroups"] if raw.get("Status") is None]
+            return tuple(self._nouns(raws))
+
+    def group(self, name: str) -> Group | None:
+        """One group as it is now."""
+        with _told_in_words(self._policy.region):
+            found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+            raws = [raw for raw in found["AutoScalingGroups"] if _tag(raw, words.TAG_CLUSTER) == self._policy.cluster]
+            return next(iter(self._nouns(raws)), None)
+
+    def grow(self, name: str, *, to: int, by: int) -> Group:
+        """Raise the desired capacity to ``to``, if it still is ``to - by``. Raises ``Changed``, ``Refused``.
+
+        Never lowers, and never buys twice: the group is looked at once more immediately before.
+        """
+        now = self._as_planned(name, expected=to - by)
+        self._set_desired(name, to)
+        return replace(now, desired=to)
+
+    def withdraw(self, name: str, *, to: int, by: int) -> Group:
+        """Lower the desired capacity to ``to``, if it still is ``to + by`` and no instance would end by it."""
+        now = self._as_planned(name, expected=to + by)
+        here = sum(instance.state != "terminating" for instance in now.instances)
+        if here > to:
+            raise Changed(f"{name} has {here} instances by now: nothing to withdraw", now)
+        self._set_desired(name, to)
+        return replace(now, desired=to)
+
+    def terminate(self, instance: str) -> None:
+        """End one instance and lower its group's desired capacity by one. Raises ``Refused``."""
+        with _told_in_words(self._policy.region):
+            self._clients.autoscaling.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance, ShouldDecrementDesiredCapacity=True
+            )
+
+    def _as_planned(self, name: str, *, expected: int) -> Group:
+        now = self.group(name)
+        if now is None:
+            raise Changed(f"{name} is not there any more")
+        if now.desired != expected:
+            raise Changed(f"{name} was at {expected} nodes when this was decided and is at {now.desired} now", now)
+        return now
+
+    def _set_desired(self, name: str, to: int) -> None:
+        with _told_in_words(self._policy.region):
+            self._clients.autoscaling.set_desired_capacity(
+                AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
+            )
+
+    # --- From what AWS says to the noun ---
+
+    def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
+        self._learn_types({_instance_type(raw, self._entry(raw)) for raw in raws})
+        self._learn_launch_times(raws)
+        for raw in raws:
+            try:
+                yield self._noun(raw)
+            except (KeyError, ValueError, IndexError) as error:
+                self._warn_once(f"the group {raw['AutoScalingGroupName']} is left out: {error}")
+
+    def _noun(self, raw: AutoScalingGroupTypeDef) -> Group:
+        entry, name = self._entry(raw), raw["AutoScalingGroupName"]
+        kind, zone = _instance_type(raw, entry), raw["AvailabilityZones"][0]
+        capacity: CapacityType = "spot" if entry and entry.capacity_type == "spot" else "on-demand"
+        price = self._price(kind, zone=zone, capacity=capacity, entry=entry)
+        if price is None:
+            self._warn_once(
+                f"the price of {kind} ({capacity}) in {zone} is not known, so {name} is not grown: "
+                "write usd_per_hour into its entry of the policy"
+            )
+        if entry is None:
+            self._warn_once(
+                f"the group {name} is tagged for this cluster, but the policy has no entry "
+                f"{_tag(raw, words.TAG_GROUP)!r}: it is not grown"
+            )
+        desired = raw["DesiredCapacity"]
+        instances = tuple(self._instance(one) for one in raw.get("Instances", []))
+        return Group(
+            name=name,
+            entry=_tag(raw, words.TAG_GROUP) or name,
+            instance_type=kind,
+            zone=zone,
+            allocatable=self._allocatable(raw, entry, kind),
+            usd_per_hour=price or 0.0,
+            capacity_type=capacity,
+            labels=self._labels(raw, entry, kind=kind, zone=zone, capacity=capacity),
+            taints=_taints(raw, entry),
+            minimum=raw["MinSize"],
+            maximum=raw["MaxSize"] if price is not None and entry is not None else desired,
+            desired=desired,
+            instances=instances,
+            refusals=self._refusals(name) if desired > len(instances) else (),
+        )
+
+    def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
+        return self._policy.entry(_tag(raw, words.TAG_GROUP))
+
+    def _instance(self, raw: Any) -> Instance:
+        state = next(
+            (ours for theirs, ours in _STATES.items() if raw["LifecycleState"].startswith(theirs)), "in-service"
+        )
+        return Instance(
+            id=raw["InstanceId"],
+            zone=raw["AvailabilityZone"],
+            launched=self._launched.get(raw["InstanceId"]),
+            state=state,  # type: ignore[arg-type]
+        )
+
+    def _allocatable(self, raw: AutoScalingGroupTypeDef, entry: GroupEntry | None, kind: str) -> Resources:
+        """Template tags are the last word; what they leave out, the policy or the type's formula says."""
+        tagged = dict(_under(raw, words.TEMPLATE_RESOURCE))
+        amounts = dict(Resources.parse(tagged))
+        if CPU in amounts and MEMORY in amounts:
+            return Resources(amounts)
+        disk = int(parse_quantity(entry.disk if entry else "100Gi"))
+        formula = dict(self._types[kind].allocatable(disk=disk))
+        chosen = dict(Resources.parse(entry.resources)) if entry else {}
+        return Resources(formula | chosen | amounts)
+
+    def _labels(
+        self,
+        raw: AutoScalingGroupTypeDef,
+        entry: GroupEntry | None,
+        *,
+        kind: str,
+        zone: str,
+        capacity: str,
+    ) -> dict[str, str]:
+        """What a new node will carry, but for its host name."""
+        known = self._types.get(kind)
+        usual = {
+            words.ORIGIN: words.EC2,
+            words.GROUP: _tag(raw, words.TAG_GROUP),
+            words.CAPACITY_TYPE: capacity,
+            words.ZONE: zone,
+            words.REGION: self._policy.region,
+            words.INSTANCE_TYPE: kind,
+            words.ARCH: known.arch if known else "amd64",
+            words.OS: "linux",
+        }
+        return usual | (entry.labels if entry else {}) | dict(_under(raw, words.TEMPLATE_LABEL))
+
+    def _learn_types(self, kinds: set[str]) -> None:
+        """Ask once for each type that a group has."""
+        unknown = sorted(kinds - self._types.keys() - {""})
+        for start in range(0, len(unknown), 100):
+            with _one_failure_alone(self._warn_once, "what EC2 says of the instance types"):
+                pages = self._clients.ec2.get_paginator("describe_instance_types").paginate(
+                    InstanceTypes=unknown[start : start + 100]  # type: ignore[arg-type]
+                )
+                for page in pages:
+                    for described in page["InstanceTypes"]:
+                        self._types[str(described["InstanceType"])] = read_instance_type(described)
+
+    def _learn_launch_times(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+        """Auto Scaling does not say when an instance was launched; EC2 does."""
+        here = {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
+        unknown = sorted(here - self._launched.keys())
+        for start in range(0, len(unknown), 100):
+            with _one_failure_alone(self._warn_once, "when instances were launched"):
+                pages = self._clients.ec2.get_paginator("describe_instances").paginate(
+                    Filters=[{"Name": "instance-id", "Values": unknown[start : start + 100]}]
+                )
+                for page in pages:
+                    for reservation in page["Reservations"]:
+                        for instance in reservation["Instances"]:
+                            self._launched[instance["InstanceId"]] = instance["LaunchTime"].astimezone(UTC)
+        if len(self._launched) > 4 * len(here) + 1000:
+            self._launched = {one: at for one, at in self._launched.items() if one in here}
+
+    def _refusals(self, name: str) -> tuple[Refusal, ...]:
+        """Failed launches of the last hour, newest first."""
+        found: list[Refusal] = []
+        with _one_failure_alone(self._warn_once, f"why {name} does not grow"):
+            answer = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=20)
+            since = datetime.now(UTC) - REFUSALS_LAST
+            for activity in answer["Activities"]:
+                at = activity.get("EndTime") or activity["StartTime"]
+                if activity["StatusCode"] in ("Failed", "Cancelled") and at > since:
+                    message = activity.get("StatusMessage") or activity.get("Description", "")
+                    found.append(Refusal(at=at.astimezone(UTC), code=refusal_code(message), message=message))
+        return tuple(sorted(found, key=lambda refusal: refusal.at, reverse=True))
+
+    # --- Prices ---
+
+    def _price(self, kind: str, *, zone: str, capacity: CapacityType, entry: GroupEntry | None) -> float | None:
+        if entry is not None and entry.usd_per_hour is not None:
+            return entry.usd_per_hour
+        key = (kind, zone, capacity)
+        if key not in self._prices and time.monotonic() > self._ask_again_at.get(key, 0.0):
+            self._ask_again_at[key] = time.monotonic() + _UNKNOWN_PRICE_SECONDS
+            ask = self._spot_price if capacity == "spot" else self._list_price
+            with _one_failure_alone(self._warn_once, f"the price of {kind}"):
+                price = ask(kind, zone)
+                if price is not None:
+                    self._prices[key] = price
+        return self._prices.get(key)
+
+    def _spot_price(self, kind: str, zone: str) -> float | None:
+        """The price now, which is the newest of its history."""
+        answer = self._clients.ec2.describe_spot_price_history(
+            InstanceTypes=[kind],  # type: ignore[list-item]
+            AvailabilityZone=zone,
+            ProductDescriptions=["Linux/UNIX"],
+            StartTime=datetime.now(UTC),
+        )
+        prices = [float(one["SpotPrice"]) for one in answer["SpotPriceHistory"]]
+        return max(prices) if prices else None
+
+    def _list_price(self, kind: str, _zone: str) -> float | None:
+        """Linux, shared tenancy, nothing installed, in the region."""
+        wanted = {
+            "instanceType": kind,
+            "regionCode": self._policy.region,
+            "operatingSystem": "Linux",
+            "tenancy": "Shared",
+            "preInstalledSw": "NA",
+            "capacitystatus": "Used",
+        }
+        answer = self._clients.pricing().get_products(
+            ServiceCode="AmazonEC2",
+            Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
+        )
+        prices = [price for text in answer["PriceList"] for price in _usd(json.loads(str(text)))]
+        return min((price for price in prices if price > 0), default=None)
+
+    def _warn_once(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            self._warn(line)
+
+
+def refusal_code(message: str) -> str:
+    """The code that a failed activity's words stand for; ``Refused`` for words that we have not met."""
+    return next((code for pattern, code in _CODES if re.search(pattern, message, re.IGNORECASE)), "Refused")
+
+
+def _instance_type(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> str:
+    """The policy's word; for a group that it does not know, what one of its instances or its tags say."""
+    if entry is not None:
+        return entry.instance_type
+    here = [one.get("InstanceType", "") for one in raw.get("Instances", [])]
+    return next(iter(here), "") or dict(_under(raw, words.TEMPLATE_LABEL)).get(words.INSTANCE_TYPE, "")
+
+
+def _taints(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[Taint, ...]:
+    taints = {(one.key, one.effect): one.as_taint() for one in (entry.taints if entry else ())}
+    for key, text in _under(raw, words.TEMPLATE_TAINT):
+        value, _, effect = text.rpartition(":")
+        known: Effect = effect if effect in ("NoSchedule", "PreferNoSchedule", "NoExecute") else "NoSchedule"  # type: ignore[assignment]
+        taints[key, known] = Taint(key, value, known)
+    return tuple(taints.values())
+
+
+def _tag(raw: AutoScalingGroupTypeDef, key: str) -> str:
+    return next((tag.get("Value", "") for tag in _tags(raw) if tag.get("Key") == key), "")
+
+
+def _under(raw: AutoScalingGroupTypeDef, prefix: str) -> Iterator[tuple[str, str]]:
+    for tag in _tags(raw):
+        key = tag.get("Key", "")
+        if key.startswith(prefix):
+            yield key.removeprefix(prefix), tag.get("Value", "")
+
+
+def _tags(raw: AutoScalingGroupTypeDef) -> list[TagDescriptionTypeDef]:
+    return raw.get("Tags", [])
+
+
+def _usd(product: Mapping[str, Any]) -> Iterator[float]:
+    """Dollars per hour of an entry of the price list."""
+    for offer in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in offer.get("priceDimensions", {}).values():
+            with contextlib.suppress(KeyError, ValueError):
+                yield float(dimension["pricePerUnit"]["USD"])
+
+
+def _price_list_region(region: str) -> str:
+    """The price list is served in few regions: the user guide's "Price List Query API endpoints"."""
+    if region.startswith("eu-"):
+        return "eu-central-1"
+    return "ap-south-1" if region.startswith("ap-") else "us-east-1"
+
+
+@contextlib.contextmanager
+def _told_in_words(region: str) -> Iterator[None]:
+    """Turn botocore's many errors into ours."""
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - slow to import
+
+    try:
+        yield
+    except NoCredentialsError:
+        raise Unavailable(
+            "AWS: no credentials found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "or run with a role"
+        ) from None
+    except ClientError as error:
+        code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
+        raise _in_words(code, message, region) from None
+    except (BotoCoreError, OSError) as error:
+        raise Unavailable(f"AWS in {region} does not answer: {str(error).rstrip('.')}") from None
+
+
+def _in_words(code: str, message: str, region: str) -> Exception:
+    if code in _CREDENTIALS:
+        return Unavailable(
+            f"AWS in {region} does not accept the credentials ({code}: {message}): are they right and fresh?"
+        )
+    if code in _DENIED:
+        return Unavailable(f"AWS in {region} does not allow this account to do that ({code}: {message})")
+    if code in _THROTTLED:
+        return Unavailable(f"AWS in {region} asks for fewer calls ({code}): trying again soon")
+    if code in ("ServiceUnavailable", "InternalFailure", "InternalError") or code.isdigit():
+        return Unavailable(f"AWS in {region} is not able to answer now ({code}: {message})")
+    return Refused(code, message)
+
+
+@contextlib.contextmanager
+def _one_failure_alone(warn: Callable[[str], None], what: str) -> Iterator[None]:
+    """What is nice to know must not stop what must be known."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    try:
+        yield
+    except (BotoCoreError, ClientError, KeyError, ValueError) as error:
+        warn(f"AWS does not say {what}: {error}")
