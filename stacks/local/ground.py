@@ -99,7 +99,7 @@ class Ground:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - prctl needs no lock that another thread may hold
+                preexec_fn=die_with_parent(),  # noqa: PLW1509 - it takes no lock in the child
             )
         self.pids.append(process.pid)
         try:

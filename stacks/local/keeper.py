@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -136,9 +136,19 @@ def start_time(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
-def die_with_parent() -> None:
-    """Between fork and exec: ask the kernel to end this process when the thread that started it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent() -> Callable[[], None]:
+    """A ``preexec_fn`` that has the kernel end the new process when the thread that starts it ends.
+
+    The C library is looked up here, before the fork: after it, another thread's lock on the loader would never open.
+    """
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def ask_the_kernel() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended between the fork and the request
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return ask_the_kernel
 
 
 def tail(log: Path, lines: int = 5) -> str:
@@ -199,7 +209,7 @@ class _Keeper:
                         stderr=log,
                         cwd=self._directory if process.argv[0] != sys.executable else None,
                         start_new_session=True,
-                        preexec_fn=die_with_parent,  # noqa: PLW1509 - no other thread holds a lock that prctl needs
+                        preexec_fn=die_with_parent(),  # noqa: PLW1509 - it takes no lock in the child
                     )
                 except OSError as error:
                     self._failure = f"{process.name} could not be started: {error}"
