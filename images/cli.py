@@ -1,0 +1,164 @@
+"""`spillway jobs`: training jobs from the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from autoscaler.kube import Kube
+    from images.jobs import TrainingJob
+
+_kubeconfig = click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Default: $KUBECONFIG, ~/.kube/config, or the pod's account."
+)
+_namespace = click.option("-n", "--namespace", default="default", show_default=True)
+_set = click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key, e.g. tasks.worker.count=8."
+)
+_file = click.argument("file", type=click.Path(path_type=Path))
+
+
+@click.group()
+def jobs() -> None:
+    """Render and submit training jobs from short files."""
+
+
+@jobs.command()
+def new() -> None:
+    """Print a commented job file to start from."""
+    example = Path(__file__).parent / "examples" / "new.yaml"
+    click.echo(example.read_text(encoding="utf-8"), nl=False)
+
+
+@jobs.command()
+@_file
+@_set
+@click.option("--target", default="kubernetes", show_default=True, help="What will run it.")
+def render(file: Path, changes: tuple[str, ...], target: str) -> None:
+    """Print what a job becomes, without touching a cluster."""
+    import yaml  # noqa: PLC0415 - slow imports wait until they are needed, here and below
+
+    from images.targets import RENDERERS  # noqa: PLC0415
+
+    if target not in RENDERERS:
+        raise click.BadParameter(f"{target!r} is none of: {', '.join(sorted(RENDERERS))}", param_hint="--target")
+    click.echo(yaml.safe_dump_all(RENDERERS[target](_job(file, changes)), sort_keys=False), nl=False)
+
+
+@jobs.command()
+@_file
+@_set
+@_kubeconfig
+def submit(file: Path, changes: tuple[str, ...], kubeconfig: Path | None) -> None:
+    """Create a job in the cluster: as a whole or not at all."""
+    from images.submit import submit as create  # noqa: PLC0415
+
+    job = _job(file, changes)
+    made = create(_kube(kubeconfig), job)
+    click.echo(f"submitted {job.name}: {job.size} tasks asking for {job.requests()}")
+    for name in made:
+        click.echo(f"  {name}")
+
+
+@jobs.command(name="list")
+@click.option("-n", "--namespace", help="Default: all.")
+@_kubeconfig
+def list_(namespace: str | None, kubeconfig: Path | None) -> None:
+    """Show every training job, by role."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from images.submit import states  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("NAMESPACE", "JOB", "ROLE", "WAITING", "RUNNING", "DONE", "FAILED", "GPUS HELD", "SINCE"):
+        table.add_column(column, justify="right" if column in _COUNTS else "left")
+    found = states(_kube(kubeconfig), namespace=namespace)
+    for one in found:
+        counts = (one.waiting, one.running, one.succeeded, one.failed, one.gpus)
+        table.add_row(one.namespace, one.job, one.role, *map(str, counts), one.since)
+    if found:
+        Console(soft_wrap=True).print(table)
+    else:
+        click.echo("no training jobs; `spillway jobs new` prints a file to start from")
+
+
+_COUNTS = {"WAITING", "RUNNING", "DONE", "FAILED", "GPUS HELD"}
+
+
+@jobs.command()
+@click.argument("job")
+@click.option("--role", default="worker", show_default=True)
+@click.option("--index", default=0, show_default=True)
+@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
+@_namespace
+@_kubeconfig
+def logs(job: str, role: str, index: int, follow: bool, namespace: str, kubeconfig: Path | None) -> None:  # noqa: FBT001, PLR0917 - click gives them by name
+    """Print the log of one task."""
+    from images.submit import logs as lines  # noqa: PLC0415
+
+    for line in lines(_kube(kubeconfig), namespace=namespace, name=job, role=role, index=index, follow=follow):
+        click.echo(line)
+
+
+@jobs.command()
+@click.argument("job")
+@_namespace
+@_kubeconfig
+def delete(job: str, namespace: str, kubeconfig: Path | None) -> None:
+    """Delete a job and everything that belongs to it."""
+    from images.submit import delete as remove  # noqa: PLC0415
+
+    remove(_kube(kubeconfig), namespace=namespace, name=job)
+    click.echo(f"deleted {job}")
+
+
+def _kube(kubeconfig: Path | None) -> Kube:
+    from autoscaler.kube import Kube  # noqa: PLC0415
+
+    return Kube.connect(kubeconfig)
+
+
+def _job(file: Path, changes: tuple[str, ...]) -> TrainingJob:
+    """The job in the file (``-``: standard input), with ``--set`` applied."""
+    import yaml  # noqa: PLC0415
+
+    from autoscaler.failures import BadInput  # noqa: PLC0415
+    from images.jobs import parse_job, read_job  # noqa: PLC0415
+
+    if not changes and str(file) != "-":
+        return read_job(file)
+    if str(file) == "-":
+        text, source = sys.stdin.read(), "standard input"
+    else:
+        try:
+            text, source = file.read_text(encoding="utf-8"), str(file)
+        except OSError as error:
+            raise BadInput(f"{file}: cannot read this job file: {error.strerror}") from None
+    if not changes:
+        return parse_job(text, source=source)
+    parse_job(text, source=source)  # a mistake in the file is told with its line; below there are no lines any more
+    data = yaml.safe_load(text)
+    for change in changes:
+        _apply(data, change)
+    return parse_job(yaml.safe_dump(data), source=f"{source} with --set")
+
+
+def _apply(data: dict[str, object], change: str) -> None:
+    import yaml  # noqa: PLC0415
+
+    path, equals, value = change.partition("=")
+    if not equals or not path:
+        raise click.BadParameter(f"{change!r} is not KEY=VALUE, e.g. tasks.worker.count=8", param_hint="--set")
+    *parents, last = path.split(".")
+    place = data
+    for key in parents:
+        inner = place.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise click.BadParameter(f"{change!r}: {key} holds no keys", param_hint="--set")
+        place = inner
+    place[last] = yaml.safe_load(value)

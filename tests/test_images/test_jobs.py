@@ -1,0 +1,184 @@
+"""Job files: what they accept, what they become, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import images
+from autoscaler import labels as words
+from autoscaler.cluster import Resources
+from autoscaler.failures import BadInput
+from images.cli import jobs
+from images.jobs import TrainingJob, parse_job, read_job
+from images.kubernetes import render, tf_config
+
+EXAMPLES = sorted((Path(str(images.__path__[0])) / "examples").glob("*.yaml"))
+GOOD = """\
+name: mnist
+image: team/mnist:1
+tasks:
+  worker: {count: 2, gpus: 4, cpu: 8, memory: 32Gi, command: [python, train.py]}
+  ps: {count: 1, cpu: 500m, memory: 4Gi}
+"""
+
+
+def job(text: str = GOOD) -> TrainingJob:
+    """The job in the text."""
+    return parse_job(text, source="job.yaml")
+
+
+def made(kind: str, name: str, text: str = GOOD) -> dict[str, Any]:
+    """One of the objects that a job becomes."""
+    return next(m for m in render(job(text)) if (m["kind"], m["metadata"]["name"]) == (kind, name))
+
+
+def pod_of(role: str, text: str = GOOD) -> dict[str, Any]:
+    """The pod template of a role."""
+    template: dict[str, Any] = made("Job", f"mnist-{role}", text)["spec"]["template"]
+    return template
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_good(path: Path) -> None:
+    """What ships can be rendered."""
+    assert render(read_job(path))
+
+
+def test_gpus_are_asked_per_task_never_a_whole_machine() -> None:
+    """Requests and limits agree, a role without GPUs asks for none and tolerates no GPU taint."""
+    worker, ps = pod_of("worker")["spec"], pod_of("ps")["spec"]
+    assert worker["containers"][0]["resources"]["limits"][words.GPU] == "4"
+    assert words.GPU not in ps["containers"][0]["resources"]["requests"]
+    assert worker["tolerations"] == [{"key": words.GPU, "operator": "Exists"}]
+    assert "tolerations" not in ps
+
+
+def test_all_pods_are_one_gang_behind_the_gate() -> None:
+    """Each says how many there are in all."""
+    for role in ("worker", "ps"):
+        pod = pod_of(role)
+        assert pod["metadata"]["labels"][words.GANG] == "mnist"
+        assert pod["metadata"]["annotations"][words.GANG_SIZE] == "3"
+        assert pod["spec"]["schedulingGates"] == [{"name": words.GATE}]
+
+
+def expanded(pod: dict[str, Any], index: int) -> dict[str, str]:
+    """The container's environment as a kubelet expands it: ``$(NAME)`` of variables that stand before."""
+    environment: dict[str, str] = {}
+    for entry in pod["spec"]["containers"][0]["env"]:
+        if "valueFrom" in entry:
+            assert entry["valueFrom"]["fieldRef"]["fieldPath"].endswith("['batch.kubernetes.io/job-completion-index']")
+            value = str(index)
+        else:
+            value = re.sub(r"\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), entry["value"])
+        environment[entry["name"]] = value
+    return environment
+
+
+def test_tf_config_is_right_for_every_task_once_expanded() -> None:
+    """Valid JSON, the same cluster for all, each task its own index."""
+    for role, index in (("worker", 0), ("worker", 1), ("ps", 0)):
+        config = json.loads(expanded(pod_of(role), index)["TF_CONFIG"])
+        assert config["task"] == {"type": role, "index": index}
+        assert config["cluster"] == {
+            "worker": ["mnist-worker-0.mnist.default.svc:2222", "mnist-worker-1.mnist.default.svc:2222"],
+            "ps": ["mnist-ps-0.mnist.default.svc:2222"],
+        }
+
+
+def test_an_evaluator_is_no_part_of_the_training_cluster() -> None:
+    """It has a task but no address."""
+    text = GOOD + "  evaluator: {cpu: 1, memory: 1Gi}\n"
+    assert "evaluator" not in json.loads(tf_config(job(text), "worker").replace("$(TASK_INDEX)", "0"))["cluster"]
+
+
+def test_host_names_are_those_of_the_service() -> None:
+    """The Job's name and the subdomain make the addresses of TF_CONFIG; the service selects every task."""
+    service = made("Service", "mnist")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    for role in ("worker", "ps"):
+        assert pod_of(role)["spec"]["subdomain"] == "mnist"
+        assert service["spec"]["selector"].items() <= pod_of(role)["metadata"]["labels"].items()
+
+
+def test_ps_ends_with_the_workers_and_the_chief_is_the_main_role_where_there_is_one() -> None:
+    """Parameter servers wait for ever: their Job says whose success is their end."""
+    assert made("Job", "mnist-ps")["metadata"]["annotations"] == {words.ENDS_WITH: "mnist-worker"}
+    chief = GOOD + "  chief: {cpu: 1, memory: 1Gi}\n"
+    assert made("Job", "mnist-ps", chief)["metadata"]["annotations"] == {words.ENDS_WITH: "mnist-chief"}
+    assert render(job(chief))[0]["metadata"]["name"] == "mnist-chief"
+
+
+def test_lost_nodes_do_not_count_as_failures() -> None:
+    """A drained or lost node starts the task again, uncounted; the old pod is gone before the new one comes."""
+    spec = made("Job", "mnist-worker")["spec"]
+    assert spec["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    assert spec["podReplacementPolicy"] == "Failed"
+    assert spec["ttlSecondsAfterFinished"] == 86400
+
+
+def test_one_zone_is_said_to_the_planner() -> None:
+    """As a topology of the gang."""
+    annotations = pod_of("worker", GOOD + "same: zone\n")["metadata"]["annotations"]
+    assert annotations[words.GANG_ZONE] == words.ZONE
+
+
+def test_a_job_sums_what_it_asks_for() -> None:
+    """Over all tasks."""
+    assert job().requests() == Resources.parse({"cpu": "16500m", "memory": "68Gi", "nvidia.com/gpu": 8})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("name: mnist", "name: MNIST"), "job.yaml:1: name = 'MNIST': must be lower-case letters"),
+        (("name: mnist\n", ""), "name is missing: the job's name, e.g. mnist"),
+        (("image: team/mnist:1\n", ""), "image is missing: container image of every task"),
+        (("worker:", "wroker:"), "job.yaml:4: tasks.wroker"),
+        (("  worker:", "  evaluator:"), "tasks: has neither a chief nor a worker"),
+        (("count: 2", "count: 0"), "tasks.worker.count = 0: input should be greater than or equal to 1"),
+        (("gpus: 4", "gpus: -1"), "tasks.worker.gpus = -1: input should be greater than or equal to 0"),
+        (("memory: 32Gi", "memory: 32Gib"), "tasks.worker.memory = '32Gib': '32Gib' is not a quantity"),
+        (("cpu: 8", "cpu: 0"), "tasks.worker.cpu = 0: must be more than nothing"),
+        (("gpus: 4", "gpu: 4"), "tasks.worker.gpu is not a key here; did you mean gpus?"),
+        ((", command", ", env: {TF_CONFIG: x}, command"), "sets TF_CONFIG, which Spillway writes itself"),
+        (("  ps: {count: 1", "  chief: {count: 2"), "has 2 tasks of role chief: a job has at most one"),
+        (("name: mnist", f"name: {'m' * 60}"), "would have 69 letters, 63 at most: shorten name"),
+    ],
+)
+def test_a_wrong_job_names_place_key_value_and_remedy(change: tuple[str, str], told: str) -> None:
+    """One mistake, one line."""
+    assert change[0] in GOOD
+    with pytest.raises(BadInput) as refusal:
+        job(GOOD.replace(*change, 1))
+    assert told in str(refusal.value)
+
+
+def test_render_prints_yaml_and_set_changes_a_key(tmp_path: Path) -> None:
+    """As a user types it."""
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD)
+    done = CliRunner().invoke(jobs, ["render", str(path), "--set", "tasks.worker.count=5", "--set", "name=other"])
+    assert done.exit_code == 0, done.output
+    main = next(yaml.safe_load_all(done.output))
+    assert (main["metadata"]["name"], main["spec"]["completions"]) == ("other-worker", 5)
+
+
+def test_an_unknown_target_is_refused() -> None:
+    """With the ones there are."""
+    done = CliRunner().invoke(jobs, ["render", str(EXAMPLES[0]), "--target", "mesos"])
+    assert done.exit_code == 2
+    assert "'mesos' is none of: kubernetes" in done.output
+
+
+def test_new_prints_a_file_that_is_good() -> None:
+    """A start that works."""
+    assert job(CliRunner().invoke(jobs, ["new"]).output).name == "mnist"
