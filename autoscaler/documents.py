@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Hashable
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -79,6 +79,11 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     if not isinstance(data, dict):
         message = f"{source}: a {what} file is a mapping of keys to values; this one is {_kind(data)}"
         raise BadInput(message)
+    return parse_data(data, model, source=source, root=root)
+
+
+def parse_data(data: dict[str, Any], model: type[D], *, source: str, root: yaml.Node | None = None) -> D:
+    """As :func:`read_document`, from values that were read already; without ``root`` no line numbers are told."""
     try:
         return model.model_validate(data)
     except ValidationError as invalid:
@@ -144,14 +149,22 @@ def _locate(path: list[Any], root: yaml.Node | None, data: Any) -> tuple[int, st
 def _fields(model: type[Document], path: list[Any]) -> dict[str, FieldInfo]:
     """The fields of the model that the last part of ``path`` would be a key of."""
     current: Any = model
+    is_free_key = False
     for part in path[:-1]:
-        if isinstance(part, int):
+        if isinstance(part, int) or is_free_key:
+            is_free_key = False
             continue
-        field = getattr(current, "model_fields", {}).get(part)
+        field = _by_written_name(current).get(part)
         if field is None:
             return {}
         current = _inner_model(field.annotation)
-    return dict(getattr(current, "model_fields", {}))
+        is_free_key = get_origin(field.annotation) is dict
+    return _by_written_name(current)
+
+
+def _by_written_name(model: Any) -> dict[str, FieldInfo]:
+    """The fields of a model by the key that people write."""
+    return {field.alias or name: field for name, field in getattr(model, "model_fields", {}).items()}
 
 
 def _inner_model(annotation: Any) -> Any:
