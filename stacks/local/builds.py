@@ -1,4 +1,4 @@
-"""Builds Go programs from pinned modules: one call of the compiler per module, everything written in one scratch folder.
+"""Builds Go programs from pinned modules: one call of the compiler per module, all of it in one scratch folder.
 
 Go's caches lie in that folder too, so that nothing is left in the user's home. They stay there when a build is
 interrupted, which lets the next one go on from there, and are removed once all programs stand.
