@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -232,24 +233,23 @@ def test_a_module_for_a_newer_go_is_announced_and_a_user_who_forbids_fetching_do
     assert "  hello needs Go 1.99.0; Go fetches that itself, from the module proxy" in told
 
 
-@pytest.mark.live
-def test_a_second_process_waits_and_takes_what_the_first_one_built(warm_go: None, tmp_path: Path) -> None:
-    """Both get it, one builds."""
-    hello(tmp_path / "hello")
-    program = (
-        "import sys; from pathlib import Path; from stacks.local.tools import Tool, ensure_tools;"
-        "tool = Tool(name='hello', module=Path(sys.argv[1]), package='example.org/hello', version='1.0.0',"
-        " says='^hello v1.0.0$', ldflags='-X main.version=v1.0.0');"
-        "ensure_tools(['hello'], progress=print, known={'hello': tool})"
-    )
-    both = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "hello")], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = sorted(process.communicate(timeout=240)[0].splitlines()[0] for process in both)
-    assert [process.returncode for process in both] == [0, 0]
-    assert said[0] == "another process is building the tools; waiting for it"
-    assert said[1].startswith("building 1 tools")
+def test_while_another_process_builds_one_waits_and_takes_what_it_built(path: Path) -> None:
+    """Here the other process is the first line that is told: it ends its build while this one waits."""
+    script(path / "go", "go version go1.26.0 linux/amd64")
+    tool = TOOLS["kube-scheduler"]
+    lock = cached(tool).parents[1] / "lock"
+    lock.parent.mkdir(parents=True)
+    told: list[str] = []
+    with lock.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def finish(line: str) -> None:
+            told.append(line)
+            script(cached(tool), "Kubernetes v1.35.4")
+            other.close()
+
+        assert ensure_tools([tool.name], progress=finish) == {tool.name: cached(tool)}
+    assert told == ["another process is building the tools; waiting for it"]
 
 
 @pytest.mark.live
