@@ -1,0 +1,132 @@
+"""The hands: carries out one step of a plan through the two doors, and tells the store what came of it.
+
+A step is taken as planned or not at all: whatever changed in between (``Changed``, ``Refused``) or does not answer
+(``Unavailable``) is raised, and the next plan starts from what is true then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from autoscaler import ec2, kube
+from autoscaler import labels as words
+from autoscaler.cluster import Group
+from autoscaler.failures import Unavailable
+from autoscaler.objects import PodJson
+from autoscaler.observe import Store
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Remove, Step, Uncordon, Withdraw
+
+FAILURES = (Unavailable, kube.Refused, kube.Expired, ec2.Refused, ec2.Changed)
+"""What a step may fail with: it fails alone."""
+
+
+class Hands:
+    """Takes steps, one at a time."""
+
+    def __init__(self, *, kube: kube.Kube, ec2: ec2.Ec2, store: Store) -> None:
+        self._kube = kube
+        self._ec2 = ec2
+        self._store = store
+
+    def take(self, step: Step) -> None:
+        """Carry the step out. Raises one of ``FAILURES``."""
+        match step:
+            case Admit():
+                self._admit(step)
+            case Uncordon(node=node):
+                self._store.saw_node(self._kube.uncordon(node))
+            case Grow(group=group, to=to, by=by):
+                self._resized(lambda: self._ec2.grow(group, to=to, by=by))
+            case Withdraw(group=group, to=to, by=by):
+                self._resized(lambda: self._ec2.withdraw(group, to=to, by=by))
+            case Cordon(node=node):
+                self._store.saw_node(self._kube.cordon(node, at=datetime.now(UTC)))
+            case Remove():
+                self._remove(step)
+            case EndJob(namespace=namespace, name=name):
+                self._kube.end_job(namespace, name)
+
+    def _admit(self, step: Admit) -> None:
+        """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan."""
+        placements = {}
+        for key, node in step.placements:
+            pod, home = self._store.pod(key), self._store.node(node)
+            if pod is not None and home is not None and words.GATE in pod.gates:
+                placements[pod.namespace, pod.name, pod.uid] = home.labels.get(words.HOSTNAME, node)
+        failures = []
+        for (namespace, name, _), came in self._kube.admit(placements).items():
+            if isinstance(came, PodJson):
+                self._store.saw_pod(came)
+            elif not (isinstance(came, kube.Refused) and came.status == 404):  # noqa: PLR2004 - vanished
+                failures.append(f"{namespace}/{name}: {came}")
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
+
+    def _resized(self, resize: Callable[[], Group]) -> None:
+        try:
+            self._store.wrote_group(resize())
+        except ec2.Changed as changed:
+            if changed.group is not None:
+                self._store.wrote_group(changed.group)
+            raise
+
+    def _remove(self, step: Remove) -> None:
+        """After one more look: the node is still closed by us and holds no pod, or it never came."""
+        uid = self._still_idle(step.node) if step.node else self._never_came(step.instance)
+        self._ec2.terminate(step.instance)
+        group = self._store.group(step.group)
+        if group is not None:
+            left = tuple(one for one in group.instances if one.id != step.instance)
+            self._store.wrote_group(replace(group, desired=max(group.desired - 1, group.minimum), instances=left))
+        if step.node:
+            self._kube.delete_node(step.node, uid=uid)
+
+    def _still_idle(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it is not idle any more."""
+        now = self._kube.node(node)
+        if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER or not now.spec.unschedulable:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        busy = [pod.metadata for pod in self._kube.pods_on(node) if _holds(pod)]
+        if busy:
+            raise kube.Refused(409, f"node {node} holds {busy[0].namespace}/{busy[0].name} by now")
+        return now.metadata.uid
+
+    def _never_came(self, instance: str) -> str:
+        joined = [node.name for node in self._store.cluster(datetime.now(UTC)).nodes if node.instance_id == instance]
+        if joined:
+            raise kube.Refused(409, f"instance {instance} has joined as node {joined[0]} by now")
+        return ""
+
+
+def describe(step: Step) -> str:  # noqa: PLR0911 - one line for each kind of step
+    """The step in one line, without its reason."""
+    match step:
+        case Admit(gang=gang, placements=placements):
+            homes = Counter(node for _, node in placements)
+            where = ", ".join(f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items()))
+            return f"start {gang}: {_count(len(placements), 'pod')} on {where}"
+        case Uncordon(node=node):
+            return f"open node {node} again"
+        case Grow(group=group, to=to, by=by, usd_per_hour=usd):
+            return f"grow {group} to {_count(to, 'node')} (+{by}, ${usd:.2f} per hour)"
+        case Withdraw(group=group, to=to, by=by):
+            return f"withdraw {_count(by, 'node')} that {group} did not get: back to {to}"
+        case Cordon(node=node):
+            return f"close node {node} to new pods"
+        case Remove(group=group, instance=instance, node=node):
+            return f"give back {node or 'the instance'} ({instance} of {group})"
+        case EndJob(namespace=namespace, name=name):
+            return f"end job {namespace}/{name}"
+
+
+def _holds(pod: PodJson) -> bool:
+    owner = pod.metadata.owner()
+    is_daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
+    return not is_daemon and pod.status.phase not in ("Succeeded", "Failed")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,97 @@
+"""`spillway autoscale` and `spillway gpus`. Imports are late, so that help is instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_policy = click.option("--policy", type=_FILE, required=True, help="The scaling policy file.")
+_kubeconfig = click.option(
+    "--kubeconfig", type=_FILE, default=None, help="Else $KUBECONFIG, ~/.kube/config, or the pod's own account."
+)
+
+
+@click.group()
+def autoscale() -> None:
+    """Run the autoscaler, or ask what it would do and why."""
+
+
+@autoscale.command()
+@_policy
+@_kubeconfig
+@click.option("--once", is_flag=True, help="Decide and act once, then exit.")
+@click.option("--dry-run", is_flag=True, help="Decide, tell, and change nothing.")
+@click.option("--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease is.")
+@click.option("--identity", default=None, help="This autoscaler's name in the lease; else host name and a number.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default=None, help="Else text on a terminal, JSON elsewhere."
+)
+@click.option("--metrics-port", type=click.IntRange(1, 65535), default=None, help="Serve Prometheus metrics there.")
+def run(
+    *,
+    policy: Path,
+    kubeconfig: Path | None,
+    once: bool,
+    dry_run: bool,
+    namespace: str,
+    identity: str | None,
+    log_format: str | None,
+    metrics_port: int | None,
+) -> None:
+    """Watch the cluster and resize its EC2 groups, on every change."""
+    from autoscaler.policy import read_policy  # noqa: PLC0415 - see the module's docstring
+    from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415
+
+    settings = Settings(
+        policy=read_policy(policy),
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        identity=identity,
+        dry_run=dry_run,
+        log_format=log_format,
+        metrics_port=metrics_port,
+    )
+    (run_once if once else serve)(settings)
+
+
+@autoscale.group()
+def explain() -> None:
+    """Why something is as it is."""
+
+
+@explain.command(name="pod")
+@click.argument("name")
+@click.option("--namespace", "-n", default="default", show_default=True)
+@_policy
+@_kubeconfig
+def explain_pod(*, name: str, namespace: str, policy: Path, kubeconfig: Path | None) -> None:
+    """Say why the pod NAME waits and what would change it, or where it is."""
+    from autoscaler.policy import read_policy  # noqa: PLC0415
+    from autoscaler.service import explain_one  # noqa: PLC0415
+
+    click.echo(explain_one(f"{namespace}/{name}", policy=read_policy(policy), kubeconfig=kubeconfig))
+
+
+@click.command()
+@_kubeconfig
+@click.option("--json", "wants_json", is_flag=True, help="For programs.")
+def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
+    """Which GPUs exist, who holds them, how long they have idled."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from rich.console import Console  # noqa: PLC0415
+
+    from autoscaler.failures import Unavailable  # noqa: PLC0415
+    from autoscaler.gpus import as_json, read_gpus, show  # noqa: PLC0415
+    from autoscaler.kube import Kube, Refused  # noqa: PLC0415
+
+    try:
+        found = read_gpus(Kube.connect(kubeconfig))
+    except Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    if wants_json:
+        click.echo(as_json(found, now=datetime.now(UTC)))
+    else:
+        show(found, console=Console())

@@ -1,0 +1,228 @@
+"""Observe, plan, apply, report: on every change, once, or as a dry run.
+
+The loop holds nothing that it could not lose: what was bought is in the groups' desired capacity, what was closed is
+marked on the nodes. Stopped or killed at any point, the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from autoscaler import ec2
+from autoscaler.act import FAILURES, Hands, describe
+from autoscaler.cluster import Cluster, Group
+from autoscaler.failures import Unavailable
+from autoscaler.observe import Pause, Store
+from autoscaler.policy import Policy
+from autoscaler.report import Messenger, Report
+from autoscaler.steps import Admit, EndJob, Memory, Plan, Step, Uncordon
+
+Planner = Callable[[Cluster, Policy, Memory], Plan]
+
+LOOK_AGAIN: Final = 60.0
+"""Seconds after which the loop decides anew though nothing seems to have changed."""
+ON_ITS_WAY: Final = 2.0
+"""Seconds between two looks at AWS while capacity comes or goes."""
+QUIET: Final = 30.0
+"""Seconds between two looks at AWS otherwise."""
+_WITHOUT_AWS: Final = (Admit, Uncordon, EndJob)
+"""Steps that make sense before AWS has answered for the first time."""
+
+
+class Leader(Protocol):
+    """Says whether we may act: a lease, or always."""
+
+    def is_mine(self) -> bool:
+        """Whether we may act now."""
+
+
+class GroupWatch:
+    """A thread that looks at the groups now and then, more often while something is on its way."""
+
+    def __init__(self, *, ec2: ec2.Ec2, store: Store, outage: Callable[[str, str], None]) -> None:
+        self._ec2 = ec2
+        self._store = store
+        self._outage = outage
+        self._stopping = threading.Event()
+        self._soon = threading.Event()
+
+    def look(self) -> None:
+        """Once. Raises ``Unavailable`` or ``ec2.Refused``."""
+        asked_at = time.monotonic()
+        self._store.saw_groups(self._ec2.groups(), asked_at=asked_at)
+
+    def start(self) -> None:
+        """Look now and then until :meth:`stop`."""
+        threading.Thread(target=self._keep, name="groups", daemon=True).start()
+
+    def soon(self) -> None:
+        """Something was set in motion."""
+        self._soon.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._soon.set()
+
+    def _keep(self) -> None:
+        pause = Pause(least=1.0)
+        while not self._stopping.is_set():
+            self._soon.clear()
+            try:
+                self.look()
+            except (Unavailable, ec2.Refused) as error:
+                self._outage("AWS", str(error))
+                self._stopping.wait(pause.longer())
+                continue
+            self._outage("AWS", "")
+            pause.reset()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until it is time, or something is set in motion while we waited for a quiet time."""
+        quiet = not something_is_on_its_way(self._store.cluster(datetime.now(UTC)))
+        if quiet and self._soon.wait(QUIET):
+            return
+        if not quiet:
+            self._stopping.wait(ON_ITS_WAY)
+
+
+def something_is_on_its_way(cluster: Cluster) -> bool:
+    """Whether a group is not yet what it is wanted to be, or an instance is not yet a node."""
+    joined = {node.instance_id for node in cluster.nodes}
+    return any(_is_moving(group, joined) for group in cluster.groups)
+
+
+def _is_moving(group: Group, joined: set[str | None]) -> bool:
+    return group.desired != len(group.instances) or any(
+        instance.state != "in-service" or instance.id not in joined for instance in group.instances
+    )
+
+
+@dataclass(slots=True)
+class _Held:
+    """A step that failed is left alone for a while, longer each time."""
+
+    until: float = 0.0
+    pause: Pause = field(default_factory=lambda: Pause(least=0.5))
+
+
+class Loop:
+    """Decides on every change and acts. Runs in the caller's thread."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        planner: Planner,
+        store: Store,
+        hands: Hands,
+        report: Report,
+        leader: Leader,
+        messenger: Messenger | None = None,
+        set_in_motion: Callable[[], None] = lambda: None,
+        dry_run: bool = False,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``set_in_motion`` is called after a step that AWS was asked for."""
+        self._policy = policy
+        self._planner = planner
+        self._store = store
+        self._hands = hands
+        self._report = report
+        self._leader = leader
+        self._messenger = messenger
+        self._set_in_motion = set_in_motion
+        self._dry_run = dry_run
+        self._now = now
+        self._memory = Memory()
+        self._held: dict[str, _Held] = {}
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Until :meth:`stop`."""
+        seen, due = 0, 0.0
+        while not self._stopping.is_set():
+            now = self._store.wait(seen, seconds=max(due - time.monotonic(), 0.0))
+            seen = self._settle(now) if now > seen else now
+            mine = self._leader.is_mine() or self._dry_run
+            self._report.acting(mine=mine)
+            if self._stopping.is_set() or not mine or not self._store.is_synced():
+                due = time.monotonic() + 1.0
+                continue
+            plan = self.once()
+            due = time.monotonic() + self._seconds_until_due(plan)
+
+    def stop(self) -> None:
+        """Finish the step at hand, then end."""
+        self._stopping.set()
+        self._store.wake()
+
+    def once(self) -> Plan:
+        """Look, decide, act, tell."""
+        cluster = self._store.cluster(self._now())
+        began = time.monotonic()
+        plan = self._planner(cluster, self._policy, self._memory)
+        self._report.decided(plan, cluster, took=time.monotonic() - began)
+        self._memory = plan.memory
+        knows = self._store.knows_groups()
+        steps = plan.steps if knows else tuple(step for step in plan.steps if isinstance(step, _WITHOUT_AWS))
+        if self._dry_run:
+            self._report.would(steps)
+        else:
+            self._apply(steps)
+        if knows:  # before AWS has answered, nobody can say that a pod is hopeless
+            self._tell(plan)
+        return plan
+
+    def _apply(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            if self._stopping.is_set() or not self._leader.is_mine():
+                return
+            held = self._held.get(describe(step))
+            if held is None or held.until <= time.monotonic():
+                self._take(step)
+
+    def _take(self, step: Step) -> None:
+        """One step fails alone, and is left alone for a while."""
+        try:
+            self._hands.take(step)
+        except FAILURES as error:
+            held = self._held.setdefault(describe(step), _Held())
+            held.until = time.monotonic() + held.pause.longer()
+            self._report.failed(step, error)
+        else:
+            self._held.pop(describe(step), None)
+            keys = getattr(step, "demand", ())
+            self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])
+        if not isinstance(step, _WITHOUT_AWS):
+            self._set_in_motion()
+
+    def _tell(self, plan: Plan) -> None:
+        self._report.waiting(plan.waiting)
+        if self._messenger is not None and not self._dry_run:
+            self._messenger.hopeless(plan.waiting, self._store.pod)
+
+    def _settle(self, seen: int) -> int:
+        """After a change, until nothing has changed for a moment, but not for ever."""
+        quiet = self._policy.scale_up.debounce.total_seconds()
+        end = time.monotonic() + self._policy.scale_up.debounce_at_most.total_seconds()
+        while (left := min(quiet, end - time.monotonic())) > 0:
+            now = self._store.wait(seen, seconds=left)
+            if now == seen:
+                break
+            seen = now
+        return seen
+
+    def _seconds_until_due(self, plan: Plan) -> float:
+        now = time.monotonic()
+        self._held = {key: held for key, held in self._held.items() if held.until > now - LOOK_AGAIN}
+        dues = [LOOK_AGAIN, *(held.until - now for held in self._held.values() if held.until > now)]
+        if plan.wake_at is not None:
+            dues.append((plan.wake_at - self._now()).total_seconds())
+        return max(min(dues), 0.05)

@@ -1,0 +1,232 @@
+"""What happened, told: log lines for people or as JSON, metrics for Prometheus, Events on pods that cannot be helped.
+
+A line is told when something changes, not at every look.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+
+from autoscaler.act import FAILURES, describe
+from autoscaler.cluster import Cluster, Pod
+from autoscaler.failures import BadInput
+from autoscaler.kube import Kube
+from autoscaler.steps import Grow, Plan, Step, Waiting
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+HOPELESS: Final = "NoPlaceAnywhere"
+"""Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
+_NAMED: Final = 3
+
+LogFormat = Literal["text", "json"]
+
+
+class Log:
+    """One line per thing told."""
+
+    def __init__(self, form: LogFormat | None = None, stream: TextIO | None = None) -> None:
+        """``form``: as given, else text on a terminal and JSON elsewhere."""
+        self._stream = stream or sys.stdout
+        self._form: LogFormat = form or ("text" if self._stream.isatty() else "json")
+        self._lock = threading.Lock()
+
+    def say(self, event: str, text: str, **details: object) -> None:
+        """``event`` names the kind of line for machines, ``text`` is for people."""
+        now = datetime.now(UTC)
+        if self._form == "json":
+            record = {"time": now.isoformat(timespec="milliseconds"), "event": event, "text": text, **details}
+            line = json.dumps(record, default=str)
+        else:
+            line = f"{now.astimezone():%H:%M:%S} {text}"
+        with self._lock:
+            print(line, file=self._stream, flush=True)
+
+
+class Metrics:
+    """What Prometheus may ask. Served only where a port is given."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import REGISTRY, Counter, Gauge, Histogram  # noqa: PLC0415 - only where wanted
+
+        self._registry = registry or REGISTRY
+        made: dict[str, Any] = {"registry": self._registry}
+        self.steps = Counter("spillway_steps", "Steps by kind and outcome.", ["step", "outcome"], **made)
+        self.waiting = Gauge("spillway_pods_waiting", "Pods without a place on a node that is there.", **made)
+        self.hopeless = Gauge("spillway_pods_hopeless", "Pods that nothing the policy allows could hold.", **made)
+        self.usd = Gauge("spillway_ec2_usd_per_hour", "Price of all EC2 nodes wanted now.", **made)
+        self.desired = Gauge("spillway_group_desired_nodes", "Desired nodes of a group.", ["group"], **made)
+        self.acting = Gauge("spillway_acting", "1 where this autoscaler holds the lease.", **made)
+        self.outages = Counter("spillway_outages", "Times that a party went out of reach.", ["party"], **made)
+        self.took = Histogram("spillway_plan_seconds", "Time to decide.", **made)
+        self.pending = Histogram(
+            "spillway_pending_to_request_seconds",
+            "From the creation of the oldest pod that a purchase is for to the request to EC2.",
+            buckets=(0.1, 0.3, 1, 3, 10, 30, 60, 300),
+            **made,
+        )
+
+    def serve(self, port: int) -> None:
+        """Answer on the port. Raises ``BadInput`` where it is taken."""
+        from prometheus_client import start_http_server  # noqa: PLC0415
+
+        try:
+            start_http_server(port, registry=self._registry)
+        except OSError as error:
+            raise BadInput(f"--metrics-port {port}: {error.strerror or error}: choose another port") from None
+
+
+class Report:
+    """Told everything by the loop; tells people what is new. Safe to use from several threads."""
+
+    def __init__(self, log: Log, metrics: Metrics | None = None) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._outages: dict[str, str] = {}
+        self._failures: dict[tuple[str, str], str] = {}
+        self._waiting: dict[str, str] = {}
+        self._would: frozenset[Step] = frozenset()
+        self._lock = threading.Lock()
+
+    def note(self, line: str) -> None:
+        """Something a person may want to know."""
+        self._log.say("note", line)
+
+    def acting(self, *, mine: bool) -> None:
+        """Whether we hold the lease."""
+        if self._metrics:
+            self._metrics.acting.set(mine)
+
+    def outage(self, party: str, why: str) -> None:
+        """A party is out of reach (told once), or answers again (``why`` is empty)."""
+        if not why and party not in self._outages:  # the usual case, without the lock
+            return
+        with self._lock:
+            before = self._outages.pop(party, "")
+            if why:
+                self._outages[party] = why
+        if why and why != before:
+            self._log.say("outage", f"{party}: {why}", party=party)
+            if self._metrics:
+                self._metrics.outages.labels(party).inc()
+        elif before and not why:
+            self._log.say("recovered", f"{party}: answers again", party=party)
+
+    def decided(self, plan: Plan, cluster: Cluster, *, took: float) -> None:
+        """A plan was made."""
+        if self._metrics:
+            self._metrics.took.observe(took)
+            self._metrics.usd.set(plan.usd_per_hour)
+            self._metrics.waiting.set(len(plan.waiting))
+            self._metrics.hopeless.set(sum(one.hopeless for one in plan.waiting))
+            for group in cluster.groups:
+                self._metrics.desired.labels(group.name).set(group.desired)
+
+    def done(self, step: Step, *, pods: Iterable[Pod] = ()) -> None:
+        """A step was taken; ``pods``: those that a purchase is for."""
+        self._failures.pop(_target(step), None)
+        self._log.say("step", f"{describe(step)}: {step.because}", **_details(step))
+        if self._metrics:
+            self._metrics.steps.labels(type(step).__name__, "done").inc()
+            oldest = min((pod.created for pod in pods), default=None)
+            if isinstance(step, Grow) and oldest is not None:
+                self._metrics.pending.observe((datetime.now(UTC) - oldest).total_seconds())
+
+    def failed(self, step: Step, why: Exception) -> None:
+        """A step could not be taken; the same failure is told once."""
+        if self._metrics:
+            self._metrics.steps.labels(type(step).__name__, "failed").inc()
+        if self._failures.get(_target(step)) != str(why):
+            self._failures[_target(step)] = str(why)
+            self._log.say("failed", f"could not {describe(step)}: {why}", **_details(step))
+
+    def would(self, steps: Iterable[Step]) -> None:
+        """A dry run: what would be done, when it is not what was told last."""
+        now = frozenset(steps)
+        for step in steps:
+            if step not in self._would:
+                self._log.say("would", f"would {describe(step)}: {step.because}", **_details(step))
+        self._would = now
+
+    def waiting(self, waiting: Iterable[Waiting]) -> None:
+        """One line for each reason that is new, and one when nobody waits any more."""
+        now = {one.pod: _reason(one) for one in waiting}
+        news: dict[str, list[str]] = {}
+        for pod, reason in now.items():
+            if self._waiting.get(pod) != reason:
+                news.setdefault(reason, []).append(pod)
+        for reason, pods in news.items():
+            verb = "waits" if len(pods) == 1 else "wait"
+            self._log.say("waiting", f"{_names(pods)} {verb}: {reason}", pods=pods)
+        if self._waiting and not now:
+            self._log.say("waiting", "no pod waits any more", pods=[])
+        self._waiting = now
+
+
+class Messenger:
+    """Writes Events on pods that cannot be helped, once per pod and reason, in a thread of its own."""
+
+    def __init__(self, kube: Kube, *, failed: Callable[[str, str], None] = lambda _party, _why: None) -> None:
+        self._kube = kube
+        self._failed = failed
+        self._told: set[str] = set()
+        self._letters: queue.SimpleQueue[tuple[Pod, str] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
+        self._thread.start()
+
+    def hopeless(self, waiting: Iterable[Waiting], pod: Callable[[str], Pod | None]) -> None:
+        """Tell each hopeless pod; those told before are left alone, those gone are forgotten."""
+        now = {one.pod: one for one in waiting if one.hopeless}
+        for key, one in now.items():
+            found = pod(key)
+            if found is not None and found.uid not in self._told:
+                self._told.add(found.uid)
+                self._letters.put((found, _reason(one)))
+
+    def stop(self) -> None:
+        """Deliver what is written, then end."""
+        self._letters.put(None)
+        self._thread.join(timeout=5)
+
+    def _deliver(self) -> None:
+        while (letter := self._letters.get()) is not None:
+            pod, message = letter
+            try:
+                self._kube.tell_pod(
+                    namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=HOPELESS, message=message
+                )
+            except FAILURES as error:
+                self._told.discard(pod.uid)
+                self._failed("API server (events)", str(error))
+
+
+def _reason(one: Waiting) -> str:
+    return f"{one.because}; it would fit if {one.would_fit_if}" if one.would_fit_if else one.because
+
+
+def _names(pods: list[str]) -> str:
+    shown, more = pods[:_NAMED], len(pods) - _NAMED
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _target(step: Step) -> tuple[str, str]:
+    """What a step is about: failures of the same step are the same news."""
+    return type(step).__name__, describe(step)
+
+
+def _details(step: Step) -> Mapping[str, object]:
+    fields = {name: getattr(step, name) for name in step.__dataclass_fields__}
+    return {"step": type(step).__name__, **fields}
+
+
+def tally(waiting: Iterable[Waiting]) -> dict[str, int]:
+    """How many pods wait for each reason, the most frequent first."""
+    return dict(Tally(_reason(one) for one in waiting).most_common())

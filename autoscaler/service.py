@@ -1,0 +1,167 @@
+"""Puts the autoscaler's parts together: as a service, for one decision, or to explain one pod."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from autoscaler import ec2 as aws
+from autoscaler import kube as k8s
+from autoscaler import labels as words
+from autoscaler.act import Hands
+from autoscaler.explain import explain_pod
+from autoscaler.failures import Unavailable
+from autoscaler.lease import Lease
+from autoscaler.loop import GroupWatch, Loop
+from autoscaler.observe import Observer, Store
+from autoscaler.plan import plan
+from autoscaler.policy import Policy
+from autoscaler.report import Log, Messenger, Metrics, Report
+from autoscaler.steps import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says."""
+
+    policy: Policy
+    kubeconfig: Path | None = None
+    namespace: str = words.NAMESPACE
+    identity: str | None = None
+    dry_run: bool = False
+    log_format: Any = None
+    metrics_port: int | None = None
+
+    def name(self) -> str:
+        """Who we are in the lease: two autoscalers on one host differ."""
+        return self.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+
+
+def serve(settings: Settings) -> None:
+    """Watch and act until SIGTERM or SIGINT. Raises ``BadInput`` or ``Unavailable`` where it cannot begin."""
+    metrics = Metrics() if settings.metrics_port else None
+    report = Report(Log(settings.log_format), metrics)
+    if metrics and settings.metrics_port:
+        metrics.serve(settings.metrics_port)
+    kube, store = k8s.Kube.connect(settings.kubeconfig), Store()
+    ec2 = aws.Ec2(settings.policy, aws.connect(settings.policy.region), warn=report.note)
+    observer = Observer(kube, store, tell=report.outage)
+    groups = GroupWatch(ec2=ec2, store=store, outage=report.outage)
+    messenger = Messenger(kube, failed=report.outage)
+
+    def changed_hands(line: str) -> None:
+        report.note(line)
+        store.wake()
+
+    lease = Lease(kube, namespace=settings.namespace, identity=settings.name(), on_change=changed_hands)
+    loop = Loop(
+        policy=settings.policy,
+        planner=plan,
+        store=store,
+        hands=Hands(kube=kube, ec2=ec2, store=store),
+        report=report,
+        leader=lease,
+        messenger=messenger,
+        set_in_motion=groups.soon,
+        dry_run=settings.dry_run,
+    )
+    _stop_on_signals(loop)
+    report.note(_greeting(settings, kube))
+    observer.start()
+    groups.start()
+    if not settings.dry_run:
+        lease.start()
+    try:
+        loop.run()
+    finally:
+        groups.stop()
+        observer.stop()
+        messenger.stop()
+        lease.stop()
+        report.note("stopped; another autoscaler may act now")
+
+
+def run_once(settings: Settings) -> None:
+    """One decision, carried out. Raises ``Unavailable`` where a party does not answer or another autoscaler acts."""
+    report = Report(Log(settings.log_format))
+    kube, ec2, store = _look(settings.policy, settings.kubeconfig, warn=report.note)
+    lease = Lease(kube, namespace=settings.namespace, identity=settings.name())
+    messenger = Messenger(kube, failed=report.outage)
+    loop = Loop(
+        policy=settings.policy,
+        planner=plan,
+        store=store,
+        hands=Hands(kube=kube, ec2=ec2, store=store),
+        report=report,
+        leader=lease,
+        messenger=messenger,
+        dry_run=settings.dry_run,
+    )
+    if not settings.dry_run:
+        _hold(lease, settings.namespace)
+    try:
+        decided = loop.once()
+    finally:
+        messenger.stop()
+        if not settings.dry_run:
+            lease.stop()
+    if not decided.steps:
+        report.note("nothing to do")
+
+
+def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None) -> str:
+    """One line about the pod ``namespace/name``, worked out now; nothing is changed."""
+    _, _, store = _look(policy, kubeconfig, warn=lambda _line: None)
+    cluster = store.cluster(datetime.now(UTC))
+    return explain_pod(cluster, plan(cluster, policy, Memory()), key)
+
+
+def _look(policy: Policy, kubeconfig: Path | None, *, warn: Any) -> tuple[k8s.Kube, aws.Ec2, Store]:
+    """Everything listed once."""
+    kube, store = k8s.Kube.connect(kubeconfig), Store()
+    ec2 = aws.Ec2(policy, aws.connect(policy.region), warn=warn)
+    try:
+        Observer(kube, store).look_once()
+        GroupWatch(ec2=ec2, store=store, outage=lambda _party, _why: None).look()
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    except aws.Refused as refused:
+        raise Unavailable(f"AWS refuses: {refused}") from None
+    return kube, ec2, store
+
+
+def _hold(lease: Lease, namespace: str) -> None:
+    try:
+        holder = lease.try_once()
+    except k8s.Refused as refused:
+        raise Unavailable(f"the lease {namespace}/{words.LEASE} cannot be had: {refused}") from None
+    if not lease.is_mine():
+        raise Unavailable(
+            f"{holder} holds the lease {namespace}/{words.LEASE}: one autoscaler acts at a time; "
+            "stop it, or use --dry-run"
+        )
+
+
+def _stop_on_signals(loop: Loop) -> None:
+    """The step at hand is finished first. The handler only starts a thread: locks may be held where it interrupts."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        threading.Thread(target=loop.stop, name="stop").start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _greeting(settings: Settings, kube: k8s.Kube) -> str:
+    policy = settings.policy
+    entries = ", ".join(f"{group.name} (at most {group.max})" for group in policy.groups)
+    return f"watching {kube.url} for cluster {policy.cluster} in {policy.region}; groups: {entries or 'none'}" + (
+        "; dry run: nothing is changed" if settings.dry_run else ""
+    )
