@@ -60,7 +60,7 @@ def find_go(*, scratch: Path) -> Go:
     need = f"the local ground's tools are built with Go {wanted} or newer"
     command = shutil.which("go")
     if command is None:
-        raise BadInput(f"Go is not on PATH: {need}; install it from your distribution or https://go.dev/dl/")
+        raise BadInput(f"Go is not on PATH: {need}; install it and put it on PATH")
     env = _environment(scratch)
     try:
         asked = subprocess.run(
