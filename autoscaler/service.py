@@ -16,7 +16,6 @@ from autoscaler import ec2 as aws
 from autoscaler import kube as k8s
 from autoscaler import labels as words
 from autoscaler.act import Hands
-from autoscaler.explain import explain_pod
 from autoscaler.failures import Unavailable
 from autoscaler.lease import Lease
 from autoscaler.loop import GroupWatch, Loop
@@ -25,6 +24,7 @@ from autoscaler.plan import plan
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Messenger, Metrics, Report
 from autoscaler.steps import Memory
+from autoscaler.whereabouts import explain_pod
 
 
 @dataclass(frozen=True, slots=True)
