@@ -1,0 +1,303 @@
+"""What there is and what is coming: nodes and Auto Scaling groups as places to put pods.
+
+Whoever counts capacity counts it here, once: a node, an instance that has not joined, a machine that was asked for and
+not launched, a node whose GPUs the kubelet does not offer yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from autoscaler import labels as words
+from autoscaler.cluster import PODS, Cluster, Group, Instance, Node, Pod, Resources, Taint
+from autoscaler.fit import Place, why_not_on
+from autoscaler.policy import Policy
+
+ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
+
+_PASSING_TAINTS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/unschedulable",
+        "node.kubernetes.io/network-unavailable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+    }
+)
+"""Go by themselves when a node becomes ready or its cordon is lifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Nodes and groups, brought together."""
+
+    places: tuple[Place, ...]
+    """Registered nodes that pods may be planned on, in order of name."""
+    unusable: Mapping[str, str]
+    """Node name -> why no pod is planned on it."""
+    group_of: Mapping[str, Group]
+    """Node name -> the group that its instance is in."""
+    outstanding: Mapping[str, int]
+    """Group name -> machines asked for that no node stands for yet and that may still come."""
+    lost: tuple[tuple[Group, Instance], ...]
+    """Instances that have not joined in the time they had."""
+    refused: Mapping[str, int]
+    """Group name -> machines asked for, not launched, that EC2 has refused."""
+    closed_until: Mapping[str, datetime]
+    """Group name -> nothing is bought in it before."""
+    overhead: Mapping[str, Resources]
+    """Group name -> what DaemonSets take of a new node."""
+    residents: Mapping[str, tuple[Pod, ...]]
+    """Node name -> pods there that are not daemons and not finished."""
+
+    def size_of(self, group: Group) -> int:
+        """Nodes that the group has or will have, when this plan's withdrawals and removals are done."""
+        lost = sum(1 for owner, _ in self.lost if owner.name == group.name)
+        return max(group.desired - self.refused.get(group.name, 0), _live(group)) - lost
+
+    def room_of(self, group: Group) -> dict[str, int]:
+        """What a new node of the group has for pods."""
+        return dict(group.allocatable - self.overhead[group.name])
+
+
+def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -> Fleet:
+    """Bring nodes and groups together."""
+    nodes = sorted((node for node in cluster.nodes if not node.deleting), key=lambda node: node.name)
+    groups = sorted(cluster.groups, key=lambda group: group.name)
+    group_of = _groups_by_node(nodes, groups)
+    overhead = {group.name: _overhead(cluster, group) for group in groups}
+    joined = {node.instance_id for node in nodes}
+    lost = tuple(
+        (group, instance)
+        for group in groups
+        for instance in sorted(group.instances, key=lambda one: one.id)
+        if instance.id not in joined and instance.state != "terminating" and _is_overdue(instance, cluster, policy)
+    )
+    closed = _closed(groups, lost, cluster, policy, backoffs)
+    refused = {group.name: _refused(group, cluster, policy) for group in groups}
+    loads = _loads(cluster.pods)
+    unusable = {
+        node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
+    }
+    members: dict[str, int] = defaultdict(int)
+    for group in group_of.values():
+        members[group.name] += 1
+    outstanding = {
+        group.name: max(
+            0,
+            max(group.desired - refused[group.name], _live(group))
+            - members[group.name]
+            - sum(1 for owner, _ in lost if owner.name == group.name),
+        )
+        for group in groups
+    }
+    return Fleet(
+        places=tuple(
+            _place(node, group_of.get(node.name), loads[node.name], cluster, policy)
+            for node in nodes
+            if node.name not in unusable
+        ),
+        unusable=unusable,
+        group_of=group_of,
+        outstanding=outstanding,
+        lost=lost,
+        refused=refused,
+        closed_until=closed,
+        overhead=overhead,
+        residents={name: tuple(load.residents) for name, load in loads.items()},
+    )
+
+
+def labels_of(group: Group, hostname: str) -> dict[str, str]:
+    """The labels of a new node of the group."""
+    return {
+        words.ZONE: group.zone,
+        words.INSTANCE_TYPE: group.instance_type,
+        words.CAPACITY_TYPE: group.capacity_type,
+        words.ORIGIN: words.EC2,
+        words.GROUP: group.entry,
+        words.ARCH: "amd64",
+        words.OS: "linux",
+        **group.labels,
+        words.HOSTNAME: hostname,
+    }
+
+
+def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
+    """A node of the group that is not there yet."""
+    return Place(
+        name=name,
+        labels=labels_of(group, name),
+        taints=group.taints,
+        free=room,
+        tier=COMING_TIER,
+        group=group,
+        standing=False,
+    )
+
+
+def _groups_by_node(nodes: Iterable[Node], groups: Iterable[Group]) -> dict[str, Group]:
+    """By instance id; by labels where EC2's list is older than the node."""
+    by_instance = {instance.id: group for group in groups for instance in group.instances}
+    by_labels = {(group.entry, group.zone): group for group in groups}
+    found = {}
+    for node in nodes:
+        if node.instance_id is None:
+            continue
+        group = by_instance.get(node.instance_id) or by_labels.get(
+            (node.labels.get(words.GROUP, ""), node.labels.get(words.ZONE, ""))
+        )
+        if group is not None:
+            found[node.name] = group
+    return found
+
+
+def _overhead(cluster: Cluster, group: Group) -> Resources:
+    labels = labels_of(group, "new")
+    return Resources.total(
+        _one_pod(daemon.requests)
+        for daemon in cluster.daemon_sets
+        if why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints)
+        is None
+    )
+
+
+def _one_pod(requests: Resources) -> Resources:
+    return requests if requests[PODS] else requests + Resources({PODS: 1})
+
+
+def _is_overdue(instance: Instance, cluster: Cluster, policy: Policy) -> bool:
+    return instance.launched is not None and cluster.seen_at >= instance.launched + policy.scale_up.boot_timeout
+
+
+def _live(group: Group) -> int:
+    return sum(1 for instance in group.instances if instance.state != "terminating")
+
+
+def _refused(group: Group, cluster: Cluster, policy: Policy) -> int:
+    """Asked for, not launched, and EC2 has said no of late."""
+    if not any(cluster.seen_at < one.at + policy.scale_up.refusal_backoff for one in group.refusals):
+        return 0
+    return max(0, group.desired - max(_live(group), group.minimum))
+
+
+def _closed(
+    groups: Iterable[Group],
+    lost: Iterable[tuple[Group, Instance]],
+    cluster: Cluster,
+    policy: Policy,
+    backoffs: Mapping[str, datetime],
+) -> dict[str, datetime]:
+    pause = policy.scale_up.refusal_backoff
+    closed = {name: until for name, until in backoffs.items() if until > cluster.seen_at}
+    ends = [(group.name, refusal.at + pause) for group in groups for refusal in group.refusals]
+    ends += [(group.name, cluster.seen_at + pause) for group, _ in lost]
+    for name, until in ends:
+        if until > cluster.seen_at:
+            closed[name] = max(until, closed.get(name, until))
+    return closed
+
+
+@dataclass(slots=True)
+class _Load:
+    """What the bound pods take of one node."""
+
+    used: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    ports: set[tuple[str, int]] = field(default_factory=set)
+    residents: list[Pod] = field(default_factory=list)
+    daemons: set[str] = field(default_factory=set)
+
+    def add(self, pod: Pod) -> None:
+        used = self.used
+        for name, amount in pod.requests.items():
+            used[name] += amount
+        if not pod.requests[PODS]:
+            used[PODS] += 1
+        if pod.host_ports:
+            self.ports |= pod.host_ports
+        if pod.is_daemon:
+            self.daemons.add(f"{pod.namespace}/{pod.owner}")
+        else:
+            self.residents.append(pod)
+
+
+def _loads(pods: Iterable[Pod]) -> dict[str, _Load]:
+    loads: dict[str, _Load] = defaultdict(_Load)
+    for pod in pods:
+        if pod.node is not None and not pod.is_finished:
+            loads[pod.node].add(pod)
+    return loads
+
+
+def _place(node: Node, group: Group | None, load: _Load, cluster: Cluster, policy: Policy) -> Place:
+    allocatable, coming = _expected(node, group, cluster, policy)
+    free = dict(allocatable)
+    for name, amount in load.used.items():
+        free[name] = free.get(name, 0) - amount
+    if group is not None:
+        _keep_room_for_daemons(free, cluster, group, load.daemons)
+    return Place(
+        name=node.name,
+        labels={**labels_of(group, node.name), **node.labels} if coming and group else _labels(node),
+        taints=_taints(node) if coming or node.cordoned else node.taints,
+        free=free,
+        tier=_tier(node, group, coming=coming),
+        node=node,
+        group=group,
+        standing=group is None or bool(load.residents),
+        ports=load.ports,
+    )
+
+
+def _labels(node: Node) -> Mapping[str, str]:
+    return node.labels if words.HOSTNAME in node.labels else {**node.labels, words.HOSTNAME: node.name}
+
+
+def _why_unusable(node: Node, group: Group | None, cluster: Cluster, policy: Policy) -> str:
+    if node.cordoned and node.cordoned_by != words.AUTOSCALER:
+        return "cordoned by someone else"
+    if not node.ready and (group is None or cluster.seen_at >= node.created + policy.scale_up.boot_timeout):
+        return "not ready"
+    return ""
+
+
+def _expected(node: Node, group: Group | None, cluster: Cluster, policy: Policy) -> tuple[Resources, bool]:
+    """What the node offers or will, and whether that is still to come: devices register after the kubelet does."""
+    if group is None:
+        return node.allocatable, False
+    lacking = any(amount > 0 and name not in node.allocatable for name, amount in group.allocatable.items())
+    young = cluster.seen_at < node.created + policy.scale_up.boot_timeout
+    if node.ready and not (lacking and young):
+        return node.allocatable, False
+    names = {*node.allocatable, *group.allocatable}
+    return Resources({name: node.allocatable[name] or group.allocatable[name] for name in names}), True
+
+
+def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group, there: set[str]) -> None:
+    """A node that has just joined does not carry all its DaemonSets' pods yet."""
+    if len(there) >= len(cluster.daemon_sets):
+        return
+    labels = labels_of(group, "new")
+    for daemon in cluster.daemon_sets:
+        if f"{daemon.namespace}/DaemonSet/{daemon.name}" in there:
+            continue
+        if why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints):
+            continue
+        for name, amount in _one_pod(daemon.requests).items():
+            free[name] = free.get(name, 0) - amount
+
+
+def _taints(node: Node) -> tuple[Taint, ...]:
+    return tuple(taint for taint in node.taints if taint.key not in _PASSING_TAINTS)
+
+
+def _tier(node: Node, group: Group | None, *, coming: bool) -> int:
+    if coming:
+        return COMING_TIER
+    if node.cordoned:
+        return CORDONED_TIER
+    is_ec2 = group is not None or node.labels.get(words.ORIGIN) == words.EC2 or node.instance_id is not None
+    return EC2_TIER if is_ec2 else ON_PREM_TIER

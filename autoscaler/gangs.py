@@ -1,0 +1,119 @@
+"""Pods -> gangs: what must be placed all or none. A pod that belongs to no job is a gang of one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from autoscaler.cluster import Pod
+from autoscaler.labels import GATE, HOSTNAME
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One job's pods that still wait for a place, and what is known of the others."""
+
+    name: str
+    """``namespace/name``."""
+    waiting: tuple[Pod, ...]
+    """Not bound, in the order of their keys."""
+    nodes: tuple[str, ...]
+    """Where its other pods are or are going."""
+    arrived: int
+    """How many of its pods exist, failed ones aside."""
+    size: int
+    enough: int
+    """So many of all its pods must be placed together."""
+    settled: int
+    """How many of its pods have a node, or had one."""
+    topology: str | None
+    priority: int
+    oldest: datetime
+    is_lone: bool
+
+    @property
+    def missing(self) -> int:
+        """How many pods must still be created before it can be placed; none once the gang runs."""
+        return 0 if self.settled else max(0, self.enough - self.arrived)
+
+    @property
+    def minimum(self) -> int:
+        """So many of the waiting ones must be placed together; the others may follow one by one."""
+        return max(0, min(len(self.waiting), self.enough - self.settled))
+
+    @property
+    def order(self) -> tuple[int, datetime, str]:
+        """Priority, then age, then name."""
+        return (-self.priority, self.oldest, self.name)
+
+
+def gangs_of(pods: Iterable[Pod]) -> tuple[Gang, ...]:
+    """The gangs that wait for something, the first to be served first."""
+    members: dict[tuple[str, bool], list[Pod]] = defaultdict(list)
+    keys_waiting: set[tuple[str, bool]] = set()
+    for pod in pods:
+        if pod.is_daemon or pod.deleting or pod.phase == "Failed":
+            continue
+        is_waiting = waits(pod)
+        if pod.gang is None:
+            if is_waiting:
+                members[pod.key, True].append(pod)
+                keys_waiting.add((pod.key, True))
+            continue
+        key = (f"{pod.gang.namespace}/{pod.gang.name}", False)
+        members[key].append(pod)
+        if is_waiting:
+            keys_waiting.add(key)
+    return tuple(sorted((_gang(key, members[key]) for key in keys_waiting), key=lambda gang: gang.order))
+
+
+def waits(pod: Pod) -> bool:
+    """Whether the pod has no node yet and nothing but a place is wanted for it."""
+    return pod.node is None and pod.phase == "Pending" and not pod.deleting and not pod.is_daemon and not pinned_to(pod)
+
+
+def pinned_to(pod: Pod) -> str | None:
+    """The host name that every way of satisfying the pod's affinity names: it can go nowhere else. Gates aside."""
+    if pod.gates or not pod.affinity:
+        return None
+    hosts = {
+        requirement.values
+        for term in pod.affinity
+        for requirement in term
+        if requirement.key == HOSTNAME and requirement.operator == "In"
+    }
+    everywhere = all(any(one.key == HOSTNAME and one.operator == "In" for one in term) for term in pod.affinity)
+    if everywhere and len(hosts) == 1:
+        (values,) = hosts
+        return values[0] if len(values) == 1 else None
+    return None
+
+
+def foreign_gates(pod: Pod) -> tuple[str, ...]:
+    """Scheduling gates that others hold it by."""
+    return tuple(gate for gate in pod.gates if gate != GATE)
+
+
+def _gang(key: tuple[str, bool], members: list[Pod]) -> Gang:
+    name, is_lone = key
+    waiting = sorted((pod for pod in members if waits(pod)), key=lambda pod: pod.key)
+    settled = [pod for pod in members if not waits(pod)]
+    refs = sorted((pod.gang for pod in members if pod.gang), key=repr)
+    size = max((ref.size for ref in refs if ref.size is not None), default=len(members))
+    enough = max((ref.minimum for ref in refs if ref.minimum is not None), default=size)
+    nodes = {pod.node or pinned_to(pod) for pod in settled}
+    return Gang(
+        name=name,
+        waiting=tuple(waiting),
+        nodes=tuple(sorted(node for node in nodes if node)),
+        arrived=len(members),
+        size=size,
+        enough=enough,
+        settled=len(settled),
+        topology=next((ref.topology for ref in refs if ref.topology), None),
+        priority=max(pod.priority for pod in waiting),
+        oldest=min(pod.created for pod in members),
+        is_lone=is_lone,
+    )

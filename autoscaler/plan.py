@@ -1,0 +1,76 @@
+"""What to do now: a function of one look at the cluster, the policy, and what the last plan remembered.
+
+No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same plan, in whatever order it is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from autoscaler.cluster import Cluster
+from autoscaler.fleet import Fleet, survey
+from autoscaler.policy import Policy
+from autoscaler.scale_down import scale_down
+from autoscaler.scale_up import scale_up
+from autoscaler.steps import EndJob, Grow, Memory, Plan, Remove, Step
+
+
+def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
+    """Decide: end what lingers, place and buy for what waits, let go what is idle."""
+    fleet = survey(cluster, policy, memory.backoffs)
+    up = scale_up(cluster, policy, fleet)
+    growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
+    down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing)
+    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving)
+    return Plan(
+        steps=steps,
+        waiting=up.waiting,
+        memory=_remember(cluster, policy, fleet, memory),
+        usd_per_hour=_bill(cluster, fleet, steps),
+        wake_at=_wake_at(cluster, policy, fleet, down.wake_at, someone_waits=bool(up.waiting)),
+    )
+
+
+def _ended(cluster: Cluster) -> list[EndJob]:
+    return [
+        EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has succeeded")
+        for job in sorted(cluster.lingering, key=lambda job: (job.namespace, job.name))
+    ]
+
+
+def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> Memory:
+    """Back-offs that the cluster does not show: EC2 tells its refusals itself."""
+    kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
+    for group, _ in fleet.lost:
+        kept[group.name] = cluster.seen_at + policy.scale_up.refusal_backoff
+    return Memory(backoffs=dict(sorted(kept.items())))
+
+
+def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
+    prices = {group.name: group.usd_per_hour for group in cluster.groups}
+    usd = sum(fleet.size_of(group) * group.usd_per_hour for group in cluster.groups)
+    for step in steps:
+        if isinstance(step, Grow):
+            usd += step.usd_per_hour
+        elif isinstance(step, Remove) and step.node is not None:
+            usd -= prices[step.group]
+    return round(usd, 6)
+
+
+def _wake_at(
+    cluster: Cluster, policy: Policy, fleet: Fleet, idle_ends: datetime | None, *, someone_waits: bool
+) -> datetime | None:
+    """When time alone changes the decision."""
+    patience = policy.scale_up.boot_timeout
+    joined = {node.instance_id for node in cluster.nodes}
+    times = [idle_ends] if idle_ends else []
+    times += [
+        instance.launched + patience
+        for group in cluster.groups
+        for instance in group.instances
+        if instance.launched and instance.id not in joined and instance.state != "terminating"
+    ]
+    times += [node.created + patience for node in cluster.nodes if not node.ready and node.name in fleet.group_of]
+    times += fleet.closed_until.values() if someone_waits else []
+    return min((time for time in times if time > cluster.seen_at), default=None)

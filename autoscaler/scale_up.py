@@ -1,0 +1,320 @@
+"""Waiting pods and gangs -> places that are there, on-prem first; then nodes to uncordon, to await, to buy.
+
+A gang is helped whole or not at all. What is asked of EC2 is the difference to what it has been asked already, so that
+doing it twice, or again after a restart, buys once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
+from autoscaler.fit import Place, Scene, amount_in_words
+from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
+from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
+from autoscaler.labels import GATE
+from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
+from autoscaler.policy import Policy
+from autoscaler.steps import Admit, Grow, Remove, Step, Waiting, Withdraw
+from autoscaler.unmet import Unmet
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    """What is done for waiting pods."""
+
+    steps: tuple[Step, ...]
+    waiting: tuple[Waiting, ...]
+    wanted: Mapping[str, str]
+    """Name of a node that pods are planned on -> whom for."""
+
+
+def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
+    """Find a place for every gang that can be helped, and say of every other pod why it waits."""
+    pinned = sorted((pod for pod in cluster.pods if _is_pinned(pod)), key=lambda pod: pod.key)
+    gangs = gangs_of(cluster.pods)
+    newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
+    scene = Scene(
+        [*fleet.places, *_coming(cluster, fleet)],
+        residents=(pod for pod in cluster.pods if pod.node is not None and not pod.is_finished),
+        newcomers=newcomers,
+    )
+    free = _free_on_prem(scene)
+    waiting = _settle(pinned, scene, fleet)
+    market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet))
+    held = {gang.name: why for gang in gangs if (why := _why_held(gang))}
+    packing = pack([_demand(gang, scene) for gang in gangs if gang.name not in held], market)
+    unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
+    steps: list[Step] = []
+    for gang in gangs:
+        placed = packing.placed.get(gang.name)
+        if gang.name in held:
+            waiting += [Waiting(pod=pod.key, because=held[gang.name]) for pod in gang.waiting]
+        elif placed is None:
+            waiting += unmet.explain(gang, _demand(gang, scene))
+        else:
+            admit = _admit(gang, placed)
+            steps += [admit] if admit else []
+            waiting += _not_yet(gang, placed, admitted=admit)
+    return ScaleUp(
+        steps=(
+            *_withdrawals(cluster, fleet),
+            *_never_joined(fleet, policy),
+            *steps,
+            *_grow(gangs, packing, fleet, free),
+        ),
+        waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
+        wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
+    )
+
+
+def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
+    """Every group that the policy names, with how much of it may still be bought."""
+    return [
+        Offering(
+            group=group,
+            new_place=partial(_new_place, group, fleet),
+            buyable=0 if group.name in fleet.closed_until else max(0, group.maximum - fleet.size_of(group)),
+        )
+        for group in cluster.groups
+        if policy.entry(group.entry) is not None
+    ]
+
+
+def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
+    """What the policy leaves to buy, after what there is and what is on its way."""
+    limits, sizes = policy.limits, {group.name: fleet.size_of(group) for group in cluster.groups}
+    entries = {entry.name: entry.max for entry in policy.groups}
+    left = Ceilings(usd=limits.usd_per_hour, nodes=limits.nodes, gpus=limits.gpus, entries=entries)
+    for group in cluster.groups:
+        left.take(group, sizes[group.name])
+    return left
+
+
+def _new_place(group: Group, fleet: Fleet, name: str) -> Place:
+    return new_place(group, name, fleet.room_of(group))
+
+
+def _coming(cluster: Cluster, fleet: Fleet) -> list[Place]:
+    """One place for each machine that was asked for and has no node yet."""
+    return [
+        _new_place(group, fleet, f"{group.name}~{number + 1}")
+        for group in sorted(cluster.groups, key=lambda group: group.name)
+        for number in range(fleet.outstanding[group.name])
+    ]
+
+
+def _is_pinned(pod: Pod) -> bool:
+    return pod.node is None and pod.phase == "Pending" and not (pod.deleting or pod.is_daemon or waits(pod))
+
+
+def _settle(pinned: Iterable[Pod], scene: Scene, fleet: Fleet) -> list[Waiting]:
+    """Pods that can go to one node only take their room there before anyone else is planned."""
+    stuck = []
+    for pod in pinned:
+        host = pinned_to(pod) or ""
+        place = scene.place_on(host)
+        shape = scene.shape(pod)
+        reason = scene.why_not(shape, place) if place else None
+        if place is None:
+            why = fleet.unusable.get(host, "not there")
+            stuck.append(Waiting(pod.key, f"is bound for node {host}, which is {why}", _MADE_ANEW))
+        elif reason is not None:
+            stuck.append(
+                Waiting(pod.key, f"is bound for node {host}, where it does not fit: {reason.kind}", _MADE_ANEW)
+            )
+        else:
+            scene.put(shape, place, pod.key)
+            if pod.unschedulable_because:
+                stuck.append(Waiting(pod.key, f"the scheduler says: {pod.unschedulable_because}"))
+    return stuck
+
+
+_MADE_ANEW = "the pod is deleted: its Job makes it anew, and a place is sought again"
+
+
+def _why_held(gang: Gang) -> str:
+    """What keeps a gang from being planned at all."""
+    gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
+    if gates:
+        return f"held by scheduling gate {', '.join(gates)}"
+    strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
+    if strange:
+        return f"has rules that Spillway does not plan for: {'; '.join(strange)}"
+    if gang.missing:
+        return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
+    return ""
+
+
+def _demand(gang: Gang, scene: Scene) -> Demand:
+    shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
+    topology = gang.topology or _common_ground(gang)
+    anchor = None
+    if topology and gang.topology:
+        known = [place for host in gang.nodes if (place := scene.place_on(host)) is not None]
+        anchor = next((place.labels[topology] for place in known if topology in place.labels), None)
+    return Demand(
+        name=gang.name,
+        pods=tuple((pod.key, shape) for pod, shape in shapes),
+        minimum=gang.minimum,
+        topology=topology,
+        anchor=anchor,
+    )
+
+
+def _common_ground(gang: Gang) -> str | None:
+    """The topology key by which all its pods must be near to each other, if there is one."""
+    keys = [{term.topology_key for term in pod.near_to} for pod in gang.waiting]
+    common = set.intersection(*keys) if keys else set()
+    return min(common) if common and len(gang.waiting) > 1 else None
+
+
+def _admit(gang: Gang, placed: Placed) -> Admit | None:
+    """Every pod has a node that is ready, or as many as must be together: their gates may be lifted."""
+    ready = {key: place for key, place in placed.places if _is_ready(place)}
+    gated = {pod.key for pod in gang.waiting if GATE in pod.gates}
+    if len(ready) < max(1, gang.minimum) or not gated & ready.keys():
+        return None
+    placements = tuple((key, place.name) for key, place in sorted(ready.items()) if key in gated)
+    nodes = sorted({name for _, name in placements})
+    whose = (
+        f"pod {gang.name} has" if gang.is_lone else f"all of {len(placements)} waiting pods of gang {gang.name} have"
+    )
+    return Admit(gang=gang.name, placements=placements, because=f"{whose} a place on {_few(nodes)}")
+
+
+def _is_ready(place: Place) -> bool:
+    return place.node is not None and place.tier != COMING_TIER and place.node.ready and not place.node.cordoned
+
+
+def _not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiting]:
+    """Of the pods that have a place: those that do not go there now, and why."""
+    going = {key for key, _ in admitted.placements} if admitted else set()
+    places = dict(placed.places)
+    ready = sum(1 for place in places.values() if _is_ready(place))
+    found = []
+    for pod in gang.waiting:
+        place = places.get(pod.key)
+        if place is None:
+            because = f"gang {gang.name} runs with fewer pods; nothing is free for this one"
+        elif not _is_ready(place):
+            because = _on_its_way(place)
+        elif GATE in pod.gates and pod.key not in going:
+            because = f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
+        elif GATE not in pod.gates and pod.unschedulable_because:
+            because = (
+                f"fits on {place.name} as far as Spillway sees, but the scheduler says: {pod.unschedulable_because}"
+            )
+        else:
+            continue
+        found.append(Waiting(pod=pod.key, because=because))
+    return found
+
+
+def _on_its_way(place: Place) -> str:
+    group = place.group
+    if place.price and group:
+        return f"a new {group.instance_type} in {group.zone} is asked of EC2 for it (group {group.entry})"
+    if place.node is None and group:
+        return f"its node is on its way: {group.instance_type} in {group.zone} (group {group.entry})"
+    if place.node is not None and place.node.cordoned:
+        return f"its node {place.name} is about to be uncordoned"
+    return f"its node {place.name} has joined and is not ready yet"
+
+
+def _withdrawals(cluster: Cluster, fleet: Fleet) -> list[Withdraw]:
+    found = []
+    for group in sorted(cluster.groups, key=lambda group: group.name):
+        refused = fleet.refused[group.name]
+        if refused:
+            code = group.refusals[0].code
+            because = f"EC2 refused {_nodes(refused)} of {group.instance_type} in {group.zone} ({code})"
+            found.append(Withdraw(group=group.name, to=group.desired - refused, by=-refused, because=because))
+    return found
+
+
+def _never_joined(fleet: Fleet, policy: Policy) -> list[Remove]:
+    patience = f"{policy.scale_up.boot_timeout.total_seconds():g} s"
+    return [
+        Remove(
+            group=group.name,
+            instance=instance.id,
+            node=None,
+            because=f"instance {instance.id} ({group.instance_type}) has not joined within {patience}",
+        )
+        for group, instance in fleet.lost
+    ]
+
+
+def _grow(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resources) -> list[Grow]:
+    """One step per group, for all the gangs that need it."""
+    nodes: Counter[str] = Counter()
+    groups: dict[str, Group] = {}
+    demand: dict[str, list[str]] = defaultdict(list)
+    because: dict[str, list[str]] = defaultdict(list)
+    for gang in gangs:
+        placed = packing.placed.get(gang.name)
+        if placed is None:
+            continue
+        for place in placed.bought:
+            if place.group is not None:
+                groups[place.group.name] = place.group
+                nodes[place.group.name] += 1
+        for name in sorted({place.group.name for place in placed.bought if place.group}):
+            because[name].append(_why_bought(gang, placed, free))
+        for key, place in placed.places:
+            if place.price and place.group:
+                demand[place.group.name].append(key)
+        free -= _taken_on_prem(gang, placed)
+    return [
+        Grow(
+            group=name,
+            to=fleet.size_of(groups[name]) + by,
+            by=by,
+            usd_per_hour=round(by * groups[name].usd_per_hour, 6),
+            demand=tuple(sorted(demand[name])),
+            because=because[name][0] + (f" (and for {len(because[name]) - 1} more)" if len(because[name]) > 1 else ""),
+        )
+        for name, by in sorted(nodes.items())
+    ]
+
+
+def _why_bought(gang: Gang, placed: Placed, free: Resources) -> str:
+    asked = Resources.total(pod.requests for pod in gang.waiting)
+    devices = [name for name in asked if "/" in name]
+    names = devices or [CPU, MEMORY]
+    whose = f"pod {gang.name}" if gang.is_lone else f"gang {gang.name} ({len(gang.waiting)} pods)"
+    lack = ", ".join(_asked_and_free(name, asked[name], free[name]) for name in names)
+    kinds = Counter((place.group.instance_type, place.group.zone) for place in placed.bought if place.group is not None)
+    bought = " and ".join(f"{count} x {kind} in {zone}" for (kind, zone), count in sorted(kinds.items()))
+    return f"{whose} does not fit on-prem ({lack}): {bought} is the cheapest whole fit at {placed.usd:.2f} $/h"
+
+
+def _asked_and_free(resource: str, asked: int, free: int) -> str:
+    return f"{amount_in_words(resource, asked)} {resource} asked, {amount_in_words(resource, free)} free"
+
+
+def _taken_on_prem(gang: Gang, placed: Placed) -> Resources:
+    at_home = {key for key, place in placed.places if place.tier == ON_PREM_TIER}
+    return Resources.total(pod.requests for pod in gang.waiting if pod.key in at_home)
+
+
+def _free_on_prem(scene: Scene) -> Resources:
+    free: Counter[str] = Counter()
+    for place in scene.places:
+        if place.tier == ON_PREM_TIER:
+            for name, amount in place.free.items():
+                free[name] += max(0, amount)
+    return Resources(free)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count > 1 else ''}"
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"  # noqa: PLR2004 - as many as one line holds
