@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+from autoscaler.failures import Unavailable
 from stacks.local.certificates import make_certificates
 from stacks.local.keeper import Process
 from stacks.local.kube_http import KubeHttp, KubeRefusedError
@@ -176,14 +178,18 @@ def apply_manifests(kube: KubeHttp, text: str) -> None:
             )
 
 
-def wait_for_namespace(kube: KubeHttp, name: str = "default") -> None:
-    """Until the namespace is there: the API server makes ``default`` shortly after it is ready."""
+def wait_for_namespace(kube: KubeHttp, name: str = "default", *, patience: float = 60.0) -> None:
+    """Until it is there: the API server makes ``default`` shortly after it is ready. Raises ``Unavailable``."""
+    end = time.monotonic() + patience
     while True:
         try:
             kube.get(f"/api/v1/namespaces/{name}")
-        except KubeRefusedError:
-            continue
-        return
+        except KubeRefusedError as refused:
+            if time.monotonic() > end:
+                raise Unavailable(f"the API server at {kube.url} has no namespace {name!r}: {refused}") from None
+            time.sleep(0.02)
+        else:
+            return
 
 
 _PLURALS = {"DaemonSet": "daemonsets", "PriorityClass": "priorityclasses"}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ from stacks.local.kube_http import KubeHttp
 from stacks.local.paths import grounds
 from stacks.local.tools import ensure_tools
 
+DEFAULT_NAME = "default"
 ENGINE_BINARIES = ("pulumi", "pulumi-language-python")
 RBAC = Path(__file__).parents[2] / "autoscaler" / "rbac.yaml"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 Progress = Callable[[str], None]
 
@@ -60,6 +63,8 @@ class Ground:
     """What a shell needs to talk to it."""
     pids: list[int] = field(default_factory=list)
     """Of every process that was started for it."""
+    keeper: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
+    """Where this process started it: the pipe to it is what a tied ground hangs on."""
 
     @staticmethod
     @contextlib.contextmanager
@@ -71,6 +76,7 @@ class Ground:
         boot_delay: float = 3.0,
         faults: Path | None = None,
         tie: bool = True,
+        with_stack: bool = True,
         progress: Progress = _quiet,
     ) -> Iterator[Ground]:
         """Stand a ground up for a ``with`` block; with ``tie`` it ends with this process, however that goes."""
@@ -81,12 +87,14 @@ class Ground:
             boot_delay=boot_delay,
             faults=faults,
             tie=tie,
+            with_stack=with_stack,
             progress=progress,
         )
         try:
             yield ground
         finally:
             take_down(name)
+            _bury(ground)
 
     @contextlib.contextmanager
     def held(self, name: str, argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -121,6 +129,7 @@ def stand_up(
     boot_delay: float = 3.0,
     faults: Path | None = None,
     tie: bool = False,
+    with_stack: bool = True,
     progress: Progress = _quiet,
 ) -> Ground:
     """Everything from files to a cluster. Wrong files are refused before anything starts.
@@ -129,8 +138,10 @@ def stand_up(
     then is taken down again.
     """
     rules, machines = read_policy(policy), read_inventory(inventory)
-    tools = ensure_tools((*BINARIES, *ENGINE_BINARIES), progress=progress)
+    _check_name(name)
+    tools = ensure_tools((*BINARIES, *(ENGINE_BINARIES if with_stack else ())), progress=progress)
     directory = _claim(name)
+    ground = None
     try:
         began = time.monotonic()
         ground = _start_processes(
@@ -142,17 +153,23 @@ def stand_up(
             faults=faults,
             tie=tie,
         )
+        kube = KubeHttp(ground.kubeconfig)
+        wait_for_namespace(kube)
+        apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
         progress(f"control plane and AWS stand-in answer ({time.monotonic() - began:.1f} s)")
-        _furnish(ground=ground, rules=rules, policy=policy, machines=machines, tools=tools, progress=progress)
+        if with_stack:
+            _furnish(kube, ground=ground, rules=rules, policy=policy, machines=machines, tools=tools, progress=progress)
     except BaseException:
         take_down(name)
+        if ground:
+            _bury(ground)
         raise
     return ground
 
 
 def take_down(name: str) -> bool:
     """End every process of the ground and remove its folder; ``False`` where there was none. Safe to repeat."""
-    directory = grounds() / name
+    directory = grounds() / _check_name(name)
     if not directory.exists():
         return False
     stop_keeper(directory)
@@ -168,7 +185,7 @@ def take_down(name: str) -> bool:
 
 def find(name: str) -> Ground:
     """The ground of that name that stands now. Raises ``Unavailable`` where none does."""
-    directory = grounds() / name
+    directory = grounds() / _check_name(name)
     try:
         raw: dict[str, Any] = json.loads((directory / "ground.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -179,7 +196,7 @@ def find(name: str) -> Ground:
 
 def names() -> list[str]:
     """Of all grounds that have a folder."""
-    return sorted(path.name for path in grounds().glob("*") if path.is_dir())
+    return sorted(path.name for path in grounds().glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
 
 
 def sweep() -> list[str]:
@@ -198,6 +215,23 @@ def sweep() -> list[str]:
     return dead
 
 
+def _check_name(name: str) -> str:
+    """It becomes a folder, which is removed with all that is in it."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"--name {name!r}: must be at most 40 lower-case letters, digits and dashes, such as {DEFAULT_NAME!r}"
+        )
+    return name
+
+
+def _bury(ground: Ground) -> None:
+    """Once the keeper has ended: else it stays in the process table for as long as its parent lives."""
+    if ground.keeper:
+        ground.keeper.wait()
+        if ground.keeper.stdin:
+            ground.keeper.stdin.close()
+
+
 def _claim(name: str) -> Path:
     """Make the ground's folder, or say that the name is taken."""
     sweep()
@@ -205,9 +239,10 @@ def _claim(name: str) -> Path:
     try:
         directory.mkdir(parents=True, mode=0o700)
     except FileExistsError:
+        which = "" if name == DEFAULT_NAME else f" --name {name}"
         raise BadInput(
-            f"a local ground named {name!r} is up already: `spillway local down --name {name}` takes it down, "
-            "or choose another with --name"
+            f"a local ground named {name!r} is up already: `spillway local down{which}` takes it down; "
+            "another can stand beside it with another --name"
         ) from None
     me = os.getpid()
     (directory / "owner.json").write_text(json.dumps([me, start_time(me)]), encoding="utf-8")
@@ -246,7 +281,7 @@ def _start_processes(
         log=str(directory / "logs" / "aws.log"),
         ready_url=f"{aws_url}/spillway/health",
     )
-    start_keeper([stand_in, *plane.processes], directory=directory, tie=tie)
+    keeper = start_keeper([stand_in, *plane.processes], directory=directory, tie=tie)
     status = read_status(directory)
     ground = Ground(
         name=name,
@@ -259,12 +294,14 @@ def _start_processes(
         pids=[status.pid, *(one.pid for one in status.held)] if status else [],
     )
     (directory / "ground.json").write_text(json.dumps(asdict(ground), default=str), encoding="utf-8")
+    ground = replace(ground, keeper=keeper)
     exports = "".join(f"export {key}={value}\n" for key, value in env.items())
     (directory / "env").write_text(exports, encoding="utf-8")
     return ground
 
 
 def _furnish(
+    kube: KubeHttp,
     *,
     ground: Ground,
     rules: Policy,
@@ -277,9 +314,6 @@ def _furnish(
     from stacks.local.machines import register_on_prem  # noqa: PLC0415
 
     began = time.monotonic()
-    kube = KubeHttp(ground.kubeconfig)
-    wait_for_namespace(kube)
-    apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
     register_on_prem(kube, machines)
     progress(f"{len(machines.machines)} on-prem machines registered from the inventory (fake kubelets: KWOK)")
     progress("pulumi up of the stack `local` ...")

@@ -9,9 +9,11 @@ itself be killed, the kernel ends its children (``PR_SET_PDEATHSIG``, prctl(2)).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import ssl
@@ -29,12 +31,14 @@ from types import FrameType
 from autoscaler.failures import Unavailable
 
 _STOP_PATIENCE = 8.0
+_SETTLES = 0.3
+"""Seconds after which a process that nobody can ask has not failed on its arguments."""
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process to hold. It counts as ready when ``ready_url`` answers 2xx, or at once where there is none."""
+    """One process to hold. It is ready when ``ready_url`` answers 2xx; without one, when it has not ended at once."""
 
     name: str
     argv: tuple[str, ...]
@@ -84,16 +88,15 @@ def start_keeper(processes: Sequence[Process], *, directory: Path, tie: bool) ->
             cwd=Path(__file__).parents[2],
             start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who ends the keeper in order
         )
-    while True:
-        status = read_status(directory)
-        if status and status.failure:
-            keeper.wait()
-            raise Unavailable(status.failure)
-        if status and status.ready:
-            return keeper
-        if keeper.poll() is not None:
-            raise Unavailable(f"the keeper of the local ground ended at once:\n{tail(directory / 'keeper.log')}")
-        time.sleep(0.02)
+    try:
+        _wait_until_ready(keeper, directory)
+    except BaseException:  # of Ctrl-C too: nobody would know of this keeper
+        keeper.terminate()
+        keeper.wait()
+        if keeper.stdin:
+            keeper.stdin.close()
+        raise
+    return keeper
 
 
 def stop_keeper(directory: Path) -> bool:
@@ -160,6 +163,19 @@ def tail(log: Path, lines: int = 5) -> str:
     return "\n".join(f"    {line[:300]}" for line in text.splitlines()[-lines:]) or "    (its log is empty)"
 
 
+def _wait_until_ready(keeper: subprocess.Popen[bytes], directory: Path) -> None:
+    while True:
+        status = read_status(directory)
+        mine = status is not None and status.pid == keeper.pid
+        if status and mine and status.failure:
+            raise Unavailable(status.failure)
+        if status and mine and status.ready:
+            return
+        if keeper.poll() is not None:
+            raise Unavailable(f"the keeper of the local ground ended at once:\n{tail(directory / 'keeper.log')}")
+        time.sleep(0.02)
+
+
 def _wait_until_gone(processes: Sequence[tuple[int, int]], *, patience: float) -> None:
     end = time.monotonic() + patience
     while time.monotonic() < end and any(is_running(pid, started) for pid, started in processes):
@@ -175,6 +191,7 @@ class _Keeper:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._begun: dict[str, float] = {}
         self._ready: set[str] = set()
+        self._ended: set[str] = set()
         self._failure = ""
         self._stop = threading.Event()
 
@@ -185,15 +202,19 @@ class _Keeper:
         if tie:
             threading.Thread(target=self._wait_for_end_of_input, daemon=True).start()
         try:
-            while not self._stop.is_set() and not self._failure:
-                changed = self._start_what_can() | self._see_what_is_ready() | self._see_what_ended()
-                if changed or self._failure:
+            while not self._stop.is_set() and not (self._failure and self._is_starting()):
+                changed = self._start_what_can() | self._see_what_ended() | self._see_what_is_ready()
+                if changed:
                     self._tell()
-                self._stop.wait(0.03 if len(self._ready) < len(self._processes) else 0.5)
+                self._stop.wait(0.03 if self._is_starting() else 0.5)
         finally:
             self._end_all()
             self._tell()
         return 1 if self._failure else 0
+
+    def _is_starting(self) -> bool:
+        """Until all are ready, one that fails ends them all; later the others are held, and the failure is told."""
+        return len(self._ready) < len(self._processes)
 
     def _start_what_can(self) -> bool:
         waiting = [one for name, one in self._processes.items() if name not in self._running]
@@ -218,25 +239,27 @@ class _Keeper:
         return bool(can)
 
     def _see_what_is_ready(self) -> bool:
-        before = len(self._ready)
-        for name in self._running.keys() - self._ready:
-            process = self._processes[name]
-            if not process.ready_url or _answers(process.ready_url, process.authority):
-                self._ready.add(name)
-            elif time.monotonic() - self._begun[name] > process.patience:
+        starting = [self._processes[name] for name in self._running.keys() - self._ready]
+        for process in starting:
+            age = time.monotonic() - self._begun[process.name]
+            if _answers(process.ready_url, process.authority) if process.ready_url else age > _SETTLES:
+                self._ready.add(process.name)
+            elif age > process.patience:
                 said = tail(Path(process.log))
-                self._failure = f"{name} was not ready after {process.patience:.0f} s; its log ends with:\n{said}"
-        return len(self._ready) > before
+                self._failure = (
+                    f"{process.name} was not ready after {process.patience:.0f} s; its log ends with:\n{said}"
+                )
+        return bool(self._failure) or not self._ready.isdisjoint(process.name for process in starting)
 
     def _see_what_ended(self) -> bool:
-        for name, running in self._running.items():
-            code = running.poll()
-            if code is not None and not self._stop.is_set():
-                said = tail(Path(self._processes[name].log))
-                how = f"with status {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
-                self._failure = f"{name} ended by itself ({how}); its log ends with:\n{said}"
-                return True
-        return False
+        ended = {name for name, running in self._running.items() if running.poll() is not None} - self._ended
+        for name in ended if not self._stop.is_set() else ():
+            code = self._running[name].returncode
+            how = f"with status {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
+            said = tail(Path(self._processes[name].log))
+            self._failure = self._failure or f"{name} ended by itself ({how}); its log ends with:\n{said}"
+        self._ended |= ended
+        return bool(ended)
 
     def _tell(self) -> None:
         status = Status(
@@ -290,15 +313,27 @@ def _answers(url: str, authority: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that nobody listens on now; held all at once so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Ports on 127.0.0.1 that nobody listens on now; held all at once so that they differ.
+
+    Below those that the kernel gives to outgoing connections, since such a one could come before the process.
+    """
+    sockets: list[socket.socket] = []
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+        while len(sockets) < count:
+            one = socket.socket()
+            sockets.append(one)
+            _bind_somewhere(one)
         return [one.getsockname()[1] for one in sockets]
     finally:
         for one in sockets:
             one.close()
+
+
+def _bind_somewhere(one: socket.socket) -> None:
+    for port in random.sample(range(20000, 32000), 100):
+        with contextlib.suppress(OSError):
+            return one.bind(("127.0.0.1", port))
+    raise Unavailable("no free port between 20000 and 32000 on 127.0.0.1")
 
 
 def main() -> int:
