@@ -1,0 +1,122 @@
+"""A stack's configuration, typed: what stands under ``config:`` in ``stacks/config/Pulumi.<stack>.yaml``.
+
+Every mistake is told with its key (``spillway:network.nat``) before any resource is touched.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import ConfigDict, Field, field_validator
+
+from autoscaler import labels as words
+from autoscaler.documents import Document, parse_data
+
+PROJECT: Final = "spillway"
+ROOT: Final = Path(__file__).parents[1]
+"""Where relative paths in a stack's configuration start: the folder of ``Pulumi.yaml``."""
+
+UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+_WIDEST, _NARROWEST = 16, 20
+
+
+def _network(text: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise ValueError(f"must be a network such as 10.40.0.0/16: {error}") from None
+
+
+class NetworkSettings(Document):
+    """The VPC."""
+
+    cidr: str = Field(default="10.40.0.0/16", description="addresses of the VPC, /16 to /20")
+    nat: Literal["one", "per-zone", "none"] = Field(
+        default="one", description="how private nodes reach the internet: one gateway, one per zone, or not at all"
+    )
+    trusted: tuple[str, ...] = Field(
+        default=(), description="networks, on-prem ones as a rule, that may reach the nodes on every port"
+    )
+
+    @field_validator("cidr")
+    @classmethod
+    def _cidr_holds_the_subnets(cls, text: str) -> str:
+        network = _network(text)
+        if not _WIDEST <= network.prefixlen <= _NARROWEST:
+            raise ValueError(f"must be between /{_WIDEST} and /{_NARROWEST}, e.g. 10.40.0.0/16")
+        return text
+
+    @field_validator("trusted")
+    @classmethod
+    def _trusted_are_private(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            if not _network(text).is_private:
+                raise ValueError(f"names {text}: only private networks may reach every port of the nodes")
+        return texts
+
+
+class NodeSettings(Document):
+    """What is the same for the nodes of every group."""
+
+    ami: str = Field(default=UBUNTU, description="ami-..., or ssm:/path of a public parameter that holds one")
+    scale_in_protection: bool = Field(
+        default=True, description="only the autoscaler ends instances, never a group by itself"
+    )
+
+    @field_validator("ami")
+    @classmethod
+    def _ami_is_one(cls, text: str) -> str:
+        if not re.fullmatch(r"ami-[0-9a-f]{8,17}|ssm:/\S+", text):
+            raise ValueError("must be an image such as ami-0123456789abcdef0, or ssm:/path/of/a/parameter")
+        return text
+
+
+class Settings(Document):
+    """Everything under ``spillway:`` in a stack file."""
+
+    model_config = ConfigDict(alias_generator=lambda name: f"{PROJECT}:{name}")
+
+    policy: str = Field(description="path of the scaling policy, from the folder of Pulumi.yaml")
+    inventory: str | None = Field(default=None, description="path of the list of on-prem machines")
+    network: NetworkSettings = NetworkSettings()
+    nodes: NodeSettings = NodeSettings()
+    tags: dict[str, str] = Field(default_factory=dict, description="added to every AWS resource")
+
+    @field_validator("tags")
+    @classmethod
+    def _tags_are_free(cls, tags: dict[str, str]) -> dict[str, str]:
+        for key in tags:
+            if key.startswith(("aws:", f"{words.PREFIX}/")):
+                raise ValueError(f"sets {key!r}: tags under aws: and {words.PREFIX}/ are taken")
+        return tags
+
+    @property
+    def policy_path(self) -> Path:
+        """The policy file."""
+        return ROOT / self.policy
+
+    @property
+    def inventory_path(self) -> Path | None:
+        """The inventory file, where there is one."""
+        return ROOT / self.inventory if self.inventory else None
+
+
+def read_settings(configuration: Mapping[str, Any], *, stack: str) -> Settings:
+    """The project's own keys of a stack's configuration, checked. Raises ``BadInput``."""
+    own = {key: _decoded(value) for key, value in configuration.items() if key.startswith(f"{PROJECT}:")}
+    return parse_data(own, Settings, source=f"Pulumi.{stack}.yaml")
+
+
+def _decoded(value: Any) -> Any:
+    """The engine hands objects and lists over as JSON."""
+    if not isinstance(value, str) or not value.startswith(("{", "[")):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

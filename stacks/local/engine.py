@@ -1,0 +1,169 @@
+"""The real Pulumi engine, run for the stack ``local``: the project's own program against the stand-in for AWS.
+
+State, plugins and the stack's settings lie in the ground's folder; nothing is written in the checkout or ``~/.pulumi``.
+The ``pulumi-resource-aws`` on the engine's PATH is ``aws_provider.py``, since the published plugin is a download.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from autoscaler.failures import BadInput, Unavailable
+from stacks.outputs import StackOutputs, parse_outputs
+
+STACK: Final = "local"
+ROOT: Final = Path(__file__).parents[2]
+_SETTINGS: Final = ROOT / "stacks" / "config" / f"Pulumi.{STACK}.yaml"
+_CHANGES_FOUND: Final = 7
+"""Exit status with ``--expect-no-changes`` where there are some."""
+_STEP: Final = re.compile(r"^\s*([-+~=]{0,2})\s*(\S+) (\S+) (creating|created|updating|updated|deleting|deleted|replacing)\b")
+
+Progress = Callable[[str], None]
+
+
+def _quiet(_line: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """What an engine run needs to know."""
+
+    directory: Path
+    """For state and all else that the engine keeps."""
+    tools: Mapping[str, Path]
+    """``pulumi`` and ``pulumi-language-python``."""
+    policy: Path
+    inventory: Path | None
+    env: Mapping[str, str]
+    """Added to this process's environment: where AWS is, and as whom."""
+    aws_url: str
+    cluster: str
+    region: str
+    overrides: Mapping[str, Any] | None = None
+    """Laid over the stack's configuration, e.g. ``{"spillway:network": {"nat": "none"}}``."""
+
+
+def pulumi_up(settings: EngineSettings, *, progress: Progress = _quiet) -> StackOutputs:
+    """Bring the stack up, or up to date. Raises ``BadInput`` or ``Unavailable`` with the engine's own words."""
+    _prepare(settings)
+    _run(settings, "stack", "select", "--create", STACK)
+    _run(settings, "up", "--yes", "--skip-preview", "--refresh=false", progress=progress)
+    return pulumi_outputs(settings)
+
+
+def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
+    """What the stack exports now."""
+    return parse_outputs(json.loads(_run(settings, "stack", "output", "--json")))
+
+
+def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
+    """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
+    _prepare(settings)
+    arguments = ("preview", "--expect-no-changes", f"--refresh={str(refresh).lower()}")
+    said = _start(settings, *arguments, progress=progress)
+    if said.returncode not in (0, _CHANGES_FOUND):
+        raise _failure(said)
+    return said.returncode == 0
+
+
+def pulumi_destroy(settings: EngineSettings, *, progress: Progress = _quiet) -> None:
+    """Take everything of the stack away."""
+    _prepare(settings)
+    _run(settings, "destroy", "--yes", "--skip-preview", "--refresh=false", progress=progress)
+
+
+def _prepare(settings: EngineSettings) -> None:
+    """The folders, the stack's settings with this ground's files in them, and the programs that the engine calls."""
+    for folder in ("home", "state", "bin"):
+        (settings.directory / folder).mkdir(parents=True, exist_ok=True)
+    stack = yaml.safe_load(_SETTINGS.read_text(encoding="utf-8"))
+    own = {"spillway:policy": str(settings.policy), "spillway:inventory": settings.inventory and str(settings.inventory)}
+    configuration = stack["config"] | own | dict(settings.overrides or {})
+    stack["config"] = {key: value for key, value in configuration.items() if value is not None}
+    kept = _read_yaml(_stack_file(settings))
+    text = yaml.safe_dump({**kept, **stack}, sort_keys=False)
+    _stack_file(settings).write_text(text, encoding="utf-8")
+    python = shlex.quote(sys.executable)
+    _script(settings, "pulumi-resource-aws", f"exec {python} -m stacks.local.aws_provider \"$@\"")
+    for name in ("python", "python3"):
+        _script(settings, name, f'exec {python} "$@"')
+
+
+def _stack_file(settings: EngineSettings) -> Path:
+    return settings.directory / f"Pulumi.{STACK}.yaml"
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _script(settings: EngineSettings, name: str, command: str) -> None:
+    path = settings.directory / "bin" / name
+    path.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _run(settings: EngineSettings, *arguments: str, progress: Progress = _quiet) -> str:
+    said = _start(settings, *arguments, progress=progress)
+    if said.returncode:
+        raise _failure(said)
+    return said.stdout
+
+
+def _start(settings: EngineSettings, *arguments: str, progress: Progress) -> subprocess.CompletedProcess[str]:
+    stack = () if arguments[:2] == ("stack", "select") else ("--stack", STACK)
+    command = [str(settings.tools["pulumi"]), *arguments, *stack, "--non-interactive", "--color", "never"]
+    if arguments[0] != "stack":
+        command += ["--config-file", str(_stack_file(settings)), "--suppress-permalink=true"]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=_environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    ) as engine:
+        lines = []
+        for line in engine.stdout or ():
+            lines.append(line)
+            if _STEP.match(line):
+                progress(line.strip())
+    return subprocess.CompletedProcess(command, engine.returncode, stdout="".join(lines))
+
+
+def _environment(settings: EngineSettings) -> dict[str, str]:
+    path = [
+        str(settings.directory / "bin"),
+        *dict.fromkeys(str(tool.parent) for tool in settings.tools.values()),
+        str(Path(sys.executable).parent),
+        os.environ.get("PATH", os.defpath),
+    ]
+    return {
+        **os.environ,
+        **settings.env,
+        "AWS_ENDPOINT_URL": settings.aws_url,
+        "PATH": os.pathsep.join(path),
+        "PULUMI_HOME": str(settings.directory / "home"),
+        "PULUMI_BACKEND_URL": f"file://{settings.directory / 'state'}",
+        "PULUMI_CONFIG_PASSPHRASE": "local",
+        "PULUMI_SKIP_UPDATE_CHECK": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _failure(said: subprocess.CompletedProcess[str]) -> Exception:
+    return Unavailable(said.stdout)

@@ -1,0 +1,279 @@
+"""The node groups, read from the policy file that the autoscaler obeys.
+
+Each entry of the policy becomes one launch template, and one Auto Scaling group per zone. The groups carry tags by which
+the autoscaler finds them and knows what their nodes will look like while there is none. It sizes them from then on: the
+program never sets the desired capacity, and a later ``pulumi up`` leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+import pulumi_aws as aws
+
+from autoscaler import labels as words
+from autoscaler.cluster import Taint, parse_quantity
+from autoscaler.failures import BadInput
+from autoscaler.policy import GroupEntry, Policy, asg_name
+from stacks.outputs import GroupOutput
+from stacks.user_data import LIMIT, NodeSpec, render_user_data
+
+_GIB: Final = 2**30
+_TAG_KEY, _TAG_VALUE, _TAGS_PER_GROUP = 128, 256, 50
+_NAME_OF_GROUP: Final = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroupArgs:
+    """What a node group is made from."""
+
+    cluster: str
+    region: str
+    entry: GroupEntry
+    subnets: Mapping[str, pulumi.Input[str]]
+    """By zone."""
+    security_group_id: pulumi.Input[str]
+    instance_profile_arn: pulumi.Input[str]
+    image_id: pulumi.Input[str]
+    root_device: pulumi.Input[str]
+    scale_in_protection: bool = True
+    tags: Mapping[str, str]
+    """Of instances and volumes: Auto Scaling does not hand the provider's default tags on to them."""
+
+
+class NodeGroup(pulumi.ComponentResource):
+    """One entry of the policy: its launch template, and its Auto Scaling group in each zone."""
+
+    groups: Mapping[str, aws.autoscaling.Group]
+    """By zone."""
+
+    def __init__(self, name: str, args: NodeGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("spillway:nodes:NodeGroup", name, None, opts)
+        self._args = args
+        template = self._launch_template(name)
+        self.groups = {
+            zone: self._scaling_group(f"{name}-{zone}", zone, minimum, template)
+            for zone, minimum in minimums(args.entry)
+        }
+        self.register_outputs({"groups": {zone: group.name for zone, group in self.groups.items()}})
+
+    def _launch_template(self, name: str) -> aws.ec2.LaunchTemplate:
+        args, entry = self._args, self._args.entry
+        tags = {**args.tags, "Name": f"{args.cluster}-{entry.name}", words.TAG_GROUP: entry.name}
+        return aws.ec2.LaunchTemplate(
+            name,
+            name=f"{args.cluster}-{entry.name}",
+            update_default_version=True,
+            image_id=args.image_id,
+            instance_type=entry.instance_type,
+            user_data=_encoded(user_data(cluster=args.cluster, region=args.region, entry=entry)),
+            iam_instance_profile={"arn": args.instance_profile_arn},
+            vpc_security_group_ids=[args.security_group_id],
+            metadata_options={
+                "http_endpoint": "enabled",
+                "http_tokens": "required",  # IMDSv2
+                "http_put_response_hop_limit": 1,  # pods do not reach the role of their node
+            },
+            block_device_mappings=[
+                {
+                    "device_name": args.root_device,
+                    "ebs": {
+                        "volume_type": "gp3",
+                        "volume_size": root_volume_gib(entry),
+                        "encrypted": "true",
+                        "delete_on_termination": "true",
+                    },
+                }
+            ],
+            instance_market_options={"market_type": "spot"} if entry.capacity_type == "spot" else None,
+            tag_specifications=[
+                {"resource_type": "instance", "tags": tags},
+                {"resource_type": "volume", "tags": tags},
+            ],
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _scaling_group(
+        self, name: str, zone: str, minimum: int, template: aws.ec2.LaunchTemplate
+    ) -> aws.autoscaling.Group:
+        args, entry = self._args, self._args.entry
+        return aws.autoscaling.Group(
+            name,
+            name=asg_name(args.cluster, entry.name, zone),
+            min_size=minimum,
+            max_size=entry.max,
+            vpc_zone_identifiers=[args.subnets[zone]],
+            launch_template={"id": template.id, "version": template.latest_version.apply(str)},
+            health_check_type="EC2",
+            protect_from_scale_in=args.scale_in_protection,
+            # Whether instances come is the autoscaler's concern: `up` does not wait for them ...
+            wait_for_capacity_timeout="0",
+            # ... and `destroy` ends them, protected or not.
+            force_delete=True,
+            tags=[
+                {"key": key, "value": value, "propagate_at_launch": False}
+                for key, value in group_tags(args.cluster, args.region, entry, zone).items()
+            ],
+            opts=pulumi.ResourceOptions(parent=self, ignore_changes=["desiredCapacity"]),
+        )
+
+
+class NodeIdentity(pulumi.ComponentResource):
+    """The role that every node has: pull images, and let Session Manager in; no port is open for it."""
+
+    instance_profile_arn: pulumi.Output[str]
+
+    def __init__(self, name: str, *, cluster: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("spillway:nodes:NodeIdentity", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        role = aws.iam.Role(
+            name,
+            name=f"{cluster}-node",
+            assume_role_policy=json.dumps(_TRUST_EC2),
+            description=f"Nodes of the cluster {cluster}",
+            opts=child,
+        )
+        aws.iam.RolePolicy(name, name="node", role=role.id, policy=json.dumps(_NODE_RIGHTS), opts=child)
+        profile = aws.iam.InstanceProfile(name, name=f"{cluster}-node", role=role.name, opts=child)
+        self.instance_profile_arn = profile.arn
+        self.register_outputs({"instanceProfileArn": profile.arn})
+
+
+def describe_groups(cluster: str, entry: GroupEntry) -> tuple[GroupOutput, ...]:
+    """The groups of an entry, for the stack's outputs."""
+    return tuple(
+        GroupOutput(
+            name=asg_name(cluster, entry.name, zone),
+            entry=entry.name,
+            zone=zone,
+            instance_type=entry.instance_type,
+            capacity_type=entry.capacity_type,
+            min=minimum,
+            max=entry.max,
+        )
+        for zone, minimum in minimums(entry)
+    )
+
+
+def minimums(entry: GroupEntry) -> Iterator[tuple[str, int]]:
+    """The entry's minimum spread over its zones, the first zones taking what does not divide."""
+    each, rest = divmod(entry.min, len(entry.zones))
+    for place, zone in enumerate(entry.zones):
+        yield zone, each + (place < rest)
+
+
+def node_labels(region: str, entry: GroupEntry) -> dict[str, str]:
+    """Labels of an entry's nodes, as far as they are the same in every zone."""
+    own = {
+        words.ORIGIN: words.EC2,
+        words.GROUP: entry.name,
+        words.CAPACITY_TYPE: entry.capacity_type,
+        words.INSTANCE_TYPE: entry.instance_type,
+        words.REGION: region,
+        words.OS: "linux",
+    }
+    return dict(entry.labels) | own
+
+
+def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str) -> dict[str, str]:
+    """What the autoscaler reads from a group: whose it is, and what its nodes look like while there is none."""
+    labels = node_labels(region, entry) | {words.ZONE: zone}
+    taints = [taint.as_taint() for taint in entry.taints]
+    return {
+        "Name": asg_name(cluster, entry.name, zone),
+        words.TAG_CLUSTER: cluster,
+        words.TAG_GROUP: entry.name,
+        **{f"{words.TEMPLATE_LABEL}{key}": value for key, value in labels.items()},
+        **{f"{words.TEMPLATE_TAINT}{taint.key}": f"{taint.value}:{taint.effect}" for taint in taints},
+        **{f"{words.TEMPLATE_RESOURCE}{key}": str(amount) for key, amount in entry.resources.items()},
+    }
+
+
+def user_data(*, cluster: str, region: str, entry: GroupEntry) -> str:
+    """What an entry's machines are told at boot. The zone they know from the instance itself."""
+    taints = tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in entry.taints)
+    return render_user_data(NodeSpec(cluster=cluster, labels=node_labels(region, entry), taints=taints))
+
+
+def root_volume_gib(entry: GroupEntry) -> int:
+    """Size of the root volume in whole GiB, rounded up."""
+    return -(-int(parse_quantity(entry.disk)) // _GIB)
+
+
+def check_groups(policy: Policy, *, source: str) -> None:
+    """What the policy asks for, against the limits of EC2 that it cannot know. Raises ``BadInput``."""
+    wrong = [
+        f"{source}: groups[{place}] ({entry.name}): {mistake}"
+        for place, entry in enumerate(policy.groups)
+        for mistake in _mistakes(policy, entry)
+    ]
+    if wrong:
+        raise BadInput("\n".join(wrong))
+
+
+def _mistakes(policy: Policy, entry: GroupEntry) -> Iterator[str]:
+    size = len(user_data(cluster=policy.cluster, region=policy.region, entry=entry).encode())
+    if size > LIMIT:
+        yield f"labels and taints make {size} bytes of user data; EC2 takes {LIMIT}"
+    for zone in entry.zones:
+        name, tags = (
+            asg_name(policy.cluster, entry.name, zone),
+            group_tags(policy.cluster, policy.region, entry, zone),
+        )
+        if len(name) > _NAME_OF_GROUP:
+            yield f"name: the group in {zone} would be called {name!r}; AWS takes {_NAME_OF_GROUP} characters"
+        if len(tags) > _TAGS_PER_GROUP:
+            yield (
+                f"labels, taints and resources make {len(tags)} tags on the Auto Scaling group; "
+                f"AWS takes {_TAGS_PER_GROUP}"
+            )
+        for key, value in tags.items():
+            if len(key) > _TAG_KEY or len(value) > _TAG_VALUE:
+                yield (
+                    f"{key.rpartition('node-template/')[2]} = {value!r} is too long for a tag of the Auto Scaling group: "
+                    f"AWS takes {_TAG_KEY} characters of key, {_TAG_VALUE} of value"
+                )
+        return  # what is too long in one zone is too long in all
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+_TRUST_EC2: Final = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}],
+}
+_NODE_RIGHTS: Final = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Sid": "PullImages",
+            "Effect": "Allow",
+            "Action": [
+                "ecr:GetAuthorizationToken",
+                "ecr:BatchCheckLayerAvailability",
+                "ecr:BatchGetImage",
+                "ecr:GetDownloadUrlForLayer",
+            ],
+            "Resource": "*",
+        },
+        {
+            "Sid": "SessionManager",
+            "Effect": "Allow",
+            "Action": [
+                "ssm:UpdateInstanceInformation",
+                "ssmmessages:CreateControlChannel",
+                "ssmmessages:CreateDataChannel",
+                "ssmmessages:OpenControlChannel",
+                "ssmmessages:OpenDataChannel",
+            ],
+            "Resource": "*",
+        },
+    ],
+}
