@@ -28,6 +28,7 @@ from urllib.request import proxy_bypass
 
 import msgspec
 import urllib3
+import yaml
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
@@ -107,9 +108,7 @@ class Account:
             with tempfile.TemporaryDirectory(prefix="spillway-") as certificates:
                 _load_into(loaded, config, self._kubeconfig, certificates)
                 self.tls = _tls(loaded)
-        except config.ConfigException as error:
-            raise BadInput(_configuration_help(self._kubeconfig, error)) from None
-        except (OSError, ValueError, TypeError) as error:
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
             raise BadInput(_configuration_help(self._kubeconfig, error)) from None
         self._loaded = loaded
         self.url = str(loaded.host).rstrip("/")

@@ -202,7 +202,7 @@ class Volume(Json, frozen=True):
 
     name: str = ""
     persistent_volume_claim: Claim | None = None
-    ephemeral: msgspec.Raw | None = None
+    ephemeral: Named | None = None
 
 
 class PodSpec(Json, frozen=True):
