@@ -65,9 +65,7 @@ def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -
     kube = KubeHttp(ground.kubeconfig)
     commands = _Commands(env=ground.env, kubeconfig=ground.kubeconfig)
     with (
-        Witness(
-            kube=kube, aws_url=ground.aws_url, region=rules.region, cluster=rules.cluster, prices=prices
-        ) as witness,
+        Witness(kube=kube, env=ground.env, cluster=rules.cluster, prices=prices) as witness,
         ground.held(
             "autoscaler",
             [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy)],

@@ -25,14 +25,20 @@ from stacks.local.kube_http import KubeHttp
 class Witness:
     """Watches pods and nodes from ``start`` to ``stop``; everything else is asked when it is needed."""
 
-    def __init__(self, *, kube: KubeHttp, aws_url: str, region: str, cluster: str, prices: Mapping[str, float]) -> None:
-        """``prices``: dollars per hour by name of the Auto Scaling group."""
+    def __init__(self, *, kube: KubeHttp, env: Mapping[str, str], cluster: str, prices: Mapping[str, float]) -> None:
+        """``env``: of the ground; ``prices``: dollars per hour by name of the Auto Scaling group."""
         self._kube = kube
-        self._aws_url = aws_url
+        self._aws_url = aws_url = env["AWS_ENDPOINT_URL"]
         self._cluster = cluster
         self._prices = prices
         self._http = urllib3.PoolManager(retries=False, timeout=10)
-        self._scaling = boto3.client("autoscaling", region_name=region, endpoint_url=aws_url)
+        self._scaling = boto3.client(
+            "autoscaling",
+            region_name=env["AWS_REGION"],
+            endpoint_url=aws_url,
+            aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+        )
         self._pods: dict[str, PodSeen] = {}
         self._nodes: dict[str, NodeSeen] = {}
         self._lock = threading.Lock()
