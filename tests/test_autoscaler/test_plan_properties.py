@@ -1,0 +1,151 @@
+"""What holds for every plan, in worlds that hypothesis makes up: refusals, restarts, jobs that come and go."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoscaler.cluster import Cluster, Pod
+from autoscaler.plan import plan
+from autoscaler.steps import Grow, Memory
+from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
+from tests.world import World
+
+TICK = timedelta(seconds=30)
+UNHURRIED = settings(
+    deadline=None,
+    max_examples=int(os.environ.get("SPILLWAY_EXAMPLES", "40")),
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""`SPILLWAY_EXAMPLES=5000` looks longer."""
+
+
+@st.composite
+def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
+    """One job: a lone pod without a gate, or a gated gang of workers and perhaps a parameter server, maybe elastic."""
+    common: dict[str, Any] = {
+        "priority": draw(st.sampled_from((0, 0, 10))),
+        "created": later(seconds=draw(st.integers(0, 5))),
+    }
+    gpus = draw(st.sampled_from((0, 1, 2, 4, 8, 16)))
+    if draw(st.booleans()):
+        return (a_pod(f"lone-{number}", gpus=gpus, cpu=draw(st.sampled_from((1, 4, 12))), **common),)
+    size = draw(st.integers(1, 5))
+    minimum = draw(st.none() | st.integers(1, size))
+    workers = a_gang(f"gang-{number}", size, gpus=gpus, minimum=minimum, cpu=draw(st.sampled_from((2, 12))), **common)
+    if gpus and size > 1 and draw(st.booleans()):
+        server = a_pod("x", cpu=4, **common)
+        workers = (*workers[:-1], replace(workers[-1], requests=server.requests, tolerations=()))
+    return workers
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
+    """A few on-prem machines, six groups, a policy with or without limits, and a morning's jobs."""
+    entries = tuple(an_entry(name, max=draw(st.integers(0, 4))) for name in ("gpu-a10g", "gpu-a100", "cpu"))
+    limits = {
+        "usd_per_hour": draw(st.none() | st.sampled_from((5.0, 30.0, 60.0))),
+        "nodes": draw(st.none() | st.integers(0, 5)),
+        "gpus": draw(st.none() | st.integers(0, 32)),
+    }
+    groups = [a_group(entry.name, zone, maximum=entry.max) for entry in entries for zone in entry.zones]
+    nodes = [an_on_prem_node(f"dgx-{n}", gpus=draw(st.sampled_from((0, 4, 8)))) for n in range(draw(st.integers(0, 3)))]
+    pods = [pod for n in range(draw(st.integers(1, 5))) for pod in draw(gangs(n))]
+    return World(
+        policy=a_policy(*entries, limits=limits),
+        pods={pod.key: pod for pod in pods},
+        nodes={node.name: node for node in nodes},
+        groups={group.name: group for group in groups},
+        chance=random.Random(draw(st.integers(0, 2**16))),  # noqa: S311 - reproducible on purpose
+        refuses=draw(st.sampled_from((0.0, 0.3))) if trouble else 0.0,
+        never_joins=draw(st.sampled_from((0.0, 0.2))) if trouble else 0.0,
+    )
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_a_morning_of_trouble_breaks_no_rule(world: World) -> None:
+    """Through refusals, machines that never join and restarts: no partial gang, no limit broken, no job ended."""
+    memory = Memory()
+    for tick in range(12):
+        decided = plan(world.look(), world.policy, memory)
+        world.carry_out(decided)
+        restarted = world.chance.random() < 0.3
+        memory = Memory() if restarted else decided.memory
+        world.pass_time(TICK)
+        if tick > 6:
+            world.finish(0.5)
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_the_same_demand_is_never_bought_twice(world: World) -> None:
+    """A plan made again right after the last one was carried out, with no memory, buys nothing more."""
+    for _ in range(8):
+        decided = plan(world.look(), world.policy, Memory())
+        world.carry_out(decided)
+        again = plan(world.look(), world.policy, Memory())
+        assert not [step for step in again.steps if isinstance(step, Grow)], f"{decided}\nthen\n{again}"
+        world.pass_time(TICK)
+
+
+@given(world=worlds(trouble=False))
+@UNHURRIED
+def test_machines_that_join_are_what_was_bought_for(world: World) -> None:
+    """While nothing is refused and no job comes or goes, what was bought once is enough until all is bound."""
+    world.carry_out(plan(world.look(), world.policy, Memory()))
+    bought = world.bought
+    for _ in range(8):
+        world.pass_time(TICK)
+        world.carry_out(plan(world.look(), world.policy, Memory()))
+    if not any(not pod.gang for pod in world.pods.values()):
+        assert world.bought == bought
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_ec2_goes_back_to_nothing_when_all_work_is_done(world: World) -> None:
+    """With nothing left to run every instance is given back, the lost ones too."""
+    memory = Memory()
+    for _ in range(5):
+        decided = plan(world.look(), world.policy, memory)
+        world.carry_out(decided)
+        memory = decided.memory
+        world.pass_time(TICK)
+    world.pods.clear()
+    for _ in range(60):
+        decided = plan(world.look(), world.policy, memory)
+        world.carry_out(decided)
+        memory = decided.memory
+        world.pass_time(TICK)
+    assert {group.name: group.desired for group in world.groups.values() if group.desired} == {}
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_the_order_of_the_lists_does_not_matter(world: World) -> None:
+    """The same cluster listed another way gives the same plan."""
+    first, second = (plan(world.look(), world.policy, Memory()) for _ in range(2))
+    assert first == second
+
+
+@given(free=st.lists(st.integers(0, 8), max_size=4), pods=st.integers(1, 8), gpus=st.sampled_from((1, 2, 4, 8)))
+@UNHURRIED
+def test_on_prem_is_used_before_anything_is_bought(free: list[int], pods: int, gpus: int) -> None:
+    """Exactly those pods are bought for that the on-prem machines cannot hold."""
+    nodes = [an_on_prem_node(f"dgx-{n}", gpus=amount) for n, amount in enumerate(free)]
+    cluster = Cluster(
+        seen_at=later(), pods=a_gang(pods=pods, gpus=gpus), nodes=tuple(nodes), groups=(a_group(maximum=99),)
+    )
+    decided = plan(cluster, a_policy(an_entry(max=99)), Memory())
+    at_home = sum(amount // gpus for amount in free)
+    grown = [step for step in decided.steps if isinstance(step, Grow)]
+    assert sum(len(step.demand) for step in grown) == max(0, pods - at_home)
+    assert sum(step.by for step in grown) == -(-max(0, pods - at_home) // (8 // gpus))
