@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autoscaler.documents import read_document
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.policy import Policy, read_policy
 from stacks.inventory import Inventory, read_inventory
 from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.faults import Script
 from stacks.local.keeper import (
     Process,
     die_with_parent,
@@ -138,6 +140,8 @@ def stand_up(
     then is taken down again.
     """
     rules, machines = read_policy(policy), read_inventory(inventory)
+    if faults:
+        read_document(faults, Script, what="faults")
     _check_name(name)
     tools = ensure_tools((*BINARIES, *(ENGINE_BINARIES if with_stack else ())), progress=progress)
     directory = _claim(name)
@@ -189,7 +193,9 @@ def find(name: str) -> Ground:
     try:
         raw: dict[str, Any] = json.loads((directory / "ground.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Unavailable(f"no local ground named {name!r} is up: `spillway local up` makes one") from None
+        raise Unavailable(
+            f"no local ground named {name!r} is up: `spillway local up{_option(name)}` makes one"
+        ) from None
     paths = ("directory", "kubeconfig", "autoscaler_kubeconfig")
     return Ground(**raw | {key: Path(raw[key]) for key in paths})
 
@@ -224,6 +230,10 @@ def _check_name(name: str) -> str:
     return name
 
 
+def _option(name: str) -> str:
+    return "" if name == DEFAULT_NAME else f" --name {name}"
+
+
 def _bury(ground: Ground) -> None:
     """Once the keeper has ended: else it stays in the process table for as long as its parent lives."""
     if ground.keeper:
@@ -239,9 +249,8 @@ def _claim(name: str) -> Path:
     try:
         directory.mkdir(parents=True, mode=0o700)
     except FileExistsError:
-        which = "" if name == DEFAULT_NAME else f" --name {name}"
         raise BadInput(
-            f"a local ground named {name!r} is up already: `spillway local down{which}` takes it down; "
+            f"a local ground named {name!r} is up already: `spillway local down{_option(name)}` takes it down; "
             "another can stand beside it with another --name"
         ) from None
     me = os.getpid()
@@ -275,7 +284,7 @@ def _start_processes(
         argv=(
             *(sys.executable, "-m", "stacks.local.aws", "--port", str(aws)),
             *("--kubeconfig", str(plane.kubeconfig), "--boot-delay", f"{boot_delay}s"),
-            *(("--faults", str(faults)) if faults else ()),
+            *(("--faults", str(faults.resolve())) if faults else ()),
         ),
         env=env,
         log=str(directory / "logs" / "aws.log"),

@@ -285,11 +285,17 @@ class _Keeper:
         return "ready" if name in self._ready else "starting"
 
     def _end_all(self) -> None:
-        for process in reversed(self._running.values()):
-            if process.poll() is None:
+        """Each when nothing that came after it is left; those beside one another at once."""
+        left = dict(self._running)
+        while left:
+            needed = {name for one in left for name in self._processes[one].after}
+            last = [left.pop(name) for name in left.keys() - needed]
+            for process in last:
                 process.terminate()
+            end = time.monotonic() + _STOP_PATIENCE
+            for process in last:
                 try:
-                    process.wait(timeout=_STOP_PATIENCE)
+                    process.wait(timeout=max(0.0, end - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
