@@ -77,8 +77,10 @@ def _pod(job: TrainingJob, role: Role, task: Task) -> Manifest:
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(job, role, task)],
     }
-    if task.gpus:
+    if any(each.gpus for each in job.tasks.values()):
+        # Also for tasks without GPUs: beside those that have some is where the CPUs are that cost nothing.
         spec["tolerations"] = [{"key": words.GPU, "operator": "Exists"}]
+    if task.gpus:
         # NCCL and data loaders pass tensors through shared memory; a container has 64 MB of it by default.
         spec["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     if job.priority:

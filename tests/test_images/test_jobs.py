@@ -52,12 +52,17 @@ def test_the_examples_are_good(path: Path) -> None:
 
 
 def test_gpus_are_asked_per_task_never_a_whole_machine() -> None:
-    """Requests and limits agree, a role without GPUs asks for none and tolerates no GPU taint."""
+    """Requests and limits agree; a role without GPUs asks for none."""
     worker, ps = pod_of("worker")["spec"], pod_of("ps")["spec"]
     assert worker["containers"][0]["resources"]["limits"][words.GPU] == "4"
     assert words.GPU not in ps["containers"][0]["resources"]["requests"]
-    assert worker["tolerations"] == [{"key": words.GPU, "operator": "Exists"}]
-    assert "tolerations" not in ps
+
+
+def test_every_task_of_a_job_with_gpus_may_use_gpu_machines() -> None:
+    """A lab may have no other machines: its parameter servers go beside its workers. A job without GPUs stays away."""
+    for role in ("worker", "ps"):
+        assert pod_of(role)["spec"]["tolerations"] == [{"key": words.GPU, "operator": "Exists"}]
+    assert "tolerations" not in pod_of("worker", GOOD.replace("gpus: 4, ", ""))["spec"]
 
 
 def test_all_pods_are_one_gang_behind_the_gate() -> None:

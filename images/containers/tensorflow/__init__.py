@@ -1,0 +1,1 @@
+"""The TensorFlow image: its Dockerfile, and the program that it runs."""
