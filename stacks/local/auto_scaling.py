@@ -35,7 +35,8 @@ TERMINATING: Final = "autoscaling:EC2_INSTANCE_TERMINATING"
 _KEPT: Final = 5000
 _COMING: Final = ("Pending", "Pending:Wait", "Pending:Proceed")
 HERE: Final = (*_COMING, "InService")
-_GOING: Final = ("Terminating", "Terminating:Wait", "Terminating:Proceed")
+ENDING: Final = ("Terminating", "Terminating:Proceed")
+_GOING: Final = (*ENDING, "Terminating:Wait")
 
 
 @dataclass

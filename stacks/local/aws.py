@@ -42,6 +42,7 @@ from werkzeug.test import run_wsgi_app
 from autoscaler.documents import parse_document, parse_span, read_document
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.auto_scaling import AutoScaling, AutoScalingCalls, Group, Member
+from stacks.local.boot import Boot, Booted
 from stacks.local.faults import Faults, Script
 from stacks.local.instances import Ec2, Ec2Response, World
 from stacks.local.scaling import Scaling
@@ -178,41 +179,58 @@ class _Handler(MotoRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(world: World, *, port: int = 0, check: Check = lambda _: None) -> Iterator[str]:
+def serving(
+    world: World, *, port: int = 0, kubeconfig: Path | None = None, check: Check = lambda _: None
+) -> Iterator[str]:
     """The stand-in, in threads of this process, until the block ends. Gives its URL."""
     with installed(world) as scaling:
-        world.changed = _all_of(scaling.changed, world.changed)
+        hands: list[Scaling | Boot] = [scaling]
+        if kubeconfig is not None:
+            hands.append(Boot(kubeconfig, lambda: _booted(world), clock=world.clock))
+        world.changed = _telling(hands)
         with world.lock:
             _ = ec2_backends[ACCOUNT]["us-east-1"]  # loads its catalogues now, not in the first call
         server = _bind(port, StandIn(world, check=check))
         threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)]
-        threads.append(threading.Thread(target=scaling.run, daemon=True))
+        threads += [threading.Thread(target=hand.run, daemon=True) for hand in hands]
         for thread in threads:
             thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
-            scaling.stop()
+            for hand in hands:
+                hand.stop()
             server.server_close()
             for thread in threads:
                 thread.join(timeout=5)
 
 
-def _regions() -> Iterable[AutoScaling]:
-    return autoscaling_backends[ACCOUNT].values()  # type: ignore[return-value]  # `installed` sees to it
+def _regions() -> list[AutoScaling]:
+    """Those in which anything was ever asked of EC2."""
+    names = list(ec2_backends[ACCOUNT])
+    return [autoscaling_backends[ACCOUNT][name] for name in names]  # type: ignore[misc]  # `installed` sees to it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop."""
     asked = _parser().parse_args(arguments)
     stopping = threading.Event()
+    died: list[object] = []
+
+    def stop_on_death(death: threading.ExceptHookArgs) -> None:
+        """Without one of its threads the stand-in would be a wrong answer that goes on."""
+        threading.__excepthook__(death)
+        died.append(death)
+        stopping.set()
+
+    threading.excepthook = stop_on_death
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
         script = read_document(asked.faults, Script, what="faults") if asked.faults else Script()
         world = World(faults=Faults(script), boot_delay=asked.boot_delay, retry_after=asked.retry_after)
-        with serving(world, port=asked.port) as url:
+        with serving(world, port=asked.port, kubeconfig=asked.kubeconfig) as url:
             print(f"stand-in for AWS at {url}, process {os.getpid()}", flush=True)
             stopping.wait()
     except BadInput as mistake:
@@ -221,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unavailable as outage:
         print(f"stand-in for AWS: {outage}", file=sys.stderr)
         return 1
-    return 0
+    return 1 if died else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -249,12 +267,17 @@ def _bind(port: int, app: StandIn) -> ThreadedWSGIServer:
         raise Unavailable(f"cannot listen on 127.0.0.1:{port}: {reason}; choose another --port") from None
 
 
-def _all_of(*functions: Callable[[], None]) -> Callable[[], None]:
-    def call_all() -> None:
-        for function in functions:
-            function()
+def _telling(hands: Iterable[Scaling | Boot]) -> Callable[[], None]:
+    def tell() -> None:
+        for hand in hands:
+            hand.changed()
 
-    return call_all
+    return tell
+
+
+def _booted(world: World) -> list[Booted]:
+    with world.lock:
+        return [booted for region in _regions() for booted in region.ec2_backend.booted()]
 
 
 def _cut(environ: dict[str, Any]) -> None:

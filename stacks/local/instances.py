@@ -20,15 +20,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 
 from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
-from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 from moto.ec2.models import EC2Backend
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, Reservation
 from moto.ec2.responses import EC2Response
 
+from autoscaler import labels as words
+from autoscaler.instance_types import InstanceType, read_instance_type
 from stacks.local.boot import Booted
 from stacks.local.faults import Faults, Joining
 from stacks.local.ledger import Ledger, Life
@@ -76,6 +80,34 @@ class Ec2(EC2Backend):
         super().__init__(region_name, account_id)
         self.begun: dict[str, Begun] = {}
         self._by_token: dict[str, Reservation] = {}
+        self._by_id: dict[str, Instance] = {}
+
+    # moto searches all instances and images for each of these; with a thousand instances that takes a minute
+
+    def get_instance(self, instance_id: str) -> Instance:
+        """By id; one that is just being launched is in the newest reservation."""
+        if instance_id not in self._by_id and self.reservations:
+            newest = next(reversed(self.reservations.values()))
+            self._by_id.update((instance.id, instance) for instance in newest.instances)
+        if instance_id not in self._by_id:
+            raise InvalidInstanceIdError(instance_id)
+        return self._by_id[instance_id]
+
+    def get_multi_instances_by_id(self, instance_ids: list[str], filters: Any = None) -> list[Instance]:
+        """By ids, all of which must be there."""
+        unknown = [instance_id for instance_id in instance_ids if instance_id not in self._by_id]
+        if unknown:
+            raise InvalidInstanceIdError(unknown)
+        found = [self._by_id[instance_id] for instance_id in instance_ids]
+        return [instance for instance in found if instance.applies(filters)]
+
+    def describe_images(self, *arguments: Any, **kwargs: Any) -> list[Any]:
+        """As moto; at once where it is one image that is asked for, as at each launch."""
+        wanted = (kwargs.get("filters") or {}).get("image-id")
+        if arguments or set(kwargs) != {"filters"} or set(kwargs["filters"]) != {"image-id"} or wanted is None:
+            found: list[Any] = super().describe_images(*arguments, **kwargs)
+            return found
+        return [self.amis[image] for image in wanted if image in self.amis]
 
     def run_instances(
         self,
@@ -128,7 +160,7 @@ class Ec2(EC2Backend):
                 joins_at = begun.launched + delay.total_seconds()
                 yield Booted(
                     id=instance.id,
-                    instance_type=instance.instance_type,
+                    type=instance_type_of(instance.instance_type),
                     zone=instance.availability_zone or "",
                     region=self.region_name,
                     name=instance.private_dns_name,
@@ -137,6 +169,7 @@ class Ec2(EC2Backend):
                     disk=_root_gib(instance) * _GIB,
                     joins_at=joins_at,
                     devices_at=joins_at + begun.joining.devices_later.total_seconds(),
+                    differing=_differing(instance),
                 )
 
     def _ask_for_capacity(self, count: int, *, template: dict[str, Any], **kwargs: Any) -> None:
@@ -157,6 +190,7 @@ class Ec2(EC2Backend):
         world, now = self.world, self.world.clock()
         zone = instance.availability_zone or ""
         instance._state.name, instance._state.code = "pending", 0  # noqa: SLF001 - moto has no other way
+        self._by_id[instance.id] = instance
         self.begun[instance.id] = Begun(
             instance=instance,
             launched=now,
@@ -217,12 +251,25 @@ def no_capacity(instance_type: str, zone: str) -> str:
     )
 
 
+@cache
+def instance_type_of(name: str) -> InstanceType:
+    """From moto's catalogue, which is EC2's own."""
+    return read_instance_type(INSTANCE_TYPES[name])
+
+
 def decoded(user_data: object) -> str:
     """User data as the instance would read it; empty where there is none, or where it is not text."""
     try:
         return base64.b64decode(str(user_data or "")).decode()
     except (binascii.Error, UnicodeDecodeError):
         return ""
+
+
+def _differing(instance: Instance) -> dict[str, str]:
+    """What the group's tags say of a node's size: no machine boots here that could tell otherwise."""
+    tags = getattr(getattr(instance, "autoscaling_group", None), "tags", [])
+    start = words.TEMPLATE_RESOURCE
+    return {tag["Key"].removeprefix(start): tag["Value"] for tag in tags if tag["Key"].startswith(start)}
 
 
 def _with_root(mappings: list[dict[str, Any]]) -> list[dict[str, Any]]:

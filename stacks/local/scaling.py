@@ -5,12 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from moto.core.exceptions import ServiceException
 
-from stacks.local.auto_scaling import LAUNCHING, AutoScaling, Group, Member, given, now_in_words
+from stacks.local.auto_scaling import ENDING, LAUNCHING, AutoScaling, Group, Member, given, now_in_words
 from stacks.local.instances import GROUP_TAG, World
+
+AT_ONCE: Final = 50
+"""Instances that a group launches before it looks at the time again."""
 
 
 class Scaling:
@@ -43,40 +49,50 @@ class Scaling:
         """Everything that can be done now; gives the time at which there is more to do."""
         while not self._stopping:
             with self._world.lock:
-                busy, due = self._step()
-            if not busy:
+                due = self._advance()
+            if not self._adjust_all():
                 return due
-            threading.Event().wait(0.0005)  # an RLock is not fair: let a waiting call have it
         return None
 
-    def _step(self) -> tuple[bool, float | None]:
+    def _advance(self) -> float | None:
+        """What time alone does."""
         now = self._world.clock()
         dues: list[float | None] = []
-        for region in list(self._regions()):
+        for region in self._regions():
             dues.append(region.ec2_backend.start_due(now))
             for group in list(region.autoscaling_groups.values()):
                 dues.append(_advance_members(region, group, now))
-                if _adjust(region, group, now):
-                    return True, None
-                if group.retry_at > now:
-                    dues.append(group.retry_at)
-        return False, min((due for due in dues if due is not None), default=None)
+                dues.append(group.retry_at if group.retry_at > now else None)
+        return min((due for due in dues if due is not None), default=None)
+
+    def _adjust_all(self) -> bool:
+        """Every group closer to its desired capacity, instance by instance; whether anything changed."""
+        changed = False
+        with self._world.lock:
+            groups = [(region, group) for region in self._regions() for group in region.autoscaling_groups.values()]
+        for region, group in groups:
+            for _ in range(AT_ONCE):
+                with self._world.lock:
+                    busy = _adjust(region, group, self._world.clock())
+                if not busy or self._stopping:
+                    break
+                changed = True
+                time.sleep(0.0005)  # a lock is not fair: let a waiting call have it
+        return changed
 
 
 def _advance_members(region: AutoScaling, group: Group, now: float) -> float | None:
     """What time alone does to a group's instances; gives the next such time."""
     dues: list[float] = []
+    _finish(region, group, [member for member in group.instance_states if _is_over(member, now)])
     for member in list(group.instance_states):
         for hook in [hook for hook, deadline in member.waits.items() if deadline <= now]:
             del member.waits[hook]
             region.proceed(group, member, result=region.default_result(group, hook))
         if member.lifecycle_state == "Pending" and member.instance.state == "running":
             _arrive(region, group, member)
-        if member.lifecycle_state in ("Terminating", "Terminating:Proceed") and member.ends_at <= now:
-            _finish(region, group, member)
-            continue
         dues.extend(member.waits.values())
-        if member.lifecycle_state in ("Terminating", "Terminating:Proceed"):
+        if member.lifecycle_state in ENDING:
             dues.append(member.ends_at)
     if group.status and not group.instance_states:
         region.autoscaling_groups.pop(group.name, None)
@@ -89,11 +105,18 @@ def _arrive(region: AutoScaling, group: Group, member: Member) -> None:
     region.proceed(group, member, result="CONTINUE")
 
 
-def _finish(region: AutoScaling, group: Group, member: Member) -> None:
-    group.instance_states.remove(member)
-    region.ec2_backend.terminate_instances([member.instance.id])
-    if member.activity is not None:
-        member.activity.end()
+def _is_over(member: Member, now: float) -> bool:
+    return member.lifecycle_state in ENDING and member.ends_at <= now
+
+
+def _finish(region: AutoScaling, group: Group, members: list[Member]) -> None:
+    if not members:
+        return
+    group.instance_states = [member for member in group.instance_states if member not in members]
+    region.ec2_backend.terminate_instances([member.instance.id for member in members])
+    for member in members:
+        if member.activity is not None:
+            member.activity.end()
 
 
 def _adjust(region: AutoScaling, group: Group, now: float) -> bool:
@@ -182,12 +205,14 @@ def _places(group: Group) -> list[tuple[str, str | None]]:
     places: list[tuple[str, str | None]] = [
         (str(group.ec2_backend.get_subnet(subnet).availability_zone), subnet) for subnet in subnets
     ] or [(zone, None) for zone in group.availability_zones]
-    zones = [member.availability_zone for member in group.instance_states if member.is_coming_or_here]
-    return sorted(places, key=lambda place: zones.count(place[0]))
+    zones = Counter(member.availability_zone for member in group.instance_states if member.is_coming_or_here)
+    return sorted(places, key=lambda place: zones[place[0]])
 
 
 def _next_is_spot(group: Group) -> bool:
-    distribution = (group.mixed_instances_policy or {}).get("InstancesDistribution") or {}
+    distribution = (group.mixed_instances_policy or {}).get("InstancesDistribution")
+    if not distribution:
+        return False
     base = int(distribution.get("OnDemandBaseCapacity") or 0)
     share = int(given(distribution.get("OnDemandPercentageAboveBaseCapacity"), 100)) / 100
     here = [member for member in group.instance_states if member.is_coming_or_here]
@@ -197,15 +222,17 @@ def _next_is_spot(group: Group) -> bool:
 
 
 def _shrink(region: AutoScaling, group: Group, *, surplus: int) -> bool:
-    """End the oldest unprotected instance of the fullest zone, if the group does not fall short by it."""
+    """End the oldest unprotected instances of the fullest zones, as long as the group does not fall short by it."""
     here = [member for member in group.instance_states if member.is_coming_or_here]
-    zones = [member.availability_zone for member in here]
-    free = [member for member in here if not member.protected_from_scale_in and member.weight <= surplus]
-    if not free:
-        return False
-    fullest = max(zones.count(member.availability_zone) for member in free)
-    member = next(member for member in free if zones.count(member.availability_zone) == fullest)
+    zones = Counter(member.availability_zone for member in here)
+    free = [member for member in here if not member.protected_from_scale_in]
     desired = group.desired_capacity or 0
     cause = f"in response to a difference between desired and actual capacity, shrinking the capacity to {desired}"
-    region.end(group, member, cause=cause)
-    return True
+    ended = False
+    while free := [member for member in free if member.weight <= surplus and member.is_coming_or_here]:
+        member = max(free, key=lambda member: zones[member.availability_zone])  # of several the first, the oldest
+        region.end(group, member, cause=cause)
+        zones[member.availability_zone] -= 1
+        surplus -= member.weight
+        ended = True
+    return ended
