@@ -6,7 +6,7 @@ Everything that decides (``fit``, ``pack``, ``scale_up``, ``scale_down``, ``plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -106,6 +106,10 @@ class Resources(Mapping[str, int]):
         """Names with an amount other than zero."""
         return iter(self._amounts)
 
+    def items(self) -> ItemsView[str, int]:
+        """Names and amounts; as fast as a dict's, for this is asked of every pod at every look."""
+        return self._amounts.items()
+
     def __len__(self) -> int:
         """How many resources have an amount other than zero."""
         return len(self._amounts)
@@ -199,7 +203,7 @@ Term = tuple[Requirement, ...]
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A required pod (anti-)affinity term: pods that match ``selector`` in ``namespaces``, within one ``topology_key``."""
+    """A required pod (anti-)affinity term: pods matching ``selector`` in ``namespaces``, within one ``topology_key``."""
 
     topology_key: str
     selector: Term

@@ -39,6 +39,7 @@ _CPU_UNIT: Final = 64_000
 _MEMORY_UNIT: Final = 256 * 2**30
 
 Amounts = tuple[tuple[str, int], ...]
+Harm = tuple[int, int, float]
 
 
 class Reason(NamedTuple):
@@ -64,6 +65,8 @@ class Shape:
     near_to: tuple[PodTerm, ...]
     spread: tuple[Spread, ...]
     host_ports: frozenset[tuple[str, int]]
+    asked_keys: tuple[str, ...]
+    """Label keys that its node affinity asks about."""
     number: int
     rank: tuple[float, ...]
     """Biggest first when sorted: devices, then the larger share of cpu or memory."""
@@ -93,6 +96,8 @@ class Place:
     """Keys of the pods put here in this scene."""
     index: int = -1
     version: int = 0
+    harm: tuple[int, Harm] | None = None
+    """As of a version."""
     price: float = 0.0
     """Dollars per hour that using it adds to the bill."""
 
@@ -241,6 +246,7 @@ class _Watch:
                 counts[value] += by
 
 
+_Entry = tuple[Harm, str, int, int, Place]
 WatchKey = tuple[Term, frozenset[str]]
 
 
@@ -255,8 +261,10 @@ class Scene:
         self._shapes: dict[object, Shape] = {}
         self._changed: list[Place] = []
         self._rankings: dict[int, _Ranking] = {}
-        self._verdicts: dict[tuple[int, object], Reason | None] = {}
+        self._verdicts: dict[tuple[int, tuple[Taint, ...], tuple[str | None, ...]], Reason | None] = {}
         self._domains: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._takers: dict[tuple[tuple[Term, ...], tuple[Toleration, ...]], tuple[int, list[Place]]] = {}
+        self._added = 0
         self._journal: list[Callable[[], None]] = []
         self._watches: dict[WatchKey, _Watch] = {}
         self._repelling: dict[PodTerm, dict[str, int]] = {}
@@ -302,6 +310,15 @@ class Scene:
         """Why not on an empty node such as this sample, whoever else is around."""
         return self._why_not_ever(shape, sample) or _why_no_room(shape, sample)
 
+    def takers(self, shape: Shape) -> Sequence[Place]:
+        """The places whose labels and taints let the shape in, as of when its like was first asked about."""
+        key = (shape.affinity, shape.tolerations)
+        known = self._takers.get(key)
+        if known is None or known[0] != self._added:
+            found = [place for place in self.places if self._why_not_ever(shape, place) is None]
+            known = self._takers[key] = (self._added, found)
+        return known[1]
+
     def find(self, shape: Shape, within: tuple[str, str] | None = None) -> Place | None:
         """The standing place where a pod of that shape does least harm; ``within`` names a label that it must have."""
         ranking = self._rankings.get(shape.number)
@@ -335,6 +352,7 @@ class Scene:
         self._by_name[place.name] = place
         self._by_host[place.labels.get(HOSTNAME, place.name)] = place
         self._changed.append(place)
+        self._added += 1
         self._domains.clear()
         self._journal.append(self._drop_last)
 
@@ -377,6 +395,7 @@ class Scene:
         place.version += 1
         place.standing = False
         place.index = -1
+        self._added += 1
         self._domains.clear()
 
     def _occupy(self, shape: Shape, place: Place, *, by: int) -> None:
@@ -435,8 +454,8 @@ class Scene:
 
     def _why_not_ever(self, shape: Shape, place: Place) -> Reason | None:
         """Labels and taints; asked once for all places that these rules cannot tell apart."""
-        kind = tuple(place.name if key == NODE_NAME else place.labels.get(key) for key in _keys_of(shape.affinity))
-        key = (shape.number, (kind, place.taints))
+        values = tuple([place.name if key == NODE_NAME else place.labels.get(key) for key in shape.asked_keys])
+        key = (shape.number, place.taints, values)
         try:
             return self._verdicts[key]
         except KeyError:
@@ -519,10 +538,9 @@ class _Ranking:
     def __init__(self, scene: Scene, shape: Shape) -> None:
         self._scene = scene
         self._shape = shape
-        self._heap: list[tuple[tuple[float, ...], str, int, int, Place]] = []
+        self._heap = [entry for place in scene.takers(shape) if (entry := self._entry(place)) is not None]
+        heapq.heapify(self._heap)
         self._seen = len(scene._changed)  # noqa: SLF001 - the two are one mechanism
-        for place in scene.places:
-            self._push(place)
 
     def in_order(self) -> Iterator[Place]:
         """Best first; may be left before its end."""
@@ -542,15 +560,21 @@ class _Ranking:
     def _catch_up(self) -> None:
         changed = self._scene._changed  # noqa: SLF001
         for place in {id(place): place for place in changed[self._seen :]}.values():
-            self._push(place)
+            entry = self._entry(place)
+            if entry is not None and self._scene._why_not_ever(self._shape, place) is None:  # noqa: SLF001
+                heapq.heappush(self._heap, entry)
         self._seen = len(changed)
 
-    def _push(self, place: Place) -> None:
+    def _entry(self, place: Place) -> _Entry | None:
         if not place.standing or place.index < 0:
-            return
-        if self._scene._why_not_ever(self._shape, place) is None and _why_no_room(self._shape, place) is None:  # noqa: SLF001
-            entry = (_harm(self._shape, place), place.name, place.version, place.index, place)
-            heapq.heappush(self._heap, entry)
+            return None
+        free = place.free
+        for name, amount in self._shape.amounts:
+            if amount > free.get(name, 0):
+                return None
+        if self._shape.host_ports and self._shape.host_ports & place.ports:
+            return None
+        return (_harm(place), place.name, place.version, place.index, place)
 
 
 def _shape(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) -> Shape:
@@ -568,13 +592,10 @@ def _shape(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) 
         near_to=pod.near_to,
         spread=pod.spread,
         host_ports=pod.host_ports,
+        asked_keys=tuple(dict.fromkeys(one.key for term in pod.affinity for one in term)),
         number=number,
         rank=rank,
     )
-
-
-def _keys_of(affinity: tuple[Term, ...]) -> tuple[str, ...]:
-    return tuple(one.key for term in affinity for one in term)
 
 
 def _why_no_room(shape: Shape, place: Place) -> Reason | None:
@@ -588,13 +609,18 @@ def _why_no_room(shape: Shape, place: Place) -> Reason | None:
     return None
 
 
-def _harm(shape: Shape, place: Place) -> tuple[float, ...]:
-    """How much use of a place is lost to others when a pod of that shape takes it: tier, stranded devices, rest."""
-    free = place.free
-    asked = dict(shape.amounts)
-    devices = sum(amount - asked.get(name, 0) for name, amount in free.items() if name not in _COMMON)
-    rest = free.get(CPU, 0) / _CPU_UNIT + free.get(MEMORY, 0) / _MEMORY_UNIT
-    return (place.tier, devices, rest)
+def _harm(place: Place) -> Harm:
+    """How much use of a place is lost to others when a pod goes there: its tier, free devices stranded, what is left.
+
+    A pod takes the same from every place, so the order is the same for all pods, and is kept until the place changes.
+    """
+    known = place.harm
+    if known is None or known[0] != place.version:
+        free = place.free
+        devices = sum([amount for name, amount in free.items() if name not in _COMMON])
+        rest = free.get(CPU, 0) / _CPU_UNIT + free.get(MEMORY, 0) / _MEMORY_UNIT
+        known = place.harm = (place.version, (place.tier, devices, rest))
+    return known[1]
 
 
 def _is_meant(term: PodTerm, shape: Shape) -> bool:

@@ -7,7 +7,7 @@ not launched, a node whose GPUs the kubelet does not offer yet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -50,8 +50,10 @@ class Fleet:
     """Group name -> nothing is bought in it before."""
     overhead: Mapping[str, Resources]
     """Group name -> what DaemonSets take of a new node."""
-    residents: Mapping[str, tuple[Pod, ...]]
+    residents: Mapping[str, Sequence[Pod]]
     """Node name -> pods there that are not daemons and not finished."""
+    joined: frozenset[str]
+    """Instances that a node stands for."""
 
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or will have, when this plan's withdrawals and removals are done."""
@@ -67,9 +69,10 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     """Bring nodes and groups together."""
     nodes = sorted((node for node in cluster.nodes if not node.deleting), key=lambda node: node.name)
     groups = sorted(cluster.groups, key=lambda group: group.name)
-    group_of = _groups_by_node(nodes, groups)
+    ids = {node.name: instance for node in nodes if node.provider_id and (instance := node.instance_id)}
+    group_of = _groups_by_node(nodes, groups, ids)
     overhead = {group.name: _overhead(cluster, group) for group in groups}
-    joined = {node.instance_id for node in nodes}
+    joined = frozenset(ids.values())
     lost = tuple(
         (group, instance)
         for group in groups
@@ -107,7 +110,8 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
         refused=refused,
         closed_until=closed,
         overhead=overhead,
-        residents={name: tuple(load.residents) for name, load in loads.items()},
+        residents={name: load.residents for name, load in loads.items()},
+        joined=joined,
     )
 
 
@@ -139,15 +143,15 @@ def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
     )
 
 
-def _groups_by_node(nodes: Iterable[Node], groups: Iterable[Group]) -> dict[str, Group]:
+def _groups_by_node(nodes: Iterable[Node], groups: Iterable[Group], ids: Mapping[str, str]) -> dict[str, Group]:
     """By instance id; by labels where EC2's list is older than the node."""
     by_instance = {instance.id: group for group in groups for instance in group.instances}
     by_labels = {(group.entry, group.zone): group for group in groups}
     found = {}
     for node in nodes:
-        if node.instance_id is None:
+        if node.name not in ids:
             continue
-        group = by_instance.get(node.instance_id) or by_labels.get(
+        group = by_instance.get(ids[node.name]) or by_labels.get(
             (node.labels.get(words.GROUP, ""), node.labels.get(words.ZONE, ""))
         )
         if group is not None:
@@ -205,30 +209,28 @@ def _closed(
 class _Load:
     """What the bound pods take of one node."""
 
-    used: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    used: dict[str, int] = field(default_factory=dict)
     ports: set[tuple[str, int]] = field(default_factory=set)
     residents: list[Pod] = field(default_factory=list)
     daemons: set[str] = field(default_factory=set)
 
-    def add(self, pod: Pod) -> None:
-        used = self.used
-        for name, amount in pod.requests.items():
-            used[name] += amount
-        if not pod.requests[PODS]:
-            used[PODS] += 1
-        if pod.host_ports:
-            self.ports |= pod.host_ports
-        if pod.is_daemon:
-            self.daemons.add(f"{pod.namespace}/{pod.owner}")
-        else:
-            self.residents.append(pod)
-
 
 def _loads(pods: Iterable[Pod]) -> dict[str, _Load]:
+    """One pass over all pods of the cluster: plain loops, for there may be a hundred thousand."""
     loads: dict[str, _Load] = defaultdict(_Load)
     for pod in pods:
-        if pod.node is not None and not pod.is_finished:
-            loads[pod.node].add(pod)
+        if pod.node is None or pod.is_finished:
+            continue
+        load = loads[pod.node]
+        used = load.used
+        for name, amount in pod.requests.items():
+            used[name] = used.get(name, 0) + amount
+        if pod.host_ports:
+            load.ports |= pod.host_ports
+        if pod.is_daemon:
+            load.daemons.add(f"{pod.namespace}/{pod.owner}")
+        else:
+            load.residents.append(pod)
     return loads
 
 
@@ -299,5 +301,7 @@ def _tier(node: Node, group: Group | None, *, coming: bool) -> int:
         return COMING_TIER
     if node.cordoned:
         return CORDONED_TIER
-    is_ec2 = group is not None or node.labels.get(words.ORIGIN) == words.EC2 or node.instance_id is not None
-    return EC2_TIER if is_ec2 else ON_PREM_TIER
+    origin = node.labels.get(words.ORIGIN)
+    if origin == words.ON_PREM and group is None:
+        return ON_PREM_TIER
+    return EC2_TIER if group is not None or origin == words.EC2 or node.instance_id is not None else ON_PREM_TIER

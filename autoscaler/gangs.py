@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,22 +50,22 @@ class Gang:
 
 def gangs_of(pods: Iterable[Pod]) -> tuple[Gang, ...]:
     """The gangs that wait for something, the first to be served first."""
-    members: dict[tuple[str, bool], list[Pod]] = defaultdict(list)
-    keys_waiting: set[tuple[str, bool]] = set()
+    lone: list[Pod] = []
+    jobs: dict[tuple[str, str], list[Pod]] = {}
+    pods = tuple(pods)
     for pod in pods:
-        if pod.is_daemon or pod.deleting or pod.phase == "Failed":
-            continue
-        is_waiting = waits(pod)
-        if pod.gang is None:
-            if is_waiting:
-                members[pod.key, True].append(pod)
-                keys_waiting.add((pod.key, True))
-            continue
-        key = (f"{pod.gang.namespace}/{pod.gang.name}", False)
-        members[key].append(pod)
-        if is_waiting:
-            keys_waiting.add(key)
-    return tuple(sorted((_gang(key, members[key]) for key in keys_waiting), key=lambda gang: gang.order))
+        if pod.node is None and waits(pod):
+            if pod.gang is None:
+                lone.append(pod)
+            else:
+                jobs[pod.gang.namespace, pod.gang.name] = []
+    for pod in pods if jobs else ():
+        ref = pod.gang
+        if ref is not None and not pod.deleting and pod.phase != "Failed" and (ref.namespace, ref.name) in jobs:
+            jobs[ref.namespace, ref.name].append(pod)
+    found = [_gang(pod.key, [pod], is_lone=True) for pod in lone]
+    found += [_gang(f"{namespace}/{name}", members) for (namespace, name), members in jobs.items()]
+    return tuple(sorted(found, key=lambda gang: gang.order))
 
 
 def waits(pod: Pod) -> bool:
@@ -96,8 +95,7 @@ def foreign_gates(pod: Pod) -> tuple[str, ...]:
     return tuple(gate for gate in pod.gates if gate != GATE)
 
 
-def _gang(key: tuple[str, bool], members: list[Pod]) -> Gang:
-    name, is_lone = key
+def _gang(name: str, members: list[Pod], *, is_lone: bool = False) -> Gang:
     waiting = sorted((pod for pod in members if waits(pod)), key=lambda pod: pod.key)
     settled = [pod for pod in members if not waits(pod)]
     refs = sorted((pod.gang for pod in members if pod.gang), key=repr)

@@ -63,13 +63,12 @@ def _wake_at(
 ) -> datetime | None:
     """When time alone changes the decision."""
     patience = policy.scale_up.boot_timeout
-    joined = {node.instance_id for node in cluster.nodes}
     times = [idle_ends] if idle_ends else []
     times += [
         instance.launched + patience
         for group in cluster.groups
         for instance in group.instances
-        if instance.launched and instance.id not in joined and instance.state != "terminating"
+        if instance.launched and instance.id not in fleet.joined and instance.state != "terminating"
     ]
     times += [node.created + patience for node in cluster.nodes if not node.ready and node.name in fleet.group_of]
     times += fleet.closed_until.values() if someone_waits else []
