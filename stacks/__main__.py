@@ -12,5 +12,6 @@ from stacks.config import read_settings
 try:
     plans = read_plans(read_settings(config.CONFIG.get(), stack=pulumi.get_stack()))
 except BadInput as mistake:
-    raise pulumi.RunError(str(mistake)) from None  # told without a stack trace; nothing has been touched yet
+    # Told without a stack trace; nothing has been touched yet.
+    raise pulumi.RunError(f"bad input: {mistake}") from None
 export(build(plans))

@@ -1,8 +1,8 @@
 """The node groups, read from the policy file that the autoscaler obeys.
 
-Each entry of the policy becomes one launch template, and one Auto Scaling group per zone. The groups carry tags by which
-the autoscaler finds them and knows what their nodes will look like while there is none. It sizes them from then on: the
-program never sets the desired capacity, and a later ``pulumi up`` leaves it as it is.
+Each entry of the policy becomes one launch template, and one Auto Scaling group per zone. The groups carry tags by
+which the autoscaler finds them and knows what their nodes will look like while there is none. It sizes them from then
+on: the program never sets the desired capacity, and a later ``pulumi up`` leaves it as it is.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ def _mistakes(policy: Policy, entry: GroupEntry) -> Iterator[str]:
         for key, value in tags.items():
             if len(key) > _TAG_KEY or len(value) > _TAG_VALUE:
                 yield (
-                    f"{key.rpartition('node-template/')[2]} = {value!r} is too long for a tag of the Auto Scaling group: "
-                    f"AWS takes {_TAG_KEY} characters of key, {_TAG_VALUE} of value"
+                    f"{key.rpartition('node-template/')[2]} = {value!r} is too long for a tag of the Auto Scaling "
+                    f"group: AWS takes {_TAG_KEY} characters of key, {_TAG_VALUE} of value"
                 )
         return  # what is too long in one zone is too long in all
 

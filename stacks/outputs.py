@@ -1,7 +1,7 @@
 """What the programs in ``stacks/`` export: one frozen record, read by ``roles/`` and by whoever wires the autoscaler.
 
-``pulumi stack output --json`` gives it as JSON with the keys of the fields in camelCase; :func:`parse_outputs` reads that
-back. Imports no Pulumi.
+``pulumi stack output --json`` gives it as JSON with the keys of the fields in camelCase; :func:`parse_outputs` reads
+that back. Imports no Pulumi.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """A stand-in for the aws plugin of Pulumi, for the local stack alone: ``python -m stacks.local.aws_provider``.
 
-It is not the published plugin, which is a download that cannot be had everywhere. It serves just the resource types that
-this project's programs use (``aws_resources.py``), through boto3, and only against an AWS endpoint on this machine: with
-anything else it refuses to work. On a real account install the real plugin; the programs are the same.
+It is not the published plugin, which is a download that cannot be had everywhere. It serves just the resource types
+that this project's programs use (``aws_resources.py``), through boto3, and only against an AWS endpoint on this machine:
+with anything else it refuses to work. On a real account install the real plugin; the programs are the same.
 
 The engine talks to it over gRPC: https://github.com/pulumi/pulumi/blob/master/proto/pulumi/provider.proto
 """
+
+# ruff: noqa: D102, N802 - the methods and their names are the protocol's
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError
-from google.protobuf import empty_pb2, json_format, struct_pb2
+from google.protobuf import empty_pb2, json_format, struct_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from stacks.local.aws_resources import KINDS, LOOKUPS, Cloud, Kind, Properties
@@ -47,30 +49,30 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self) -> None:
         self._cloud: Cloud | None = None
 
-    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002, D102, N802 - the protocol's, as all below
+    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         return provider_pb2.ProviderHandshakeResponse()
 
-    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, D102, N802
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         return plugin_pb2.PluginInfo(version=VERSION)
 
-    def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, D102, N802
+    def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         about = "Stand-in for the aws plugin, for the local stack of Spillway alone"
         return provider_pb2.GetSchemaResponse(
             schema=json.dumps({"name": "aws", "version": VERSION, "description": about, "resources": {}})
         )
 
-    def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, D102, N802
+    def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         return provider_pb2.CheckResponse(inputs=request.news)
 
-    def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, D102, N802
+    def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         return _difference(_read(request.old_inputs), _read(request.news), fixed=frozenset({"region"}))
 
-    def Configure(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Configure(self, request: Any, context: Any) -> Any:
         with _told(context):
             self._cloud = _connect(_read(request.args))
         return provider_pb2.ConfigureResponse(acceptSecrets=False, supportsPreview=False, acceptResources=False)
 
-    def Check(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Check(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind = _kind(request.urn)
             wanted = _read(request.news)
@@ -87,7 +89,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             ]
             return provider_pb2.CheckResponse(inputs=_written(wanted), failures=failures)
 
-    def Diff(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Diff(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind, old, new = _kind(request.urn), _read(request.old_inputs), _read(request.news)
             for name in request.ignoreChanges:
@@ -98,7 +100,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
                 new["tagsAll"] = self._tags(new)
             return _difference(old, new, fixed=kind.fixed, unordered=kind.unordered, named=kind.named)
 
-    def Create(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Create(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind, wanted = _kind(request.urn), _read(request.properties)
             key = kind.create(self._ready(), wanted, self._tags(wanted) if kind.tagged else {})
@@ -107,7 +109,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
                 raise Refused(f"{kind.token} {key} was made but cannot be found", grpc.StatusCode.INTERNAL)
             return provider_pb2.CreateResponse(id=key, properties=_written(wanted | found))
 
-    def Read(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Read(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind, state, wanted = _kind(request.urn), _read(request.properties), _read(request.inputs)
             found = kind.read(self._ready(), request.id, wanted or state)
@@ -118,7 +120,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
                 id=request.id, properties=_written(state | live | _projected(state, found)), inputs=_written(live)
             )
 
-    def Update(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Update(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind, old, new = _kind(request.urn), _read(request.old_inputs), _read(request.news)
             kind.update(self._ready(), request.id, old, new)
@@ -128,7 +130,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             found = kind.read(self._ready(), request.id, new) or {}
             return provider_pb2.UpdateResponse(properties=_written(new | found))
 
-    def Delete(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Delete(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind = _kind(request.urn)
             try:
@@ -138,14 +140,14 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
                     raise
         return empty_pb2.Empty()
 
-    def Invoke(self, request: Any, context: Any) -> Any:  # noqa: D102, N802
+    def Invoke(self, request: Any, context: Any) -> Any:
         with _told(context):
             lookup = LOOKUPS.get(request.tok)
             if lookup is None:
                 raise Refused(f"the stand-in for AWS of the local stack does not serve {request.tok}")
             return provider_pb2.InvokeResponse(**{"return": _written(lookup(self._ready(), _read(request.args)))})
 
-    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, D102, N802
+    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         return empty_pb2.Empty()
 
     def _ready(self) -> Cloud:
@@ -161,7 +163,9 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         """What the program would have to say to get what was found."""
         if not wanted:  # an import: everything that can be said
             return {key: value for key, value in found.items() if key in kind.inputs and value not in (None, [], {})}
-        live = _projected(wanted, found)
+        # What AWS does not tell of (how to wait, how to delete) stays as it was said.
+        live: Properties = {**wanted, **_projected(wanted, found)}
+        live = {key: value for key, value in live.items() if value is not None}
         if kind.tagged:
             own = {
                 key: value for key, value in found["tagsAll"].items() if self._ready().default_tags.get(key) != value
@@ -269,7 +273,7 @@ def _read(message: struct_pb2.Struct) -> Properties:
 
 
 def _whole(value: Any) -> Any:
-    """protobuf's Struct knows no whole numbers; the API knows no others."""
+    """Whole numbers again: a Struct of protobuf knows none."""
     if isinstance(value, dict):
         return {key: _whole(inner) for key, inner in value.items() if not key.startswith("__")}
     if isinstance(value, list):
@@ -297,7 +301,7 @@ class _told:  # noqa: N801 - used as a statement
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Refused):
             self._context.abort(error.code, str(error))
         if isinstance(error, (BotoCoreError, ClientError)):
@@ -310,7 +314,7 @@ def serve(*, announce: Callable[[int], None]) -> None:
         ThreadPoolExecutor(max_workers=_PARALLEL),
         options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
     )
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(StandIn(), server)  # type: ignore[no-untyped-call]
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(StandIn(), server)
     announce(server.add_insecure_port("127.0.0.1:0"))
     server.start()
     server.wait_for_termination()

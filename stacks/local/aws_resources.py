@@ -4,6 +4,10 @@ A class says what may be asked for (``inputs``), what cannot be changed afterwar
 resource, as with the real plugin), and how to make, find, change and delete one. Names are those of the real plugin.
 """
 
+# ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
+# ruff: noqa: D102 - they are documented once, in `Kind`
+# ruff: noqa: S105 - a token is the name of a type here
+
 from __future__ import annotations
 
 import json
@@ -35,7 +39,8 @@ class Cloud:
             if service not in self._clients:
                 # Adaptive waits would hide from a test what it asked for; the engine shows the error.
                 config = Config(retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=20)
-                self._clients[service] = boto3.client(
+                make: Any = boto3.client  # its types know one signature per service
+                self._clients[service] = make(
                     service, region_name=self.region, endpoint_url=self._endpoint, config=config
                 )
             return self._clients[service]
@@ -300,7 +305,7 @@ class Route(Kind):
         return route and {
             "routeTableId": table_id,
             "destinationCidrBlock": destination,
-            **{name: route[field] for name, field in self._targets.items() if route.get(field)},
+            **{name: route.get(field) for name, field in self._targets.items()},
         }
 
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
@@ -477,14 +482,14 @@ class LaunchTemplate(Kind):
         version = cloud.ec2.describe_launch_template_versions(LaunchTemplateId=key, Versions=[str(latest)])
         data = _camel(version["LaunchTemplateVersions"][0]["LaunchTemplateData"])
         data["vpcSecurityGroupIds"] = data.pop("securityGroupIds", [])
-        for tagged in data.get("tagSpecifications", []):
-            tagged["tags"] = _mapped(tagged["tags"])
+        asked = [one for one in data.get("tagSpecifications", []) if one["resourceType"] != "launch-template"]
+        data["tagSpecifications"] = [one | {"tags": _mapped(one["tags"])} for one in asked]
         return {
             "name": template["LaunchTemplateName"],
             "latestVersion": latest,
             "defaultVersion": template["DefaultVersionNumber"],
             "arn": _arn(cloud, "ec2", f"launch-template/{key}"),
-            **{name: data[name] for name in self._data if data.get(name)},
+            **{name: data.get(name) or None for name in self._data},
             **_tags_of(template),
         }
 
@@ -556,7 +561,7 @@ class ScalingGroup(Kind):
         return {
             "name": key,
             "arn": group["AutoScalingGroupARN"],
-            **{name: group[field] for name, field in self._fields.items() if field in group},
+            **{name: group.get(field) for name, field in self._fields.items()},
             "vpcZoneIdentifiers": [one for one in group.get("VPCZoneIdentifier", "").split(",") if one],
             "availabilityZones": group.get("AvailabilityZones", []),
             "launchTemplate": {
@@ -825,7 +830,7 @@ def _listed(tags: Tags) -> list[dict[str, str]]:
 
 
 def _mapped(tags: list[dict[str, str]]) -> dict[str, str]:
-    """boto's list of tags, or the same with its keys in camel case, as a mapping."""
+    """A list of tags, as boto gives it or with its keys in camel case, as a mapping."""
     pairs = ((tag.get("Key", tag.get("key", "")), tag.get("Value", tag.get("value", ""))) for tag in tags)
     return {key: value for key, value in pairs if not key.startswith("aws:")}
 
@@ -842,11 +847,11 @@ def _arn(cloud: Cloud, service: str, what: str) -> str:
     return f"arn:aws:{service}:{cloud.region}:123456789012:{what}"
 
 
-def _taken(name: str) -> dict[str, Any]:
+def _taken(name: str) -> Any:
     return _complaint(f"AutoScalingGroup by this name already exists - {name}", code="AlreadyExists")
 
 
-def _complaint(message: str, *, code: str = "InvalidQuery") -> dict[str, Any]:
+def _complaint(message: str, *, code: str = "InvalidQuery") -> Any:
     return {"Error": {"Code": code, "Message": message}}
 
 

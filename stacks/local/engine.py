@@ -10,9 +10,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +21,25 @@ from typing import Any, Final
 import yaml
 
 from autoscaler.failures import BadInput, Unavailable
+from stacks.local.keeper import die_with_parent
+from stacks.local.paths import cache_root
 from stacks.outputs import StackOutputs, parse_outputs
 
 STACK: Final = "local"
+_ON_STACK: Final = ("--stack", STACK)
 ROOT: Final = Path(__file__).parents[2]
 _SETTINGS: Final = ROOT / "stacks" / "config" / f"Pulumi.{STACK}.yaml"
 _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
-_STEP: Final = re.compile(r"^\s*([-+~=]{0,2})\s*(\S+) (\S+) (creating|created|updating|updated|deleting|deleted|replacing)\b")
+_BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n\n", re.DOTALL)
+_HEADER: Final = re.compile(r"^  (\S.*):$")
+_ERROR: Final = re.compile(r"^    error: (.+)$")
+_LAST_OF_TRACE: Final = re.compile(r"^    \w+(?:\.\w+)*(?:Error|Exception): ")
+_SAYS_NOTHING: Final = ("update failed", "preview failed", "Program failed with an unhandled exception:")
+_SHOWN: Final = 8
+_STEP: Final = re.compile(
+    r"^\s*([-+~=]{0,2})\s*(\S+) (\S+) (creating|created|updating|updated|deleting|deleted|replacing)\b"
+)
 
 Progress = Callable[[str], None]
 
@@ -58,20 +70,20 @@ class EngineSettings:
 def pulumi_up(settings: EngineSettings, *, progress: Progress = _quiet) -> StackOutputs:
     """Bring the stack up, or up to date. Raises ``BadInput`` or ``Unavailable`` with the engine's own words."""
     _prepare(settings)
-    _run(settings, "stack", "select", "--create", STACK)
-    _run(settings, "up", "--yes", "--skip-preview", "--refresh=false", progress=progress)
+    _run(settings, "stack", "select", "--create", "--stack", STACK)
+    _run(settings, "up", *_ON_STACK, "--yes", "--skip-preview", "--refresh=false", progress=progress)
     return pulumi_outputs(settings)
 
 
 def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
     """What the stack exports now."""
-    return parse_outputs(json.loads(_run(settings, "stack", "output", "--json")))
+    return parse_outputs(json.loads(_run(settings, "stack", "output", *_ON_STACK, "--json")))
 
 
 def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
     _prepare(settings)
-    arguments = ("preview", "--expect-no-changes", f"--refresh={str(refresh).lower()}")
+    arguments = ("preview", *_ON_STACK, "--expect-no-changes", f"--refresh={str(refresh).lower()}")
     said = _start(settings, *arguments, progress=progress)
     if said.returncode not in (0, _CHANGES_FOUND):
         raise _failure(said)
@@ -81,7 +93,7 @@ def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: 
 def pulumi_destroy(settings: EngineSettings, *, progress: Progress = _quiet) -> None:
     """Take everything of the stack away."""
     _prepare(settings)
-    _run(settings, "destroy", "--yes", "--skip-preview", "--refresh=false", progress=progress)
+    _run(settings, "destroy", *_ON_STACK, "--yes", "--skip-preview", "--refresh=false", progress=progress)
 
 
 def _prepare(settings: EngineSettings) -> None:
@@ -89,14 +101,17 @@ def _prepare(settings: EngineSettings) -> None:
     for folder in ("home", "state", "bin"):
         (settings.directory / folder).mkdir(parents=True, exist_ok=True)
     stack = yaml.safe_load(_SETTINGS.read_text(encoding="utf-8"))
-    own = {"spillway:policy": str(settings.policy), "spillway:inventory": settings.inventory and str(settings.inventory)}
+    own = {
+        "spillway:policy": str(settings.policy),
+        "spillway:inventory": settings.inventory and str(settings.inventory),
+    }
     configuration = stack["config"] | own | dict(settings.overrides or {})
     stack["config"] = {key: value for key, value in configuration.items() if value is not None}
     kept = _read_yaml(_stack_file(settings))
     text = yaml.safe_dump({**kept, **stack}, sort_keys=False)
     _stack_file(settings).write_text(text, encoding="utf-8")
     python = shlex.quote(sys.executable)
-    _script(settings, "pulumi-resource-aws", f"exec {python} -m stacks.local.aws_provider \"$@\"")
+    _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.aws_provider "$@"')
     for name in ("python", "python3"):
         _script(settings, name, f'exec {python} "$@"')
 
@@ -123,26 +138,38 @@ def _run(settings: EngineSettings, *arguments: str, progress: Progress = _quiet)
 
 
 def _start(settings: EngineSettings, *arguments: str, progress: Progress) -> subprocess.CompletedProcess[str]:
-    stack = () if arguments[:2] == ("stack", "select") else ("--stack", STACK)
-    command = [str(settings.tools["pulumi"]), *arguments, *stack, "--non-interactive", "--color", "never"]
+    command = [str(settings.tools["pulumi"]), *arguments, "--non-interactive", "--color", "never"]
     if arguments[0] != "stack":
         command += ["--config-file", str(_stack_file(settings)), "--suppress-permalink=true"]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=_environment(settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-    ) as engine:
-        lines = []
-        for line in engine.stdout or ():
-            lines.append(line)
-            if _STEP.match(line):
-                progress(line.strip())
+    lines = []
+    with _engine(settings, command) as engine:
+        try:
+            for line in engine.stdout or ():
+                lines.append(line)
+                if _STEP.match(line):
+                    progress(line.strip())
+        except BaseException:
+            engine.send_signal(signal.SIGINT)  # one: it lets what it has begun end, and writes that down
+            raise
     return subprocess.CompletedProcess(command, engine.returncode, stdout="".join(lines))
+
+
+def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=_environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who passes on one
+            preexec_fn=die_with_parent(),  # noqa: PLW1509 - what it runs after the fork takes no lock
+        )
+    except OSError as error:
+        raise Unavailable(f"cannot start the Pulumi engine {command[0]}: {error.strerror}") from None
 
 
 def _environment(settings: EngineSettings) -> dict[str, str]:
@@ -152,8 +179,9 @@ def _environment(settings: EngineSettings) -> dict[str, str]:
         str(Path(sys.executable).parent),
         os.environ.get("PATH", os.defpath),
     ]
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **os.environ,
+        **inherited,
         **settings.env,
         "AWS_ENDPOINT_URL": settings.aws_url,
         "PATH": os.pathsep.join(path),
@@ -161,9 +189,33 @@ def _environment(settings: EngineSettings) -> dict[str, str]:
         "PULUMI_BACKEND_URL": f"file://{settings.directory / 'state'}",
         "PULUMI_CONFIG_PASSPHRASE": "local",
         "PULUMI_SKIP_UPDATE_CHECK": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        # pulumi_aws is large: compiled once, it is loaded in a third of the time.
+        "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX") or str(cache_root() / "pycache"),
     }
 
 
-def _failure(said: subprocess.CompletedProcess[str]) -> Exception:
-    return Unavailable(said.stdout)
+def _failure(said: subprocess.CompletedProcess[str]) -> BadInput | Unavailable:
+    """The engine's own diagnostics, without its program's stack traces."""
+    mistake = _BAD_INPUT.search(said.stdout)
+    if mistake:
+        return BadInput("\n".join(line.strip() for line in mistake[1].splitlines() if line.strip()))
+    found = list(_errors(said.stdout)) or said.stdout.strip().splitlines()[-5:]
+    shown = [f"    {line}" for line in found[:_SHOWN]]
+    if len(found) > _SHOWN:
+        shown.append(f"    ... and {len(found) - _SHOWN} more")
+    verb = said.args[1]
+    return Unavailable(f"`pulumi {verb}` of the stack {STACK} failed:\n" + "\n".join(shown))
+
+
+def _errors(output: str) -> Iterator[str]:
+    """Each error with the resource that it is of: ``aws:ec2:Vpc (local-vpc): ...``."""
+    resource = ""
+    for line in output.partition("Diagnostics:\n")[2].splitlines():
+        if line and not line.startswith(" "):
+            return  # the next section
+        header, error = _HEADER.match(line), _ERROR.match(line)
+        resource = header[1] if header else resource
+        if error and error[1] not in _SAYS_NOTHING:
+            yield f"{resource}: {error[1]}"
+        elif _LAST_OF_TRACE.match(line):
+            yield f"{resource}: {line.strip()}"
