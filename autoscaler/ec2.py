@@ -425,6 +425,7 @@ def _price_list_region(region: str) -> str:
 def _told_in_words(region: str) -> Iterator[None]:
     """Turn botocore's many errors into ours."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - slow to import
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
     try:
         yield
@@ -436,6 +437,8 @@ def _told_in_words(region: str) -> Iterator[None]:
     except ClientError as error:
         code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
         raise _in_words(code, message, region) from None
+    except ResponseParserError:  # a proxy or load balancer speaks in AWS's place
+        raise Unavailable(f"AWS in {region} is not able to answer now (its answer is none of AWS's)") from None
     except (BotoCoreError, OSError) as error:
         raise Unavailable(f"AWS in {region} does not answer: {str(error).rstrip('.')}") from None
 
@@ -458,8 +461,9 @@ def _in_words(code: str, message: str, region: str) -> Exception:
 def _one_failure_alone(warn: Callable[[str], None], what: str) -> Iterator[None]:
     """What is nice to know must not stop what must be known."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
     try:
         yield
-    except (BotoCoreError, ClientError, KeyError, ValueError) as error:
+    except (BotoCoreError, ClientError, ResponseParserError, KeyError, ValueError) as error:
         warn(f"AWS does not say {what}: {error}")

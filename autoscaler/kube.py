@@ -376,8 +376,9 @@ def _tls(loaded: Any) -> ssl.SSLContext | None:
 
 def _configuration_help(kubeconfig: Path | None, error: Exception) -> str:
     where = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    said = " ".join(str(error).split()).rstrip(".")
     return (
-        f"{where}: no usable configuration of a Kubernetes cluster ({str(error).rstrip('.')}): "
+        f"{where}: no usable configuration of a Kubernetes cluster ({said}): "
         "name a kubeconfig with --kubeconfig or $KUBECONFIG, or run in a pod with a service account"
     )
 

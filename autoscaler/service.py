@@ -73,6 +73,7 @@ def serve(settings: Settings) -> None:
         dry_run=settings.dry_run,
     )
     _stop_on_signals(loop)
+    broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, kube))
     observer.start()
     groups.start()
@@ -86,6 +87,8 @@ def serve(settings: Settings) -> None:
         messenger.stop()
         lease.stop()
         report.note("stopped; another autoscaler may act now")
+    if broken:
+        raise broken[0]
 
 
 def run_once(settings: Settings) -> None:
@@ -157,6 +160,19 @@ def _stop_on_signals(loop: Loop) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+
+
+def _stop_when_a_thread_breaks(loop: Loop) -> list[BaseException]:
+    """A defect of ours must not leave half an autoscaler: all of it ends, and whoever supervises it starts it anew."""
+    broken: list[BaseException] = []
+
+    def stop(death: threading.ExceptHookArgs) -> None:
+        if death.exc_value is not None:
+            broken.append(death.exc_value)
+        loop.stop()
+
+    threading.excepthook = stop
+    return broken
 
 
 def _greeting(settings: Settings, kube: k8s.Kube) -> str:

@@ -1,0 +1,210 @@
+"""What a live test of the autoscaler stands on: the stand-in for AWS with a policy's groups, and the real command."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from autoscaler import labels as words
+from autoscaler.policy import Policy, asg_name, read_policy
+from stacks.local.keeper import Process, free_ports, start_keeper, stop_keeper
+from stacks.local.kube_http import KubeHttp
+from stacks.user_data import NodeSpec, render_user_data
+
+POLICY = """
+cluster: test
+groups:
+  - name: gpu
+    instance_type: g5.12xlarge
+    zones: [us-east-1a]
+    max: 4
+    usd_per_hour: 5.672
+    taints: [{key: nvidia.com/gpu}]
+scale_up: {boot_timeout: 30s}
+scale_down: {idle_after: 60s}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Aws:
+    """A running stand-in."""
+
+    url: str
+    env: dict[str, str] = field(repr=False)
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of it."""
+        keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
+        return boto3.client(service, endpoint_url=self.url, **keys)  # type: ignore[call-overload]
+
+    def asked(self, action: str = "SetDesiredCapacity") -> list[dict[str, Any]]:
+        """Every call of that name that was granted, oldest first."""
+        with urllib.request.urlopen(f"{self.url}/spillway/requests", timeout=10) as answer:  # noqa: S310 - our own
+            requests = json.load(answer)["requests"]
+        return [one for one in requests if one["action"] == action and not one["error"]]
+
+    def put_faults(self, *faults: dict[str, Any]) -> None:
+        """Put these in force, in place of those before."""
+        body = json.dumps({"faults": list(faults)}).encode()
+        request = urllib.request.Request(f"{self.url}/spillway/faults", data=body, method="PUT")  # noqa: S310
+        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+
+    def make_groups(self, policy: Policy) -> None:
+        """One Auto Scaling group for each entry and zone, as the stacks make them."""
+        ec2, scaling = self.client("ec2"), self.client("autoscaling")
+        image = ec2.describe_images()["Images"][0]["ImageId"]
+        subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
+        for entry in policy.groups:
+            labels = {words.ORIGIN: words.EC2, words.GROUP: entry.name, words.CAPACITY_TYPE: entry.capacity_type}
+            taints = tuple(taint.as_taint() for taint in entry.taints)
+            spec = NodeSpec(cluster=policy.cluster, labels=labels | entry.labels, taints=taints)
+            data = {
+                "ImageId": image,
+                "InstanceType": entry.instance_type,
+                "UserData": base64.b64encode(render_user_data(spec).encode()).decode(),
+            }
+            for zone in entry.zones:
+                name = asg_name(policy.cluster, entry.name, zone)
+                tags = {words.TAG_CLUSTER: policy.cluster, words.TAG_GROUP: entry.name}
+                ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
+                scaling.create_auto_scaling_group(
+                    AutoScalingGroupName=name,
+                    MinSize=0,
+                    MaxSize=entry.max,
+                    LaunchTemplate={"LaunchTemplateName": name, "Version": "$Latest"},
+                    VPCZoneIdentifier=subnets[zone],
+                    Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in tags.items()],
+                )
+
+
+@contextlib.contextmanager
+def stand_in_aws(
+    directory: Path, *, kubeconfig: Path | None = None, boot_delay: str = "1s", port: int | None = None
+) -> Iterator[Aws]:
+    """The stand-in as its own process for the length of a ``with`` block."""
+    directory.mkdir(exist_ok=True)
+    port = port or free_ports(1)[0]
+    url = f"http://127.0.0.1:{port}"
+    cluster = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
+    process = Process(
+        name="aws",
+        argv=(
+            *(sys.executable, "-m", "stacks.local.aws", "--port", str(port), "--boot-delay", boot_delay),
+            *("--retry-after", "1s", *cluster),
+        ),
+        log=str(directory / "aws.log"),
+        ready_url=f"{url}/spillway/health",
+    )
+    keeper = start_keeper([process], directory=directory, tie=True)
+    try:
+        yield Aws(
+            url=url,
+            env={
+                "AWS_ENDPOINT_URL": url,
+                "AWS_ACCESS_KEY_ID": "local",
+                "AWS_SECRET_ACCESS_KEY": "local",
+                "AWS_DEFAULT_REGION": "us-east-1",
+                "AWS_EC2_METADATA_DISABLED": "true",
+            },
+        )
+    finally:
+        stop_keeper(directory)
+        keeper.wait(timeout=30)
+        if keeper.stdin:
+            keeper.stdin.close()
+
+
+@dataclass(slots=True)
+class Autoscaler:
+    """The real command, as its own process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> list[dict[str, Any]]:
+        """Its log so far."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def texts(self) -> str:
+        """What it said to people, and on standard error."""
+        return self.log.read_text(encoding="utf-8")
+
+    def kill(self) -> None:
+        """As the kernel would: no handler runs."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """As a user would; gives the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+
+@contextlib.contextmanager
+def autoscaler(*words_: str, policy: Path, env: dict[str, str], kubeconfig: Path, log: Path) -> Iterator[Autoscaler]:
+    """`spillway autoscale run` for the length of a ``with`` block."""
+    argv = [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy), "--log-format", "json"]
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [*argv, *words_], env=os.environ | env | {"KUBECONFIG": str(kubeconfig)}, stdout=out, stderr=out
+        )
+    try:
+        yield Autoscaler(process, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(holds: Callable[[], Any], *, within: float = 40.0, told: Callable[[], object] = lambda: "") -> Any:
+    """What ``holds`` gives once it is true. Fails the test where it does not become so; ``told`` says why."""
+    end = time.monotonic() + within
+    while not (found := holds()):
+        assert time.monotonic() < end, told()
+        time.sleep(0.05)
+    return found
+
+
+def gpu_pod(name: str, *, gpus: int = 4, **metadata: Any) -> dict[str, Any]:
+    """A pod that needs GPUs and may go to EC2."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {words.GPU: gpus}, "requests": {"cpu": "1"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {
+            "containers": [container],
+            "tolerations": [{"key": words.GPU, "operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+def make_pod(kube: KubeHttp, pod: dict[str, Any]) -> None:
+    """Create it."""
+    kube.send("POST", "/api/v1/namespaces/default/pods", pod)
+
+
+def bound(kube: KubeHttp, pod: str) -> str:
+    """The node that the pod is bound to; empty while it is not."""
+    return str(kube.get(f"/api/v1/namespaces/default/pods/{pod}")["spec"].get("nodeName", ""))
+
+
+def write_policy(directory: Path, text: str = POLICY) -> tuple[Path, Policy]:
+    """The policy as a file and as read."""
+    path = directory / "policy.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path, read_policy(path)

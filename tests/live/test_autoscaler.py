@@ -1,0 +1,202 @@
+"""The autoscaler as its own process, against a real control plane and the stand-in for AWS."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler import labels as words
+from tests.live.conftest import Plane
+from tests.live.hybrid import (
+    Autoscaler,
+    Aws,
+    autoscaler,
+    bound,
+    gpu_pod,
+    make_pod,
+    stand_in_aws,
+    until,
+    write_policy,
+)
+
+pytestmark = pytest.mark.live
+GROUP = "test-gpu-us-east-1a"
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """A control plane, AWS with one group of 4-GPU nodes, and the command to run beside them."""
+
+    plane: Plane
+    aws: Aws
+    policy: Path
+    directory: Path
+
+    def run(self, *more: str, log: str = "autoscaler.log", **env: str) -> AbstractContextManager[Autoscaler]:
+        """`spillway autoscale run` as the user that rbac.yaml binds."""
+        return autoscaler(
+            *more,
+            policy=self.policy,
+            env=self.aws.env | env,
+            kubeconfig=self.plane.autoscaler_kubeconfig,
+            log=self.directory / log,
+        )
+
+    def group(self) -> dict[str, Any]:
+        """The group as AWS tells it."""
+        found = self.aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])
+        return dict(found["AutoScalingGroups"][0])
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """The pod as the API server tells it."""
+        return dict(self.plane.kube.get(f"/api/v1/namespaces/default/pods/{name}"))
+
+
+@pytest.fixture
+def boot_delay() -> str:
+    """From the launch of an instance to its node."""
+    return "500ms"
+
+
+@pytest.fixture
+def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
+    """Everything but the autoscaler."""
+    file, policy = write_policy(tmp_path)
+    with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay=boot_delay) as aws:
+        aws.make_groups(policy)
+        yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
+        with contextlib.suppress(Exception):
+            plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
+
+
+def test_a_gang_waits_as_a_whole_spills_over_and_starts_as_a_whole(hybrid: Hybrid) -> None:
+    """On-prem holds a part of it, EC2 grows by one node for the rest, then every pod is pinned and let go."""
+    hybrid.plane.fake_node("dgx", gpu="4")
+    labels, notes = {words.GANG: "g"}, {words.GANG_SIZE: "2"}
+    with hybrid.run() as brain:
+        for name in ("g-0", "g-1"):
+            pod = gpu_pod(name, labels=labels, annotations=notes)
+            pod["spec"]["schedulingGates"] = [{"name": words.GATE}]
+            make_pod(hybrid.plane.kube, pod)
+        homes = {until(partial(bound, hybrid.plane.kube, name), told=brain.texts) for name in ("g-0", "g-1")}
+        assert brain.stop() == 0
+    assert len(homes) == 2
+    assert "dgx" in homes
+    assert [one["parameters"]["DesiredCapacity"] for one in hybrid.aws.asked()] == ["1"]
+    assert hybrid.pod("g-0")["spec"]["nodeSelector"][words.HOSTNAME] in homes
+
+
+@pytest.mark.parametrize("boot_delay", ["6s"])
+def test_killed_between_the_purchase_and_the_node_it_buys_nothing_twice(hybrid: Hybrid) -> None:
+    """The group's desired capacity is the only record, and it is enough."""
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    with hybrid.run("--identity", "one") as brain:
+        until(hybrid.aws.asked, told=brain.texts)
+        brain.kill()
+    with hybrid.run("--identity", "one", log="again.log") as brain:
+        until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts)
+    assert [one["parameters"]["DesiredCapacity"] for one in hybrid.aws.asked()] == ["1"]
+    assert hybrid.group()["DesiredCapacity"] == 1
+
+
+def test_of_two_autoscalers_one_acts_and_the_other_says_who(hybrid: Hybrid) -> None:
+    """And takes over when the first one ends."""
+    with hybrid.run("--identity", "first") as first:
+        until(lambda: "acting as first" in first.texts(), told=first.texts)
+        with hybrid.run("--identity", "second", log="second.log") as second:
+            until(lambda: "waiting: first holds the lease spillway/" in second.texts(), told=second.texts)
+            make_pod(hybrid.plane.kube, gpu_pod("p"))
+            until(hybrid.aws.asked, told=first.texts)
+            assert first.stop() == 0
+            until(lambda: "acting as second" in second.texts(), told=second.texts)
+    assert len(hybrid.aws.asked()) == 1
+    assert not [line for line in second.said() if line["event"] == "step"]
+
+
+def test_aws_gone_is_told_and_nothing_is_lost(hybrid: Hybrid) -> None:
+    """The demand that came meanwhile is met when AWS is back; the pod is not called hopeless before."""
+    hybrid.aws.put_faults({"kind": "gone"})
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    with hybrid.run() as brain:
+        until(lambda: "AWS in us-east-1 is not able to answer now" in brain.texts(), told=brain.texts)
+        hybrid.aws.put_faults()
+        until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts)
+        assert "AWS: answers again" in brain.texts()
+        assert "Traceback" not in brain.texts()
+    assert len(hybrid.aws.asked()) == 1
+
+
+def test_wrong_credentials_are_told_in_words(hybrid: Hybrid) -> None:
+    """And on-prem goes on without AWS: a gang that fits on our own machines starts."""
+    hybrid.aws.put_faults({"kind": "wrong-credentials"})
+    hybrid.plane.fake_node("dgx", gpu="8")
+    pod = gpu_pod("p", labels={words.GANG: "g"}, annotations={words.GANG_SIZE: "1"})
+    pod["spec"]["schedulingGates"] = [{"name": words.GATE}]
+    make_pod(hybrid.plane.kube, pod)
+    with hybrid.run() as brain:
+        until(lambda: "does not accept the credentials" in brain.texts(), told=brain.texts)
+        assert until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts) == "dgx"
+        assert "Traceback" not in brain.texts()
+
+
+def test_throttling_only_delays(hybrid: Hybrid) -> None:
+    """Every call is refused for a while; then the node is bought, once."""
+    hybrid.aws.put_faults({"kind": "throttle", "actions": ["SetDesiredCapacity"], "lasts": "4s"})
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    with hybrid.run() as brain:
+        until(lambda: "asks for fewer calls (Throttling)" in brain.texts(), told=brain.texts)
+        until(hybrid.aws.asked, told=brain.texts)
+    assert len(hybrid.aws.asked()) == 1
+
+
+def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid) -> None:
+    """One Event on the pod, whoever restarts; one line from `explain`."""
+    make_pod(hybrid.plane.kube, gpu_pod("big", gpus=16))
+
+    def events() -> list[dict[str, Any]]:
+        found = hybrid.plane.kube.get("/api/v1/namespaces/default/events")["items"]
+        return [one for one in found if one.get("reportingComponent") == words.AUTOSCALER]
+
+    for log in ("one.log", "two.log"):
+        with hybrid.run("--once", log=log) as brain:
+            assert brain.process.wait(timeout=60) == 0, brain.texts()
+    assert [(one["involvedObject"]["name"], one["reason"]) for one in events()] == [("big", "NoPlaceAnywhere")]
+    explained = subprocess.run(
+        [sys.executable, "-m", "spillway", "autoscale", "explain", "pod", "big", "--policy", str(hybrid.policy)],
+        env=hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert len(explained.splitlines()) == 1
+    assert explained.startswith("default/big cannot run as things are: ")
+    assert not hybrid.aws.asked()
+
+
+def test_a_dry_run_tells_and_changes_nothing(hybrid: Hybrid) -> None:
+    """It needs no lease."""
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    with hybrid.run("--once", "--dry-run") as brain:
+        assert brain.process.wait(timeout=60) == 0
+        assert f"would grow {GROUP} to 1 node" in brain.texts()
+    assert not hybrid.aws.asked()
+    assert hybrid.group()["DesiredCapacity"] == 0
+
+
+def test_once_with_another_autoscaler_acting_is_refused(hybrid: Hybrid) -> None:
+    """In words that name the holder, with status 1."""
+    with hybrid.run("--identity", "first") as first:
+        until(lambda: "acting as first" in first.texts(), told=first.texts)
+        with hybrid.run("--once", log="once.log") as once:
+            assert once.process.wait(timeout=60) == 1
+            assert "spillway: first holds the lease" in once.texts()
