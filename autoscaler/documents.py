@@ -27,6 +27,23 @@ class Document(BaseModel):
 
 D = TypeVar("D", bound=Document)
 
+_PLAINLY = {
+    "model_type": "must be a mapping of keys to values",
+    "dict_type": "must be a mapping of keys to values",
+    "tuple_type": "must be a list, e.g. [a, b]",
+    "list_type": "must be a list, e.g. [a, b]",
+    "string_type": "must be text: put it in quotes",
+    "string_too_short": "must not be empty",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+}
+"""Pydantic's kinds of mistake whose own words speak of Python, in words of the file."""
+
 _SPANS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -116,7 +133,7 @@ def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: An
         return f"{where}: {shown} is missing: {_wanted(model, path)}"
     if kind == "extra_forbidden":
         return f"{where}: {shown} is not a key here{_did_you_mean(model, path)}"
-    reason = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    reason = _PLAINLY.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     given = "" if isinstance(value, (dict, list)) else f" = {value!r}"
     return f"{where}: {shown or 'the file'}{given}: {reason[:1].lower()}{reason[1:]}"
 

@@ -202,14 +202,21 @@ class Kube:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 answer.shutdown()
 
-    def _changes(self, answer: urllib3.BaseHTTPResponse) -> Iterator[Change]:
-        rest = b""
+    def lines(self, path: str) -> Iterator[bytes]:
+        """Each line of an answer that grows, such as a log that is followed."""
+        answer = self._open("GET", path, timeout=urllib3.Timeout(connect=5, read=None), stream=True)
         try:
-            for chunk in answer.stream(2**16):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if line:
-                        yield _change(line)
+            yield from _lines(answer)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unavailable(f"the answer of the API server at {self.url} broke off ({_reason(error)})") from None
+        finally:
+            answer.close()
+
+    def _changes(self, answer: urllib3.BaseHTTPResponse) -> Iterator[Change]:
+        try:
+            for line in _lines(answer):
+                if line:
+                    yield _change(line)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise Unavailable(f"the watch on the API server at {self.url} broke ({_reason(error)})") from None
 
@@ -385,6 +392,15 @@ def _configuration_help(kubeconfig: Path | None, error: Exception) -> str:
 
 def _with_query(path: str, query: Mapping[str, str | int]) -> str:
     return f"{path}{'&' if '?' in path else '?'}{urlencode(query)}" if query else path
+
+
+def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    for chunk in answer.stream(2**16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
 
 
 def _change(line: bytes) -> Change:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def render(file: Path, changes: tuple[str, ...], target: str) -> None:
     """Print what a job becomes, without touching a cluster."""
     import yaml  # noqa: PLC0415 - slow imports wait until they are needed, here and below
 
-    from images.targets import RENDERERS  # noqa: PLC0415
+    from images.templates import RENDERERS  # noqa: PLC0415
 
     if target not in RENDERERS:
         raise click.BadParameter(f"{target!r} is none of: {', '.join(sorted(RENDERERS))}", param_hint="--target")
@@ -74,20 +75,31 @@ def list_(namespace: str | None, kubeconfig: Path | None) -> None:
 
     from images.submit import states  # noqa: PLC0415
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("NAMESPACE", "JOB", "ROLE", "WAITING", "RUNNING", "DONE", "FAILED", "GPUS HELD", "SINCE"):
-        table.add_column(column, justify="right" if column in _COUNTS else "left")
     found = states(_kube(kubeconfig), namespace=namespace)
-    for one in found:
-        counts = (one.waiting, one.running, one.succeeded, one.failed, one.gpus)
-        table.add_row(one.namespace, one.job, one.role, *map(str, counts), one.since)
-    if found:
-        Console(soft_wrap=True).print(table)
-    else:
+    if not found:
         click.echo("no training jobs; `spillway jobs new` prints a file to start from")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in (*_WORDS, *_COUNTS):
+        table.add_column(column, justify="right" if column in _COUNTS else "left")
+    for one in found:
+        state = f"{one.state} for {_age(datetime.now(UTC) - one.since)}"
+        counts = (one.waiting, one.running, one.succeeded, one.failed, one.gpus)
+        table.add_row(one.namespace, one.job, one.role, state, *map(str, counts))
+    Console(soft_wrap=True).print(table)
 
 
-_COUNTS = {"WAITING", "RUNNING", "DONE", "FAILED", "GPUS HELD"}
+_WORDS = ("NAMESPACE", "JOB", "ROLE", "STATE")
+_COUNTS = ("WAITING", "RUNNING", "DONE", "FAILED", "GPUS HELD")
+
+
+def _age(span: timedelta) -> str:
+    """In the biggest unit that leaves at least two of it: 90 s, 15 min, 3 h, 2 d."""
+    seconds = max(0, int(span.total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 @jobs.command()
@@ -113,8 +125,8 @@ def delete(job: str, namespace: str, kubeconfig: Path | None) -> None:
     """Delete a job and everything that belongs to it."""
     from images.submit import delete as remove  # noqa: PLC0415
 
-    remove(_kube(kubeconfig), namespace=namespace, name=job)
-    click.echo(f"deleted {job}")
+    is_gone = remove(_kube(kubeconfig), namespace=namespace, name=job)
+    click.echo(f"deleted {job}" if is_gone else f"deleted {job}; the cluster is still clearing up after it")
 
 
 def _kube(kubeconfig: Path | None) -> Kube:
@@ -127,38 +139,48 @@ def _job(file: Path, changes: tuple[str, ...]) -> TrainingJob:
     """The job in the file (``-``: standard input), with ``--set`` applied."""
     import yaml  # noqa: PLC0415
 
-    from autoscaler.failures import BadInput  # noqa: PLC0415
     from images.jobs import parse_job, read_job  # noqa: PLC0415
 
-    if not changes and str(file) != "-":
-        return read_job(file)
     if str(file) == "-":
         text, source = sys.stdin.read(), "standard input"
+        job = parse_job(text, source=source)
     else:
-        try:
-            text, source = file.read_text(encoding="utf-8"), str(file)
-        except OSError as error:
-            raise BadInput(f"{file}: cannot read this job file: {error.strerror}") from None
+        job, source = read_job(file), str(file)
+        text = file.read_text(encoding="utf-8") if changes else ""
     if not changes:
-        return parse_job(text, source=source)
-    parse_job(text, source=source)  # a mistake in the file is told with its line; below there are no lines any more
+        return job
     data = yaml.safe_load(text)
     for change in changes:
         _apply(data, change)
-    return parse_job(yaml.safe_dump(data), source=f"{source} with --set")
+    return parse_job(yaml.safe_dump(data), source=f"{source} with {' '.join(f'--set {one}' for one in changes)}")
+
+
+_FREE_KEYS = {"env", "annotations", "node_selector"}
+"""Below these a key may hold dots of its own, and values are text."""
 
 
 def _apply(data: dict[str, object], change: str) -> None:
-    import yaml  # noqa: PLC0415
-
     path, equals, value = change.partition("=")
     if not equals or not path:
         raise click.BadParameter(f"{change!r} is not KEY=VALUE, e.g. tasks.worker.count=8", param_hint="--set")
     *parents, last = path.split(".")
     place = data
-    for key in parents:
+    for number, key in enumerate(parents):
         inner = place.setdefault(key, {})
         if not isinstance(inner, dict):
             raise click.BadParameter(f"{change!r}: {key} holds no keys", param_hint="--set")
         place = inner
-    place[last] = yaml.safe_load(value)
+        if key in _FREE_KEYS:
+            place[".".join([*parents[number + 1 :], last])] = value
+            return
+    place[last] = _value(change, value)
+
+
+def _value(change: str, text: str) -> object:
+    import yaml  # noqa: PLC0415
+
+    try:
+        value: object = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise click.BadParameter(f"{change!r}: the value is not YAML", param_hint="--set") from None
+    return value

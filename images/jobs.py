@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,7 +21,30 @@ Role = Literal["chief", "worker", "ps", "evaluator"]
 ROLES: Final[tuple[Role, ...]] = ("chief", "worker", "ps", "evaluator")
 PORT: Final = 2222
 """Where every task's gRPC server listens, as in TensorFlow's own examples."""
-_HOST_NAME_MAX = 63
+RESERVED_ENV: Final = frozenset({"TF_CONFIG", "TASK_INDEX"})
+_HOST_NAME_MAX: Final = 63
+_ENV_MAX: Final = 128 * 1024
+"""Bytes that Linux takes in one environment variable (``MAX_ARG_STRLEN``)."""
+_CPUS_MAX: Final = 10_000
+_MEMORY_MIN: Final = 2**20
+
+PortNumber = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class TolerationEntry(Document):
+    """A taint that the tasks may live with, as Kubernetes writes it; the one on GPU machines is seen to already."""
+
+    key: str = Field(description="the taint's key, e.g. spot", min_length=1)
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+    @model_validator(mode="after")
+    def _value_is_compared(self) -> TolerationEntry:
+        if self.value and self.operator == "Exists":
+            message = f"gives the value {self.value!r}, which only counts with operator: Equal"
+            raise ValueError(message)
+        return self
 
 
 class Task(Document):
@@ -34,24 +57,52 @@ class Task(Document):
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
+    ports: dict[Name, PortNumber] = Field(default_factory=dict, description="further ports, e.g. {tensorboard: 6006}")
     annotations: dict[str, str] = Field(default_factory=dict)
 
-    @field_validator("cpu", "memory", mode="before")
+    @field_validator("cpu", mode="before")
     @classmethod
-    def _is_an_amount(cls, amount: object) -> str:
-        if parse_quantity(str(amount)) <= 0:
-            message = "must be more than nothing"
+    def _counts_cpus(cls, amount: object) -> str:
+        cpus = parse_quantity(str(amount))
+        if not cpus.is_finite() or not 0 < cpus <= _CPUS_MAX:
+            message = "must be CPUs of one task, e.g. 8 or 500m"
+            raise ValueError(message)
+        return str(amount)
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _is_enough_memory(cls, amount: object) -> str:
+        size = parse_quantity(str(amount))
+        if not size.is_finite() or size < _MEMORY_MIN:
+            message = "must be memory of one task with its unit, e.g. 32Gi; without a unit these are bytes"
             raise ValueError(message)
         return str(amount)
 
     @field_validator("env")
     @classmethod
-    def _leaves_ours_alone(cls, env: dict[str, str]) -> dict[str, str]:
-        ours = {"TF_CONFIG", "TASK_INDEX"} & env.keys()
+    def _leaves_our_variables_alone(cls, env: dict[str, str]) -> dict[str, str]:
+        ours = RESERVED_ENV & env.keys()
         if ours:
             message = f"sets {min(ours)}, which Spillway writes itself: leave it out"
             raise ValueError(message)
         return env
+
+    @field_validator("ports")
+    @classmethod
+    def _leaves_our_port_alone(cls, ports: dict[str, int]) -> dict[str, int]:
+        if "grpc" in ports or PORT in ports.values():
+            message = f"has the name grpc or the number {PORT}, which every task's gRPC server uses: choose another"
+            raise ValueError(message)
+        return ports
+
+    @field_validator("annotations")
+    @classmethod
+    def _leaves_our_annotations_alone(cls, annotations: dict[str, str]) -> dict[str, str]:
+        for key in annotations:
+            if key.startswith(f"{words.PREFIX}/") and key != words.DO_NOT_DISRUPT:
+                message = f"sets {key}, which Spillway writes itself: leave it out"
+                raise ValueError(message)
+        return annotations
 
     def requests(self) -> Resources:
         """What one task asks for, in the units of ``Resources``."""
@@ -59,7 +110,7 @@ class Task(Document):
 
 
 class TrainingJob(Document):
-    """One training job: all of its tasks start together, and it ends when its workers (or its chief) have."""
+    """One training job: its tasks start together, and it ends when its chief (without one: its workers) has."""
 
     name: Name = Field(description="the job's name, e.g. mnist")
     namespace: Name = "default"
@@ -73,6 +124,15 @@ class TrainingJob(Document):
     keep_for: Span = Field(default=timedelta(hours=24), description="how long a finished job can be looked at")
     same: Literal["", "zone"] = Field(default="", description="zone: all tasks in one availability zone")
     node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[TolerationEntry, ...] = ()
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_service(cls, name: str) -> str:
+        if name[0].isdigit():
+            message = "must begin with a letter: it becomes part of host names"
+            raise ValueError(message)
+        return name
 
     @field_validator("tasks")
     @classmethod
@@ -97,6 +157,17 @@ class TrainingJob(Document):
             raise ValueError(message)
         return self
 
+    @model_validator(mode="after")
+    def _addresses_fit(self) -> TrainingJob:
+        size = sum(len(f'"{address}",') for addresses in self.addresses().values() for address in addresses)
+        if size > _ENV_MAX - 1024:  # the rest of TF_CONFIG
+            message = (
+                f"the addresses of {self.size} tasks are {size // 1024} kB, and TF_CONFIG holds {_ENV_MAX // 1024}: "
+                "use fewer and bigger tasks"
+            )
+            raise ValueError(message)
+        return self
+
     @property
     def main_role(self) -> Role:
         """The role whose success is the job's: the chief, or the workers."""
@@ -111,9 +182,17 @@ class TrainingJob(Document):
         """Name of the object that makes the tasks of a role."""
         return f"{self.name}-{role}"
 
-    def address(self, role: Role, index: int) -> str:
-        """``HOST:PORT`` of one task, by the stable name that the headless service gives it."""
-        return f"{self.task_set(role)}-{index}.{self.name}.{self.namespace}.svc:{PORT}"
+    def addresses(self) -> dict[Role, list[str]]:
+        """``HOST:PORT`` of every task by the stable name that the headless service gives it.
+
+        The evaluator is not among them: it is no part of the training cluster.
+        """
+        where = f"{self.name}.{self.namespace}.svc:{PORT}"
+        return {
+            role: [f"{self.task_set(role)}-{index}.{where}" for index in range(task.count)]
+            for role, task in self.tasks.items()
+            if role != "evaluator"
+        }
 
     def requests(self) -> Resources:
         """What all tasks together ask for."""

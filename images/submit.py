@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, Literal
+from urllib.parse import quote
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.kube import Kube, Refused
 from images.jobs import TrainingJob
-from images.kubernetes import Manifest, render
+from images.templates.kubernetes import Manifest, render
 
-_PLURALS: Final[Mapping[str, str]] = {"Job": "/apis/batch/v1", "Service": "/api/v1"}
-_CONFLICT, _NOT_FOUND = 409, 404
+Json = dict[str, Any]
+
+_APIS: Final[Mapping[str, str]] = {"Job": "/apis/batch/v1", "Service": "/api/v1", "Pod": "/api/v1"}
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_PATIENCE: Final = 30.0
+"""Seconds until a deletion that is still going on is left to itself."""
 
 
 def submit(kube: Kube, job: TrainingJob) -> list[str]:
@@ -24,106 +32,45 @@ def submit(kube: Kube, job: TrainingJob) -> list[str]:
     Everything is tried without effect first, and what was created is removed again if the rest cannot be: a job is
     there as a whole or not at all. Raises ``BadInput`` where the API server finds a mistake or the job exists.
     """
-    manifests = render(job)
-    for manifest in manifests:
-        _create(kube, manifest, dry_run=True)
-    main = _create(kube, manifests[0])
+    main, *others = render(job)
+    for manifest in (main, *others):
+        _try(kube, manifest)
+    made = _create(kube, main)
     try:
-        for manifest in manifests[1:]:
-            _create(kube, _owned(manifest, by=main))
+        for manifest in others:
+            _create(kube, _owned(manifest, by=made))
     except BaseException:
-        with contextlib.suppress(BadInput, Unavailable):
-            delete(kube, namespace=job.namespace, name=job.name)
+        with contextlib.suppress(Refused, Unavailable):
+            _delete(kube, made)
         raise
-    return [f"{manifest['kind'].lower()}/{manifest['metadata']['name']}" for manifest in manifests]
+    return [f"{manifest['kind'].lower()}/{manifest['metadata']['name']}" for manifest in (main, *others)]
 
 
-def delete(kube: Kube, *, namespace: str, name: str) -> None:
-    """Delete the main Job of a training job; the cluster's garbage collector takes the rest along.
-
-    Raises ``BadInput`` where there is no such job.
-    """
-    jobs = _jobs(kube, namespace, name)
-    if not jobs:
-        raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
-    for job in jobs:
-        if not job["metadata"].get("ownerReferences"):  # the main Job: it owns the others
-            path = f"{_path('Job', namespace)}/{job['metadata']['name']}?propagationPolicy=Background"
-            kube.send("DELETE", path)
-
-
-@dataclass(frozen=True, slots=True)
-class RoleState:
-    """The tasks of one role of a job, counted."""
-
-    job: str
-    namespace: str
-    role: str
-    waiting: int
-    running: int
-    succeeded: int
-    failed: int
-    gpus: int
-    """Held by those that run."""
-    since: str
-    """When the role's object was made, RFC 3339."""
-
-
-def states(kube: Kube, *, namespace: str | None = None) -> list[RoleState]:
-    """Every training job's roles; of all namespaces where none is given."""
-    where = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
-    jobs_at = f"/apis/batch/v1/namespaces/{namespace}/jobs" if namespace else "/apis/batch/v1/jobs"
-    pods = _items(kube, where, words.JOB)
-    found = []
-    for job in _items(kube, jobs_at, words.JOB):
-        meta = job["metadata"]
-        mine = [pod for pod in pods if _is_of(pod, meta)]
-        running = [pod for pod in mine if _runs(pod)]
-        succeeded, failed = job["status"].get("succeeded", 0), job["status"].get("failed", 0)
-        found.append(
-            RoleState(
-                job=meta["labels"][words.JOB],
-                namespace=meta["namespace"],
-                role=meta["labels"].get(words.ROLE, ""),
-                waiting=max(0, job["spec"].get("completions", 1) - succeeded - len(running)),
-                running=len(running),
-                succeeded=succeeded,
-                failed=failed,
-                gpus=sum(_gpus(pod) for pod in running),
-                since=meta["creationTimestamp"],
-            )
-        )
-    return sorted(found, key=lambda state: (state.namespace, state.job, state.role))
-
-
-def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow: bool) -> Iterator[str]:
-    """Lines of one task's log. Raises ``BadInput`` where there is no such task or it has not started."""
-    index_label = "batch.kubernetes.io/job-completion-index"
-    pods = [
-        pod
-        for pod in _items(kube, f"/api/v1/namespaces/{namespace}/pods", f"{words.JOB}={name},{words.ROLE}={role}")
-        if pod["metadata"].get("annotations", {}).get(index_label) == str(index)
-    ]
-    if not pods:
-        raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list` shows what there is")
-    newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-    path = f"/api/v1/namespaces/{namespace}/pods/{newest['metadata']['name']}/log"
-    try:
-        if follow:
-            yield from kube.lines(f"{path}?follow=true")
-        else:
-            yield from kube.get(path).decode(errors="replace").splitlines()
-    except Refused as refused:
-        raise BadInput(f"{role} {index} of job {name!r} has no log yet: {refused}") from None
-
-
-def _create(kube: Kube, manifest: Manifest, *, dry_run: bool = False) -> dict[str, Any]:
+def _try(kube: Kube, manifest: Manifest) -> None:
+    """Have the API server check the object, and a pod of its template: the Job controller would fail unseen."""
+    _create(kube, manifest, dry_run=True)
+    if manifest["kind"] != "Job":
+        return
     meta = manifest["metadata"]
-    path = _path(manifest["kind"], meta["namespace"]) + ("?dryRun=All" if dry_run else "")
+    template = manifest["spec"]["template"]
+    named = {"generateName": f"{meta['name']}-", "namespace": meta["namespace"]} | template["metadata"]
     try:
-        made: dict[str, Any] = json.loads(kube.send("POST", path, manifest))
+        _post(kube, {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}, dry_run=True)
+    except Refused as refused:
+        if "cannot create resource" not in str(refused):  # who may create Jobs need not be allowed to create pods
+            raise BadInput(f"the API server refuses the pods of Job {meta['name']!r}: {_said(refused)}") from None
+
+
+def _create(kube: Kube, manifest: Manifest, *, dry_run: bool = False) -> Json:
+    try:
+        return _post(kube, manifest, dry_run=dry_run)
     except Refused as refused:
         raise BadInput(_why_refused(manifest, refused)) from None
+
+
+def _post(kube: Kube, manifest: Manifest, *, dry_run: bool) -> Json:
+    path = _path(manifest["kind"], manifest["metadata"]["namespace"]) + ("?dryRun=All" if dry_run else "")
+    made: Json = json.loads(kube.send("POST", path, manifest))
     return made
 
 
@@ -136,7 +83,12 @@ def _why_refused(manifest: Manifest, refused: Refused) -> str:
         )
     if refused.status == _NOT_FOUND:
         return f"namespace {meta['namespace']!r} is not there: create it, or choose another in the job file"
-    return f"the API server refuses {kind} {meta['name']!r}: {refused}"
+    return f"the API server refuses {kind} {meta['name']!r}: {_said(refused)}"
+
+
+def _said(refused: Refused) -> str:
+    """The API server's words; what would help the autoscaler's account helps no researcher."""
+    return str(refused).removesuffix(": apply autoscaler/rbac.yaml")
 
 
 def _owned(manifest: Manifest, *, by: Mapping[str, Any]) -> Manifest:
@@ -151,27 +103,167 @@ def _owned(manifest: Manifest, *, by: Mapping[str, Any]) -> Manifest:
     return manifest | {"metadata": manifest["metadata"] | {"ownerReferences": [owner]}}
 
 
-def _path(kind: str, namespace: str) -> str:
-    return f"{_PLURALS[kind]}/namespaces/{namespace}/{kind.lower()}s"
+def delete(kube: Kube, *, namespace: str, name: str, patience: float = _PATIENCE) -> bool:
+    """Delete the main Job of a training job; the cluster's garbage collector takes the rest along.
+
+    Waits until the job's name is free again, and says whether it is. Raises ``BadInput`` where there is no such job.
+    """
+    jobs = _of_job(kube, "Job", namespace, name)
+    if not jobs:
+        raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
+    uids = {job["metadata"]["uid"] for job in jobs}
+    with _told(f"cannot delete job {name!r}"):
+        for job in jobs:
+            if not uids & {owner["uid"] for owner in job["metadata"].get("ownerReferences", ())}:
+                _delete(kube, job)
+    end = time.monotonic() + patience
+    while any(_of_job(kube, kind, namespace, name) for kind in ("Job", "Service")):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
 
 
-def _jobs(kube: Kube, namespace: str, name: str) -> Sequence[dict[str, Any]]:
-    return _items(kube, _path("Job", namespace), f"{words.JOB}={name}")
+def _delete(kube: Kube, job: Mapping[str, Any]) -> None:
+    """This very Job, not a later one of its name."""
+    meta = job["metadata"]
+    body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
+    try:
+        kube.send("DELETE", f"{_path('Job', meta['namespace'])}/{meta['name']}", body)
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
 
 
-def _items(kube: Kube, path: str, selector: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(kube.get(path, labelSelector=selector))["items"]
-    return listed
+State = Literal["waiting", "running", "done", "failed"]
+_ENDS: Final[Mapping[str, State]] = {"Complete": "done", "Failed": "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """The tasks of one role of a job, counted."""
+
+    job: str
+    namespace: str
+    role: str
+    waiting: int
+    running: int
+    """Those that have a machine."""
+    succeeded: int
+    failed: int
+    gpus: int
+    """Held by those that run."""
+    state: State
+    """Of the role: it waits as long as any of its tasks does."""
+    since: datetime
+
+
+def states(kube: Kube, *, namespace: str | None = None) -> list[RoleState]:
+    """Every training job's roles; of all namespaces where none is given."""
+    pods = _items(kube, _path("Pod", namespace), words.JOB)
+    jobs = _items(kube, _path("Job", namespace), words.JOB)
+    found = [_state(job, [pod for pod in pods if _is_of(pod, job)]) for job in jobs]
+    return sorted(found, key=lambda state: (state.namespace, state.job, state.role))
+
+
+def _state(job: Json, pods: list[Json]) -> RoleState:
+    meta, status = job["metadata"], job["status"]
+    running = [pod for pod in pods if _runs(pod)]
+    end = _end(job)
+    wanted = 0 if end else job["spec"].get("completions", 1) - status.get("succeeded", 0)
+    waiting = max(0, wanted - len(running))
+    if end:
+        state, since = end
+    elif waiting:
+        state, since = "waiting", min(map(_created, filter(_waits, pods)), default=_created(job))
+    else:
+        state, since = "running", max(map(_started, running), default=_created(job))
+    return RoleState(
+        job=meta["labels"][words.JOB],
+        namespace=meta["namespace"],
+        role=meta["labels"].get(words.ROLE, ""),
+        waiting=waiting,
+        running=len(running),
+        succeeded=status.get("succeeded", 0),
+        failed=status.get("failed", 0),
+        gpus=sum(map(_gpus, running)),
+        state=state,
+        since=datetime.fromisoformat(since),
+    )
+
+
+def _end(job: Json) -> tuple[State, str] | None:
+    """How and when a Job ended."""
+    for condition in job["status"].get("conditions", ()):
+        if condition["status"] == "True" and condition["type"] in _ENDS:
+            return _ENDS[condition["type"]], str(condition["lastTransitionTime"])
+    return None
 
 
 def _is_of(pod: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
-    return any(owner["uid"] == job["uid"] for owner in pod["metadata"].get("ownerReferences", []))
+    return any(owner["uid"] == job["metadata"]["uid"] for owner in pod["metadata"].get("ownerReferences", ()))
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] in ("Pending", "Running")
 
 
+def _waits(pod: Mapping[str, Any]) -> bool:
+    return not pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending"
+
+
+def _created(thing: Mapping[str, Any]) -> str:
+    return str(thing["metadata"]["creationTimestamp"])
+
+
+def _started(pod: Mapping[str, Any]) -> str:
+    return str(pod["status"].get("startTime") or _created(pod))
+
+
 def _gpus(pod: Mapping[str, Any]) -> int:
     containers = pod["spec"]["containers"]
     return sum(int(one.get("resources", {}).get("limits", {}).get(words.GPU, 0)) for one in containers)
+
+
+def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow: bool = False) -> Iterator[str]:
+    """Lines of one task's log. Raises ``BadInput`` where there is no such task or it has not started."""
+    found = _items(kube, _path("Pod", namespace), f"{words.JOB}={name},{words.ROLE}={role}")
+    pods = [pod for pod in found if pod["metadata"].get("annotations", {}).get(_INDEX) == str(index)]
+    if not pods:
+        raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list` shows what there is")
+    newest = max(pods, key=_created)
+    if not newest["spec"].get("nodeName"):
+        raise BadInput(
+            f"{role} {index} of job {name!r} waits for a machine and has no log yet: "
+            f"`spillway autoscale explain pod {newest['metadata']['name']}` says what for"
+        )
+    path = f"{_path('Pod', namespace)}/{newest['metadata']['name']}/log"
+    with _told(f"{role} {index} of job {name!r} has no log"):
+        if follow:
+            yield from (line.decode(errors="replace") for line in kube.lines(f"{path}?follow=true"))
+        else:
+            yield from kube.get(path).decode(errors="replace").splitlines()
+
+
+def _of_job(kube: Kube, kind: str, namespace: str, name: str) -> list[Json]:
+    return _items(kube, _path(kind, namespace), f"{words.JOB}={name}")
+
+
+def _items(kube: Kube, path: str, selector: str) -> list[Json]:
+    with _told("cannot look for training jobs"):
+        pages = kube.pages(f"{path}?labelSelector={quote(selector)}")
+        return [json.loads(bytes(item)) for items, _version in pages for item in items]
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """A refusal of the API server in words."""
+    try:
+        yield
+    except Refused as refused:
+        raise BadInput(f"{what}: {_said(refused)}") from None
+
+
+def _path(kind: str, namespace: str | None) -> str:
+    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{_APIS[kind]}{where}/{kind.lower()}s"

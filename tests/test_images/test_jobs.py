@@ -17,7 +17,7 @@ from autoscaler.cluster import Resources
 from autoscaler.failures import BadInput
 from images.cli import jobs
 from images.jobs import TrainingJob, parse_job, read_job
-from images.kubernetes import render, tf_config
+from images.templates.kubernetes import render, tf_config
 
 EXAMPLES = sorted((Path(str(images.__path__[0])) / "examples").glob("*.yaml"))
 GOOD = """\
@@ -152,7 +152,7 @@ def test_a_job_sums_what_it_asks_for() -> None:
         (("count: 2", "count: 0"), "tasks.worker.count = 0: input should be greater than or equal to 1"),
         (("gpus: 4", "gpus: -1"), "tasks.worker.gpus = -1: input should be greater than or equal to 0"),
         (("memory: 32Gi", "memory: 32Gib"), "tasks.worker.memory = '32Gib': '32Gib' is not a quantity"),
-        (("cpu: 8", "cpu: 0"), "tasks.worker.cpu = 0: must be more than nothing"),
+        (("cpu: 8", "cpu: 0"), "tasks.worker.cpu = 0: must be CPUs of one task, e.g. 8 or 500m"),
         (("gpus: 4", "gpu: 4"), "tasks.worker.gpu is not a key here; did you mean gpus?"),
         ((", command", ", env: {TF_CONFIG: x}, command"), "sets TF_CONFIG, which Spillway writes itself"),
         (("  ps: {count: 1", "  chief: {count: 2"), "has 2 tasks of role chief: a job has at most one"),

@@ -1,8 +1,8 @@
 """A training job as plain Kubernetes objects, no operator needed: one Indexed Job per role and a headless Service.
 
 The main role's Job owns the others, so that deleting it takes all along. Every pod carries the gang's scheduling gate:
-the autoscaler lifts it for all of them when each has a place. Parameter servers and evaluators wait for ever; their
-Jobs say whom they end with, and the autoscaler ends them (``spillway.dev/ends-with``).
+the autoscaler lifts it for all of them when each has a place. Tasks that wait for ever say whom they end with, and the
+autoscaler ends them (``spillway.dev/ends-with``): parameter servers and evaluators, and workers that serve a chief.
 
 Pod names and indexes: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
 """
@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 
 _INDEX: Final = "$(TASK_INDEX)"
 """Expanded by the kubelet from the variable defined before it."""
-_ENDLESS: Final[tuple[Role, ...]] = ("ps", "evaluator")
+_COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def render(job: TrainingJob) -> list[Manifest]:
@@ -45,8 +45,6 @@ def _service(job: TrainingJob) -> Manifest:
 
 def _task_set(job: TrainingJob, role: Role, task: Task) -> Manifest:
     metadata = _metadata(job, job.task_set(role), role=role)
-    if role in _ENDLESS:
-        metadata["annotations"] = {words.ENDS_WITH: job.task_set(job.main_role)}
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": task.count,
@@ -61,11 +59,13 @@ def _task_set(job: TrainingJob, role: Role, task: Task) -> Manifest:
     }
     if role == job.main_role:
         spec["ttlSecondsAfterFinished"] = int(job.keep_for.total_seconds())
+    else:
+        metadata["annotations"] = {words.ENDS_WITH: job.task_set(job.main_role)}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _pod(job: TrainingJob, role: Role, task: Task) -> Manifest:
-    annotations = {words.GANG_SIZE: str(job.size)} | task.annotations
+    annotations = task.annotations | {words.GANG_SIZE: str(job.size)}
     if job.same == "zone":
         annotations[words.GANG_ZONE] = words.ZONE
     spec: dict[str, Any] = {
@@ -77,29 +77,39 @@ def _pod(job: TrainingJob, role: Role, task: Task) -> Manifest:
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(job, role, task)],
     }
-    if any(each.gpus for each in job.tasks.values()):
-        # Also for tasks without GPUs: beside those that have some is where the CPUs are that cost nothing.
-        spec["tolerations"] = [{"key": words.GPU, "operator": "Exists"}]
     if task.gpus:
-        # NCCL and data loaders pass tensors through shared memory; a container has 64 MB of it by default.
+        # NCCL and data loaders pass tensors through shared memory, of which a container has 64 MB by default.
+        # This one is as big as the task's memory limit, and counts towards it.
         spec["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     if job.priority:
         spec["priorityClassName"] = job.priority
     if job.node_selector:
         spec["nodeSelector"] = dict(job.node_selector)
+    tolerations = _tolerations(job)
+    if tolerations:
+        spec["tolerations"] = tolerations
     labels = _labels(job, role=role) | {words.GANG: job.name}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
 
 
+def _tolerations(job: TrainingJob) -> list[Manifest]:
+    tolerations = [entry.model_dump(exclude_defaults=True) | {"operator": entry.operator} for entry in job.tolerations]
+    if any(task.gpus for task in job.tasks.values()):
+        # Also for tasks without GPUs: beside those that have some is where the CPUs are that cost nothing.
+        tolerations.append({"key": words.GPU, "operator": "Exists"})
+    return tolerations
+
+
 def _container(job: TrainingJob, role: Role, task: Task) -> Manifest:
     amounts: dict[str, str] = {"cpu": task.cpu, "memory": task.memory}
-    limits = {"memory": task.memory}
+    limits = {"memory": task.memory}  # none on CPU: what the machine has left over may be used
     if task.gpus:
         amounts[words.GPU] = limits[words.GPU] = str(task.gpus)
+    ports = {"grpc": PORT} | task.ports
     container: dict[str, Any] = {
         "name": role,
         "image": job.image,
-        "ports": [{"name": "grpc", "containerPort": PORT}],
+        "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
         "env": [
             {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _COMPLETION_INDEX}}},
             {"name": "TF_CONFIG", "value": tf_config(job, role)},
@@ -117,20 +127,9 @@ def _container(job: TrainingJob, role: Role, task: Task) -> Manifest:
     return container
 
 
-_COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-
-
 def tf_config(job: TrainingJob, role: Role) -> str:
-    """``TF_CONFIG`` of the tasks of a role, with ``$(TASK_INDEX)`` where each one's index goes.
-
-    The evaluator is not part of the training cluster: it has a task, but no address in it.
-    """
-    cluster = {
-        each: [job.address(each, index) for index in range(task.count)]
-        for each, task in job.tasks.items()
-        if each != "evaluator"
-    }
-    config = {"cluster": cluster, "task": {"type": role, "index": 0}}
+    """``TF_CONFIG`` of the tasks of a role, with ``$(TASK_INDEX)`` where each one's index goes."""
+    config = {"cluster": job.addresses(), "task": {"type": role, "index": 0}}
     text = json.dumps(config, separators=(",", ":"))
     return text.replace('"index":0', f'"index":{_INDEX}')
 
