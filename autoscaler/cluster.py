@@ -106,6 +106,10 @@ class Resources(Mapping[str, int]):
         """Names with an amount other than zero."""
         return iter(self._amounts)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is any of it."""
+        return name in self._amounts
+
     def items(self) -> ItemsView[str, int]:
         """Names and amounts; as fast as a dict's, for this is asked of every pod at every look."""
         return self._amounts.items()
@@ -203,7 +207,7 @@ Term = tuple[Requirement, ...]
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A required pod (anti-)affinity term: pods matching ``selector`` in ``namespaces``, within one ``topology_key``."""
+    """A required pod (anti-)affinity term: pods matching ``selector`` in ``namespaces``, in one ``topology_key``."""
 
     topology_key: str
     selector: Term

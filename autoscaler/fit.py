@@ -11,6 +11,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, NamedTuple
 
 from autoscaler.cluster import (
@@ -246,7 +247,8 @@ class _Watch:
                 counts[value] += by
 
 
-_Entry = tuple[Harm, str, int, int, Place]
+_Entry = tuple[Harm, str, int, Place, int]
+"""Order, name, a number of its own, the place and which version of it was ranked."""
 WatchKey = tuple[Term, frozenset[str]]
 
 
@@ -302,13 +304,14 @@ class Scene:
         """Why a pod of that shape may not be put there now, or ``None`` where it may."""
         return (
             self._why_not_ever(shape, place)
-            or _why_no_room(shape, place)
+            or why_no_room(shape.amounts, place.free)
+            or _why_no_port(shape, place)
             or (self._why_not_beside(shape, place) if self._is_social(shape) else None)
         )
 
     def why_not_new(self, shape: Shape, sample: Place) -> Reason | None:
         """Why not on an empty node such as this sample, whoever else is around."""
-        return self._why_not_ever(shape, sample) or _why_no_room(shape, sample)
+        return self._why_not_ever(shape, sample) or why_no_room(shape.amounts, sample.free)
 
     def takers(self, shape: Shape) -> Sequence[Place]:
         """The places whose labels and taints let the shape in, as of when its like was first asked about."""
@@ -538,6 +541,7 @@ class _Ranking:
     def __init__(self, scene: Scene, shape: Shape) -> None:
         self._scene = scene
         self._shape = shape
+        self._tickets = count()
         self._heap = [entry for place in scene.takers(shape) if (entry := self._entry(place)) is not None]
         heapq.heapify(self._heap)
         self._seen = len(scene._changed)  # noqa: SLF001 - the two are one mechanism
@@ -549,7 +553,7 @@ class _Ranking:
         try:
             while self._heap:
                 entry = heapq.heappop(self._heap)
-                *_, version, _, place = entry
+                *_, place, version = entry
                 if version == place.version and place.standing and place.index >= 0:
                     passed.append(entry)
                     yield place
@@ -574,7 +578,7 @@ class _Ranking:
                 return None
         if self._shape.host_ports and self._shape.host_ports & place.ports:
             return None
-        return (_harm(place), place.name, place.version, place.index, place)
+        return (_harm(place), place.name, next(self._tickets), place, place.version)
 
 
 def _shape(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) -> Shape:
@@ -598,15 +602,17 @@ def _shape(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) 
     )
 
 
-def _why_no_room(shape: Shape, place: Place) -> Reason | None:
-    free = place.free
-    for name, amount in shape.amounts:
+def why_no_room(amounts: Amounts, free: Mapping[str, int]) -> Reason | None:
+    """Which amount lacks first."""
+    for name, amount in amounts:
         if amount > free.get(name, 0):
             return Reason(f"not enough {name}", amount, max(0, free.get(name, 0)))
-    if shape.host_ports and shape.host_ports & place.ports:
-        taken = min(shape.host_ports & place.ports)
-        return Reason(f"host port {taken[1]}/{taken[0]} is taken")
     return None
+
+
+def _why_no_port(shape: Shape, place: Place) -> Reason | None:
+    taken = shape.host_ports & place.ports
+    return Reason("host port {1}/{0} is taken".format(*min(taken))) if taken else None
 
 
 def _harm(place: Place) -> Harm:

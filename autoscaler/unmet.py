@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from autoscaler.cluster import Cluster, Group
-from autoscaler.fit import Reason, Shape, amount_in_words, sum_up, why_not_on
+from autoscaler.cluster import Cluster, Group, Taint
+from autoscaler.fit import Reason, Shape, amount_in_words, sum_up, why_no_room, why_not_on
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang
 from autoscaler.labels import GPU
@@ -55,39 +55,34 @@ class Unmet:
 
     def _impossible(self, shape: Shape) -> Verdict | None:
         """Where not even one pod of the shape could run on an empty machine of any kind."""
-        reasons: list[tuple[str, Reason]] = []
-        for name, reason in self._even_if_empty(shape):
-            if reason is None:
-                return None
-            reasons.append((name, reason))
-        if not reasons:
+        kinds = list(self._kinds())
+        if not kinds:
             return Verdict("there is no machine, and the policy names no group", _ADD_A_GROUP, hopeless=True)
-        lacking = [(name, reason) for name, reason in reasons if reason.asks]
-        if lacking:
-            return _too_big(lacking)
-        words = sum_up((reason for _, reason in reasons), "kind of machine").replace("machines:", "machine:")
+        shut_out: list[Reason] = []
+        too_small: list[tuple[str, Reason]] = []
+        for name, labels, taints, room in kinds:
+            reason = why_not_on(
+                affinity=shape.affinity, tolerations=shape.tolerations, labels=labels, taints=taints, name=name
+            )
+            lack = why_no_room(shape.amounts, room)
+            if reason is None and lack is None:
+                return None
+            shut_out += [reason] if reason is not None and lack is None else []
+            too_small += [(name, lack)] if lack is not None else []
+        if not shut_out:
+            return _too_big(too_small)
+        words = sum_up(shut_out, "kind of machine").replace("machines:", "machine:")
         return Verdict(
-            f"no machine here and no group of the policy takes it: {words}",
-            "the pod's node selector, affinity or tolerations change, or a group that matches is added to the policy",
-            hopeless=True,
+            f"no machine that is large enough, here or in the policy, takes it: {words}", _CHANGE, hopeless=True
         )
 
-    def _even_if_empty(self, shape: Shape) -> Iterable[tuple[str, Reason | None]]:
+    def _kinds(self) -> Iterable[tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]]:
+        """Every kind of machine that there is or may be, empty: name, labels, taints, room."""
         for offering in self.market.offerings:
-            yield offering.group.entry, self.market.scene.why_not_new(shape, self.market.sample(offering))
+            sample = self.market.sample(offering)
+            yield offering.group.entry, sample.labels, sample.taints, sample.free
         for node in self.cluster.nodes:
-            reason = why_not_on(
-                affinity=shape.affinity,
-                tolerations=shape.tolerations,
-                labels=node.labels,
-                taints=node.taints,
-                name=node.name,
-            )
-            for name, amount in shape.amounts if reason is None else ():
-                if amount > node.allocatable[name]:
-                    reason = Reason(f"not enough {name}", amount, node.allocatable[name])
-                    break
-            yield node.name, reason
+            yield node.name, node.labels, node.taints, node.allocatable
 
     def _too_much(self, demand: Demand) -> Verdict | None:
         """Where EC2 could hold it but for a limit, a maximum or a refusal."""
@@ -179,6 +174,7 @@ class Unmet:
 
 
 _ADD_A_GROUP = "a group is added to the policy"
+_CHANGE = "the pod's node selector, affinity or tolerations change, or a group that matches is added to the policy"
 
 
 def _too_big(lacking: list[tuple[str, Reason]]) -> Verdict:
@@ -193,9 +189,9 @@ def _too_big(lacking: list[tuple[str, Reason]]) -> Verdict:
     asked, most = amount_in_words(resource, asks), amount_in_words(resource, free)
     noun = "GPUs" if resource == GPU else resource
     return Verdict(
-        f"asks {asked} {resource} on one node; the largest machine that it may run on has {most} ({name})"
+        f"asks {asked} {resource} on one node; the largest machine has {most} ({name})"
         if free
-        else f"asks {asked} {resource}; no machine that it may run on has any",
+        else f"asks {asked} {resource}; no machine has any",
         f"the task is split into pods of at most {most} {noun}, or a group of larger instances is added to the policy"
         if free
         else f"a group of instances with {resource} is added to the policy",

@@ -1,0 +1,476 @@
+"""Waiting pods -> on-prem, what is there, what is coming, what is bought; and words for the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from autoscaler import labels as words
+from autoscaler.cluster import Cluster, Instance, Node, Pod, Refusal, Resources, Taint
+from autoscaler.plan import plan
+from autoscaler.policy import Policy
+from autoscaler.steps import Admit, Grow, Memory, Plan, Remove, Uncordon, Waiting, Withdraw
+from tests.builders import (
+    NOW,
+    a_cluster,
+    a_daemon_set,
+    a_gang,
+    a_group,
+    a_pod,
+    a_policy,
+    an_entry,
+    an_on_prem_node,
+    later,
+    nodes_of,
+    selects,
+)
+
+S = TypeVar("S")
+
+
+def decide(cluster: Cluster, policy: Policy | None = None, memory: Memory | None = None) -> Plan:
+    """The plan for it."""
+    return plan(cluster, policy or a_policy(), memory or Memory())
+
+
+def steps(decided: Plan, kind: type[S]) -> list[S]:
+    """Its steps of one kind."""
+    return [step for step in decided.steps if isinstance(step, kind)]
+
+
+def grown(decided: Plan) -> dict[str, int]:
+    """Auto Scaling group -> nodes more."""
+    return {step.group: step.by for step in steps(decided, Grow)}
+
+
+def words_for(decided: Plan, pod: str = "team/pod") -> Waiting:
+    """What is said of the pod."""
+    (found,) = (one for one in decided.waiting if one.pod == pod)
+    return found
+
+
+def busy(node: Node, gpus: int, name: str = "") -> Pod:
+    """A pod that runs there."""
+    return a_pod(name or f"on-{node.name}", gpus=gpus, node=node.name, phase="Running")
+
+
+# --- On-prem first ----------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_fits_on_prem_is_admitted_and_nothing_is_bought() -> None:
+    """Each pod is given the node that was found for it."""
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), nodes=[an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]))
+    assert [step.placements for step in steps(decided, Admit)] == [
+        (("team/mnist-worker-0", "dgx-1"), ("team/mnist-worker-1", "dgx-2"))
+    ]
+    assert (grown(decided), decided.waiting) == ({}, ())
+
+
+def test_what_does_not_fit_on_prem_spills_over_and_the_gang_waits_as_a_whole() -> None:
+    """One worker has a machine on-prem, one does not: nobody is admitted until both have."""
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), nodes=[an_on_prem_node("dgx-1")]))
+    assert grown(decided) == {"local-gpu-a100-us-east-1a": 1}
+    assert steps(decided, Admit) == []
+    assert "1 of 2 pods have a node" in words_for(decided, "team/mnist-worker-0").because
+    assert "p4d.24xlarge in us-east-1a" in words_for(decided, "team/mnist-worker-1").because
+
+
+def test_a_small_job_fills_the_machine_that_is_broken_into_already() -> None:
+    """The other one stays whole for those who need all of it."""
+    nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
+    decided = decide(a_cluster(pods=[busy(nodes[1], 4), *a_gang(pods=1, gpus=4)], nodes=nodes))
+    assert steps(decided, Admit)[0].placements == (("team/mnist-worker-0", "dgx-2"),)
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [{"ready": False}, {"cordoned": True, "cordoned_by": "somebody"}, {"deleting": True}, {"taints": (Taint("down"),)}],
+)
+def test_a_machine_that_takes_no_pods_is_not_counted_on(unusable: dict[str, Any]) -> None:
+    """Neither one that is down, nor one that somebody else has cordoned."""
+    decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), nodes=[an_on_prem_node(**unusable)]))
+    assert grown(decided) == {"local-gpu-a100-us-east-1a": 1}
+
+
+# --- The cheapest whole fit -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pods", "bought"),
+    [
+        (1, 1, {"local-gpu-a10g-us-east-1a": 1}),
+        (4, 3, {"local-gpu-a10g-us-east-1a": 3}),
+        (1, 9, {"local-gpu-a10g-us-east-1a": 3}),
+        (8, 2, {"local-gpu-a100-us-east-1a": 2}),
+        (0, 1, {"local-cpu-us-east-1a": 1}),
+    ],
+)
+def test_the_cheapest_whole_fit_is_bought(gpus: int, pods: int, bought: dict[str, int]) -> None:
+    """Of all groups and zones together."""
+    assert grown(decide(a_cluster(pods=a_gang(pods=pods, gpus=gpus)))) == bought
+
+
+def test_workers_and_their_parameter_server_may_be_bought_in_different_groups() -> None:
+    """The server tolerates no GPU machine."""
+    workers = a_gang(pods=3, gpus=8)
+    server = replace(a_pod("mnist-ps-0", cpu=4), gang=workers[0].gang, gates=(words.GATE,))
+    decided = decide(a_cluster(pods=[*workers[:2], server]))
+    assert grown(decided) == {"local-gpu-a100-us-east-1a": 2, "local-cpu-us-east-1a": 1}
+
+
+def test_a_server_that_may_share_a_worker_s_machine_does() -> None:
+    """What is bought for the workers has room for it."""
+    workers = a_gang(pods=3, gpus=8)
+    server = replace(workers[2], requests=a_pod(cpu=4).requests)
+    assert grown(decide(a_cluster(pods=[*workers[:2], server]))) == {"local-gpu-a100-us-east-1a": 2}
+
+
+def test_one_step_says_who_needs_it_and_why() -> None:
+    """In words that a person understands, with absolute size and price."""
+    decided = decide(a_cluster(pods=a_gang(pods=4, gpus=8), nodes=[an_on_prem_node("dgx-1")]))
+    (step,) = steps(decided, Grow)
+    assert (step.to, step.by, step.usd_per_hour) == (3, 3, 65.872926)
+    assert step.demand == ("team/mnist-worker-1", "team/mnist-worker-2", "team/mnist-worker-3")
+    assert step.because == (
+        "gang team/mnist (4 pods) does not fit on-prem (32 nvidia.com/gpu asked, 8 free): "
+        "3 x p4d.24xlarge in us-east-1a is the cheapest whole fit at 65.87 $/h"
+    )
+    assert decided.usd_per_hour == 65.872926
+
+
+def test_a_full_zone_makes_the_next_one_carry_the_rest() -> None:
+    """An Auto Scaling group's own maximum ends a zone, not the gang."""
+    groups = [a_group(zone="us-east-1a", maximum=1), a_group(zone="us-east-1b", maximum=5)]
+    decided = decide(a_cluster(pods=a_gang(pods=3, gpus=8), groups=groups))
+    assert grown(decided) == {"local-gpu-a100-us-east-1a": 1, "local-gpu-a100-us-east-1b": 2}
+
+
+def test_a_gang_that_asks_for_one_zone_gets_one() -> None:
+    """Though the first zone has room for one of its pods."""
+    groups = [a_group(zone="us-east-1a", maximum=1), a_group(zone="us-east-1b", maximum=5)]
+    decided = decide(a_cluster(pods=a_gang(pods=3, gpus=8, topology=words.ZONE), groups=groups))
+    assert grown(decided) == {"local-gpu-a100-us-east-1b": 3}
+
+
+def test_a_member_made_anew_joins_its_gang_s_zone() -> None:
+    """The zone is settled by those that run."""
+    there = a_group(zone="us-east-1b", joined=1)
+    (node,) = nodes_of(there)
+    first, second = a_gang(pods=2, gpus=8, topology=words.ZONE)
+    running = replace(first, node=node.name, phase="Running", gates=())
+    decided = decide(a_cluster(pods=[running, second], nodes=[node], groups=[a_group(), there]))
+    assert grown(decided) == {"local-gpu-a100-us-east-1b": 1}
+
+
+def test_a_gang_that_asks_for_one_host_gets_one() -> None:
+    """Two halves of a machine, though two other machines have a half each."""
+    nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
+    pods = [busy(nodes[0], 4), busy(nodes[1], 4), *a_gang(pods=2, gpus=4, topology=words.HOSTNAME)]
+    assert grown(decide(a_cluster(pods=pods, nodes=nodes))) == {"local-gpu-a100-us-east-1a": 1}
+
+
+def test_new_nodes_leave_room_for_daemons() -> None:
+    """What every node will carry is not offered to pods; a DaemonSet that does not go there takes nothing."""
+    pods = a_gang(pods=1, cpu=15)
+    assert grown(decide(a_cluster(pods=pods))) == {"local-cpu-us-east-1a": 1}
+    elsewhere = a_daemon_set("gpu-exporter", affinity=(selects(gpu="yes"),))
+    assert grown(decide(a_cluster(pods=pods, daemon_sets=(elsewhere,)))) == {"local-cpu-us-east-1a": 1}
+    decided = decide(a_cluster(pods=pods, daemon_sets=(a_daemon_set(),)))
+    assert grown(decided) == {}
+    assert words_for(decided, "team/mnist-worker-0").hopeless
+
+
+def test_a_group_that_the_policy_no_longer_names_is_not_bought_in() -> None:
+    """The policy is what may be bought."""
+    assert grown(decide(a_cluster(pods=a_gang(pods=1, gpus=8)), a_policy(an_entry("cpu")))) == {}
+
+
+# --- On its way: counted once -----------------------------------------------------------------------------------------
+
+
+def test_what_was_asked_for_already_is_not_asked_for_again() -> None:
+    """Desired capacity is the only record of it: no memory is needed."""
+    cluster = a_cluster(pods=a_gang(pods=2, gpus=8), groups=[a_group(desired=2)])
+    decided = decide(cluster)
+    assert grown(decided) == {}
+    assert "on its way" in words_for(decided, "team/mnist-worker-0").because
+
+
+@pytest.mark.parametrize(
+    "half_there",
+    [
+        {"ready": False, "taints": (Taint("node.kubernetes.io/not-ready", effect="NoExecute"),)},
+        {"allocatable": Resources.parse({"cpu": 95, "memory": "1100Gi", "pods": 110})},
+        {"ready": False, "allocatable": Resources()},
+    ],
+)
+def test_a_node_that_is_not_quite_there_is_still_on_its_way(half_there: dict[str, Any]) -> None:
+    """Registered and not Ready, or its GPUs not offered yet: nothing more is bought, and nobody is admitted."""
+    group = a_group(joined=1)
+    cluster = a_cluster(pods=a_gang(pods=1, gpus=8), nodes=nodes_of(group, **half_there), groups=[group])
+    decided = decide(cluster)
+    assert (grown(decided), steps(decided, Admit)) == ({}, [])
+    assert len(decided.waiting) == 1
+
+
+def test_a_node_that_never_becomes_ready_is_given_up() -> None:
+    """After the boot time-out it counts for nothing, and another is bought."""
+    group = a_group(joined=1)
+    nodes = nodes_of(group, ready=False)
+    decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), nodes=nodes, groups=[group], seen_at=later(minutes=15)))
+    assert grown(decided) == {group.name: 1}
+
+
+def test_nobody_counts_on_what_comes_for_another() -> None:
+    """Two gangs, one machine on its way: the older one has it."""
+    pods = [*a_gang("old", 1, gpus=8), *a_gang("new", 1, gpus=8, created=later(seconds=1))]
+    decided = decide(a_cluster(pods=pods, groups=[a_group(desired=1)]))
+    assert [step.demand for step in steps(decided, Grow)] == [("team/new-worker-0",)]
+
+
+def test_a_node_of_ours_that_is_cordoned_is_cheaper_than_a_new_one() -> None:
+    """It is uncordoned, and the gang admitted once that is seen."""
+    group = a_group(joined=1)
+    nodes = nodes_of(group, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=NOW)
+    decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), nodes=nodes, groups=[group]))
+    assert [step.node for step in steps(decided, Uncordon)] == [nodes[0].name]
+    assert (grown(decided), steps(decided, Admit)) == ({}, [])
+
+
+def test_an_admitted_pod_holds_its_node_until_it_is_bound() -> None:
+    """Nobody more urgent is planned onto it in between."""
+    admitted = replace(a_gang("first", 1, gpus=8)[0], gates=(), affinity=(selects(host="dgx-1"),))
+    urgent = a_gang("urgent", 1, gpus=8, priority=100)
+    decided = decide(a_cluster(pods=[admitted, *urgent], nodes=[an_on_prem_node("dgx-1")]))
+    assert grown(decided) == {"local-gpu-a100-us-east-1a": 1}
+
+
+def test_an_admitted_pod_whose_node_is_gone_is_told_how_to_go_on() -> None:
+    """It is pinned to a name that will not come back."""
+    admitted = replace(a_gang("first", 1, gpus=8)[0], gates=(), affinity=(selects(host="dgx-9"),))
+    decided = decide(a_cluster(pods=[admitted], nodes=[an_on_prem_node("dgx-1")]))
+    said = words_for(decided, "team/first-worker-0")
+    assert said.because == "is bound for node dgx-9, which is not there"
+    assert "deleted" in said.would_fit_if
+
+
+# --- Whole or not at all ----------------------------------------------------------------------------------------------
+
+
+def test_a_gang_half_created_buys_nothing() -> None:
+    """It is not known yet what the others will ask for."""
+    decided = decide(a_cluster(pods=a_gang(pods=4, gpus=8)[:3]))
+    assert grown(decided) == {}
+    assert words_for(decided, "team/mnist-worker-0").because == (
+        "gang team/mnist is not complete: 3 of 4 pods have been created"
+    )
+
+
+def test_a_gang_that_cannot_be_met_as_a_whole_leaves_its_share_to_others() -> None:
+    """The large one is older; it waits, and the small one has the machine."""
+    large, small = a_gang("large", 3, gpus=8), a_gang("small", 1, gpus=8, created=later(seconds=1))
+    decided = decide(a_cluster(pods=[*large, *small], nodes=[an_on_prem_node("dgx-1")]), a_policy(limits={"nodes": 1}))
+    assert [step.gang for step in steps(decided, Admit)] == ["team/small"]
+    assert grown(decided) == {}
+
+
+def test_the_more_urgent_gang_has_the_money() -> None:
+    """Priority before age."""
+    old, urgent = a_gang("old", 1, gpus=8), a_gang("urgent", 1, gpus=8, priority=5, created=later(seconds=9))
+    decided = decide(a_cluster(pods=[*old, *urgent]), a_policy(limits={"gpus": 8}))
+    assert [step.demand for step in steps(decided, Grow)] == [("team/urgent-worker-0",)]
+
+
+def test_an_elastic_gang_starts_with_what_it_needs() -> None:
+    """Four are wanted, two are enough, three fit: one waits alone."""
+    nodes = [an_on_prem_node(f"dgx-{n}") for n in range(3)]
+    decided = decide(a_cluster(pods=a_gang(pods=4, gpus=8, minimum=2), nodes=nodes, groups=[]))
+    assert [len(step.placements) for step in steps(decided, Admit)] == [3]
+    assert words_for(decided, "team/mnist-worker-3").because
+
+
+def test_a_pod_made_anew_is_placed_beside_its_running_gang() -> None:
+    """Alone: the others hold their places already."""
+    nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
+    first, second = a_gang(pods=2, gpus=8)
+    running = replace(first, node="dgx-1", phase="Running", gates=())
+    (step,) = steps(decide(a_cluster(pods=[running, second], nodes=nodes)), Admit)
+    assert step.placements == (("team/mnist-worker-1", "dgx-2"),)
+
+
+# --- Refusals and the lost --------------------------------------------------------------------------------------------
+
+
+def test_after_a_refusal_the_request_is_withdrawn_and_another_zone_is_tried() -> None:
+    """At once, not after a quarter of an hour; and what is withdrawn cannot arrive as well."""
+    refused = a_group(desired=2, refusals=(Refusal(later(seconds=-5), "InsufficientInstanceCapacity"),))
+    other = a_group(zone="us-east-1b")
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), groups=[refused, other]))
+    assert [(step.group, step.to) for step in steps(decided, Withdraw)] == [(refused.name, 0)]
+    assert grown(decided) == {other.name: 2}
+
+
+def test_what_a_refused_group_has_is_kept() -> None:
+    """Only the machines that were not launched are withdrawn."""
+    refusal = Refusal(later(seconds=-5), "InsufficientInstanceCapacity")
+    refused = replace(a_group(joined=1, refusals=(refusal,)), desired=3)
+    decided = decide(a_cluster(pods=a_gang(pods=3, gpus=8), nodes=nodes_of(refused), groups=[refused]))
+    assert [(step.to, step.by) for step in steps(decided, Withdraw)] == [(1, -2)]
+
+
+def test_a_refused_group_is_tried_again_after_its_time() -> None:
+    """Then it may be bought in, and until then the plan says when to look again."""
+    refused = a_group(refusals=(Refusal(NOW, "InsufficientInstanceCapacity"),))
+    waiting = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[refused]))
+    assert grown(waiting) == {}
+    assert "InsufficientInstanceCapacity" in words_for(waiting, "team/mnist-worker-0").because
+    assert waiting.wake_at == later(minutes=3)
+    again = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[refused], seen_at=later(minutes=3)))
+    assert grown(again) == {refused.name: 1}
+
+
+def test_an_instance_that_never_joins_is_given_back_and_its_group_left_alone() -> None:
+    """The next zone is bought in at the same time."""
+    lost = Instance("i-lost", "us-east-1a", launched=later(minutes=-15))
+    group, other = a_group(desired=1, instances=(lost,)), a_group(zone="us-east-1b")
+    decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[group, other]))
+    assert [(step.instance, step.node) for step in steps(decided, Remove)] == [("i-lost", None)]
+    assert grown(decided) == {other.name: 1}
+    assert decided.memory.backoffs == {group.name: later(minutes=3)}
+
+
+def test_an_instance_has_its_time_to_join() -> None:
+    """Until then it is counted on, and the plan says when to look again."""
+    young = Instance("i-young", "us-east-1a", launched=later(minutes=-5))
+    decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[a_group(desired=1, instances=(young,))]))
+    assert decided.steps == ()
+    assert decided.wake_at == later(minutes=10)
+
+
+def test_a_remembered_back_off_holds_and_ends() -> None:
+    """What was remembered is kept until its time."""
+    memory = Memory(backoffs={"local-gpu-a100-us-east-1a": later(minutes=1)})
+    cluster = a_cluster(pods=a_gang(pods=1, gpus=8), groups=[a_group()])
+    held = decide(cluster, memory=memory)
+    assert (grown(held), held.memory) == ({}, memory)
+    assert grown(decide(replace(cluster, seen_at=later(minutes=1)), memory=memory)) == {"local-gpu-a100-us-east-1a": 1}
+
+
+# --- Words ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_larger_than_any_machine_is_hopeless_and_told_what_to_do() -> None:
+    """No machine and no group could ever hold it."""
+    said = words_for(decide(a_cluster(pods=[a_pod(gpus=16)], nodes=[an_on_prem_node()])))
+    assert said == Waiting(
+        pod="team/pod",
+        because="asks 16 nvidia.com/gpu on one node; the largest machine has 8 (gpu-a100)",
+        would_fit_if="the task is split into pods of at most 8 GPUs, "
+        "or a group of larger instances is added to the policy",
+        hopeless=True,
+    )
+
+
+def test_a_pod_that_selects_what_does_not_exist_is_hopeless() -> None:
+    """The words name what it selects."""
+    said = words_for(decide(a_cluster(pods=[a_pod(gpus=1, selector={"product": "NVIDIA-H100"})])))
+    assert said.hopeless
+    assert "nvidia.com/gpu.product is NVIDIA-H100" in said.because
+
+
+def test_a_pod_that_tolerates_no_gpu_machine_is_told_of_the_taint() -> None:
+    """Asking for a GPU is not enough where nothing adds the toleration."""
+    said = words_for(decide(a_cluster(pods=[a_pod(gpus=1, tolerations=())])))
+    assert said.hopeless
+    assert "taint nvidia.com/gpu:NoSchedule not tolerated" in said.because
+    assert "tolerations" in said.would_fit_if
+
+
+@pytest.mark.parametrize(
+    ("limits", "because"),
+    [
+        ({"usd_per_hour": 30.0}, "needs 2 more gpu-a100 nodes (43.92 $/h), but limits.usd_per_hour 30 leaves 30.00"),
+        ({"gpus": 8}, "needs 2 more gpu-a100 nodes (43.92 $/h) with 16 GPUs, but limits.gpus 8 leaves 8"),
+        ({"nodes": 1}, "needs 2 more gpu-a100 nodes (43.92 $/h), but limits.nodes 1 leaves 1"),
+    ],
+)
+def test_a_limit_in_the_way_is_named_with_what_it_leaves(limits: dict[str, Any], because: str) -> None:
+    """And nothing is bought, not even the half that the limit would allow."""
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8)), a_policy(limits=limits))
+    assert grown(decided) == {}
+    said = words_for(decided, "team/mnist-worker-0")
+    assert (said.because, said.hopeless) == (because, False)
+    assert said.would_fit_if
+
+
+def test_running_nodes_count_against_the_limits() -> None:
+    """The limit is on what runs, not on what is bought in one step."""
+    there = a_group(joined=1)
+    pods = [busy(nodes_of(there)[0], 8), *a_gang(pods=1, gpus=8)]
+    decided = decide(a_cluster(pods=pods, nodes=nodes_of(there), groups=[there]), a_policy(limits={"usd_per_hour": 30}))
+    assert grown(decided) == {}
+    assert "leaves 8.04" in words_for(decided, "team/mnist-worker-0").because
+
+
+def test_an_entry_s_maximum_is_shared_by_its_zones() -> None:
+    """Three in all, whatever the zones' own maxima say."""
+    decided = decide(a_cluster(pods=a_gang(pods=4, gpus=8)), a_policy(an_entry(max=3)))
+    assert grown(decided) == {}
+    assert "max 3 of group gpu-a100 leaves 3" in words_for(decided, "team/mnist-worker-0").because
+
+
+def test_another_s_gate_is_respected() -> None:
+    """Nothing is planned for the pod, or its gang, until the other lifts it."""
+    first, second = a_gang(pods=2, gpus=8)
+    held = replace(first, gates=(*first.gates, "kueue.x-k8s.io/admission"))
+    decided = decide(a_cluster(pods=[held, second]))
+    assert decided.steps == ()
+    assert {one.because for one in decided.waiting} == {"held by scheduling gate kueue.x-k8s.io/admission"}
+
+
+def test_what_is_not_understood_is_said_and_never_a_reason_to_buy() -> None:
+    """It is named, per pod."""
+    decided = decide(a_cluster(pods=[a_pod(gpus=1, not_understood=("resource claim gpu",))]))
+    assert decided.steps == ()
+    assert "resource claim gpu" in words_for(decided).because
+
+
+def test_the_scheduler_s_word_is_passed_on_where_we_see_no_reason() -> None:
+    """The pod fits by our rules: nothing is bought, and the difference is said."""
+    pod = a_pod(gpus=1, unschedulable_because="0/1 nodes are available: 1 node(s) had volume node affinity conflict.")
+    decided = decide(a_cluster(pods=[pod], nodes=[an_on_prem_node()]))
+    assert decided.steps == ()
+    assert "volume node affinity conflict" in words_for(decided).because
+
+
+def test_a_pod_that_the_scheduler_will_bind_needs_no_word() -> None:
+    """Ungated, and a free machine: it is the scheduler's turn."""
+    decided = decide(a_cluster(pods=[a_pod(gpus=1)], nodes=[an_on_prem_node()]))
+    assert (decided.steps, decided.waiting) == ((), ())
+
+
+def test_daemon_pods_are_nobody_s_reason_to_buy() -> None:
+    """They come with their node."""
+    assert decide(a_cluster(pods=[a_pod(gpus=1, is_daemon=True)])).steps == ()
+
+
+def test_a_gang_that_fits_nowhere_now_and_cannot_be_bought_for_is_told_what_is_in_the_way() -> None:
+    """Its kind of machine is on-prem only, and full."""
+    nodes = [
+        an_on_prem_node("dgx-1", labels={"lab": "yes"}),
+        an_on_prem_node("dgx-2", labels={"lab": "yes"}, ready=False),
+    ]
+    decided = decide(a_cluster(pods=[busy(nodes[0], 6), a_pod(gpus=4, selector={"lab": "yes"})], nodes=nodes))
+    said = words_for(decided)
+    assert not said.hopeless
+    assert "1 node: not enough nvidia.com/gpu (asks 4, 2 free); 1 node: not ready" in said.because
+
+
+def test_a_pause_of_no_length_closes_nothing() -> None:
+    """A policy may have no back-off at all."""
+    refused = a_group(refusals=(Refusal(NOW, "InsufficientInstanceCapacity"),))
+    policy = a_policy(scale_up={"refusal_backoff": timedelta(0)})
+    assert grown(decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[refused]), policy)) == {refused.name: 1}
