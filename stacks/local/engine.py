@@ -22,6 +22,7 @@ import yaml
 
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.keeper import die_with_parent
+from stacks.local.leash import leashed
 from stacks.local.paths import cache_root
 from stacks.outputs import StackOutputs, parse_outputs
 
@@ -155,21 +156,18 @@ def _start(settings: EngineSettings, *arguments: str, progress: Progress) -> sub
 
 
 def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Popen[str]:
-    try:
-        return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=_environment(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who passes on one
-            preexec_fn=die_with_parent(),  # noqa: PLW1509 - what it runs after the fork takes no lock
-        )
-    except OSError as error:
-        raise Unavailable(f"cannot start the Pulumi engine {command[0]}: {error.strerror}") from None
+    return subprocess.Popen(
+        leashed(command),  # its language host would outlive it
+        cwd=ROOT,
+        env=_environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who passes on one
+        preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - what it runs after the fork takes no lock
+    )
 
 
 def _environment(settings: EngineSettings) -> dict[str, str]:
