@@ -6,6 +6,7 @@ Everything that decides (``fit``, ``pack``, ``scale_up``, ``scale_down``, ``plan
 
 from __future__ import annotations
 
+import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,6 +41,11 @@ _SUFFIXES: Final[Mapping[str, Decimal]] = {
 }
 
 
+_QUANTITY: Final = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(|[numkMGTPE]|[KMGTPE]i)", flags=re.ASCII
+)
+
+
 def parse_quantity(text: str | float) -> Decimal:
     """A Kubernetes quantity (``500m``, ``1.5Gi``, ``2e3``, ``4``) as an exact number of units.
 
@@ -47,14 +53,12 @@ def parse_quantity(text: str | float) -> Decimal:
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
     raw = str(text).strip()
-    digits = raw.rstrip("numkKMGTPEi")
-    if digits and digits[-1] in "eE":  # "2e" cannot occur: an exponent is followed by digits, which rstrip keeps
-        digits = digits[:-1]
-    try:
-        return Decimal(digits) * _SUFFIXES[raw[len(digits) :]]
-    except (ArithmeticError, KeyError):
+    match = _QUANTITY.fullmatch(raw)
+    if match is None:
         message = f"{raw!r} is not a quantity such as 500m, 4, 16Gi"
-        raise ValueError(message) from None
+        raise ValueError(message)
+    number, suffix = match.groups()
+    return Decimal(number) * _SUFFIXES[suffix]
 
 
 @dataclass(frozen=True, slots=True, init=False)

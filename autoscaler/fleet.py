@@ -67,7 +67,7 @@ class Fleet:
 
 def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -> Fleet:
     """Bring nodes and groups together."""
-    nodes = sorted((node for node in cluster.nodes if not node.deleting), key=lambda node: node.name)
+    nodes = sorted(cluster.nodes, key=lambda node: node.name)
     groups = sorted(cluster.groups, key=lambda group: group.name)
     ids = {node.name: instance for node in nodes if node.provider_id and (instance := node.instance_id)}
     group_of = _groups_by_node(nodes, groups, ids)
@@ -259,6 +259,8 @@ def _labels(node: Node) -> Mapping[str, str]:
 
 
 def _why_unusable(node: Node, group: Group | None, cluster: Cluster, policy: Policy) -> str:
+    if node.deleting:
+        return "being deleted"
     if node.cordoned and node.cordoned_by != words.AUTOSCALER:
         return "cordoned by someone else"
     if not node.ready and (group is None or cluster.seen_at >= node.created + policy.scale_up.boot_timeout):
