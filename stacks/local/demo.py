@@ -39,7 +39,9 @@ def run(*, policy: Path, inventory: Path, boot_delay: float = 3.0) -> int:
     began = time.monotonic()
     rules = read_policy(policy)
     with _ends_on_signals():
-        console.print("[bold]Spillway demo[/]: a hybrid cluster on this machine, and a morning of training jobs on it.")
+        console.print(
+            "[bold]Spillway demo[/]: a hybrid cluster on this machine, and a morning of jobs on it.", soft_wrap=True
+        )
         with Ground.up(
             name=f"demo-{os.getpid()}",
             policy=policy,
@@ -52,7 +54,7 @@ def run(*, policy: Path, inventory: Path, boot_delay: float = 3.0) -> int:
             verdicts, morning = _morning(ground=ground, rules=rules, policy=policy, console=console)
             now = time.time()
         verdicts = (*verdicts, _all_is_down(ground))
-    report(console, verdicts, figures(morning, now=now), took=time.monotonic() - began)
+    report(console, verdicts, figures(morning, now=now), boot_delay=boot_delay, took=time.monotonic() - began)
     return 0 if all(verdict.held for verdict in verdicts) else 1
 
 
@@ -68,10 +70,10 @@ def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -
         Witness(kube=kube, env=ground.env, cluster=rules.cluster, prices=prices) as witness,
         ground.held(
             "autoscaler",
-            [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy)],
+            [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy), *("--log-format", "text")],
             env=ground.env | {"KUBECONFIG": str(ground.autoscaler_kubeconfig)},
         ),
-        View(console=console, witness=witness) as view,
+        View(console=console, witness=witness, voice=ground.directory / "logs" / "autoscaler.log") as view,
     ):
         story = _Story(commands=commands, witness=witness, view=view)
         explained = story.tell(policy)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Self
+from pathlib import Path
+from typing import Final, Self
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -17,11 +21,17 @@ from autoscaler.failures import Unavailable
 from stacks.local.claims import Claim, Figures, GroupSeen, InstanceSeen, NodeSeen, PodSeen
 from stacks.local.witness import Witness
 
+_TIME: Final = re.compile(r"^\S+ ")
+"""The time that a log line begins with: the story has its own."""
+
 
 class View:
     """The live board: jobs, machines, groups, dollars per hour. Lines said scroll above it."""
 
-    def __init__(self, *, console: Console, witness: Witness) -> None:
+    def __init__(self, *, console: Console, witness: Witness, voice: Path) -> None:
+        """``voice``: the autoscaler's log, told along as it grows."""
+        self._voice = voice
+        self._heard = 0
         self._console = console
         self._witness = witness
         self._began = time.monotonic()
@@ -33,14 +43,14 @@ class View:
         """Begin to draw."""
         if self._live:
             self._live.start()
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
         self._stopping.set()
+        self._thread.join()
         if self._live:
-            self._thread.join()
             self._live.stop()
 
     def scene(self, title: str) -> None:
@@ -52,12 +62,26 @@ class View:
         self._console.print(f"  {time.monotonic() - self._began:5.1f} s  {line}", soft_wrap=True)
 
     def _redraw(self) -> None:
-        while self._live and not self._stopping.wait(0.5):
+        """A fresh board three times a second, and what the autoscaler said meanwhile."""
+        while not self._stopping.wait(0.3):
+            self._tell_along()
             try:
-                picture = self._board()
+                picture = self._board() if self._live else None
             except (Unavailable, OSError):
                 continue  # the ground is going down; the story tells of it
-            self._live.update(picture, refresh=True)
+            if self._live and picture:
+                self._live.update(picture, refresh=True)
+        self._tell_along()
+
+    def _tell_along(self) -> None:
+        try:
+            with self._voice.open(encoding="utf-8", errors="replace") as log:
+                log.seek(self._heard)
+                while (line := log.readline()).endswith("\n"):
+                    self._heard = log.tell()
+                    self.say(f"[cyan]autoscaler[/] {escape(_TIME.sub('', line.rstrip()))}")
+        except FileNotFoundError:
+            return
 
     def _board(self) -> RenderableType:
         pods, nodes = self._witness.pods(), self._witness.nodes()
@@ -67,7 +91,7 @@ class View:
 
 def jobs_table(pods: Sequence[PodSeen]) -> Table:
     """Pods of each job by state."""
-    table = Table(title="jobs", title_justify="left", expand=False)
+    table = Table(title="jobs", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("job", "waiting", "running", "done", "GPUs held"):
         table.add_column(column, justify="left" if column == "job" else "right")
     by_job: dict[str, list[PodSeen]] = defaultdict(list)
@@ -88,7 +112,7 @@ def jobs_table(pods: Sequence[PodSeen]) -> Table:
 
 def machines_table(nodes: Sequence[NodeSeen], pods: Sequence[PodSeen]) -> Table:
     """Who holds the GPUs of each machine."""
-    table = Table(title="machines", title_justify="left", expand=False)
+    table = Table(title="machines", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("machine", "where", "GPUs", "held by"):
         table.add_column(column)
     for node in sorted(nodes, key=lambda one: (not one.on_prem, one.name)):
@@ -106,7 +130,7 @@ def groups_table(groups: Sequence[GroupSeen], instances: Sequence[InstanceSeen])
     """EC2 groups that have or want instances, and what they cost."""
     alive = [instance for instance in instances if instance.ended_at is None]
     rate = sum(instance.usd_per_hour for instance in alive)
-    table = Table(title=f"EC2 groups: {rate:.2f} $/h", title_justify="left", expand=False)
+    table = Table(title=f"EC2 groups: {rate:.2f} $/h", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("group", "desired", "instances", "$/h"):
         table.add_column(column, justify="left" if column == "group" else "right")
     for group in groups:
@@ -117,7 +141,7 @@ def groups_table(groups: Sequence[GroupSeen], instances: Sequence[InstanceSeen])
     return table
 
 
-def report(console: Console, verdicts: Sequence[Claim], numbers: Figures, *, took: float) -> None:
+def report(console: Console, verdicts: Sequence[Claim], numbers: Figures, *, boot_delay: float, took: float) -> None:
     """The short report: each claim with its evidence, then the figures."""
     console.print("\n[bold]What was claimed, and what the API server and EC2 say[/]")
     for verdict in verdicts:
@@ -125,7 +149,9 @@ def report(console: Console, verdicts: Sequence[Claim], numbers: Figures, *, too
         console.print(f"  {mark} {verdict.text}\n         [dim]{verdict.evidence}[/]", soft_wrap=True)
     console.print("\n[bold]Figures[/]")
     console.print(f"  pod pending to EC2 request  {_seconds(numbers.pending_to_request)}")
-    console.print(f"  pod pending to all bound    {_seconds(numbers.pending_to_bound)} (machines boot in 3 s here)")
+    console.print(
+        f"  pod pending to all bound    {_seconds(numbers.pending_to_bound)} (instances boot in {boot_delay:g} s here)"
+    )
     console.print(f"  peak cost of EC2            {numbers.peak_usd_per_hour:.2f} $/h")
     console.print(f"  total cost of EC2           {numbers.total_usd:.4f} $")
     console.print(f"  instances launched, left    {numbers.instances}, {numbers.left_behind or 'none'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -72,7 +73,7 @@ def _groups(ground: Ground) -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
         table.add_column(column)
     return table
