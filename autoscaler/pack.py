@@ -290,7 +290,7 @@ def _ways(
     found: list[tuple[Cost, Callable[[], Way | None]]] = []
     filled = scene.mark()
     seen = set()
-    for prefer in (None, *_preferable(rest, market, within, buy=buy)):
+    for prefer in _preferences(rest, market, within, buy=buy):
         script = _open_for(rest, market, within, prefer, buy=buy)
         scene.undo(filled)
         for one in (script, _shrunk(script, market, within, buy=buy)) if script else ():
@@ -322,14 +322,20 @@ def _fill_standing(items: Iterable[Item], scene: Scene, within: Within) -> tuple
     return way, rest
 
 
-def _preferable(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> list[Offering]:
-    """Offerings to try first: for each shape the cheapest few that hold it."""
+Preference = tuple[Offering | None, int | None]
+"""An offering to open before others, and so many times at most (``None``: always)."""
+
+
+def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> list[Preference]:
+    """What to open first: nothing in particular; then, for each shape, the few that hold it cheapest."""
     left = Counter(shape for _, shape in rest)
     found: dict[str, Offering] = {}
     for shape in sorted(left, key=lambda shape: shape.rank):
         for offering in _by_cost(shape, left[shape], market, within, buy=buy)[:_RULES_AT_MOST]:
             found.setdefault(offering.group.name, offering)
-    return list(found.values())[:_RULES_AT_MOST]
+    preferred = list(found.values())[:_RULES_AT_MOST]
+    times: tuple[int | None, ...] = (1, 2, None) if len(rest) > 1 else (1,)
+    return [(None, None), *((offering, many) for offering in preferred for many in times)]
 
 
 def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bool) -> list[Offering]:
@@ -360,9 +366,7 @@ def _capacity(scene: Scene, sample: Place, shape: Shape) -> int:
     return min(most, 1) if alone else most
 
 
-def _open_for(
-    rest: Sequence[Item], market: Market, within: Within, prefer: Offering | None, *, buy: bool
-) -> _Script | None:
+def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Preference, *, buy: bool) -> _Script | None:
     """Open fresh nodes until every pod has a place, filling each before the next; ``None`` where some pod has none."""
     scene = market.scene
     left = Counter(shape.number for _, shape in rest)
@@ -372,7 +376,7 @@ def _open_for(
     for key, shape in rest:
         place = scene.find(shape, within)
         if place is None:
-            for offering in _tries(shape, left[shape.number], market, within, prefer, buy=buy):
+            for offering in _tries(shape, left[shape.number], market, within, prefer=prefer, bins=bins, buy=buy):
                 place = market.open(offering, lambda fresh, shape=shape: _suits(scene, fresh, [shape], within), buy=buy)  # type: ignore[misc]
                 if place is not None:
                     opened[place.name] = len(bins)
@@ -387,10 +391,13 @@ def _open_for(
 
 
 def _tries(
-    shape: Shape, left: int, market: Market, within: Within, prefer: Offering | None, *, buy: bool
+    shape: Shape, left: int, market: Market, within: Within, *, prefer: Preference, bins: Sequence[Offering], buy: bool
 ) -> list[Offering]:
     ranked = _by_cost(shape, left, market, within, buy=buy)
-    return [prefer, *(one for one in ranked if one is not prefer)] if prefer in ranked and prefer else ranked
+    first, times = prefer
+    if first is None or first not in ranked or (times is not None and bins.count(first) >= times):
+        return ranked
+    return [first, *(one for one in ranked if one is not first)]
 
 
 def _suits(scene: Scene, place: Place, contents: Sequence[Shape], within: Within) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autoscaler.cluster import Cluster, Group, Taint
-from autoscaler.fit import Reason, Shape, amount_in_words, sum_up, why_no_room, why_not_on
+from autoscaler.fit import NODE_NAME, Reason, Shape, amount_in_words, sum_up, why_no_room, why_not_on
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang
-from autoscaler.labels import GPU
+from autoscaler.labels import GPU, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Placed, pack
 from autoscaler.policy import Policy
 from autoscaler.steps import Waiting
+
+
+_Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
+"""Name, labels, taints, room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Unmet:
     fleet: Fleet
     market: Market
     _known: dict[object, Verdict] = field(default_factory=dict)
+    _machines: list[_Kind] = field(default_factory=list)
+    _distinct: list[_Kind] = field(default_factory=list)
 
     def explain(self, gang: Gang, demand: Demand) -> list[Waiting]:
         """One ``Waiting`` for each of its pods."""
@@ -55,7 +61,7 @@ class Unmet:
 
     def _impossible(self, shape: Shape) -> Verdict | None:
         """Where not even one pod of the shape could run on an empty machine of any kind."""
-        kinds = list(self._kinds())
+        kinds = self._kinds(shape)
         if not kinds:
             return Verdict("there is no machine, and the policy names no group", _ADD_A_GROUP, hopeless=True)
         shut_out: list[Reason] = []
@@ -76,13 +82,22 @@ class Unmet:
             f"no machine that is large enough, here or in the policy, takes it: {words}", _CHANGE, hopeless=True
         )
 
-    def _kinds(self) -> Iterable[tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]]:
-        """Every kind of machine that there is or may be, empty: name, labels, taints, room."""
-        for offering in self.market.offerings:
-            sample = self.market.sample(offering)
-            yield offering.group.entry, sample.labels, sample.taints, sample.free
-        for node in self.cluster.nodes:
-            yield node.name, node.labels, node.taints, node.allocatable
+    def _kinds(self, shape: Shape) -> list[_Kind]:
+        """Every kind of machine that there is or may be, empty. Machines that differ in name only are one kind."""
+        if not self._machines:
+            for offering in self.market.offerings:
+                sample = self.market.sample(offering)
+                self._machines.append((offering.group.entry, sample.labels, sample.taints, sample.free))
+            self._machines += [(node.name, node.labels, node.taints, node.allocatable) for node in self.cluster.nodes]
+        if HOSTNAME in shape.asked_keys or NODE_NAME in shape.asked_keys:
+            return self._machines
+        if not self._distinct:
+            found: dict[object, _Kind] = {}
+            for name, labels, taints, room in self._machines:
+                alike = frozenset(item for item in labels.items() if item[0] != HOSTNAME)
+                found.setdefault((alike, taints, frozenset(room.items())), (name, labels, taints, room))
+            self._distinct = list(found.values())
+        return self._distinct
 
     def _too_much(self, demand: Demand) -> Verdict | None:
         """Where EC2 could hold it but for a limit, a maximum or a refusal."""
