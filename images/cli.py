@@ -139,7 +139,8 @@ def _job(file: Path, changes: tuple[str, ...]) -> TrainingJob:
     """The job in the file (``-``: standard input), with ``--set`` applied."""
     import yaml  # noqa: PLC0415
 
-    from images.jobs import parse_job, read_job  # noqa: PLC0415
+    from autoscaler.documents import parse_data  # noqa: PLC0415
+    from images.jobs import TrainingJob, parse_job, read_job  # noqa: PLC0415
 
     if str(file) == "-":
         text, source = sys.stdin.read(), "standard input"
@@ -152,7 +153,7 @@ def _job(file: Path, changes: tuple[str, ...]) -> TrainingJob:
     data = yaml.safe_load(text)
     for change in changes:
         _apply(data, change)
-    return parse_job(yaml.safe_dump(data), source=f"{source} with {' '.join(f'--set {one}' for one in changes)}")
+    return parse_data(data, TrainingJob, source=f"{source} with {' '.join(f'--set {one}' for one in changes)}")
 
 
 _FREE_KEYS = {"env", "annotations", "node_selector"}

@@ -64,7 +64,7 @@ class Task(Document):
     @classmethod
     def _counts_cpus(cls, amount: object) -> str:
         cpus = parse_quantity(str(amount))
-        if not cpus.is_finite() or not 0 < cpus <= _CPUS_MAX:
+        if not 0 < cpus <= _CPUS_MAX:
             message = "must be CPUs of one task, e.g. 8 or 500m"
             raise ValueError(message)
         return str(amount)
@@ -73,7 +73,7 @@ class Task(Document):
     @classmethod
     def _is_enough_memory(cls, amount: object) -> str:
         size = parse_quantity(str(amount))
-        if not size.is_finite() or size < _MEMORY_MIN:
+        if size < _MEMORY_MIN:
             message = "must be memory of one task with its unit, e.g. 32Gi; without a unit these are bytes"
             raise ValueError(message)
         return str(amount)

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from stacks.local.keeper import free_ports
 TRAIN = Path(str(images.__path__[0])) / "containers" / "tensorflow" / "train.py"
 PYTHON = os.environ.get("SPILLWAY_TENSORFLOW_PYTHON", sys.executable)
 """A Python that has TensorFlow: it is too big to be a dependency of the tests."""
+Task = tuple[str, int]
 
 
 def has_tensorflow() -> bool:
@@ -25,35 +25,48 @@ def has_tensorflow() -> bool:
     return sys.executable != PYTHON or importlib.util.find_spec("tensorflow") is not None
 
 
+@pytest.mark.live
 @pytest.mark.skipif(
     not has_tensorflow(), reason="no TensorFlow: set SPILLWAY_TENSORFLOW_PYTHON to a Python that has it"
 )
-def test_two_workers_and_a_server_fit_the_line_and_only_the_server_goes_on() -> None:
+@pytest.mark.parametrize(
+    "training", [[("worker", 0), ("worker", 1)], [("chief", 0), ("worker", 0)]], ids=["workers", "chief"]
+)
+def test_the_line_is_fitted_and_only_the_parameter_server_goes_on(training: list[Task]) -> None:
     """The founding documents' regression: w = 2, b = 10; a parameter server waits for ever."""
-    ports = free_ports(3)
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports[:2]], "ps": [f"127.0.0.1:{ports[2]}"]}
-    tasks = [("ps", 0), ("worker", 0), ("worker", 1)]
-    running = [
-        subprocess.Popen(
-            [PYTHON, str(TRAIN)],
-            env=os.environ
-            | {
-                "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": index}}),
-                "CUDA_VISIBLE_DEVICES": "",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for role, index in tasks
-    ]
-    server, *workers = running
+    tasks = [*training, ("ps", 0)]
+    cluster: dict[str, list[str]] = {}
+    for (role, _), port in zip(tasks, free_ports(len(tasks)), strict=True):
+        cluster.setdefault(role, []).append(f"127.0.0.1:{port}")
+    running = [started(task, cluster) for task in tasks]
+    *trainers, server = running
     try:
-        said = [worker.communicate(timeout=240)[0] for worker in workers]
-        assert [worker.returncode for worker in workers] == [0, 0], said
-        time.sleep(0.5)
+        said = [trainer.communicate(timeout=240)[0] for trainer in trainers]
+        assert [trainer.returncode for trainer in trainers] == [0, 0], said
+        assert "b = 10" in said[0] or "b = 9.9" in said[0]
         assert server.poll() is None
     finally:
         for process in running:
             process.kill()
             process.communicate()
+
+
+def started(task: Task, cluster: dict[str, list[str]]) -> subprocess.Popen[str]:
+    """The program as one task of the cluster."""
+    config = json.dumps({"cluster": cluster, "task": {"type": task[0], "index": task[1]}})
+    return subprocess.Popen(
+        [PYTHON, str(TRAIN)],
+        env=os.environ | {"TF_CONFIG": config, "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_the_image_holds_the_program_that_the_examples_run() -> None:
+    """At the path that they give, as a user that is not root."""
+    lines = (TRAIN.parent / "Dockerfile").read_text().splitlines()
+    assert "COPY train.py /opt/train.py" in lines
+    assert "USER 10001" in lines
+    for example in (TRAIN.parents[2] / "examples").glob("[!n]*.yaml"):
+        assert "command: [python, /opt/train.py]" in example.read_text(), example

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import images
+import stacks.local
 from autoscaler import labels as words
 from autoscaler.cluster import Resources
 from autoscaler.failures import BadInput
-from images.cli import jobs
+from images.cli import _age, jobs
+from images.cli import _job as from_command_line
 from images.jobs import TrainingJob, parse_job, read_job
 from images.templates.kubernetes import render, tf_config
+from stacks.inventory import read_inventory
 
 EXAMPLES = sorted((Path(str(images.__path__[0])) / "examples").glob("*.yaml"))
+INVENTORY = Path(str(stacks.local.__path__[0])) / "inventory.yaml"
 GOOD = """\
 name: mnist
 image: team/mnist:1
@@ -155,7 +163,28 @@ def test_a_job_sums_what_it_asks_for() -> None:
         (("cpu: 8", "cpu: 0"), "tasks.worker.cpu = 0: must be CPUs of one task, e.g. 8 or 500m"),
         (("gpus: 4", "gpu: 4"), "tasks.worker.gpu is not a key here; did you mean gpus?"),
         ((", command", ", env: {TF_CONFIG: x}, command"), "sets TF_CONFIG, which Spillway writes itself"),
+        ((", command", ", env: {EPOCHS: 3}, command"), "tasks.worker.env.EPOCHS = 3: must be text: put it in quotes"),
+        ((", command", ", ports: {tb: 2222}, command"), "the number 2222, which every task's gRPC server uses"),
+        ((", command", ", ports: {tb: 0}, command"), "tasks.worker.ports.tb = 0: input should be greater than or"),
+        (
+            (", command", ", annotations: {spillway.dev/gang-size: '1'}, command"),
+            "sets spillway.dev/gang-size, which Spillway writes itself: leave it out",
+        ),
         (("  ps: {count: 1", "  chief: {count: 2"), "has 2 tasks of role chief: a job has at most one"),
+        (("memory: 32Gi", "memory: 32"), "tasks.worker.memory = 32: must be memory of one task with its unit"),
+        (("memory: 32Gi", "memory: Infinity"), "tasks.worker.memory = 'Infinity': 'Infinity' is not a quantity"),
+        (("cpu: 8", "cpu: NaN"), "tasks.worker.cpu = 'NaN': 'NaN' is not a quantity"),
+        (("cpu: 8", "cpu: 16Gi"), "tasks.worker.cpu = '16Gi': must be CPUs of one task, e.g. 8 or 500m"),
+        (("gpus: 4", "gpus: all"), "tasks.worker.gpus = 'all': must be a whole number"),
+        (("cpu: 8, ", ""), "job.yaml:4: tasks.worker.cpu is missing: CPUs of one task, e.g. 8 or 500m"),
+        (("[python, train.py]", "python train.py"), "tasks.worker.command = 'python train.py': must be a list"),
+        (("count: 2", "count: 9999"), "the addresses of 10000 tasks are"),
+        (("name: mnist", "name: 9mnist"), "name = '9mnist': must begin with a letter"),
+        (("tasks:", "same: rack\ntasks:"), "job.yaml:3: same = 'rack': input should be '' or 'zone'"),
+        (("tasks:", "keep_for: soon\ntasks:"), "job.yaml:3: keep_for = 'soon': must be a span of time such as 90s"),
+        (("tasks:", "framework: caffe\ntasks:"), "job.yaml:3: framework = 'caffe': input should be 'tensorflow'"),
+        (("tasks:", "restarts: -1\ntasks:"), "job.yaml:3: restarts = -1: input should be greater than or equal to 0"),
+        (("tasks:", "tolerations: [{key: a, value: b}]\ntasks:"), "tolerations[0]: gives the value 'b', which only"),
         (("name: mnist", f"name: {'m' * 60}"), "would have 69 letters, 63 at most: shorten name"),
     ],
 )
@@ -167,6 +196,51 @@ def test_a_wrong_job_names_place_key_value_and_remedy(change: tuple[str, str], t
     assert told in str(refusal.value)
 
 
+@given(
+    counts=st.fixed_dictionaries(
+        {},
+        optional={
+            "chief": st.just(1),
+            "worker": st.integers(1, 30),
+            "ps": st.integers(1, 30),
+            "evaluator": st.just(1),
+        },
+    ).filter(lambda counts: counts.keys() & {"chief", "worker"}),
+    gpus=st.integers(0, 8),
+)
+def test_whatever_its_roles_every_task_is_counted_once_and_finds_itself(counts: dict[str, int], gpus: int) -> None:
+    """Each Job makes its tasks; all name one gang size; each task's address in TF_CONFIG is its own host name."""
+    tasks = {role: {"count": count, "cpu": 1, "memory": "1Gi", "gpus": gpus} for role, count in counts.items()}
+    made = render(TrainingJob.model_validate({"name": "j", "image": "i", "tasks": tasks}))
+    sets = [manifest for manifest in made if manifest["kind"] == "Job"]
+    size = sum(manifest["spec"]["completions"] for manifest in sets)
+    assert size == sum(counts.values())
+    for manifest in sets:
+        pod = manifest["spec"]["template"]
+        assert pod["metadata"]["annotations"][words.GANG_SIZE] == str(size)
+        for index in range(manifest["spec"]["parallelism"]):
+            config = json.loads(expanded(pod, index)["TF_CONFIG"])
+            role = config["task"]["type"]
+            assert config["cluster"].keys() == counts.keys() - {"evaluator"}
+            if role != "evaluator":
+                host = f"{manifest['metadata']['name']}-{index}.{pod['spec']['subdomain']}.default.svc:2222"
+                assert config["cluster"][role][config["task"]["index"]] == host
+    assert [manifest["metadata"].get("annotations") for manifest in sets[1:]] == [
+        {words.ENDS_WITH: sets[0]["metadata"]["name"]}
+    ] * (len(sets) - 1)
+
+
+def test_the_spill_example_needs_more_than_the_lab_has_left() -> None:
+    """The demo's story: the small job fits on-prem, then the second does not, and the third fits nowhere."""
+    lab = sum(machine.gpus.count for machine in read_inventory(INVENTORY).machines if machine.gpus)
+    small, spill, impossible = (
+        read_job(next(path for path in EXAMPLES if path.stem == name)).requests()[words.GPU]
+        for name in ("small", "spill", "impossible")
+    )
+    assert small <= lab < small + spill
+    assert impossible == 16
+
+
 def test_render_prints_yaml_and_set_changes_a_key(tmp_path: Path) -> None:
     """As a user types it."""
     path = tmp_path / "job.yaml"
@@ -175,6 +249,71 @@ def test_render_prints_yaml_and_set_changes_a_key(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     main = next(yaml.safe_load_all(done.output))
     assert (main["metadata"]["name"], main["spec"]["completions"]) == ("other-worker", 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("tasks.worker.env.LEARNING_RATE=0.01", ("env", "LEARNING_RATE", "0.01")),
+        (
+            "tasks.worker.annotations.local.spillway.dev/runs-for=5s",
+            ("annotations", "local.spillway.dev/runs-for", "5s"),
+        ),
+    ],
+)
+def test_set_reaches_below_keys_that_are_free(tmp_path: Path, change: str, found: tuple[str, str, str]) -> None:
+    """Their dots belong to the key, their values are text."""
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD)
+    task = from_command_line(path, (change,)).tasks["worker"]
+    where, key, value = found
+    assert getattr(task, where)[key] == value
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("tasks.worker.count", "'tasks.worker.count' is not KEY=VALUE"),
+        ("tasks.worker.count=[", "'tasks.worker.count=[': the value is not YAML"),
+        ("name.first=x", "'name.first=x': name holds no keys"),
+        ("tasks.worker.gpu=8", "--set tasks.worker.gpu=8: tasks.worker.gpu is not a key here; did you mean gpus?"),
+    ],
+)
+def test_a_wrong_change_is_told(tmp_path: Path, change: str, told: str) -> None:
+    """With the change that was given."""
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD)
+    with pytest.raises((BadInput, click.BadParameter)) as refusal:
+        from_command_line(path, (change,))
+    assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("changes", [(), ("name=x",)])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "cannot read this job file: No such file"), (b"\xff", "this job file is not UTF-8 text")],
+)
+def test_a_file_that_cannot_be_read_is_told(
+    tmp_path: Path, content: bytes | None, told: str, changes: tuple[str, ...]
+) -> None:
+    """Also where keys are to be changed in it."""
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=told):
+        from_command_line(path, changes)
+
+
+def test_a_job_can_come_from_a_pipe() -> None:
+    """As ``spillway jobs new | spillway jobs render -``."""
+    done = CliRunner().invoke(jobs, ["render", "-", "--set", "name=piped"], input=GOOD)
+    assert "piped-worker" in done.output, done.output
+
+
+def test_ages_are_told_in_one_unit() -> None:
+    """The biggest of which there are at least two."""
+    spans = {0: "0 s", 119: "119 s", 120: "2 min", 7_199: "119 min", 7_200: "2 h", 172_800: "2 d"}
+    assert {seconds: _age(timedelta(seconds=seconds)) for seconds in spans} == spans
 
 
 def test_an_unknown_target_is_refused() -> None:

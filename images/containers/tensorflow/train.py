@@ -1,8 +1,8 @@
 """Fit y = 2x + 10 on parameter servers and workers: the smallest real distributed job.
 
 Every task reads its part from ``TF_CONFIG``. Between-graph replication: each worker builds the graph, variables live on
-the parameter servers, worker 0 is the chief. Workers end when the last step is done; a parameter server serves for ever
-and is ended from outside, as Spillway does when the workers have succeeded.
+the parameter servers, and the chief (without one: worker 0) initialises them. Workers end when the last step is done; a
+parameter server serves for ever and is ended from outside, as Spillway does when the workers have succeeded.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ def main() -> int:
     print(f"{role} {index} serves at {address}", flush=True)
     if role == "ps":
         server.join()
-    weight, bias = train(tf, server=server, cluster=config["cluster"], index=index)
-    print(f"worker {index}: w = {weight:.3f}, b = {bias:.3f}", flush=True)
+    weight, bias = train(tf, server=server, cluster=config["cluster"], role=role, index=index)
+    print(f"{role} {index}: w = {weight:.3f}, b = {bias:.3f}", flush=True)
     return 0 if abs(weight - 2) < 0.15 and abs(bias - 10) < 0.15 else 1  # noqa: PLR2004 - the line's own numbers
 
 
-def train(tf: Any, *, server: Any, cluster: dict[str, list[str]], index: int) -> tuple[float, float]:
-    """Stochastic gradient descent until the global step is reached; returns (w, b) as this worker saw them last."""
+def train(tf: Any, *, server: Any, cluster: dict[str, list[str]], role: str, index: int) -> tuple[float, float]:
+    """Stochastic gradient descent until the global step is reached; returns (w, b) as this task saw them last."""
     v1 = tf.compat.v1
-    placed = v1.train.replica_device_setter(worker_device=f"/job:worker/task:{index}", cluster=cluster)
+    here = f"/job:{role}/task:{index}"
+    placed = v1.train.replica_device_setter(worker_device=here, cluster=cluster)
     with tf.Graph().as_default(), v1.device(placed):
         weight = v1.get_variable("w", shape=(), use_resource=False, initializer=v1.zeros_initializer())
         bias = v1.get_variable("b", shape=(), use_resource=False, initializer=v1.zeros_initializer())
@@ -49,10 +50,11 @@ def train(tf: Any, *, server: Any, cluster: dict[str, list[str]], index: int) ->
         fit = v1.train.GradientDescentOptimizer(LEARNING_RATE).minimize(loss, global_step=step)
         seen = (0.0, 0.0)
         # A worker waits for the servers alone: another worker may start later, or have finished before.
-        config = v1.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{index}"])
+        config = v1.ConfigProto(device_filters=["/job:ps", here])
         hooks = [v1.train.StopAtStepHook(last_step=STEPS)]
+        leads = role == "chief" or ("chief" not in cluster and index == 0)
         with v1.train.MonitoredTrainingSession(
-            master=server.target, is_chief=index == 0, config=config, hooks=hooks
+            master=server.target, is_chief=leads, config=config, hooks=hooks
         ) as session:
             while not session.should_stop():
                 point = random.uniform(-1, 5)  # noqa: S311 - training data

@@ -1,0 +1,148 @@
+"""Answers of an API server that a real one with fake machines cannot give: logs, refusals, a server that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from autoscaler.failures import BadInput, Unavailable
+from autoscaler.kube import Kube
+from images.cli import jobs
+from images.jobs import parse_job
+from images.submit import delete, logs, states, submit
+from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
+from tests.test_images.test_jobs import GOOD
+
+LOG = "/api/v1/namespaces/default/pods/mnist-worker-1-abcde/log"
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    """A scripted API server."""
+    with fake_api() as server:
+        yield server
+
+
+def pod(*, made: str = "2026-11-21T09:00:00Z", name: str = "mnist-worker-1-abcde") -> dict[str, Any]:
+    """A pod of worker 1 that runs."""
+    marks = {"batch.kubernetes.io/job-completion-index": "1"}
+    metadata = {"name": name, "annotations": marks, "creationTimestamp": made}
+    return {"metadata": metadata, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}}
+
+
+def listed(*items: dict[str, Any]) -> Answer:
+    """A list of objects."""
+    return Answer(body={"metadata": {"resourceVersion": "7"}, "items": list(items)})
+
+
+def refused(status: int, message: str) -> Answer:
+    """An error as the API server words it."""
+    return Answer(status=status, body={"kind": "Status", "message": message})
+
+
+def script(api: FakeApi, answers: dict[str, Answer], directory: Path) -> Kube:
+    """An API server with an answer per path."""
+
+    def say(asked: Asked) -> Answer:
+        if asked.path == "/version":
+            return Answer(body={})
+        return answers.get(asked.path, refused(404, f"{asked.path} is not in the script"))
+
+    api.answer = say
+    return Kube.connect(api.kubeconfig(directory))
+
+
+def test_a_log_is_that_of_the_newest_pod_of_its_index(api: FakeApi, tmp_path: Path) -> None:
+    """A task that was started again has several pods."""
+    old = pod(made="2026-11-21T08:00:00Z", name="mnist-worker-1-older")
+    kube = script(api, {"/api/v1/namespaces/default/pods": listed(pod(), old), LOG: Answer(body="step 1")}, tmp_path)
+    assert list(logs(kube, namespace="default", name="mnist", role="worker", index=1)) == ['"step 1"']
+    assert api.asked[-2].query["labelSelector"] == "spillway.dev/job=mnist,spillway.dev/role=worker"
+
+
+def test_a_log_is_followed_line_by_line(api: FakeApi, tmp_path: Path) -> None:
+    """Until the server ends it."""
+    growing = Answer(stream=("step 1", "step 2"))
+    kube = script(api, {"/api/v1/namespaces/default/pods": listed(pod()), LOG: growing}, tmp_path)
+    lines = logs(kube, namespace="default", name="mnist", role="worker", index=1, follow=True)
+    assert list(lines) == ['"step 1"', '"step 2"']
+    assert api.asked[-1].query == {"follow": "true"}
+
+
+def test_a_followed_log_that_breaks_off_is_told(api: FakeApi, tmp_path: Path) -> None:
+    """It is no end of the task."""
+    kube = script(
+        api, {"/api/v1/namespaces/default/pods": listed(pod()), LOG: Answer(stream=("step 1",), cut=True)}, tmp_path
+    )
+    with pytest.raises(Unavailable, match=r"the answer of the API server at .* broke off"):
+        list(logs(kube, namespace="default", name="mnist", role="worker", index=1, follow=True))
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_task_that_is_not_there_has_no_log(api: FakeApi, tmp_path: Path, index: int) -> None:
+    """Nor is another one's given for it."""
+    kube = script(api, {"/api/v1/namespaces/default/pods": listed(pod())}, tmp_path)
+    with pytest.raises(BadInput, match=f"job 'mnist' has no task worker {index}"):
+        list(logs(kube, namespace="default", name="mnist", role="worker", index=index))
+
+
+def test_a_container_that_is_not_up_yet_is_told(api: FakeApi, tmp_path: Path) -> None:
+    """In the API server's words."""
+    waits = refused(400, 'container "worker" in pod "mnist-worker-1-abcde" is waiting to start: ContainerCreating')
+    kube = script(api, {"/api/v1/namespaces/default/pods": listed(pod()), LOG: waits}, tmp_path)
+    with pytest.raises(BadInput, match=r"worker 1 of job 'mnist' has no log: container .* ContainerCreating"):
+        list(logs(kube, namespace="default", name="mnist", role="worker", index=1))
+
+
+def test_a_user_without_the_right_is_told_what_is_missing(api: FakeApi, tmp_path: Path) -> None:
+    """Nobody sends a researcher to the autoscaler's own rights."""
+    api.answer = lambda asked: (
+        Answer(body={}) if asked.path == "/version" else refused(403, 'User "eve" cannot list resource "jobs"')
+    )
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    for ask in (lambda: states(kube), lambda: delete(kube, namespace="default", name="mnist")):
+        with pytest.raises(BadInput, match=r'^cannot look for training jobs: User "eve" cannot list resource "jobs"$'):
+            ask()
+
+
+def test_whoever_may_create_jobs_need_not_be_allowed_to_create_pods(api: FakeApi, tmp_path: Path) -> None:
+    """The check of the pods is left out then; an owner is given to all but the main Job."""
+    no_pods = refused(403, 'pods is forbidden: User "eve" cannot create resource "pods"')
+    job = Answer(body={"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "mnist-worker", "uid": "u1"}})
+    kube = script(
+        api,
+        {
+            "/api/v1/namespaces/default/pods": no_pods,
+            "/api/v1/namespaces/default/services": Answer(body={}),
+            "/apis/batch/v1/namespaces/default/jobs": job,
+        },
+        tmp_path,
+    )
+    submit(kube, parse_job(GOOD, source="job.yaml"))
+    made = [asked.body["metadata"] for asked in api.asked if asked.method == "POST" and not asked.query]
+    assert [(meta["name"], [o["uid"] for o in meta.get("ownerReferences", [])]) for meta in made] == [
+        ("mnist-worker", []),
+        ("mnist", ["u1"]),
+        ("mnist-ps", ["u1"]),
+    ]
+
+
+@pytest.mark.parametrize("command", [["list"], ["delete", "mnist"], ["logs", "mnist"]])
+def test_a_server_that_is_gone_is_told(tmp_path: Path, command: list[str]) -> None:
+    """Which one, and what to look at."""
+    with fake_api() as api:
+        kubeconfig = api.kubeconfig(tmp_path)
+    done = CliRunner().invoke(jobs, [*command, "--kubeconfig", str(kubeconfig)])
+    assert isinstance(done.exception, Unavailable)
+    assert "does not answer (connection refused): is it running" in str(done.exception)
+
+
+def test_no_jobs_is_no_empty_table(api: FakeApi, tmp_path: Path) -> None:
+    """It says what to do next."""
+    script(api, dict.fromkeys(("/api/v1/pods", "/apis/batch/v1/jobs"), listed()), tmp_path)
+    done = CliRunner().invoke(jobs, ["list", "--kubeconfig", str(tmp_path / "kubeconfig")])
+    assert done.output == "no training jobs; `spillway jobs new` prints a file to start from\n"
