@@ -43,38 +43,34 @@ from autoscaler.documents import parse_document, parse_span, read_document
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.auto_scaling import AutoScaling, AutoScalingCalls, Group, Member
 from stacks.local.boot import Boot, Booted
+from stacks.local.checks import check
 from stacks.local.faults import Faults, Script
-from stacks.local.instances import Ec2, Ec2Response, World
+from stacks.local.instances import Ec2, Ec2Response, Inventory, World
 from stacks.local.scaling import Scaling
 from stacks.local.wire import Call, Refused, Reply, error_in, read_call, refusal
 
 ACCOUNT: Final = "123456789012"
-
-Check = Callable[[Call], None]
+_UNAVAILABLE: Final = Refused("ServiceUnavailable", "Service is unable to handle request.", status=503)
 
 
 class StandIn:
     """The WSGI application: what is asked of AWS, and what is asked of the stand-in itself."""
 
-    def __init__(self, world: World, *, check: Check = lambda _: None) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._check = check
         self._moto = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
         if environ.get("PATH_INFO", "").startswith("/spillway/"):
             return _send(start_response, self._answer_itself(environ))
+        at, began = time.time(), time.monotonic()
+        call = read_call(environ)
         gone = self._world.faults.gone()
         if gone == "reset":
             _cut(environ)
         if gone:
-            return _send(start_response, (503, "text/plain", b"Service Unavailable"), close=True)
-        return self._answer_as_aws(environ, start_response)
-
-    def _answer_as_aws(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        at, began = time.time(), time.monotonic()
-        call = read_call(environ)
+            return _send(start_response, refusal(call, _UNAVAILABLE), close=True)
         refused = self._refuse(call)
         if refused is not None:
             reply = refusal(call, refused)
@@ -91,9 +87,11 @@ class StandIn:
         refused = self._world.faults.refuse(call)
         if refused is not None:
             return refused
+        if call.service not in ("ec2", "autoscaling"):
+            return None
         try:
             with self._world.lock:
-                self._check(call)
+                check(call, Inventory(ec2_backends[ACCOUNT][call.region]))
         except Refused as wrong:
             return wrong
         return None
@@ -117,10 +115,12 @@ class StandIn:
         method, what = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix("/spillway/")
         query = {key: values[-1] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        since = int(query.get("since") or 0)
+        since = query.get("since", "0")
+        if not since.isdigit():
+            return _json({"error": f"since={since} is not the number of a request"}, status=400)
         answers: dict[tuple[str, str], Callable[[], Reply]] = {
             ("GET", "health"): lambda: _json({"status": "ok", "pid": os.getpid(), "stand_in_for": "AWS"}),
-            ("GET", "requests"): lambda: _json({"requests": self._world.ledger.requests(since=since)}),
+            ("GET", "requests"): lambda: _json({"requests": self._world.ledger.requests(since=int(since))}),
             ("GET", "instances"): lambda: _json({"instances": self._world.ledger.instances()}),
             ("GET", "faults"): lambda: _json(self._world.faults.as_json()),
             ("PUT", "faults"): lambda: self._put_faults(body.decode(errors="replace")),
@@ -156,15 +156,19 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.ec2.urls, "url_paths", {"{0}/": Ec2Response.dispatch}),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in places]
-    BackendDict.reset()
-    for place, name, ours in places:
-        setattr(place, name, ours)
+    _put(places)
     try:
         yield Scaling(world, _regions)
     finally:
-        for place, name, theirs in before:
-            setattr(place, name, theirs)
-        BackendDict.reset()
+        _put(before)
+
+
+def _put(places: Iterable[tuple[Any, str, Any]]) -> None:
+    for place, name, value in places:
+        setattr(place, name, value)
+    BackendDict.reset()
+    for backends in (ec2_backends, autoscaling_backends):  # a reset of the one makes the other anew, half-way through
+        backends.clear()
 
 
 class _Handler(MotoRequestHandler):
@@ -179,9 +183,7 @@ class _Handler(MotoRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(
-    world: World, *, port: int = 0, kubeconfig: Path | None = None, check: Check = lambda _: None
-) -> Iterator[str]:
+def serving(world: World, *, port: int = 0, kubeconfig: Path | None = None) -> Iterator[str]:
     """The stand-in, in threads of this process, until the block ends. Gives its URL."""
     with installed(world) as scaling:
         hands: list[Scaling | Boot] = [scaling]
@@ -190,7 +192,7 @@ def serving(
         world.changed = _telling(hands)
         with world.lock:
             _ = ec2_backends[ACCOUNT]["us-east-1"]  # loads its catalogues now, not in the first call
-        server = _bind(port, StandIn(world, check=check))
+        server = _bind(port, StandIn(world))
         threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)]
         threads += [threading.Thread(target=hand.run, daemon=True) for hand in hands]
         for thread in threads:

@@ -17,7 +17,7 @@ import base64
 import binascii
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -219,6 +219,37 @@ class Ec2(EC2Backend):
             self.associate_iam_instance_profile(
                 instance.id, iam_instance_profile_name=profile.get("Name"), iam_instance_profile_arn=profile.get("Arn")
             )
+
+
+class Inventory:
+    """What there is in one region, for ``checks.py``."""
+
+    def __init__(self, backend: EC2Backend) -> None:
+        self._backend = backend
+
+    def has_instance_type(self, name: str) -> bool:
+        """Whether EC2 has such a type."""
+        return name in INSTANCE_TYPES
+
+    def has_image(self, image: str) -> bool:
+        """Whether there is such an image."""
+        return image in self._backend.amis
+
+    def has_security_group(self, group: str) -> bool:
+        """Whether there is such a security group."""
+        return self._backend.get_security_group_from_id(group) is not None
+
+    def has_subnet(self, subnet: str) -> bool:
+        """Whether there is such a subnet."""
+        return any(subnet in zone for zone in self._backend.subnets.values())
+
+    def launch_template(self, specification: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The data of a template in the version that is named; ``None`` where there is no such template."""
+        by_name = self._backend.launch_template_name_to_ids.get(specification.get("LaunchTemplateName", ""))
+        template = self._backend.launch_templates.get(by_name or specification.get("LaunchTemplateId", ""))
+        if template is None:
+            return None
+        return dict(template.get_version(specification.get("Version") or "$Default").data)
 
 
 class Ec2Response(EC2Response):

@@ -49,9 +49,10 @@ class Scaling:
         """Everything that can be done now; gives the time at which there is more to do."""
         while not self._stopping:
             with self._world.lock:
-                due = self._advance()
+                self._advance()
             if not self._adjust_all():
-                return due
+                with self._world.lock:
+                    return self._advance()
         return None
 
     def _advance(self) -> float | None:
