@@ -15,7 +15,6 @@ from autoscaler.pack import Ceilings, Demand, Market, Placed, pack
 from autoscaler.policy import Policy
 from autoscaler.steps import Waiting
 
-
 _Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
 """Name, labels, taints, room."""
 
