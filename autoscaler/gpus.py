@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -155,24 +154,24 @@ def show(nodes: Iterable[GpuNode], *, console: Console, now: datetime | None = N
         console.print("no node of this cluster offers GPUs (nvidia.com/gpu)")
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("NODE", "ORIGIN", "PRODUCT"):
-        table.add_column(name, no_wrap=True)
-    for name in ("GPUS", "USED", "FREE"):
-        table.add_column(name, justify="right")
-    for name in ("HELD BY", "IDLE FOR", ""):
-        table.add_column(name)
+    table.add_column("NODE", no_wrap=True)
+    table.add_column("FREE", justify="right", no_wrap=True)
+    table.add_column("HELD BY", min_width=16, overflow="fold")
+    table.add_column("STATE")
+    table.add_column("PRODUCT", no_wrap=True)
     for node in nodes:
         table.add_row(*_row(node, now))
     console.print(table)
     console.print(f"\n{_total(nodes, words.ON_PREM)}; {_total(nodes, words.EC2)}", highlight=False)
 
 
-def _row(node: GpuNode, now: datetime) -> tuple[Any, ...]:
-    held = ", ".join(f"{one.name} ({one.gpus})" for one in node.holders) or "-"
+def _row(node: GpuNode, now: datetime) -> tuple[str, ...]:
+    """Narrow enough for a terminal of 80 columns."""
+    held = "\n".join(f"{one.name} ({one.gpus})" for one in node.holders) or "-"
     seconds = _idle_seconds(node, now)
-    idle = span(timedelta(seconds=seconds)) if seconds is not None else "-"
-    counts = (str(node.total), str(node.used), str(node.free))
-    return node.name, node.origin, node.product, *counts, held, idle, ", ".join(node.marks)
+    idle = (f"idle {span(timedelta(seconds=seconds))}",) if seconds is not None else ()
+    state = ", ".join((*idle, *node.marks)) or "busy"
+    return node.name, f"{node.free}/{node.total}", held, state, node.product.removeprefix("NVIDIA-")
 
 
 def _total(nodes: Iterable[GpuNode], origin: str) -> str:
