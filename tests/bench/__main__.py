@@ -1,0 +1,159 @@
+"""The numbers that the project promises, measured: ``python -m tests.bench [help] [scale]`` (all: ``make bench``).
+
+``help``   how long `spillway --help` takes
+``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
+           in the same run, what one look costs a design that lists and polls with the stock client
+
+Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from autoscaler import labels as words
+from tests.bench.memory import resident_mib
+from tests.bench.scale import Loaded, Size, loaded_cluster
+from tests.live.hybrid import autoscaler, gpu_pod, make_pod, until
+
+GANG = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number, and the bound that it must keep (``None``: for comparison only)."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float | None = None
+
+    def verdict(self) -> str:
+        """In a word."""
+        if self.bound is None:
+            return "for comparison"
+        return "kept" if self.value <= self.bound else "NOT KEPT"
+
+
+def main() -> int:
+    """Measure what is asked for and print it; 1 where a bound is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="help, scale; all by default")
+    parser.add_argument("--nodes", type=int, default=Size().nodes)
+    parser.add_argument("--pods", type=int, default=Size().pods)
+    parser.add_argument("--probes", type=int, default=100)
+    asked = parser.parse_args()
+    unknown = set(asked.names) - {"help", "scale"}
+    if unknown:
+        parser.error(f"there is no benchmark {min(unknown)!r}: there are help and scale")
+    figures: list[Figure] = []
+    if not asked.names or "help" in asked.names:
+        figures.extend(_help())
+    if not asked.names or "scale" in asked.names:
+        figures.extend(_scale(Size(nodes=asked.nodes, pods=asked.pods), probes=asked.probes))
+    _show(figures)
+    return int(any(figure.verdict() == "NOT KEPT" for figure in figures))
+
+
+def _help() -> Iterator[Figure]:
+    times = []
+    for _ in range(11):
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-m", "spillway", "--help"], check=True, capture_output=True)
+        times.append(time.monotonic() - began)
+    yield Figure("spillway --help, median of 11", statistics.median(times) * 1000, "ms", 200)
+
+
+def _scale(size: Size, *, probes: int) -> Iterator[Figure]:
+    with (
+        tempfile.TemporaryDirectory(prefix="spillway-bench-") as directory,
+        loaded_cluster(Path(directory), size) as cluster,
+    ):
+        yield from _stock(cluster)
+        with autoscaler(
+            policy=cluster.policy,
+            env=cluster.aws.env,
+            kubeconfig=cluster.autoscaler_kubeconfig,
+            log=cluster.directory / "autoscaler.log",
+        ) as brain:
+            began = time.monotonic()
+            until(lambda: "acting as" in brain.texts(), within=120, told=brain.texts)
+            yield Figure("autoscaler: start to acting", time.monotonic() - began, "s")
+            time.sleep(5)
+            waits = list(_probe(cluster, probes))
+            yield Figure(f"pending to EC2 request, median of {probes}", statistics.median(waits) * 1000, "ms", 300)
+            yield Figure("pending to EC2 request, p99", _percentile(waits, 99) * 1000, "ms", 1000)
+            yield Figure("autoscaler: resident memory", resident_mib(brain.process.pid), "MiB", 300)
+            yield Figure("autoscaler: at its highest", resident_mib(brain.process.pid, peak=True), "MiB")
+
+
+def _stock(cluster: Loaded) -> Iterator[Figure]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.stock_client", str(cluster.kubeconfig)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(done.stdout)
+    yield Figure("list and poll with the stock client: one look", found["seconds"], "s")
+    yield Figure("list and poll with the stock client: resident memory", found["mib"], "MiB")
+
+
+def _probe(cluster: Loaded, probes: int) -> Iterator[float]:
+    """Seconds from when the API server had taken the last pod to when the purchase arrived at EC2, for each probe.
+
+    Every fifth is a gang. Pods stay: what was bought for one must not serve the next.
+    """
+    dice = random.Random(1)  # noqa: S311 - the same moments every time
+    for number in range(probes):
+        before = len(cluster.aws.asked())
+        names = [f"probe-{number}"] if number % 5 else [f"probe-{number}-{index}" for index in range(GANG)]
+        for name in names:
+            pod = gpu_pod(name, gpus=4)
+            if len(names) > 1:
+                pod["metadata"] |= {"labels": {words.GANG: f"g{number}"}, "annotations": {words.GANG_SIZE: str(GANG)}}
+                pod["spec"]["schedulingGates"] = [{"name": words.GATE}]
+            make_pod(cluster.kube, pod)
+        created = time.time()
+        yield until(partial(_next_purchase, cluster, before))["at"] - created
+        time.sleep(dice.uniform(0.2, 1.2))
+
+
+def _next_purchase(cluster: Loaded, before: int) -> dict[str, Any] | None:
+    asked = cluster.aws.asked()
+    return asked[before] if len(asked) > before else None
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    """By nearest rank."""
+    ranked = sorted(values)
+    return ranked[min(-(-len(ranked) * percent // 100), len(ranked)) - 1]
+
+
+def _show(figures: list[Figure]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("FIGURE", "VALUE", "BOUND", ""):
+        table.add_column(name, justify="left" if name in ("FIGURE", "") else "right")
+    for figure in figures:
+        bound = "" if figure.bound is None else f"{figure.bound:g} {figure.unit}"
+        table.add_row(figure.name, f"{figure.value:.3g} {figure.unit}", bound, figure.verdict())
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
