@@ -1,7 +1,7 @@
 """A stand-in for the aws plugin of Pulumi, for the local stack alone: ``python -m stacks.local.aws_provider``.
 
 It is not the published plugin, which is a download that cannot be had everywhere. It serves just the resource types
-that this project's programs use (``aws_resources.py``), through boto3, and only against an AWS endpoint on this machine:
+that this project's programs use (``aws_resources.py``), through boto3, and only against AWS on this machine:
 with anything else it refuses to work. On a real account install the real plugin; the programs are the same.
 
 The engine talks to it over gRPC: https://github.com/pulumi/pulumi/blob/master/proto/pulumi/provider.proto

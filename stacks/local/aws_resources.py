@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
+_PATIENCE: Final = 120.0
+_BETWEEN_LOOKS: Final = 0.2
+"""Seconds to wait for a group that is being deleted."""
 
 Properties = dict[str, Any]
 Tags = Mapping[str, str]
@@ -592,6 +597,11 @@ class ScalingGroup(Kind):
             cloud.scaling.delete_auto_scaling_group(
                 AutoScalingGroupName=key, ForceDelete=bool(state.get("forceDelete"))
             )
+        end = time.monotonic() + _PATIENCE
+        while cloud.scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[key])["AutoScalingGroups"]:
+            if time.monotonic() > end:  # its subnet cannot go before its instances have
+                raise ClientError(_complaint(f"{key} still has instances"), "DeleteAutoScalingGroup")
+            time.sleep(_BETWEEN_LOOKS)
 
     def _request(self, wanted: Properties) -> dict[str, Any]:
         request = _given(wanted, **self._fields)

@@ -1,6 +1,7 @@
 """The real Pulumi engine, run for the stack ``local``: the project's own program against the stand-in for AWS.
 
-State, plugins and the stack's settings lie in the ground's folder; nothing is written in the checkout or ``~/.pulumi``.
+State, plugins and the stack's settings lie in the ground's folder, as a project that links to this one's programs:
+nothing is written in the checkout or ``~/.pulumi``.
 The ``pulumi-resource-aws`` on the engine's PATH is ``aws_provider.py``, since the published plugin is a download.
 """
 
@@ -29,7 +30,8 @@ from stacks.outputs import StackOutputs, parse_outputs
 STACK: Final = "local"
 _ON_STACK: Final = ("--stack", STACK)
 ROOT: Final = Path(__file__).parents[2]
-_SETTINGS: Final = ROOT / "stacks" / "config" / f"Pulumi.{STACK}.yaml"
+PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "programs/"}
+"""As ``Pulumi.yaml`` has it, but for where things lie."""
 _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
 _BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n\n", re.DOTALL)
@@ -68,11 +70,14 @@ class EngineSettings:
     """Laid over the stack's configuration, e.g. ``{"spillway:network": {"nat": "none"}}``."""
 
 
-def pulumi_up(settings: EngineSettings, *, progress: Progress = _quiet) -> StackOutputs:
-    """Bring the stack up, or up to date. Raises ``BadInput`` or ``Unavailable`` with the engine's own words."""
+def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Progress = _quiet) -> StackOutputs:
+    """Bring the stack up, or up to date; with ``refresh``, AWS is asked first what stands.
+
+    Raises ``BadInput`` for the stack's files and ``Unavailable`` for all else, with the engine's own words.
+    """
     _prepare(settings)
     _run(settings, "stack", "select", "--create", "--stack", STACK)
-    _run(settings, "up", *_ON_STACK, "--yes", "--skip-preview", "--refresh=false", progress=progress)
+    _run(settings, "up", *_ON_STACK, "--yes", "--skip-preview", _refresh(refresh), progress=progress)
     return pulumi_outputs(settings)
 
 
@@ -84,7 +89,7 @@ def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
 def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
     _prepare(settings)
-    arguments = ("preview", *_ON_STACK, "--expect-no-changes", f"--refresh={str(refresh).lower()}")
+    arguments = ("preview", *_ON_STACK, "--expect-no-changes", _refresh(refresh))
     said = _start(settings, *arguments, progress=progress)
     if said.returncode not in (0, _CHANGES_FOUND):
         raise _failure(said)
@@ -94,35 +99,41 @@ def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: 
 def pulumi_destroy(settings: EngineSettings, *, progress: Progress = _quiet) -> None:
     """Take everything of the stack away."""
     _prepare(settings)
-    _run(settings, "destroy", *_ON_STACK, "--yes", "--skip-preview", "--refresh=false", progress=progress)
+    _run(settings, "destroy", *_ON_STACK, "--yes", "--skip-preview", _refresh(refresh=False), progress=progress)
+
+
+def _refresh(refresh: bool) -> str:  # noqa: FBT001 - it is all that is said
+    return f"--refresh={str(refresh).lower()}"
 
 
 def _prepare(settings: EngineSettings) -> None:
-    """The folders, the stack's settings with this ground's files in them, and the programs that the engine calls."""
-    for folder in ("home", "state", "bin"):
-        (settings.directory / folder).mkdir(parents=True, exist_ok=True)
-    stack = yaml.safe_load(_SETTINGS.read_text(encoding="utf-8"))
-    own = {
-        "spillway:policy": str(settings.policy),
-        "spillway:inventory": settings.inventory and str(settings.inventory),
-    }
-    configuration = stack["config"] | own | dict(settings.overrides or {})
-    stack["config"] = {key: value for key, value in configuration.items() if value is not None}
-    kept = _read_yaml(_stack_file(settings))
-    text = yaml.safe_dump({**kept, **stack}, sort_keys=False)
-    _stack_file(settings).write_text(text, encoding="utf-8")
+    """A project of the ground's own around this one's programs, and the programs that the engine calls."""
+    project = settings.directory / "project"
+    for folder in (settings.directory / "home", settings.directory / "state", settings.directory / "bin", project):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not (project / "programs").is_symlink():  # not named as the package: it would be imported from here as well
+        (project / "programs").symlink_to(ROOT / "stacks", target_is_directory=True)
+    _write_yaml(project / "Pulumi.yaml", PROJECT)
+    own = project / f"Pulumi.{STACK}.yaml"
+    kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt
+    _write_yaml(own, kept | {"config": _configuration(settings)})
     python = shlex.quote(sys.executable)
     _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.aws_provider "$@"')
     for name in ("python", "python3"):
         _script(settings, name, f'exec {python} "$@"')
 
 
-def _stack_file(settings: EngineSettings) -> Path:
-    return settings.directory / f"Pulumi.{STACK}.yaml"
+def _configuration(settings: EngineSettings) -> dict[str, Any]:
+    """The repository's stack file, with this ground's files in it."""
+    stack = yaml.safe_load((ROOT / "stacks" / "config" / f"Pulumi.{STACK}.yaml").read_text(encoding="utf-8"))
+    files = {"spillway:policy": settings.policy, "spillway:inventory": settings.inventory}
+    own = {key: str(path) if path else None for key, path in files.items()}
+    configuration = stack["config"] | own | dict(settings.overrides or {})
+    return {key: value for key, value in configuration.items() if value is not None}
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+def _write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
 
 
 def _script(settings: EngineSettings, name: str, command: str) -> None:
@@ -140,8 +151,6 @@ def _run(settings: EngineSettings, *arguments: str, progress: Progress = _quiet)
 
 def _start(settings: EngineSettings, *arguments: str, progress: Progress) -> subprocess.CompletedProcess[str]:
     command = [str(settings.tools["pulumi"]), *arguments, "--non-interactive", "--color", "never"]
-    if arguments[0] != "stack":
-        command += ["--config-file", str(_stack_file(settings)), "--suppress-permalink=true"]
     lines = []
     with _engine(settings, command) as engine:
         try:
@@ -158,7 +167,7 @@ def _start(settings: EngineSettings, *arguments: str, progress: Progress) -> sub
 def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         leashed(command),  # its language host would outlive it
-        cwd=ROOT,
+        cwd=settings.directory / "project",
         env=_environment(settings),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

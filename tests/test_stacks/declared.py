@@ -1,0 +1,79 @@
+"""Declares a program's resources against Pulumi's mocks, for tests that look at what was asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi.runtime
+
+from autoscaler.policy import GroupEntry, Policy
+from stacks.cloud import Plans, read_plans
+from stacks.config import read_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One resource that a program asked for, in the plugin's spelling."""
+
+    token: str
+    name: str
+    inputs: dict[str, Any]
+
+
+class Recorder(pulumi.runtime.Mocks):
+    """Takes every resource as made, under the id ``NAME-id``."""
+
+    def __init__(self) -> None:
+        self.declared: list[Declared] = []
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        """The inputs come back as outputs, with what AWS would add."""
+        self.declared.append(Declared(token=args.typ, name=args.name, inputs=dict(args.inputs)))
+        made_up = {"arn": f"arn:aws:test:::{args.name}", "latestVersion": 1}
+        return f"{args.name}-id", {**args.inputs, **made_up}
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """Look-ups."""
+        answers: dict[str, dict[str, Any]] = {
+            "aws:ec2/getAmi:getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
+            "aws:ssm/getParameter:getParameter": {"value": "ami-0123456789abcdef0"},
+        }
+        return answers[args.token], []
+
+
+def declare(program: Callable[[], Any]) -> list[Declared]:
+    """What ``program`` asks for when it runs as a stack."""
+    recorder = Recorder()
+    pulumi.runtime.set_mocks(recorder, project="spillway", stack="test", preview=False)
+    pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's
+    return recorder.declared
+
+
+def of_type(declared: list[Declared], token: str) -> dict[str, dict[str, Any]]:
+    """Inputs of the resources of one type, by name."""
+    return {one.name: one.inputs for one in declared if one.token == token}
+
+
+def group(**given: Any) -> GroupEntry:
+    """An ordinary GPU group of one zone."""
+    ordinary = {"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a"], "max": 4}
+    return GroupEntry.model_validate(ordinary | given)
+
+
+def policy(*groups: GroupEntry, cluster: str = "lab") -> Policy:
+    """A policy with these groups; one ordinary group where none is given."""
+    return Policy(cluster=cluster, groups=groups or (group(),))
+
+
+def plans(folder: Path, *groups: dict[str, Any], **configured: Any) -> Plans:
+    """A stack's plans, read from files as a user would have them."""
+    entries = list(groups) or [{"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a"], "max": 4}]
+    path = folder / "policy.yaml"
+    path.write_text(json.dumps({"cluster": "lab", "groups": entries}), encoding="utf-8")
+    configuration = {"spillway:policy": str(path), **{f"spillway:{key}": value for key, value in configured.items()}}
+    return read_plans(read_settings(configuration, stack="test"))

@@ -1,0 +1,88 @@
+"""A stack's configuration: what it takes, and how it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoscaler.failures import BadInput
+from stacks.config import ROOT, UBUNTU, read_settings
+
+PATHS = {"spillway:policy": "policy.yaml"}
+
+
+def test_a_policy_is_all_that_must_be_said() -> None:
+    """Everything else has a default that serves on AWS."""
+    settings = read_settings(PATHS, stack="prod")
+    assert settings.policy_path == ROOT / "policy.yaml"
+    assert settings.inventory_path is None
+    assert (settings.network.cidr, settings.network.nat) == ("10.40.0.0/16", "one")
+    assert settings.nodes.ami == UBUNTU
+    assert settings.nodes.scale_in_protection
+
+
+def test_keys_of_other_projects_are_left_alone() -> None:
+    """`aws:profile` is the plugin's own business."""
+    assert read_settings({**PATHS, "aws:profile": "lab"}, stack="prod").policy == "policy.yaml"
+
+
+def test_objects_come_as_json_from_the_engine() -> None:
+    """That is how Pulumi hands structured values to a program."""
+    settings = read_settings({**PATHS, "spillway:network": '{"nat": "per-zone"}'}, stack="prod")
+    assert settings.network.nat == "per-zone"
+
+
+def test_an_absolute_path_is_taken_as_it_is() -> None:
+    """The local ground keeps its files elsewhere."""
+    settings = read_settings({"spillway:policy": "/etc/p.yaml"}, stack="prod")
+    assert settings.policy_path == Path("/etc/p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("configured", "says"),
+    [
+        ({"policy": None}, "spillway:policy"),
+        ({"polcy": "p.yaml"}, "spillway:polcy is not a key here; did you mean spillway:policy?"),
+        ({"network": "one"}, "spillway:network = 'one'"),
+        ({"network": {"nat": "two"}}, "spillway:network.nat = 'two'"),
+        ({"network": {"natt": "one"}}, "spillway:network.natt is not a key here; did you mean nat?"),
+        ({"network": {"cidr": "10.40.0.0/8"}}, "spillway:network.cidr = '10.40.0.0/8': must be a network"),
+        ({"network": {"cidr": "10.0.0.0/24"}}, "must be between /16 and /20"),
+        ({"network": {"cidr": "10.40.0.1/16"}}, "must be a network such as 10.40.0.0/16"),
+        ({"network": {"cidr": "all"}}, "must be a network such as 10.40.0.0/16"),
+        ({"network": {"trusted": ["0.0.0.0/0"]}}, "only private networks may reach every port"),
+        ({"network": {"trusted": ["lab"]}}, "spillway:network.trusted"),
+        ({"nodes": {"ami": "ubuntu"}}, "spillway:nodes.ami = 'ubuntu': must be an image such as ami-"),
+        ({"nodes": {"scale_in_protection": "sometimes"}}, "spillway:nodes.scale_in_protection = 'sometimes'"),
+        ({"tags": {"aws:x": "1"}}, "spillway:tags: sets 'aws:x'"),
+        ({"tags": {"spillway.dev/cluster": "other"}}, "spillway:tags: sets 'spillway.dev/cluster'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_key(configured: dict[str, Any], says: str) -> None:
+    """The reader finds the line in the stack file by it."""
+    configuration = PATHS | {f"spillway:{key}": value for key, value in configured.items()}
+    configuration = {key: value for key, value in configuration.items() if value is not None}
+    with pytest.raises(BadInput) as refused:
+        read_settings(configuration, stack="prod")
+    assert str(refused.value).startswith("Pulumi.prod.yaml: ")
+    assert says in str(refused.value)
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    """Nobody wants to mend a file one error at a time."""
+    with pytest.raises(BadInput) as refused:
+        read_settings({"spillway:network": {"nat": "two"}, "spillway:nodes": {"ami": "x"}}, stack="prod")
+    assert len(str(refused.value).splitlines()) == 3
+
+
+def test_every_stack_file_in_the_repository_can_be_read() -> None:
+    """Also those that no test brings up."""
+    files = sorted((ROOT / "stacks" / "config").glob("Pulumi.*.yaml"))
+    assert files
+    for file in files:
+        configuration = yaml.safe_load(file.read_text(encoding="utf-8"))["config"]
+        settings = read_settings(configuration, stack=file.name.split(".")[1])
+        assert settings.policy_path.exists(), file

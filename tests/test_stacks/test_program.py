@@ -1,0 +1,88 @@
+"""The whole program, declared against mocks from the files that a user writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from autoscaler.failures import BadInput
+from autoscaler.policy import read_policy
+from stacks.cloud import Plans, build, read_plans
+from stacks.config import ROOT, read_settings
+from tests.test_stacks.declared import Declared, declare, of_type, plans
+
+LOCAL = {
+    "spillway:policy": "autoscaler/policies/local.yaml",
+    "spillway:inventory": "stacks/local/inventory.yaml",
+    "spillway:nodes": {"ami": "ami-12c6146b"},
+}
+
+
+def run(these: Plans) -> tuple[list[Declared], Any]:
+    """What the program asks for, and what it exports."""
+    seen: list[Any] = []
+    declared = declare(lambda: build(these).apply(seen.append))
+    return declared, seen[0]
+
+
+def test_the_local_stack_exports_every_group_and_machine() -> None:
+    """As its policy and inventory say."""
+    _, outputs = run(read_plans(read_settings(LOCAL, stack="local")))
+    policy = read_policy(ROOT / "autoscaler/policies/local.yaml")
+    assert outputs.cluster == policy.cluster
+    assert {(one.entry, one.zone) for one in outputs.groups} == {
+        (entry.name, zone) for entry in policy.groups for zone in entry.zones
+    }
+    assert [machine.name for machine in outputs.machines] == ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
+    assert outputs.subnets == {f"us-east-1{z}": f"local-nodes-us-east-1{z}-id" for z in "ab"}
+
+
+def test_every_resource_comes_through_the_one_provider(tmp_path: Path) -> None:
+    """With its region and its tags, whatever the shell's defaults are."""
+    declared, _ = run(plans(tmp_path, tags={"team": "vision"}))
+    [provider] = of_type(declared, "pulumi:providers:aws").values()
+    assert provider["region"] == "us-east-1"
+    assert '"team": "vision"' in provider["defaultTags"]
+    assert '"spillway.dev/cluster": "lab"' in provider["defaultTags"]
+
+
+def test_an_image_may_be_given_by_a_public_parameter(tmp_path: Path) -> None:
+    """The newest image of its kind."""
+    declared, _ = run(plans(tmp_path, nodes={"ami": "ssm:/images/gpu"}))
+    [template] = of_type(declared, "aws:ec2/launchTemplate:LaunchTemplate").values()
+    assert template["imageId"] == "ami-0123456789abcdef0"
+
+
+def test_a_policy_that_does_not_exist_is_told() -> None:
+    """With its path."""
+    with pytest.raises(BadInput, match=r"nowhere\.yaml"):
+        read_plans(read_settings({"spillway:policy": "nowhere.yaml"}, stack="local"))
+
+
+def test_instances_carry_the_clusters_tags(tmp_path: Path) -> None:
+    """Auto Scaling does not hand the provider's default tags on."""
+    declared, _ = run(plans(tmp_path, tags={"team": "vision"}))
+    [template] = of_type(declared, "aws:ec2/launchTemplate:LaunchTemplate").values()
+    for specified in template["tagSpecifications"]:
+        assert specified["tags"]["team"] == "vision"
+        assert specified["tags"]["spillway.dev/cluster"] == "lab"
+
+
+def test_the_program_exports_each_field_of_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the names that readers know."""
+    from stacks import cloud  # noqa: PLC0415 - its function is looked at here
+
+    exported: list[str] = []
+    monkeypatch.setattr(pulumi, "export", lambda name, _: exported.append(name))
+    these = plans(tmp_path)
+
+    def program() -> Any:
+        outputs = build(these)
+        cloud.export(outputs)
+        return outputs
+
+    declare(program)
+    assert exported == ["cluster", "region", "vpcId", "subnets", "nodeSecurityGroupId", "groups", "machines"]
