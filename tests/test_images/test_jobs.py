@@ -22,7 +22,7 @@ from autoscaler.cluster import Resources
 from autoscaler.failures import BadInput
 from images.cli import _age, jobs
 from images.cli import _job as from_command_line
-from images.jobs import TrainingJob, parse_job, read_job
+from images.jobs import Task, TrainingJob, parse_job, read_job
 from images.templates.kubernetes import render, tf_config
 from stacks.inventory import read_inventory
 
@@ -323,6 +323,9 @@ def test_an_unknown_target_is_refused() -> None:
     assert "'mesos' is none of: kubernetes" in done.output
 
 
-def test_new_prints_a_file_that_is_good() -> None:
-    """A start that works."""
-    assert job(CliRunner().invoke(jobs, ["new"]).output).name == "mnist"
+def test_new_prints_a_file_that_is_good_and_tells_of_every_key() -> None:
+    """A start that works, with nothing kept back."""
+    text = CliRunner().invoke(jobs, ["new"]).output
+    assert job(text).name == "mnist"
+    keys = {*TrainingJob.model_fields, *Task.model_fields} - {"framework"}  # there is one so far
+    assert [key for key in keys if not re.search(rf"\b{key}:", text)] == []
