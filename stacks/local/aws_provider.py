@@ -22,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from botocore.exceptions import BotoCoreError, ClientError
-from google.protobuf import empty_pb2, json_format, struct_pb2  # type: ignore[import-untyped]
+from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from stacks.local.aws_resources import KINDS, LOOKUPS, Cloud, Kind, Properties
@@ -145,7 +145,8 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             lookup = LOOKUPS.get(request.tok)
             if lookup is None:
                 raise Refused(f"the stand-in for AWS of the local stack does not serve {request.tok}")
-            return provider_pb2.InvokeResponse(**{"return": _written(lookup(self._ready(), _read(request.args)))})
+            answer: dict[str, Any] = {"return": _written(lookup(self._ready(), _read(request.args)))}
+            return provider_pb2.InvokeResponse(**answer)
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         return empty_pb2.Empty()

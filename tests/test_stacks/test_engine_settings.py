@@ -83,5 +83,5 @@ def test_the_stand_in_for_the_plugin_refuses_any_aws_but_this_machines(
 ) -> None:
     """It must never be taken for the real one."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-    with pytest.raises(Refused, match="for the local stack alone.*take the real plugin"):
+    with pytest.raises(Refused, match=r"for the local stack alone.*take the real plugin"):
         _connect({})
