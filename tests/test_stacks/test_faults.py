@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,16 +10,12 @@ import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 from hypothesis import given
 from hypothesis import strategies as st
-from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
-from moto.ec2.models import ec2_backends
 
 from autoscaler.documents import parse_document, read_document
 from autoscaler.failures import BadInput
-from stacks.local.aws import ACCOUNT, installed
 from stacks.local.faults import Faults, Script
-from stacks.local.instances import World
 from stacks.local.wire import Call
-from tests.test_stacks.stand_in import IMAGE, Clock, StandIn, client, eventually, stand_in
+from tests.test_stacks.stand_in import Clock, StandIn, client, eventually, stand_in
 
 THREE = timedelta(seconds=3)
 
@@ -206,30 +201,6 @@ def test_a_group_outlives_a_lack_of_capacity(here: StandIn) -> None:
     eventually(lambda: len(here.activities(group)) == 2)
     here.pass_time(60)
     eventually(lambda: here.states(group) == ["Pending"])
-
-
-def test_the_time_of_the_next_try_is_known() -> None:
-    """Nobody need wake the groups for it: settling gives it, also when the launch failed just now."""
-    clock = Clock()
-    world = World(faults=Faults(script("{kind: insufficient-capacity}"), clock=clock), clock=clock)
-    with installed(world) as scaling:
-        templates, groups = ec2_backends[ACCOUNT]["us-east-1"], autoscaling_backends[ACCOUNT]["us-east-1"]
-        template = templates.create_launch_template("t", "", {"ImageId": IMAGE, "InstanceType": "m5.large"}, {})
-        asked = dict.fromkeys(list(inspect.signature(AutoScalingBackend.create_auto_scaling_group).parameters)[1:])
-        groups.create_auto_scaling_group(
-            **asked
-            | {
-                "name": "g",
-                "availability_zones": ["us-east-1a"],
-                "desired_capacity": 1,
-                "min_size": 0,
-                "max_size": 1,
-                "launch_template": {"LaunchTemplateId": template.id},
-                "load_balancers": [],
-                "target_group_arns": [],
-            }
-        )
-        assert scaling.settle() == clock.now + world.retry_after.total_seconds()
 
 
 def test_a_group_takes_the_zone_that_has_capacity(here: StandIn) -> None:
