@@ -1,0 +1,430 @@
+"""The loop: when it decides, what it does with a plan, and how each step fails alone."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from autoscaler import ec2, kube
+from autoscaler import labels as words
+from autoscaler.act import Hands
+from autoscaler.cluster import Cluster, Group, Instance
+from autoscaler.failures import Unavailable
+from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
+from autoscaler.objects import NodeJson, PodJson
+from autoscaler.observe import KINDS, NODES, PODS, Store
+from autoscaler.policy import Policy
+from autoscaler.report import Log, Report
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Memory, Plan, Remove, Step, Uncordon, Waiting, Withdraw
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
+from tests.test_autoscaler.test_observe import until
+
+GROUP = a_group()
+GROW = Grow(group=GROUP.name, to=1, by=1, usd_per_hour=1.0, demand=("team/pod",), because="r")
+END = EndJob("team", "ps", "r")
+
+
+@dataclass
+class Fakes:
+    """Both doors, which remember what they were asked, and fail as told."""
+
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    failures: dict[str, Exception] = field(default_factory=dict)
+    group: Group = GROUP
+    on_node: tuple[PodJson, ...] = ()
+    closed: bool = True
+
+    def _note(self, what: str, *details: object) -> None:
+        self.asked.append((what, *details))
+        if what in self.failures:
+            raise self.failures[what]
+
+    def grow(self, name: str, *, to: int, by: int) -> Group:
+        """EC2's."""
+        self._note("grow", name, to, by)
+        return replace(self.group, desired=to)
+
+    def withdraw(self, name: str, *, to: int, by: int) -> Group:
+        """EC2's."""
+        self._note("withdraw", name, to, by)
+        return replace(self.group, desired=to)
+
+    def terminate(self, instance: str) -> None:
+        """EC2's."""
+        self._note("terminate", instance)
+
+    def groups(self) -> tuple[Group, ...]:
+        """EC2's."""
+        self._note("groups")
+        return (self.group,)
+
+    def admit(self, placements: dict[tuple[str, str, str], str]) -> dict[tuple[str, str, str], PodJson | Exception]:
+        """The API server's."""
+        self._note("admit", placements)
+        return {
+            pod: self.failures.get(pod[1]) or msgspec.convert({"metadata": {"name": pod[1]}}, PodJson)
+            for pod in placements
+        }
+
+    def node(self, name: str) -> NodeJson:
+        """The API server's."""
+        marks = {words.CORDONED_BY: words.AUTOSCALER} if self.closed else {}
+        meta = {"name": name, "uid": "node-uid", "annotations": marks}
+        return msgspec.convert({"metadata": meta, "spec": {"unschedulable": self.closed}}, NodeJson)
+
+    def pods_on(self, node: str) -> tuple[PodJson, ...]:
+        """The API server's."""
+        self._note("pods_on", node)
+        return self.on_node
+
+    def cordon(self, name: str, *, at: object) -> NodeJson:
+        """The API server's."""
+        self._note("cordon", name)
+        return self.node(name)
+
+    def uncordon(self, name: str) -> NodeJson:
+        """The API server's."""
+        self._note("uncordon", name)
+        return self.node(name)
+
+    def delete_node(self, name: str, *, uid: str) -> None:
+        """The API server's."""
+        self._note("delete_node", name, uid)
+
+    def end_job(self, namespace: str, name: str) -> None:
+        """The API server's."""
+        self._note("end_job", namespace, name)
+
+
+class Leads:
+    """Who may act, as told."""
+
+    mine = True
+
+    def is_mine(self) -> bool:
+        """Whether we may."""
+        return self.mine
+
+
+@dataclass
+class Bench:
+    """A loop with a plan that is given, and everything around it."""
+
+    plans: list[Plan]
+    fakes: Fakes = field(default_factory=Fakes)
+    store: Store = field(default_factory=Store)
+    leader: Leads = field(default_factory=Leads)
+    out: io.StringIO = field(default_factory=io.StringIO)
+    seen: list[Cluster] = field(default_factory=list)
+    motions: list[None] = field(default_factory=list)
+
+    def loop(self, **more: Any) -> Loop:
+        """The loop; its last plan is given again and again."""
+        for kind in KINDS:
+            self.store.replace(kind, {})
+
+        def planner(cluster: Cluster, _policy: Policy, memory: Memory) -> Plan:
+            self.seen.append(cluster)
+            return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
+
+        ordinary: dict[str, Any] = {
+            "policy": a_policy(scale_up={"debounce": "10ms", "debounce_at_most": "50ms"}),
+            "planner": planner,
+            "store": self.store,
+            "hands": Hands(kube=self.fakes, ec2=self.fakes, store=self.store),  # type: ignore[arg-type]
+            "report": Report(Log("text", self.out)),
+            "leader": self.leader,
+            "set_in_motion": lambda: self.motions.append(None),
+        }
+        return Loop(**ordinary | more)
+
+    def knows_aws(self, *groups: Group) -> None:
+        """AWS has answered."""
+        self.store.saw_groups(groups or (GROUP,), asked_at=time.monotonic())
+
+    def did(self) -> list[str]:
+        """What the doors were asked for."""
+        return [one[0] for one in self.fakes.asked]
+
+
+def bench(*steps: Step, waiting: Sequence[Waiting] = (), **more: Any) -> Bench:
+    """With one plan."""
+    return Bench(plans=[Plan(steps=steps, waiting=tuple(waiting), **more)])
+
+
+def test_steps_are_taken_in_order() -> None:
+    """Each through its door."""
+    made = bench(END, Uncordon("n", "r"), GROW, Withdraw(GROUP.name, 0, 1, "r"), Cordon("m", "r"))
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    assert made.did() == ["end_job", "uncordon", "grow", "withdraw", "cordon"]
+    assert len(made.motions) == 3  # those that AWS or a node's time has to do with
+
+
+def test_a_step_fails_alone_and_is_left_alone_for_a_while() -> None:
+    """The next ones are taken; the failure is told once."""
+    made = bench(GROW, Cordon("n", "r"))
+    made.fakes.failures["grow"] = Unavailable("AWS does not answer")
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    loop.once()
+    assert made.did() == ["grow", "cordon", "cordon"]
+    assert made.out.getvalue().count("could not grow") == 1
+    assert loop._seconds_until_due(made.plans[0]) < 1
+
+
+def test_a_step_that_failed_is_tried_again_when_its_time_has_come() -> None:
+    """And once it succeeds, nothing of the failure stays."""
+    made = bench(GROW)
+    made.fakes.failures["grow"] = Unavailable("AWS does not answer")
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    made.fakes.failures.clear()
+    for held in loop._held.values():
+        held.until = 0
+    loop.once()
+    assert made.did() == ["grow", "grow"]
+    assert loop._held == {}
+
+
+def test_a_group_that_changed_is_known_at_once() -> None:
+    """The next plan starts from what AWS said, not from what we thought."""
+    made = bench(GROW)
+    now = a_group(desired=5)
+    made.fakes.failures["grow"] = ec2.Changed("it is at 5 now", now)
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    assert made.store.cluster(NOW).groups == (now,)
+
+
+def test_a_purchase_is_known_before_aws_tells_of_it() -> None:
+    """So that the next plan, a moment later, does not buy it again."""
+    made = bench(GROW)
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    loop.once()
+    assert [cluster.groups[0].desired for cluster in made.seen] == [0, 1]
+
+
+def test_without_the_lease_nothing_is_done() -> None:
+    """Not even the rest of a plan that was begun with it."""
+    made = bench(END, END, END)
+    loop = made.loop()
+    made.knows_aws()
+    end_job = made.fakes.end_job
+
+    def lose_it(namespace: str, name: str) -> None:
+        end_job(namespace, name)
+        made.leader.mine = False
+
+    made.fakes.end_job = lose_it  # type: ignore[method-assign]
+    loop.once()
+    assert made.did() == ["end_job"]
+
+
+def test_a_dry_run_only_tells() -> None:
+    """One `if` around apply."""
+    made = bench(GROW)
+    loop = made.loop(dry_run=True)
+    made.knows_aws()
+    loop.once()
+    assert made.did() == []
+    assert "would grow" in made.out.getvalue()
+
+
+def test_before_aws_has_answered_only_the_cluster_is_cared_for() -> None:
+    """Nothing is bought or given back, and nobody is told that he waits in vain."""
+    made = bench(END, GROW, Cordon("n", "r"), waiting=[Waiting("team/lost", "no group", hopeless=True)])
+    made.loop().once()
+    assert made.did() == ["end_job"]
+    assert "team/lost" not in made.out.getvalue()
+
+
+def running(loop: Loop) -> threading.Thread:
+    """The loop in a thread of its own."""
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_it_decides_on_every_change_and_ends_when_told() -> None:
+    """A burst of changes is one decision."""
+    made = bench()
+    loop = made.loop()
+    thread = running(loop)
+    until(lambda: made.seen)
+    decisions = len(made.seen)
+    for number in range(20):
+        made.store.put(PODS, ("team", f"p{number}"), 1, a_pod(f"p{number}"))
+    until(lambda: len(made.seen) > decisions and len(made.seen[-1].pods) == 20)
+    assert len(made.seen) <= decisions + 3
+    loop.stop()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_it_decides_again_when_time_alone_changes_the_decision() -> None:
+    """An idle node's end needs no event."""
+    made = Bench(plans=[Plan(wake_at=NOW + timedelta(milliseconds=80)), Plan()])
+    loop = made.loop(now=lambda: NOW)
+    thread = running(loop)
+    until(lambda: len(made.seen) == 2)
+    loop.stop()
+    thread.join(timeout=10)
+
+
+def test_it_waits_for_the_lease_and_for_the_first_lists() -> None:
+    """A decision on half a cluster would buy for pods whose nodes are not listed yet."""
+    made = bench()
+    made.leader.mine = False
+    loop = made.loop()
+    thread = running(loop)
+    time.sleep(0.1)
+    assert made.seen == []
+    made.leader.mine = True
+    made.store.wake()
+    until(lambda: made.seen)
+    loop.stop()
+    thread.join(timeout=10)
+
+
+def admitting(*, failures: dict[str, Exception]) -> Bench:
+    """A plan that lets a gang of two go, of which the store knows both."""
+    made = bench(Admit("team/g", (("team/g-worker-0", "n"), ("team/g-worker-1", "n")), "r"))
+    made.fakes.failures = failures
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(NODES, ("", "n"), 1, an_on_prem_node("n", labels={words.HOSTNAME: "its-host"}))
+    for pod in a_gang("g", 2):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    return made
+
+
+def test_a_gang_is_pinned_by_host_name_and_uid() -> None:
+    """A node's host name may differ from its name."""
+    made = admitting(failures={})
+    placements = made.fakes.asked[0][1]
+    assert placements == {
+        ("team", "g-worker-0", "uid-team-g-worker-0"): "its-host",
+        ("team", "g-worker-1", "uid-team-g-worker-1"): "its-host",
+    }
+    assert "start team/g" in made.out.getvalue()
+
+
+def test_a_pod_that_vanished_does_not_stop_its_gang() -> None:
+    """Any other failure is told, and the next plan tries again."""
+    assert "could not" not in admitting(failures={"g-worker-1": kube.Refused(404, "gone")}).out.getvalue()
+    made = admitting(failures={"g-worker-1": kube.Refused(422, "invalid")})
+    assert "1 of 2 pods were not admitted (team/g-worker-1: invalid)" in made.out.getvalue()
+
+
+def removing(**changes: Any) -> Bench:
+    """A plan that gives an idle node back."""
+    group = a_group(joined=2)
+    (first, _) = nodes_of(group)
+    made = bench(Remove(group.name, group.instances[0].id, first.name, "r"))
+    made.fakes.group = group
+    for key, value in changes.items():
+        setattr(made.fakes, key, value)
+    loop = made.loop()
+    made.knows_aws(group)
+    loop.once()
+    return made
+
+
+def pod_json(phase: str = "Running", owner: str = "Job") -> PodJson:
+    """A pod on a node."""
+    meta = {"name": "p", "namespace": "team", "ownerReferences": [{"kind": owner, "name": "o", "controller": True}]}
+    return msgspec.convert({"metadata": meta, "status": {"phase": phase}}, PodJson)
+
+
+def test_a_node_is_looked_at_once_more_before_it_goes() -> None:
+    """Then its instance ends, then its node; daemons and finished pods do not hold it."""
+    made = removing(on_node=(pod_json(owner="DaemonSet"), pod_json(phase="Succeeded")))
+    assert made.did() == ["pods_on", "terminate", "delete_node"]
+    (left,) = made.store.cluster(NOW).groups
+    assert left.desired == 1
+    assert len(left.instances) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"on_node": (pod_json(),)}, "holds team/p by now"),
+        ({"on_node": (pod_json(phase="Pending"),)}, "holds team/p by now"),
+        ({"closed": False}, "is not closed by Spillway any more"),
+    ],
+)
+def test_a_node_that_is_wanted_again_stays(changes: dict[str, Any], why: str) -> None:
+    """Whatever came in between."""
+    made = removing(**changes)
+    assert "terminate" not in made.did()
+    assert why in made.out.getvalue()
+
+
+def test_when_aws_refuses_the_node_stays() -> None:
+    """Its instance would go on running unseen."""
+    made = removing(failures={"terminate": ec2.Refused("ValidationError", "min size")})
+    assert made.did() == ["pods_on", "terminate"]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_an_instance_that_never_joined_ends_unless_it_just_has(joined: bool) -> None:  # noqa: FBT001 - a table
+    """It has no node to look at, so the nodes are looked through for it."""
+    group = a_group(joined=1)
+    made = bench(Remove(group.name, group.instances[0].id, None, "r"))
+    loop = made.loop()
+    made.knows_aws(group)
+    if joined:
+        (node,) = nodes_of(group)
+        made.store.put(NODES, ("", node.name), 1, node)
+    loop.once()
+    assert made.did() == ([] if joined else ["terminate"])
+
+
+@pytest.mark.parametrize(
+    ("group", "moving"),
+    [
+        (a_group(), False),
+        (a_group(desired=1), True),
+        (a_group(joined=1), False),
+        (a_group(joined=1, instances=(Instance("i-x", "us-east-1a"),)), True),
+        (a_group(joined=1, instances=(Instance("i-x", "us-east-1a", state="terminating"),)), True),
+    ],
+)
+def test_aws_is_asked_often_only_while_something_moves(group: Group, moving: bool) -> None:  # noqa: FBT001 - a table
+    """Bought and not there, there and not joined, or on its way out."""
+    nodes = nodes_of(a_group(joined=1))
+    assert something_is_on_its_way(a_cluster(groups=[group], nodes=nodes)) is moving
+
+
+def test_groups_are_looked_at_again_when_something_is_set_in_motion() -> None:
+    """And an outage of AWS is told, and its end."""
+    fakes, store = Fakes(), Store()
+    told: list[tuple[str, str]] = []
+    fakes.failures["groups"] = Unavailable("AWS does not answer")
+    watch = GroupWatch(ec2=fakes, store=store, outage=lambda party, why: told.append((party, why)))  # type: ignore[arg-type]
+    watch.start()
+    until(lambda: told)
+    fakes.failures.clear()
+    until(store.knows_groups)
+    looks = len(fakes.asked)
+    watch.soon()
+    until(lambda: len(fakes.asked) > looks)
+    watch.stop()
+    assert ("AWS", "AWS does not answer") in told
+    assert ("AWS", "") in told

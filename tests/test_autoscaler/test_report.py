@@ -1,0 +1,199 @@
+"""What is told, and how often."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from autoscaler.act import describe
+from autoscaler.failures import BadInput, Unavailable
+from autoscaler.report import HOPELESS, Log, Messenger, Metrics, Report
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Remove, Step, Uncordon, Waiting, Withdraw
+from stacks.local.keeper import free_ports
+from tests.builders import a_cluster, a_pod
+from tests.test_autoscaler.test_observe import until
+
+GROW = Grow(group="g", to=2, by=1, usd_per_hour=5.672, demand=("team/p",), because="p needs it")
+
+
+def told(form: Any = "text") -> tuple[Report, io.StringIO]:
+    """A report, and where its lines go."""
+    out = io.StringIO()
+    return Report(Log(form, out)), out
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (
+            Admit("team/g", (("team/a", "n1"), ("team/b", "n1"), ("team/c", "n2")), "r"),
+            "start team/g: 3 pods on n1 (2), n2",
+        ),
+        (Uncordon("n", "r"), "open node n again"),
+        (GROW, "grow g to 2 nodes (+1, $5.67 per hour)"),
+        (Withdraw("g", 1, 2, "r"), "withdraw 2 nodes that g did not get: back to 1"),
+        (Cordon("n", "r"), "close node n to new pods"),
+        (Remove("g", "i-1", "n", "r"), "give back n (i-1 of g)"),
+        (Remove("g", "i-1", None, "r"), "give back the instance (i-1 of g)"),
+        (EndJob("team", "ps", "r"), "end job team/ps"),
+    ],
+)
+def test_every_step_reads_as_a_sentence(step: Step, line: str) -> None:
+    """Followed by its reason."""
+    assert describe(step) == line
+    report, out = told()
+    report.done(step)
+    assert out.getvalue().split(" ", 1)[1] == f"{line}: {step.because}\n"
+
+
+def test_as_json_a_line_carries_the_step() -> None:
+    """For machines: what was done, with its fields."""
+    report, out = told("json")
+    report.done(GROW)
+    record = json.loads(out.getvalue())
+    assert (record["event"], record["step"], record["group"], record["to"]) == ("step", "Grow", "g", 2)
+    assert record["text"].startswith("grow g to 2 nodes")
+
+
+def test_lines_are_json_where_nobody_reads_them_on_a_terminal() -> None:
+    """Unless it was said otherwise."""
+    out = io.StringIO()
+    Log(None, out).say("note", "hello")
+    assert json.loads(out.getvalue())["text"] == "hello"
+
+
+def test_waiting_is_told_when_it_changes() -> None:
+    """Not at every look; pods that wait for the same reason share a line."""
+    report, out = told()
+    waiting = [Waiting(f"team/p{number}", "no room", "it were smaller") for number in range(5)]
+    report.waiting(waiting)
+    report.waiting(waiting)
+    assert (
+        out.getvalue()
+        .splitlines()[0]
+        .endswith("team/p0, team/p1, team/p2 and 2 more wait: no room; it would fit if it were smaller")
+    )
+    assert len(out.getvalue().splitlines()) == 1
+    report.waiting([*waiting[1:], Waiting("team/p0", "its node is on its way")])
+    assert out.getvalue().splitlines()[-1].endswith("team/p0 waits: its node is on its way")
+    report.waiting([])
+    assert out.getvalue().splitlines()[-1].endswith("no pod waits any more")
+
+
+def test_an_outage_is_told_once_and_so_is_its_end() -> None:
+    """However often it is met meanwhile."""
+    report, out = told()
+    for _ in range(3):
+        report.outage("AWS", "it does not answer")
+    report.outage("AWS", "")
+    report.outage("AWS", "")
+    lines = [line.split(" ", 1)[1] for line in out.getvalue().splitlines()]
+    assert lines == ["AWS: it does not answer", "AWS: answers again"]
+
+
+def test_a_failure_is_told_once_until_the_step_succeeds() -> None:
+    """The same step that fails for the same reason is no news."""
+    report, out = told()
+    report.failed(GROW, Unavailable("AWS is away"))
+    report.failed(GROW, Unavailable("AWS is away"))
+    report.failed(GROW, Unavailable("AWS is slow"))
+    report.done(GROW)
+    report.failed(GROW, Unavailable("AWS is slow"))
+    assert [line.split(" ", 1)[1][:16] for line in out.getvalue().splitlines()] == [
+        "could not grow g",
+        "could not grow g",
+        "grow g to 2 node",
+        "could not grow g",
+    ]
+
+
+def test_a_dry_run_tells_each_step_once() -> None:
+    """Again only after it was not wanted in between."""
+    report, out = told()
+    report.would([GROW])
+    report.would([GROW])
+    report.would([])
+    report.would([GROW])
+    assert len(out.getvalue().splitlines()) == 2
+    assert "would grow g to 2 nodes" in out.getvalue()
+
+
+class Letters:
+    """An API server that keeps Events."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        self.fails = 0
+
+    def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
+        """One Event."""
+        if self.fails:
+            self.fails -= 1
+            raise Unavailable("connection refused")
+        self.told.append((f"{namespace}/{name}", reason, message))
+        return True
+
+
+def test_a_hopeless_pod_is_told_once() -> None:
+    """One that only waits is not, and one that is gone cannot be."""
+    kube = Letters()
+    messenger = Messenger(kube)  # type: ignore[arg-type]
+    pods = {"team/a": a_pod("a"), "team/b": a_pod("b")}
+    waiting = [
+        Waiting("team/a", "too big", "it were split", hopeless=True),
+        Waiting("team/b", "its node comes"),
+        Waiting("team/gone", "too big", hopeless=True),
+    ]
+    for _ in range(3):
+        messenger.hopeless(waiting, pods.get)
+    messenger.stop()
+    assert kube.told == [("team/a", HOPELESS, "too big; it would fit if it were split")]
+
+
+def test_an_event_that_could_not_be_written_is_written_at_the_next_look() -> None:
+    """The outage is told."""
+    kube, failures = Letters(), []
+    kube.fails = 1
+    messenger = Messenger(kube, failed=lambda party, _why: failures.append(party))  # type: ignore[arg-type]
+    waiting = [Waiting("team/a", "too big", hopeless=True)]
+    messenger.hopeless(waiting, lambda _key: a_pod("a"))
+    until(lambda: failures)
+    messenger.hopeless(waiting, lambda _key: a_pod("a"))
+    messenger.stop()
+    assert len(kube.told) == 1
+
+
+def test_metrics_count_what_happened() -> None:
+    """Under names that a dashboard can rely on."""
+    registry = CollectorRegistry()
+    report = Report(Log("text", io.StringIO()), Metrics(registry))
+    waiting = (Waiting("team/a", "r"), Waiting("team/b", "r", hopeless=True))
+    report.decided(Plan(waiting=waiting, usd_per_hour=5.672), a_cluster(), took=0.1)
+    report.done(GROW, pods=[a_pod("p")])
+    report.failed(GROW, Unavailable("away"))
+    report.outage("AWS", "away")
+    report.acting(mine=True)
+    assert registry.get_sample_value("spillway_pods_waiting") == 2
+    assert registry.get_sample_value("spillway_pods_hopeless") == 1
+    assert registry.get_sample_value("spillway_ec2_usd_per_hour") == 5.672
+    assert registry.get_sample_value("spillway_steps_total", {"step": "Grow", "outcome": "done"}) == 1
+    assert registry.get_sample_value("spillway_steps_total", {"step": "Grow", "outcome": "failed"}) == 1
+    assert registry.get_sample_value("spillway_pending_to_request_seconds_count") == 1
+    assert registry.get_sample_value("spillway_outages_total", {"party": "AWS"}) == 1
+    assert registry.get_sample_value("spillway_acting") == 1
+
+
+def test_a_metrics_port_that_is_taken_is_bad_input() -> None:
+    """Named with the option."""
+    import socket  # noqa: PLC0415
+
+    (port,) = free_ports(1)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", port))  # noqa: S104 - where the metrics would be served
+        taken.listen()
+        with pytest.raises(BadInput, match=rf"--metrics-port {port}: .* choose another"):
+            Metrics(CollectorRegistry()).serve(port)
