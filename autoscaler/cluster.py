@@ -390,7 +390,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class LingeringJob:
-    """A batch/v1 Job that still runs though the Job it ends with (its ``spillway.dev/ends-with``) has succeeded."""
+    """A batch/v1 Job that still runs though the Job it ends with (its ``spillway.dev/ends-with``) has ended."""
 
     namespace: str
     name: str

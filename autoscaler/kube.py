@@ -306,14 +306,14 @@ class Kube:
             return error
 
     def end_job(self, namespace: str, name: str) -> None:
-        """Delete a Job and its pods, after one more look that the Job it ends with has succeeded."""
+        """Delete a Job and its pods, after one more look that the Job it ends with has succeeded or failed."""
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs/"
         job = json.loads(self.get(path + name))
         partner = job["metadata"].get("annotations", {}).get(words.ENDS_WITH, "")
         other = json.loads(self.get(path + partner)) if partner else {}
         conditions = other.get("status", {}).get("conditions", [])
-        if not any(one["type"] == "Complete" and one["status"] == "True" for one in conditions):
-            raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with is not complete")
+        if not any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions):
+            raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with goes on")
         self._delete(path + name, uid=job["metadata"]["uid"], propagationPolicy="Background")
 
     def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:

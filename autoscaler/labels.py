@@ -60,8 +60,8 @@ ROLE: Final = f"{PREFIX}/role"
 JOB: Final = f"{PREFIX}/job"
 """Label on every object of a training job: the job's name."""
 ENDS_WITH: Final = f"{PREFIX}/ends-with"
-"""Annotation on a batch/v1 Job: name of the Job in the same namespace after whose success this one is ended
-(parameter servers wait for ever in ``server.join()``; the workers' success is their end)."""
+"""Annotation on a batch/v1 Job: name of the Job in the same namespace after whose end, good or bad, this one is ended
+(parameter servers wait for ever in ``server.join()``, and would hold their nodes)."""
 DO_NOT_DISRUPT: Final = f"{PREFIX}/do-not-disrupt"
 """Annotation on a pod or node: never drain it."""
 

@@ -330,7 +330,6 @@ class Job:
 
     namespace: str
     name: str
-    complete: bool
     ended: bool
     """Complete, failed, or being deleted."""
     ends_with: str
@@ -434,7 +433,6 @@ def job_from(raw: JobJson) -> Job:
     return Job(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
-        complete="Complete" in true,
         ended=bool(true & {"Complete", "Failed"}) or raw.metadata.deletion_timestamp is not None,
         ends_with=raw.metadata.annotations.get(words.ENDS_WITH, ""),
     )

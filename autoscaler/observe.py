@@ -229,7 +229,7 @@ class Store:
             LingeringJob(namespace=job.namespace, name=job.name, ended_with=job.ends_with)
             for _, job in jobs.values()
             if job.ends_with and not job.ended and (job.namespace, job.ends_with) in jobs
-            if jobs[job.namespace, job.ends_with][1].complete
+            if jobs[job.namespace, job.ends_with][1].ended
         )
 
     def _moved(self, kind: Kind) -> None:

@@ -34,7 +34,7 @@ def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
 
 def _ended(cluster: Cluster) -> list[EndJob]:
     return [
-        EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has succeeded")
+        EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has ended")
         for job in sorted(cluster.lingering, key=lambda job: (job.namespace, job.name))
     ]
 

@@ -77,7 +77,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """Delete a batch/v1 Job (and its pods) that waits for ever after the job it serves has succeeded."""
+    """Delete a batch/v1 Job (and its pods) that waits for ever though the job it serves has succeeded or failed."""
 
     namespace: str
     name: str

@@ -236,19 +236,19 @@ def test_a_pod_is_told_once_by_whatever_autoscaler(api: FakeApi, kube: Kube) -> 
     assert api.asked[-1].body["metadata"]["name"] == first["metadata"]["name"]
 
 
-@pytest.mark.parametrize("complete", ["True", "False"])
-def test_a_job_is_ended_only_after_its_partner_succeeded(api: FakeApi, kube: Kube, complete: str) -> None:
+@pytest.mark.parametrize(("condition", "status"), [("Complete", "True"), ("Failed", "True"), ("Complete", "False")])
+def test_a_job_is_ended_only_after_its_partner_has(api: FakeApi, kube: Kube, condition: str, status: str) -> None:
     """One more look just before the act that cannot be undone."""
     ps = {"metadata": {"name": "ps", "uid": "u", "annotations": {words.ENDS_WITH: "w"}}}
-    worker = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Complete", "status": complete}]}}
+    worker = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": condition, "status": status}]}}
     api.answer = lambda asked: Answer(worker if asked.path.endswith("/w") else ps)
-    if complete == "True":
+    if status == "True":
         kube.end_job("ns", "ps")
         assert api.asked[-1].method == "DELETE"
         assert api.asked[-1].body["propagationPolicy"] == "Background"
         assert api.asked[-1].body["preconditions"] == {"uid": "u"}
     else:
-        with pytest.raises(Refused, match="w that ns/ps ends with is not complete"):
+        with pytest.raises(Refused, match="w that ns/ps ends with goes on"):
             kube.end_job("ns", "ps")
         assert {asked.method for asked in api.asked} == {"GET"}
 

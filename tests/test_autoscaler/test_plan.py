@@ -22,7 +22,7 @@ def test_servers_that_outlive_their_workers_are_ended() -> None:
     """First of all: their room may be needed."""
     lingering = (LingeringJob("team", "mnist-ps", "mnist-worker"),)
     (step,) = plan(a_cluster(lingering=lingering), a_policy(), Memory()).steps
-    assert step == EndJob("team", "mnist-ps", "mnist-worker, which it served, has succeeded")
+    assert step == EndJob("team", "mnist-ps", "mnist-worker, which it served, has ended")
 
 
 def test_the_bill_is_of_all_that_was_asked_for() -> None:
