@@ -1,0 +1,416 @@
+"""The door to AWS: groups as nouns, resizing, errors in words. Answers are AWS's own shapes, through boto3's stub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from autoscaler import labels as words
+from autoscaler.cluster import Resources, Taint
+from autoscaler.ec2 import Changed, Clients, Ec2, Refused, connect, refusal_code
+from autoscaler.failures import Unavailable
+from autoscaler.policy import Policy
+from stacks.local.keeper import free_ports
+from tests.builders import a_policy, an_entry
+from tests.live.hybrid import Aws, stand_in_aws, until, write_policy
+
+NAME = "local-gpu-a10g-us-east-1a"
+LAUNCHED = datetime(2026, 11, 21, 8, tzinfo=UTC)
+TYPE = {
+    "InstanceType": "g5.12xlarge",
+    "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+    "VCpuInfo": {"DefaultVCpus": 48},
+    "MemoryInfo": {"SizeInMiB": 196608},
+    "GpuInfo": {"Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 4, "MemoryInfo": {"SizeInMiB": 24576}}]},
+    "NetworkInfo": {"MaximumNetworkInterfaces": 15, "Ipv4AddressesPerInterface": 50},
+}
+
+
+@cache
+def clients() -> tuple[Any, ...]:
+    """Made once: each takes boto3 a good part of a second."""
+    keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+    return tuple(boto3.client(name, **keys) for name in ("autoscaling", "ec2", "pricing"))  # type: ignore[call-overload]
+
+
+class Door:
+    """An ``Ec2`` whose three clients are stubbed, until the next one is made."""
+
+    active: ClassVar[list[Stubber]] = []
+
+    def __init__(self, policy: Policy) -> None:
+        for stub in self.active:
+            stub.deactivate()
+        made = clients()
+        self.autoscaling, self.ec2, self.pricing = self.active[:] = [Stubber(client) for client in made]
+        for stub in self.active:
+            stub.activate()
+        self.warned: list[str] = []
+        self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2]), warn=self.warned.append)
+
+    def groups_are(self, *groups: dict[str, Any], named: str = "") -> None:
+        """What the next question for groups is answered with."""
+        asked: dict[str, Any] = (
+            {"AutoScalingGroupNames": [named]}
+            if named
+            else {"Filters": [{"Name": f"tag:{words.TAG_CLUSTER}", "Values": ["local"]}]}
+        )
+        self.autoscaling.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": list(groups)}, asked)
+
+    def types_are(self, *types: dict[str, Any]) -> None:
+        """And for instance types."""
+        self.ec2.add_response("describe_instance_types", {"InstanceTypes": list(types)}, {"InstanceTypes": ANY})
+
+    def instances_are(self, *ids: str) -> None:
+        """And for when instances were launched."""
+        described = [{"InstanceId": one, "LaunchTime": LAUNCHED} for one in ids]
+        self.ec2.add_response("describe_instances", {"Reservations": [{"Instances": described}]}, {"Filters": ANY})
+
+    def activities_are(self, *activities: dict[str, Any]) -> None:
+        """And for a group's history."""
+        filled = [{"ActivityId": "a", "AutoScalingGroupName": NAME, "Cause": "c", **one} for one in activities]
+        self.autoscaling.add_response(
+            "describe_scaling_activities",
+            {"Activities": filled},
+            {"AutoScalingGroupName": NAME, "MaxRecords": 20},
+        )
+
+
+def raw_group(
+    *, desired: int = 0, instances: tuple[str, ...] = (), tags: dict[str, str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A group as AWS tells it."""
+    told = {words.TAG_CLUSTER: "local", words.TAG_GROUP: "gpu-a10g"} | (tags or {})
+    ordinary = {
+        "AutoScalingGroupName": NAME,
+        "MinSize": 0,
+        "MaxSize": 6,
+        "DesiredCapacity": desired,
+        "DefaultCooldown": 300,
+        "AvailabilityZones": ["us-east-1a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": LAUNCHED,
+        "Instances": [
+            {
+                "InstanceId": one,
+                "AvailabilityZone": "us-east-1a",
+                "LifecycleState": "InService",
+                "HealthStatus": "Healthy",
+                "ProtectedFromScaleIn": False,
+            }
+            for one in instances
+        ],
+        "Tags": [{"Key": key, "Value": value} for key, value in told.items()],
+    }
+    return ordinary | more
+
+
+@pytest.fixture
+def door() -> Door:
+    """With the A10G group in the policy, priced there."""
+    entry = an_entry(
+        "gpu-a10g", usd_per_hour=5.672, labels={"team": "vision"}, taints=[{"key": words.GPU, "effect": "NoSchedule"}]
+    )
+    return Door(a_policy(entry))
+
+
+def test_a_group_at_zero_is_known_whole(door: Door) -> None:
+    """Labels, taints and room of a node that does not exist: from the policy and the type's formula."""
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    (group,) = door.door.groups()
+    assert (group.name, group.entry, group.zone) == (NAME, "gpu-a10g", "us-east-1a")
+    assert (group.minimum, group.maximum, group.desired) == (0, 6, 0)
+    assert group.usd_per_hour == 5.672
+    assert group.allocatable[words.GPU] == 4
+    assert group.allocatable["cpu"] == 47810
+    assert group.labels == {
+        words.ORIGIN: words.EC2,
+        words.GROUP: "gpu-a10g",
+        words.CAPACITY_TYPE: "on-demand",
+        words.ZONE: "us-east-1a",
+        words.REGION: "us-east-1",
+        words.INSTANCE_TYPE: "g5.12xlarge",
+        words.ARCH: "amd64",
+        words.OS: "linux",
+        "team": "vision",
+    }
+    assert group.taints == (Taint(words.GPU),)
+    assert group.refusals == ()
+    assert door.warned == []
+
+
+def test_template_tags_have_the_last_word(door: Door) -> None:
+    """The tag convention of the Kubernetes autoscaler: labels, taints and resources of a new node."""
+    tags = {
+        f"{words.TEMPLATE_RESOURCE}cpu": "40",
+        f"{words.TEMPLATE_RESOURCE}memory": "100Gi",
+        f"{words.TEMPLATE_RESOURCE}example.com/nic": "2",
+        f"{words.TEMPLATE_LABEL}team": "speech",
+        f"{words.TEMPLATE_TAINT}dedicated": "speech:NoExecute",
+    }
+    door.groups_are(raw_group(tags=tags))
+    door.types_are(TYPE)
+    (group,) = door.door.groups()
+    assert group.allocatable == Resources.parse({"cpu": "40", "memory": "100Gi", "example.com/nic": 2})
+    assert group.labels["team"] == "speech"
+    assert Taint("dedicated", "speech", "NoExecute") in group.taints
+
+
+def test_instances_carry_when_they_were_launched_and_are_asked_for_once(door: Door) -> None:
+    """Auto Scaling does not say it; EC2 does, for each instance one time."""
+    for _ in range(2):
+        door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.door.groups()
+    (group,) = door.door.groups()
+    assert [(one.id, one.launched, one.state) for one in group.instances] == [("i-1", LAUNCHED, "in-service")]
+    door.ec2.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize(
+    ("state", "ours"),
+    [
+        ("Pending:Wait", "pending"),
+        ("InService", "in-service"),
+        ("Terminating:Wait", "terminating"),
+        ("Standby", "in-service"),
+    ],
+)
+def test_lifecycle_states_are_three(door: Door, state: str, ours: str) -> None:
+    """AWS has a dozen."""
+    raw = raw_group(desired=1, instances=("i-1",))
+    raw["Instances"][0]["LifecycleState"] = state
+    door.groups_are(raw)
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    assert door.door.groups()[0].instances[0].state == ours
+
+
+def test_what_ec2_refused_is_data(door: Door) -> None:
+    """Only failures of the last hour, newest first, and only asked for where something is missing."""
+    now = datetime.now(UTC)
+    full = (
+        "We currently do not have sufficient g5.12xlarge capacity in the Availability Zone you requested (us-east-1a)."
+    )
+    door.groups_are(raw_group(desired=2))
+    door.types_are(TYPE)
+    door.activities_are(
+        {"StartTime": now - timedelta(minutes=2), "StatusCode": "Failed", "StatusMessage": full},
+        {
+            "StartTime": now - timedelta(minutes=1),
+            "StatusCode": "Failed",
+            "StatusMessage": "MaxSpotInstanceCountExceeded",
+        },
+        {"StartTime": now - timedelta(minutes=1), "StatusCode": "InProgress"},
+        {"StartTime": now - timedelta(hours=3), "StatusCode": "Failed", "StatusMessage": full},
+    )
+    (group,) = door.door.groups()
+    assert [one.code for one in group.refusals] == ["MaxSpotInstanceCountExceeded", "InsufficientInstanceCapacity"]
+    assert group.refusals[1].message == full
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("We currently do not have sufficient p4d.24xlarge capacity in the zone", "InsufficientInstanceCapacity"),
+        ("You have requested more vCPU capacity than your current vCPU limit of 64 allows", "VcpuLimitExceeded"),
+        ("Max spot instance count exceeded", "MaxSpotInstanceCountExceeded"),
+        ("You have requested more instances (21) than your current instance limit", "InstanceLimitExceeded"),
+        ("Rate exceeded", "RequestLimitExceeded"),
+        ("You are not authorized to perform this operation", "UnauthorizedOperation"),
+        ("something new", "Refused"),
+    ],
+)
+def test_refusals_have_codes(message: str, code: str) -> None:
+    """From AWS's sentences."""
+    assert refusal_code(message) == code
+
+
+def test_an_unknown_price_stops_growth_and_is_told_once() -> None:
+    """Not the rest of the group: its nodes are still given back."""
+    door = Door(a_policy(an_entry("gpu-a10g")))
+    for _ in range(2):
+        door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.pricing.add_client_error("get_products", "AccessDeniedException", "no pricing:GetProducts")
+    groups = door.door.groups()
+    assert door.door.groups() == groups
+    assert (groups[0].desired, groups[0].maximum) == (1, 1)
+    assert len(door.warned) == 2
+    assert "AccessDenied" in door.warned[0]
+    assert "write usd_per_hour into its entry of the policy" in door.warned[1]
+
+
+def test_the_price_list_is_asked_where_the_policy_is_silent() -> None:
+    """Free dimensions of an offer are not its price."""
+    door = Door(a_policy(an_entry("gpu-a10g")))
+    dimensions = {"d1": {"pricePerUnit": {"USD": "0.0"}}, "d2": {"pricePerUnit": {"USD": "5.672"}}}
+    product = json.dumps({"terms": {"OnDemand": {"offer": {"priceDimensions": dimensions}}}})
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    door.pricing.add_response("get_products", {"PriceList": [product]}, {"ServiceCode": "AmazonEC2", "Filters": ANY})
+    assert door.door.groups()[0].usd_per_hour == 5.672
+
+
+def test_a_spot_group_has_the_spot_price() -> None:
+    """Of its zone, now."""
+    door = Door(a_policy(an_entry("gpu-a10g", capacity_type="spot")))
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    door.ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": [{"SpotPrice": "1.9"}]}, None)
+    (group,) = door.door.groups()
+    assert (group.usd_per_hour, group.capacity_type) == (1.9, "spot")
+
+
+def test_a_group_that_the_policy_does_not_name_is_never_grown(door: Door) -> None:
+    """It is ours by its tag; somebody took it out of the policy."""
+    raw = raw_group(desired=1, instances=("i-1",), tags={words.TAG_GROUP: "old"})
+    raw["Instances"][0]["InstanceType"] = "g5.12xlarge"
+    door.groups_are(raw)
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.pricing.add_response("get_products", {"PriceList": []})
+    (group,) = door.door.groups()
+    assert (group.entry, group.maximum) == ("old", 1)
+    assert any("the policy has no entry 'old'" in line for line in door.warned)
+
+
+def test_growing_looks_once_more_and_sets_what_was_planned(door: Door) -> None:
+    """Absolute, so that doing it twice buys once."""
+    door.groups_are(raw_group(desired=1), named=NAME)
+    door.types_are(TYPE)
+    door.activities_are()
+    wanted = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
+    door.autoscaling.add_response("set_desired_capacity", {}, wanted)
+    assert door.door.grow(NAME, to=3, by=2).desired == 3
+    door.autoscaling.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("desired", [0, 2, 3, 4])
+def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -> None:
+    """Somebody was faster, or it was lowered: the next plan starts from what is true."""
+    door.groups_are(raw_group(desired=desired), named=NAME)
+    door.types_are(TYPE)
+    if desired:
+        door.activities_are()
+    with pytest.raises(Changed, match=f"was at 1 nodes .* and is at {desired} now") as changed:
+        door.door.grow(NAME, to=3, by=2)
+    assert changed.value.group is not None
+    assert changed.value.group.desired == desired
+
+
+def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
+    """Whatever its name."""
+    door.groups_are(raw_group(tags={words.TAG_CLUSTER: "another"}), named=NAME)
+    with pytest.raises(Changed, match="is not there any more"):
+        door.door.grow(NAME, to=1, by=1)
+
+
+def test_withdrawing_ends_no_instance(door: Door) -> None:
+    """One that came after all stays wanted."""
+    door.groups_are(raw_group(desired=2, instances=("i-1", "i-2")), named=NAME)
+    door.types_are(TYPE)
+    door.instances_are("i-1", "i-2")
+    with pytest.raises(Changed, match="has 2 instances by now"):
+        door.door.withdraw(NAME, to=1, by=1)
+    door.groups_are(raw_group(desired=2, instances=("i-1",)), named=NAME)
+    door.activities_are()
+    door.autoscaling.add_response(
+        "set_desired_capacity", {}, {"AutoScalingGroupName": NAME, "DesiredCapacity": 1, "HonorCooldown": False}
+    )
+    assert door.door.withdraw(NAME, to=1, by=1).desired == 1
+
+
+def test_giving_back_lowers_the_group_too(door: Door) -> None:
+    """Else it would buy a successor. What AWS refuses is a refusal."""
+    wanted = {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": True}
+    door.autoscaling.add_response("terminate_instance_in_auto_scaling_group", {}, wanted)
+    door.door.terminate("i-1")
+    door.autoscaling.add_client_error("terminate_instance_in_auto_scaling_group", "ValidationError", "below min size")
+    with pytest.raises(Refused, match="ValidationError: below min size"):
+        door.door.terminate("i-1")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("InvalidClientTokenId", 403, "does not accept the credentials"),
+        ("ExpiredToken", 403, "does not accept the credentials"),
+        ("AccessDenied", 403, "does not allow this account"),
+        ("Throttling", 400, "asks for fewer calls"),
+        ("ServiceUnavailable", 503, "is not able to answer now"),
+    ],
+)
+def test_errors_are_told_in_words(door: Door, code: str, status: int, said: str) -> None:
+    """With the region and AWS's own code."""
+    door.autoscaling.add_client_error("describe_auto_scaling_groups", code, "why", http_status_code=status)
+    with pytest.raises(Unavailable, match=f"AWS in us-east-1 {said}.*{code}"):
+        door.door.groups()
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that nobody has set up for AWS."""
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.usefixtures("no_credentials")
+def test_no_credentials_are_told_with_the_ways_to_give_them() -> None:
+    """Not with a stack trace of boto3's."""
+    with pytest.raises(Unavailable, match="no credentials found: set AWS_PROFILE"):
+        Ec2(a_policy(), connect("us-east-1")).groups()
+
+
+def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the address that was tried."""
+    (port,) = free_ports(1)
+    for key, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    with pytest.raises(Unavailable, match=f"AWS in us-east-1 does not answer: .*127.0.0.1:{port}"):
+        Ec2(a_policy(), connect("us-east-1")).groups()
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Aws, Policy]]:
+    """The stand-in for AWS with one group, for tests that need AWS to remember."""
+    directory = tmp_path_factory.mktemp("aws")
+    _, policy = write_policy(directory)
+    with stand_in_aws(directory / "state", boot_delay="200ms") as aws:
+        aws.make_groups(policy)
+        yield aws, policy
+
+
+@pytest.mark.live
+def test_against_the_stand_in_a_group_grows_once_and_shrinks(
+    stand_in: tuple[Aws, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way of an instance, through boto3 and HTTP."""
+    aws, policy = stand_in
+    for key, value in aws.env.items():
+        monkeypatch.setenv(key, value)
+    door = Ec2(policy, connect("us-east-1"))
+    (group,) = door.groups()
+    assert group.allocatable[words.GPU] == 4
+    door.grow(group.name, to=1, by=1)
+    with pytest.raises(Changed):
+        door.grow(group.name, to=1, by=1)
+    instance = until(lambda: next(iter(door.groups()[0].instances), None))
+    assert instance.launched is not None
+    door.terminate(instance.id)
+    assert door.groups()[0].desired == 0
