@@ -12,12 +12,14 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OLDEST_PYTHON = (3, 11)
@@ -42,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         check_python(sys.version_info[:2])
         cache = cache_root()
+        signal.signal(signal.SIGTERM, _interrupt)
         place = ensure_environment(cache=cache, checkout=CHECKOUT)
     except _BootstrapError as problem:
         print(f"spillway: {problem}", file=sys.stderr)
@@ -77,12 +80,14 @@ def cache_root() -> Path:
 def ensure_environment(*, cache: Path, checkout: Path) -> Path:
     """The virtual environment of this checkout, its lock file and this Python; made where it is not complete."""
     place = cache / "venvs" / _fingerprint(checkout)
-    if not _is_complete(place):
+    if not (_is_made(place) and _is_linked(place, checkout)):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place.parent / "lock"):
-            if not _is_complete(place):
-                _make(place, cache=cache, checkout=checkout)
+        with _alone(place.parent / "lock") as lock:
+            if not _is_made(place):
+                _make(place, cache=cache, checkout=checkout, lock=lock)
                 _throw_away_unused(place.parent)
+            if not _is_linked(place, checkout):
+                _link_checkout(place, checkout)
     _stamp(place).touch()  # the environment is in use
     return place
 
@@ -108,7 +113,6 @@ def _fingerprint(checkout: Path) -> str:
     digest = hashlib.sha256()
     for part in (
         (checkout / "requirements.lock").read_bytes(),
-        (checkout / "pyproject.toml").read_bytes(),
         sys.version.encode(),
         os.path.realpath(sys.executable).encode(),
         str(checkout).encode(),
@@ -121,24 +125,32 @@ def _stamp(place: Path) -> Path:
     return place / "complete"
 
 
-def _is_complete(place: Path) -> bool:
+def _is_made(place: Path) -> bool:
     """The stamp is written last; the interpreter is a link, which dangles once its Python is uninstalled."""
     return _stamp(place).exists() and (place / "bin" / "python").exists()
 
 
+def _is_linked(place: Path, checkout: Path) -> bool:
+    return _stamp(place).read_text(encoding="utf-8") == _project(checkout)
+
+
+def _project(checkout: Path) -> str:
+    return hashlib.sha256((checkout / "pyproject.toml").read_bytes()).hexdigest()
+
+
 @contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """One process at a time; the others wait and then find what the first one made."""
+def _alone(lock: Path) -> Iterator[int]:
+    """One process at a time; the others wait and then find what the first one made. Gives the lock's descriptor."""
     with lock.open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             _tell("another process is preparing a Python environment; waiting for it")
             fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        yield held.fileno()
 
 
-def _make(place: Path, *, cache: Path, checkout: Path) -> None:
+def _make(place: Path, *, cache: Path, checkout: Path, lock: int) -> None:
     began = time.monotonic()
     _tell(f"preparing a Python environment in {place}, once for this version (about a minute)")
     shutil.rmtree(place, ignore_errors=True)
@@ -153,17 +165,16 @@ def _make(place: Path, *, cache: Path, checkout: Path) -> None:
         said = (made.stdout + made.stderr).strip()
         hint = "on Debian and Ubuntu the package python3-venv is needed"
         raise _BootstrapError(f"{sys.executable} -m venv failed ({hint}):\n{_indent(said)}")
-    _install_packages(place, cache=cache, lock=checkout / "requirements.lock", began=began)
+    _install_packages(place, cache=cache, packages=checkout / "requirements.lock", began=began, lock=lock)
     _link_checkout(place, checkout)
-    _stamp(place).write_text(f"{checkout}\n", encoding="utf-8")
     _tell(f"the Python environment is ready ({time.monotonic() - began:.0f} s)")
 
 
-def _install_packages(place: Path, *, cache: Path, lock: Path, began: float) -> None:
+def _install_packages(place: Path, *, cache: Path, packages: Path, began: float, lock: int) -> None:
     # Bytecode is written for what is imported, when it is imported: most of the AWS SDK never is.
     pip = subprocess.Popen(
         [
-            *(str(place / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(lock)),
+            *(str(place / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(packages)),
             *("--no-compile", "--no-input", "--progress-bar=off", "--disable-pip-version-check"),
             *("--cache-dir", str(cache / "pip")),
         ],
@@ -173,6 +184,7 @@ def _install_packages(place: Path, *, cache: Path, lock: Path, began: float) -> 
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        pass_fds=[lock],  # should this process be killed, nobody else begins while pip goes on
     )
     said: list[str] = []
     reader = threading.Thread(target=lambda: said.extend(line.rstrip() for line in pip.stdout or ()), daemon=True)
@@ -185,7 +197,7 @@ def _install_packages(place: Path, *, cache: Path, lock: Path, began: float) -> 
             pip.wait()
     reader.join()
     if pip.returncode:
-        raise _BootstrapError(f"pip could not install {lock}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
+        raise _BootstrapError(f"pip could not install {packages}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
 
 
 def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> None:
@@ -212,6 +224,8 @@ def _link_checkout(place: Path, checkout: Path) -> None:
 
     version = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     (site,) = (place / "lib").glob("python3.*/site-packages")
+    for old in site.glob("spillway-*.dist-info"):
+        shutil.rmtree(old)
     (site / "spillway.pth").write_text(f"{checkout}\n", encoding="utf-8")
     record = site / f"spillway-{version}.dist-info"
     record.mkdir()
@@ -219,6 +233,7 @@ def _link_checkout(place: Path, checkout: Path) -> None:
     script = place / "bin" / "spillway"
     script.write_text(f"#!{place / 'bin' / 'python'}\nfrom spillway import main\n\nmain()\n", encoding="utf-8")
     script.chmod(0o755)
+    _stamp(place).write_text(_project(checkout), encoding="utf-8")
 
 
 def _throw_away_unused(venvs: Path) -> None:
@@ -236,6 +251,10 @@ def _become(arguments: Sequence[str], variables: dict[str, str]) -> int:  # noqa
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command, list(arguments), variables)  # noqa: S606 - no shell is wanted between
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _clean_environment() -> dict[str, str]:

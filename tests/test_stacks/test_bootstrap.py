@@ -35,11 +35,12 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def pretend_to_make(place: Path, *, cache: Path, checkout: Path) -> None:
+def pretend_to_make(place: Path, *, cache: Path, checkout: Path, lock: int = 0) -> None:
     """What is there when an environment is complete."""
     (place / "bin").mkdir(parents=True)
+    (place / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
     (place / "bin" / "python").touch()
-    (place / "complete").touch()
+    bootstrap._link_checkout(place, checkout)
 
 
 def test_an_old_python_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,23 +147,42 @@ def test_the_first_run_makes_it_and_the_second_finds_it(
     assert bootstrap.ensure_environment(cache=cache, checkout=checkout) == place
     assert capsys.readouterr().err == ""
 
-    (place / "complete").unlink()
-    monkeypatch.setattr(bootstrap, "_install_packages", lambda *_, **__: None)
+    project = checkout / "pyproject.toml"
+    project.write_text(project.read_text(encoding="utf-8").replace("1.2.3", "1.2.4"), encoding="utf-8")
     assert bootstrap.ensure_environment(cache=cache, checkout=checkout) == place
-    assert "is ready" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+    said = subprocess.run(["spillway"], env=variables, capture_output=True, text=True, check=True).stdout
+    assert said == "1.2.4\n"
+
+    (place / "complete").unlink()
+    again: list[Path] = []
+
+    def make(place: Path, **_: object) -> None:
+        again.append(place)
+        bootstrap._link_checkout(place, checkout)
+
+    monkeypatch.setattr(bootstrap, "_make", make)
+    assert bootstrap.ensure_environment(cache=cache, checkout=checkout) == place
+    assert again == [place]
 
 
 @pytest.mark.live
 def test_packages_that_cannot_be_had_are_told_with_what_pip_said(
-    cache: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the environment does not count as made."""
+    """In its own words."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    (checkout / "requirements.lock").write_text(f"nowhere==1.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
-    with pytest.raises(bootstrap._BootstrapError, match=r"pip could not install(.*\n)*.*nowhere==1\.0"):
-        bootstrap.ensure_environment(cache=cache, checkout=checkout)
-    assert not list(cache.glob("venvs/*/complete"))
+    packages = tmp_path / "requirements.lock"
+    packages.write_text(f"nowhere==1.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    (tmp_path / "bin" / "python").chmod(0o755)
+    with (
+        (tmp_path / "lock").open("w") as lock,
+        pytest.raises(bootstrap._BootstrapError, match=r"pip could not install(.*\n)*.*nowhere==1\.0"),
+    ):
+        bootstrap._install_packages(tmp_path, cache=cache, packages=packages, began=0.0, lock=lock.fileno())
 
 
 def test_a_command_that_is_not_there_is_told(
