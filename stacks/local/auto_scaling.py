@@ -16,6 +16,7 @@ Left out: cooldowns, scaling policies by metrics, warm pools, instance refresh, 
 
 from __future__ import annotations
 
+import copy
 import math
 import uuid
 from dataclasses import dataclass, field
@@ -96,7 +97,6 @@ class Group(FakeAutoScalingGroup):
         self.retry_at = 0.0
         self.cause = ""
         self.status: str | None = None
-        self.weights_apply = False
         super().__init__(**kwargs)
 
     def set_desired_capacity(self, new_capacity: int | None) -> None:
@@ -118,16 +118,19 @@ class Group(FakeAutoScalingGroup):
         check_sizes(minimum=minimum, maximum=maximum, desired=wanted)
         if wanted is None:
             wanted = min(max(self.desired_capacity or 0, minimum), maximum)
-        if (
-            not kwargs.get("mixed_instances_policy")
-            and not kwargs["launch_template"]
-            and not kwargs["launch_config_name"]
-        ):
-            kwargs["mixed_instances_policy"] = self.mixed_instances_policy
+        if not any(kwargs.get(key) for key in ("mixed_instances_policy", "launch_template", "launch_config_name")):
+            kwargs["mixed_instances_policy"] = self._policy_as_asked()
         super().update(**{**kwargs, "desired_capacity": wanted})
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
         """Moto's way to launch at once: not used."""
+
+    def _policy_as_asked(self) -> dict[str, Any] | None:
+        """The policy names its template by id and by name once moto has it; in a request only one may be there."""
+        policy = copy.deepcopy(self.mixed_instances_policy)
+        if policy:
+            policy["LaunchTemplate"]["LaunchTemplateSpecification"].pop("LaunchTemplateName", None)
+        return policy
 
     def is_suspended(self, process: str) -> bool:
         """Whether this process of the group stands still."""

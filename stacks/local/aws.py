@@ -144,6 +144,8 @@ class StandIn:
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[Scaling]:
     """This project's classes in the place of moto's, and moto's own again at the end."""
+    if ec2_backends.backend is not EC2Backend:
+        raise RuntimeError("moto's state belongs to its process: one stand-in at a time")
     # moto finds a backend's URLs by the name of its module
     ec2_class = type("Ec2", (Ec2,), {"world": world, "__module__": EC2Backend.__module__})
     scaling_class = type("AutoScaling", (AutoScaling,), {"world": world, "__module__": AutoScalingBackend.__module__})
@@ -185,14 +187,14 @@ class _Handler(MotoRequestHandler):
 @contextlib.contextmanager
 def serving(world: World, *, port: int = 0, kubeconfig: Path | None = None) -> Iterator[str]:
     """The stand-in, in threads of this process, until the block ends. Gives its URL."""
-    with installed(world) as scaling:
+    server = _bind(port, StandIn(world))
+    with server, installed(world) as scaling:
         hands: list[Scaling | Boot] = [scaling]
         if kubeconfig is not None:
             hands.append(Boot(kubeconfig, lambda: _booted(world), clock=world.clock))
         world.changed = _telling(hands)
         with world.lock:
             _ = ec2_backends[ACCOUNT]["us-east-1"]  # loads its catalogues now, not in the first call
-        server = _bind(port, StandIn(world))
         threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)]
         threads += [threading.Thread(target=hand.run, daemon=True) for hand in hands]
         for thread in threads:
@@ -203,7 +205,6 @@ def serving(world: World, *, port: int = 0, kubeconfig: Path | None = None) -> I
             server.shutdown()
             for hand in hands:
                 hand.stop()
-            server.server_close()
             for thread in threads:
                 thread.join(timeout=5)
 

@@ -32,6 +32,7 @@ _METADATA: Final = {
     "HttpProtocolIpv6": ("disabled", "enabled"),
     "InstanceMetadataTags": ("disabled", "enabled"),
 }
+_PAGE: Final = 100
 _TAGS: Final = 50
 _TAG_KEY: Final = 128
 _TAG_VALUE: Final = 256
@@ -115,6 +116,15 @@ def _create_group(asked: Mapping[str, Any], known: Known) -> None:
             )
     _tags(asked.get("Tags") or [], code="ValidationError")
     _group_refers_to_what_is_there(asked, known)
+
+
+def _page(asked: Mapping[str, Any], _: Known) -> None:
+    size = str(asked.get("MaxRecords", "1"))
+    if not (size.isdigit() and 1 <= int(size) <= _PAGE):
+        raise _invalid(
+            f"1 validation error detected: Value '{size}' at 'maxRecords' failed to satisfy constraint: "
+            f"Member must have value less than or equal to {_PAGE}"
+        )
 
 
 def _update_group(asked: Mapping[str, Any], known: Known) -> None:
@@ -246,6 +256,8 @@ _NOT_FULLY_FORMED: Final = "You must use a valid fully-formed launch template. "
 _CHECKS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any], Known], None]]] = {
     ("autoscaling", "CreateAutoScalingGroup"): _create_group,
     ("autoscaling", "CreateOrUpdateTags"): _group_tags,
+    ("autoscaling", "DescribeAutoScalingGroups"): _page,
+    ("autoscaling", "DescribeScalingActivities"): _page,
     ("autoscaling", "UpdateAutoScalingGroup"): _update_group,
     ("ec2", "CreateLaunchTemplate"): _create_launch_template,
     ("ec2", "CreateLaunchTemplateVersion"): _create_launch_template_version,

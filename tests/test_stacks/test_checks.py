@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -201,6 +201,13 @@ def test_more_than_fifty_tags_are_refused() -> None:
     """On whatever they are put."""
     tags = {f"Tag.{number}.Key": str(number) for number in range(1, 52)}
     assert refused(ec2("CreateTags", {"ResourceId.1": "i-1", **tags}))[0] == "TagLimitExceeded"
+
+
+def test_a_page_has_a_hundred_groups_at_most() -> None:
+    """To a larger one moto answers with an internal error."""
+    asked = Call("autoscaling", "DescribeAutoScalingGroups", "us-east-1", parameters={"MaxRecords": "101"})
+    assert refused(asked)[0] == "ValidationError"
+    check(replace(asked, parameters={"MaxRecords": "100"}), There())
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,16 @@ def test_overrides_say_which_types_and_spot_its_share(here: StandIn) -> None:
     assert sorted(one.get("InstanceLifecycle", "on-demand") for one in seen) == ["on-demand", "spot", "spot"]
 
 
+def test_an_update_of_the_sizes_leaves_the_policy(here: StandIn) -> None:
+    """What an update does not name stays."""
+    specification = {"LaunchTemplateId": here.template}
+    overrides = [{"InstanceType": "g6.12xlarge"}]
+    policy = {"LaunchTemplate": {"LaunchTemplateSpecification": specification, "Overrides": overrides}}
+    group = here.group(LaunchTemplate=None, MixedInstancesPolicy=policy)
+    here.asg.update_auto_scaling_group(AutoScalingGroupName=group, MaxSize=3)
+    assert here.see(group)["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"] == overrides
+
+
 def test_weights_count_towards_the_desired_capacity(here: StandIn) -> None:
     """Four units are two instances of weight two."""
     policy = {
