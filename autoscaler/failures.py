@@ -8,4 +8,4 @@ class BadInput(Exception):  # noqa: N818 - reads as what it is at the raise site
 
 
 class Unavailable(Exception):  # noqa: N818 - as above
-    """A party outside this process does not answer, or refuses: the message says which and what to try. Exit status 1."""
+    """A party outside this process does not answer, or refuses: the message says which, and what to try. Status 1."""
