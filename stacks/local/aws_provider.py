@@ -70,7 +70,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(self, request: Any, context: Any) -> Any:
         with _told(context):
             self._cloud = _connect(_read(request.args))
-        return provider_pb2.ConfigureResponse(acceptSecrets=False, supportsPreview=False, acceptResources=False)
+        return provider_pb2.ConfigureResponse(acceptSecrets=False, supportsPreview=True, acceptResources=False)
 
     def Check(self, request: Any, context: Any) -> Any:
         with _told(context):
@@ -103,6 +103,8 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def Create(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind, wanted = _kind(request.urn), _read(request.properties)
+            if request.preview:  # what AWS would make up is left out, which the program takes as not known yet
+                return provider_pb2.CreateResponse(properties=_written(wanted))
             key = kind.create(self._ready(), wanted, self._tags(wanted) if kind.tagged else {})
             found = kind.read(self._ready(), key, wanted)
             if found is None:
@@ -123,6 +125,9 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def Update(self, request: Any, context: Any) -> Any:
         with _told(context):
             kind, old, new = _kind(request.urn), _read(request.old_inputs), _read(request.news)
+            if request.preview:
+                kept = {key: value for key, value in _read(request.olds).items() if key not in kind.moving}
+                return provider_pb2.UpdateResponse(properties=_written(kept | new))
             kind.update(self._ready(), request.id, old, new)
             if kind.tagged:
                 before = _read(request.olds).get("tagsAll", {})

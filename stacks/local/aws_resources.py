@@ -74,6 +74,8 @@ class Kind:
     fixed: ClassVar[frozenset[str]] = frozenset()
     unordered: ClassVar[frozenset[str]] = frozenset()
     """Lists whose order means nothing."""
+    moving: ClassVar[frozenset[str]] = frozenset()
+    """Outputs that an update changes."""
     named: ClassVar[str] = ""
     """The property that gets a name made up when the program gives none, and that must be unique."""
     tagged: ClassVar[bool] = True
@@ -468,6 +470,7 @@ class LaunchTemplate(Kind):
     )
     inputs = frozenset({"name", "updateDefaultVersion", "tags", *_data})
     fixed = frozenset({"name"})
+    moving = frozenset({"latestVersion", "defaultVersion"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:

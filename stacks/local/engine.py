@@ -76,7 +76,7 @@ def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Prog
     Raises ``BadInput`` for the stack's files and ``Unavailable`` for all else, with the engine's own words.
     """
     _prepare(settings)
-    _run(settings, "stack", "select", "--create", "--stack", STACK)
+    _run(settings, "stack", "select", "--create", *_ON_STACK)
     _run(settings, "up", *_ON_STACK, "--yes", "--skip-preview", _refresh(refresh), progress=progress)
     return pulumi_outputs(settings)
 
@@ -89,6 +89,7 @@ def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
 def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
     _prepare(settings)
+    _run(settings, "stack", "select", "--create", *_ON_STACK)
     arguments = ("preview", *_ON_STACK, "--expect-no-changes", _refresh(refresh))
     said = _start(settings, *arguments, progress=progress)
     if said.returncode not in (0, _CHANGES_FOUND):
