@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 from autoscaler import ec2, kube
 from autoscaler import labels as words
-from autoscaler.cluster import Group
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
 from autoscaler.observe import Store
@@ -39,9 +38,9 @@ class Hands:
             case Uncordon(node=node):
                 self._store.saw_node(self._kube.uncordon(node))
             case Grow(group=group, to=to, by=by):
-                self._resized(lambda: self._ec2.grow(group, to=to, by=by))
+                self._resize(self._ec2.grow, group, to=to, by=by)
             case Withdraw(group=group, to=to, by=by):
-                self._resized(lambda: self._ec2.withdraw(group, to=to, by=by))
+                self._resize(self._ec2.withdraw, group, to=to, by=by)
             case Cordon(node=node):
                 self._store.saw_node(self._kube.cordon(node, at=datetime.now(UTC)))
             case Remove():
@@ -65,13 +64,17 @@ class Hands:
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
 
-    def _resized(self, resize: Callable[[], Group]) -> None:
+    def _resize(self, resize: Callable[..., None], name: str, *, to: int, by: int) -> None:
+        """Known at once, so that the next plan, a moment later, does not do it again."""
         try:
-            self._store.wrote_group(resize())
+            resize(name, to=to, by=by)
         except ec2.Changed as changed:
             if changed.group is not None:
                 self._store.wrote_group(changed.group)
             raise
+        group = self._store.group(name)
+        if group is not None:
+            self._store.wrote_group(replace(group, desired=to))
 
     def _remove(self, step: Remove) -> None:
         """After one more look: the node is still closed by us and holds no pod, or it never came."""

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,28 +142,26 @@ class Ec2:
 
     def group(self, name: str) -> Group | None:
         """One group as it is now."""
+        raw = self._described(name)
         with _told_in_words(self._policy.region):
-            found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
-            raws = [raw for raw in found["AutoScalingGroups"] if _tag(raw, words.TAG_CLUSTER) == self._policy.cluster]
-            return next(iter(self._nouns(raws)), None)
+            return next(self._nouns([raw]), None) if raw else None
 
-    def grow(self, name: str, *, to: int, by: int) -> Group:
+    def grow(self, name: str, *, to: int, by: int) -> None:
         """Raise the desired capacity to ``to``, if it still is ``to - by``. Raises ``Changed``, ``Refused``.
 
-        Never lowers, and never buys twice: the group is looked at once more immediately before.
+        Never lowers, and never buys twice: the group is looked at once more immediately before, and in one call only,
+        for somebody waits.
         """
-        now = self._as_planned(name, expected=to - by)
+        self._as_planned(name, expected=to - by)
         self._set_desired(name, to)
-        return replace(now, desired=to)
 
-    def withdraw(self, name: str, *, to: int, by: int) -> Group:
+    def withdraw(self, name: str, *, to: int, by: int) -> None:
         """Lower the desired capacity to ``to``, if it still is ``to + by`` and no instance would end by it."""
-        now = self._as_planned(name, expected=to + by)
-        here = sum(instance.state != "terminating" for instance in now.instances)
+        raw = self._as_planned(name, expected=to + by)
+        here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
         if here > to:
-            raise Changed(f"{name} has {here} instances by now: nothing to withdraw", now)
+            raise Changed(f"{name} has {here} instances by now: nothing to withdraw", self.group(name))
         self._set_desired(name, to)
-        return replace(now, desired=to)
 
     def terminate(self, instance: str) -> None:
         """End one instance and lower its group's desired capacity by one. Raises ``Refused``."""
@@ -172,13 +170,20 @@ class Ec2:
                 InstanceId=instance, ShouldDecrementDesiredCapacity=True
             )
 
-    def _as_planned(self, name: str, *, expected: int) -> Group:
-        now = self.group(name)
+    def _as_planned(self, name: str, *, expected: int) -> AutoScalingGroupTypeDef:
+        now = self._described(name)
         if now is None:
             raise Changed(f"{name} is not there any more")
-        if now.desired != expected:
-            raise Changed(f"{name} was at {expected} nodes when this was decided and is at {now.desired} now", now)
+        if now["DesiredCapacity"] != expected:
+            said = f"{name} was at {expected} nodes when this was decided and is at {now['DesiredCapacity']} now"
+            raise Changed(said, self.group(name))
         return now
+
+    def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
+        with _told_in_words(self._policy.region):
+            found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+        ours = (raw for raw in found["AutoScalingGroups"] if _tag(raw, words.TAG_CLUSTER) == self._policy.cluster)
+        return next(ours, None)
 
     def _set_desired(self, name: str, to: int) -> None:
         with _told_in_words(self._policy.region):

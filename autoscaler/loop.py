@@ -149,7 +149,7 @@ class Loop:
         seen, due = 0, 0.0
         while not self._stopping.is_set():
             now = self._store.wait(seen, seconds=max(due - time.monotonic(), 0.0))
-            seen = self._settle(now) if now > seen else now
+            seen = self._settle() if now > seen else now
             mine = self._leader.is_mine() or self._dry_run
             self._report.acting(mine=mine)
             if self._stopping.is_set() or not mine or not self._store.is_synced():
@@ -208,16 +208,12 @@ class Loop:
         if self._messenger is not None and not self._dry_run:
             self._messenger.hopeless(plan.waiting, self._store.pod)
 
-    def _settle(self, seen: int) -> int:
-        """After a change, until nothing has changed for a moment, but not for ever."""
-        quiet = self._policy.scale_up.debounce.total_seconds()
-        end = time.monotonic() + self._policy.scale_up.debounce_at_most.total_seconds()
-        while (left := min(quiet, end - time.monotonic())) > 0:
-            now = self._store.wait(seen, seconds=left)
-            if now == seen:
-                break
-            seen = now
-        return seen
+    def _settle(self) -> int:
+        """After a change: a moment for the rest of a job to come, but not for ever."""
+        scale_up = self._policy.scale_up
+        return self._store.settle(
+            quiet=scale_up.debounce.total_seconds(), at_most=scale_up.debounce_at_most.total_seconds()
+        )
 
     def _seconds_until_due(self, plan: Plan) -> float:
         now = time.monotonic()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -86,6 +87,7 @@ class Store:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._changes = 0
+        self._arrivals = 0
         self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
@@ -96,6 +98,19 @@ class Store:
         """Until something changed after ``since``, or the time is over; gives the count of changes so far."""
         with self._changed:
             self._changed.wait_for(lambda: self._changes > since, timeout=seconds)
+            return self._changes
+
+    def settle(self, *, quiet: float, at_most: float) -> int:
+        """Until no new pod has come for ``quiet`` seconds, at most for ``at_most``; gives the count of changes so far.
+
+        A job's pods come one after the other; what happens to pods that are there is no reason to wait longer.
+        """
+        end = time.monotonic() + at_most
+        with self._changed:
+            while (left := min(quiet, end - time.monotonic())) > 0:
+                before = self._arrivals
+                if not self._changed.wait_for(partial(self._have_come, before), timeout=left):
+                    break
             return self._changes
 
     def wake(self) -> None:
@@ -172,6 +187,7 @@ class Store:
             if known is not None and known[0] > version:
                 return
             shelf[key] = (version, noun)
+            self._arrivals += known is None and kind is PODS
             if known is None or known[1] != noun:
                 self._moved(kind)
 
@@ -214,6 +230,9 @@ class Store:
             self._note()
 
     # --- Within the lock ---
+
+    def _have_come(self, before: int) -> bool:
+        return self._arrivals > before
 
     def _all(self, kind: Kind) -> tuple[Any, ...]:
         return tuple([noun for _, noun in self._nouns.get(kind.name, {}).values()])

@@ -6,7 +6,7 @@ import io
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -47,15 +47,13 @@ class Fakes:
         if what in self.failures:
             raise self.failures[what]
 
-    def grow(self, name: str, *, to: int, by: int) -> Group:
+    def grow(self, name: str, *, to: int, by: int) -> None:
         """EC2's."""
         self._note("grow", name, to, by)
-        return replace(self.group, desired=to)
 
-    def withdraw(self, name: str, *, to: int, by: int) -> Group:
+    def withdraw(self, name: str, *, to: int, by: int) -> None:
         """EC2's."""
         self._note("withdraw", name, to, by)
-        return replace(self.group, desired=to)
 
     def terminate(self, instance: str) -> None:
         """EC2's."""

@@ -42,6 +42,37 @@ def test_a_change_wakes_who_waits() -> None:
     assert store.wait(seen, seconds=10) == seen + 1
 
 
+def test_a_jobs_pods_are_waited_for_but_not_what_happens_to_them() -> None:
+    """Ten pods in a row settle as one; a scheduler that is busy with a thousand others delays nothing."""
+    store = Store()
+
+    def come() -> None:
+        for number in range(10):
+            store.put(PODS, ("team", f"p{number}"), 1, a_pod(f"p{number}"))
+            time.sleep(0.02)
+
+    threading.Thread(target=come).start()
+    store.settle(quiet=1.0, at_most=30.0)
+    assert len(store.cluster(NOW).pods) == 10
+
+    ended = threading.Event()
+
+    def stir() -> None:
+        version = 2
+        while not ended.wait(0.005):
+            store.put(PODS, ("team", "p0"), version, a_pod("p0", unschedulable_because=str(version)))
+            version += 1
+
+    stirring = threading.Thread(target=stir)
+    stirring.start()
+    began = time.monotonic()
+    store.settle(quiet=0.05, at_most=60.0)
+    waited = time.monotonic() - began
+    ended.set()
+    stirring.join()
+    assert waited < 30
+
+
 def test_an_older_version_does_not_undo_a_newer_one() -> None:
     """Our own write comes back before the watch tells of what was before it."""
     store = Store()
