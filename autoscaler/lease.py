@@ -22,6 +22,7 @@ from autoscaler.kube import Kube, Refused
 LASTS: Final = 15.0
 RENEW_WITHIN: Final = 10.0
 RETRY: Final = 2.0
+_NOT_FOUND: Final = 404
 
 Tell = Callable[[str], None]
 
@@ -75,7 +76,7 @@ class Lease:
         try:
             lease = msgspec.json.decode(self._kube.get(f"{self._path}/{words.LEASE}"))
         except Refused as refused:
-            if refused.status != 404:  # noqa: PLR2004 - nobody has made it yet
+            if refused.status != _NOT_FOUND:  # 404: nobody has made it yet
                 raise
             return self._write("POST", self._path, {"metadata": {"name": words.LEASE}}, began)
         spec = lease.get("spec", {})
@@ -127,7 +128,10 @@ class Lease:
         try:
             holder = self.try_once()
         except (Refused, Unavailable) as error:
-            return "" if self.is_mine() else f"{lease} is out of reach, nothing is done until it is not: {error}"
+            if self.is_mine():
+                return ""
+            mend = ": apply autoscaler/rbac.yaml" if isinstance(error, Refused) and error.status == _NOT_FOUND else ""
+            return f"{lease} is out of reach, nothing is done until it is not: {error}{mend}"
         if holder == self.identity:
             return f"acting as {self.identity}, which holds {lease}"
         return f"waiting: {holder} holds {lease}; one autoscaler acts at a time"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HOPELESS: Final = "NoPlaceAnywhere"
 """Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
 _NAMED: Final = 3
+_REMEMBERED: Final = 1000
 
 LogFormat = Literal["text", "json"]
 
@@ -144,6 +145,8 @@ class Report:
         """A step could not be taken; the same failure is told once."""
         if self._metrics:
             self._metrics.steps.labels(type(step).__name__, "failed").inc()
+        if len(self._failures) > _REMEMBERED:
+            self._failures.clear()
         if self._failures.get(_target(step)) != str(why):
             self._failures[_target(step)] = str(why)
             self._log.say("failed", f"could not {describe(step)}: {why}", **_details(step))
@@ -185,11 +188,16 @@ class Messenger:
     def hopeless(self, waiting: Iterable[Waiting], pod: Callable[[str], Pod | None]) -> None:
         """Tell each hopeless pod; those told before are left alone, those gone are forgotten."""
         now = {one.pod: one for one in waiting if one.hopeless}
+        uids = set()
         for key, one in now.items():
             found = pod(key)
-            if found is not None and found.uid not in self._told:
+            if found is None:
+                continue
+            uids.add(found.uid)
+            if found.uid not in self._told:
                 self._told.add(found.uid)
                 self._letters.put((found, _reason(one)))
+        self._told.intersection_update(uids)
 
     def stop(self) -> None:
         """Deliver what is written, then end."""

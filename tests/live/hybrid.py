@@ -7,8 +7,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -167,6 +169,50 @@ def autoscaler(*words_: str, policy: Path, env: dict[str, str], kubeconfig: Path
     finally:
         process.kill()
         process.wait()
+
+
+class Cable:
+    """A TCP connection to a port of this machine that can be pulled out and put back."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self.port = free_ports(1)[0]
+        self._open: set[socket.socket] = set()
+        self._listener: socket.socket | None = None
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Connections are made again."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def pull_out(self) -> None:
+        """Every connection breaks, and new ones are refused."""
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        for one in tuple(self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        self._open.add(one)
+        with contextlib.suppress(OSError):
+            while data := one.recv(2**16):
+                other.sendall(data)
+        self._open.discard(one)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        one.close()
 
 
 def until(holds: Callable[[], Any], *, within: float = 40.0, told: Callable[[], object] = lambda: "") -> Any:

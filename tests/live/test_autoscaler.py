@@ -19,6 +19,7 @@ from tests.live.conftest import Plane
 from tests.live.hybrid import (
     Autoscaler,
     Aws,
+    Cable,
     autoscaler,
     bound,
     gpu_pod,
@@ -146,6 +147,42 @@ def test_wrong_credentials_are_told_in_words(hybrid: Hybrid) -> None:
         until(lambda: "does not accept the credentials" in brain.texts(), told=brain.texts)
         assert until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts) == "dgx"
         assert "Traceback" not in brain.texts()
+
+
+def test_an_api_server_that_is_gone_for_a_while_is_told_and_caught_up_with(hybrid: Hybrid) -> None:
+    """A pod that came meanwhile is bought for once the API server is back; the process stays."""
+    cable = Cable(int(hybrid.plane.url.rpartition(":")[2]))
+    config = hybrid.directory / "through-the-cable"
+    text = hybrid.plane.autoscaler_kubeconfig.read_text(encoding="utf-8")
+    config.write_text(text.replace(hybrid.plane.url, f"https://127.0.0.1:{cable.port}"), encoding="utf-8")
+    with autoscaler(
+        policy=hybrid.policy, env=hybrid.aws.env, kubeconfig=config, log=hybrid.directory / "autoscaler.log"
+    ) as brain:
+        until(lambda: "acting as" in brain.texts(), told=brain.texts)
+        cable.pull_out()
+        until(lambda: "API server (pods): " in brain.texts(), told=brain.texts)
+        make_pod(hybrid.plane.kube, gpu_pod("p"))
+        cable.put_back()
+        until(lambda: bound(hybrid.plane.kube, "p"), within=60, told=brain.texts)
+        assert "API server (pods): answers again" in brain.texts()
+        assert "Traceback" not in brain.texts()
+    cable.pull_out()
+    assert len(hybrid.aws.asked()) == 1
+
+
+def test_an_instance_that_never_joins_is_given_up_and_replaced(hybrid: Hybrid) -> None:
+    """After the boot timeout of the policy: it ends, another is bought, and the pod runs there."""
+    text = hybrid.policy.read_text(encoding="utf-8")
+    hybrid.policy.write_text(
+        text.replace("boot_timeout: 30s", "boot_timeout: 4s, refusal_backoff: 1s"), encoding="utf-8"
+    )
+    hybrid.aws.put_faults({"kind": "never-joins", "count": 1})
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    with hybrid.run() as brain:
+        until(lambda: bound(hybrid.plane.kube, "p"), within=60, told=brain.texts)
+        steps = [line["step"] for line in brain.said() if line["event"] == "step"]
+    assert steps == ["Grow", "Remove", "Grow"]
+    assert hybrid.group()["DesiredCapacity"] == 1
 
 
 def test_throttling_only_delays(hybrid: Hybrid) -> None:

@@ -149,3 +149,14 @@ def test_an_api_server_that_is_gone_is_not_a_lease(record: Record) -> None:
     record.is_gone = True
     assert one._attempt() == ""
     one.stop()
+
+
+def test_a_namespace_that_is_missing_names_what_makes_it(record: Record) -> None:
+    """The lease lives beside the autoscaler's account."""
+
+    def missing() -> None:
+        raise Refused(404, 'namespaces "spillway" not found')
+
+    record.before_write = missing
+    said = lease(record, "one", Clock())._attempt()
+    assert said.endswith('namespaces "spillway" not found: apply autoscaler/rbac.yaml')
