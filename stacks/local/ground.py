@@ -162,7 +162,15 @@ def stand_up(
         apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
         progress(f"control plane and AWS stand-in answer ({time.monotonic() - began:.1f} s)")
         if with_stack:
-            _furnish(kube, ground=ground, rules=rules, policy=policy, machines=machines, tools=tools, progress=progress)
+            _furnish(
+                kube,
+                ground=ground,
+                rules=rules,
+                files=(policy.resolve(), inventory.resolve()),
+                machines=machines,
+                tools=tools,
+                progress=progress,
+            )
     except BaseException:
         take_down(name)
         if ground:
@@ -314,7 +322,7 @@ def _furnish(
     *,
     ground: Ground,
     rules: Policy,
-    policy: Path,
+    files: tuple[Path, Path],
     machines: Inventory,
     tools: Mapping[str, Path],
     progress: Progress,
@@ -330,8 +338,8 @@ def _furnish(
         EngineSettings(
             directory=ground.directory / "pulumi",
             tools=tools,
-            policy=policy.resolve(),
-            inventory=None,
+            policy=files[0],
+            inventory=files[1],
             env=ground.env,
             aws_url=ground.aws_url,
             cluster=rules.cluster,
