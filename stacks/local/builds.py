@@ -26,6 +26,8 @@ from stacks.local.keeper import die_with_parent
 OLDEST_GO: Final = (1, 25, 0)
 _REPORT_EVERY: Final = 10.0
 _LEAST_MEMORY: Final = 1 << 30
+_ENOUGH_MEMORY: Final = 3 << 30
+"""For one compiler; as many run at once as there are processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def _lazy_collector() -> dict[str, str]:
     """The compiler needs a seventh less time where it collects its garbage only when memory runs short."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     share = memory // (2 * (os.cpu_count() or 1))
-    return {"GOGC": "off", "GOMEMLIMIT": str(share)} if share >= _LEAST_MEMORY else {}
+    return {"GOGC": "off", "GOMEMLIMIT": str(min(share, _ENOUGH_MEMORY))} if share >= _LEAST_MEMORY else {}
 
 
 @contextlib.contextmanager
