@@ -451,7 +451,6 @@ def requests_of(spec: PodSpec) -> Resources:
         needs = _needs(container.resources)
         if container.restart_policy == "Always":
             running, sidecars = running + needs, sidecars + needs
-            peak = _larger(peak, sidecars)
         else:
             peak = _larger(peak, needs + sidecars)
     whole = _pod_level(_larger(running, peak), spec.resources)
