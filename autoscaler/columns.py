@@ -32,14 +32,15 @@ from typing import Any
 import highspy
 import numpy as np
 
-from autoscaler.knapsack import DIMENSIONS, Floats, Mask, Whole, ceiling_weights, fillings, quiet_solver
+from autoscaler.knapsack import DIMENSIONS, Floats, Mask, Whole, ceiling_weights, fillings, highest, quiet_solver
 
 Vector = tuple[int, int, int, int]
 """cpu (milli), memory, GPUs, pods."""
 
-_BOX = 0.1
-_TRUST = 0.8
-_WIDTH, _TAKE, _KINDS_AT_ONCE = 300, 20, 5
+_BOX, _TRUST, _DRIFT = 0.05, 0.8, 0.1
+_WIDTH, _TAKE, _KINDS_AT_ONCE = 300, 200, 5
+_FEW = 4
+_PAYING = 400
 _EPSILON = 1e-6
 _NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
@@ -109,8 +110,7 @@ def cheapest(
     search.relax()
     best = search.fill(market.counts, market.available)
     search.generate(rounds=rounds, until=0.6)
-    for plan in (search.fill(market.counts, market.available), search.dive(market.counts, market.available)):
-        best = min(best, plan, key=market.rank)
+    best = min(best, search.dive(market.counts, market.available), key=market.rank)
     best = search.improve(best, rounds=rounds)
     return market.answer(best, search, shapes)
 
@@ -271,7 +271,7 @@ class _Search:
         self.master = _Master(market)
         for row in range(len(market.counts)):
             self._add(*self._uniform(row))
-        self._price(self.prices, market.counts, many=len(market.usd), floor=0.97)
+        self._price(self.prices, market.counts, many=len(market.usd), floor=0.97, width=150, take=100)
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""
@@ -326,7 +326,16 @@ class _Search:
         self.master.add(float(self.market.usd[kind]), kind, pods)
         return True
 
-    def _price(self, prices: Floats, limits: Whole, *, many: int, floor: float = 0.985, width: int = _WIDTH) -> int:
+    def _price(
+        self,
+        prices: Floats,
+        limits: Whole,
+        *,
+        many: int,
+        floor: float = 0.985,
+        width: int = _WIDTH,
+        take: int = _TAKE,
+    ) -> int:
         """Add fillings that these prices make worth their node; of the most promising kinds only."""
         market = self.market
         taken = market.sizes @ self.weights.T
@@ -343,7 +352,7 @@ class _Search:
                 continue
             held = market.holds[:, kind]
             found = fillings(
-                np.where(held, prices, 0.0), market.sizes, market.rooms[kind], limits, width=width, take=_TAKE
+                np.where(held, prices, 0.0), market.sizes, market.rooms[kind], limits, width=width, take=take
             )
             added += sum(self._add(kind, pods) for value, pods in found if value > usd[kind] * floor)
         return added
@@ -356,35 +365,45 @@ class _Search:
         """Columns, until nothing is found or the time for it is over; the box around the prices opens by and by."""
         if self.master is None:
             return
-        box, trust = _BOX, _TRUST
-        self.master.box(self.prices, box)
+        box, trust, centre, dull = _BOX, _TRUST, self.prices, 0
+        self.master.box(centre, box)
         for _ in range(rounds):
             if self.watch.spent() > until:
                 break
             duals = self.master.solve()
-            prices = trust * self.prices + (1 - trust) * duals
-            if not self._price(prices, self.market.counts, many=_KINDS_AT_ONCE):
-                if trust <= 0 and box >= 1:
+            centre = (1 - _DRIFT) * centre + _DRIFT * duals
+            added = self._price(trust * centre + (1 - trust) * duals, self.market.counts, many=_KINDS_AT_ONCE)
+            dull = 0 if added > _FEW else dull + 1
+            if dull > 1:
+                if not added and trust <= 0 and box >= 1:
                     break
-                box, trust = (box * 2, trust) if trust <= 0 else (box, trust - 0.4)
-                trust = max(0.0, trust)
-                self.master.box(self.prices, box)
+                box, trust, dull = box * 1.5, max(0.0, trust - 0.3), 0
+            self.master.box(centre, box)
         self.master.unbox()
+        self.prices = self.master.solve()
 
     def fill(self, counts: Whole, available: Floats) -> _Plan:
         """First answer: again and again the known filling that places most value for its price."""
         counts, available, plan = counts.copy(), available.copy(), []
-        patterns = np.array([pods for _, pods in self.columns])
-        kinds = np.array([kind for kind, _ in self.columns])
-        usd = np.maximum(self.market.usd[kinds], _EPSILON)
         values = np.maximum(self.prices, _EPSILON)
+        kinds, patterns = self._paying(values)
+        usd = np.maximum(self.market.usd[kinds], _EPSILON)
         while counts.any():
             scores = np.where(available[kinds] >= 1, np.minimum(patterns, counts) @ values / usd, 0.0)
             best = int(np.argmax(scores))
             if scores[best] <= 0:
                 break
-            plan.append(_taken(int(kinds[best]), patterns[best], counts, available))
+            plan.append(_taken(int(kinds[best]), patterns[best].astype(np.int64), counts, available))
         return plan
+
+    def _paying(self, values: Floats) -> tuple[Whole, Floats]:
+        """The fillings worth most for their price, and the simple ones, which come first."""
+        kinds = np.array([kind for kind, _ in self.columns])
+        patterns = np.array([pods for _, pods in self.columns], dtype=float)
+        worth = patterns @ values / np.maximum(self.market.usd[kinds], _EPSILON)
+        worth[: len(self.market.counts)] = np.inf
+        chosen = np.sort(highest(worth, _PAYING + len(self.market.counts)))
+        return kinds[chosen], patterns[chosen]
 
     def dive(self, counts: Whole, available: Floats) -> _Plan:
         """Round the master down, then again for what is left; round up where nothing is whole any more."""
@@ -408,7 +427,7 @@ class _Search:
                 break
             step += 1
             if counts.any() and self.watch.spent() < 0.9:
-                self._price(duals, counts, many=3, width=120)
+                self._price(duals, counts, many=3, width=100, take=20)
         self.master.demand(self.market.counts, self.market.available)
         return self.shrink(plan + self.fill(counts, available))
 
@@ -525,9 +544,9 @@ class _Master:
         self._artificial(np.zeros(2 * self.rows), np.zeros(2 * self.rows))
 
     def _artificial(self, usd: Floats, upper: Floats) -> None:
-        for column in range(2 * self.rows):
-            self.solver.changeColCost(column, float(usd[column]))
-            self.solver.changeColBounds(column, 0.0, float(upper[column]))
+        columns = np.arange(2 * self.rows, dtype=np.int32)
+        self.solver.changeColsCost(len(columns), columns, usd)
+        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
 
     def demand(self, counts: Whole, available: Floats) -> None:
         """Other numbers of pods and nodes."""

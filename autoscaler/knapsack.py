@@ -102,7 +102,7 @@ class _Search:
             left, worth, held = step
             states.append(step)
         left, worth, held = (np.concatenate([state[part] for state in states]) for part in range(3))
-        chosen = _highest(worth + left @ self.after, keep)
+        chosen = highest(worth + left @ self.after, keep)
         return self._fill_up(left[chosen], worth[chosen], held[chosen], keep=keep)
 
     def _add_device(self, left: Floats, worth: Floats, held: Any, *, width: int) -> tuple[Any, Any, Any] | None:
@@ -117,9 +117,9 @@ class _Search:
         value = worth[state] + self.values[item]
         after = rest @ self.after
         hope = value + np.where(rest[:, GPUS] > 0, rest @ self.weights, np.minimum(rest @ self.weights, after))
-        chosen = _highest(hope, 6 * width)
+        chosen = highest(hope, 6 * width)
         chosen = chosen[self._distinct(rest[chosen], hope[chosen])]
-        chosen = chosen[_highest(hope[chosen], width)]
+        chosen = chosen[highest(hope[chosen], width)]
         grown = held[state[chosen]]
         grown[np.arange(len(chosen)), item[chosen]] += 1
         return rest[chosen], value[chosen], grown
@@ -148,7 +148,7 @@ class _Search:
             if not len(state):
                 break
             rest, value = left[state] - sizes[item], worth[state] + values[item]
-            chosen = _highest(value + rest @ self.after, keep)
+            chosen = highest(value + rest @ self.after, keep)
             held = held[state[chosen]]
             held[np.arange(len(chosen)), first + item[chosen]] += 1
             left, worth, last = rest[chosen], value[chosen], item[chosen]
@@ -157,7 +157,7 @@ class _Search:
         return np.concatenate([one for one, _ in done]), np.concatenate([one for _, one in done])
 
 
-def _highest(scores: Floats, many: int) -> Whole:
+def highest(scores: Floats, many: int) -> Whole:
     """Positions of the highest scores; always the same ones for the same scores."""
     if len(scores) <= many:
         return np.arange(len(scores))
