@@ -88,10 +88,9 @@ def find_go(*, scratch: Path) -> Go:
 def build(go: Go, builds: Sequence[Build], *, scratch: Path, progress: Callable[[str], None]) -> None:
     """Build them all, module by module in the order given. Each lands whole or not at all. Raises ``Unavailable``."""
     began = time.monotonic()
+    what = f"{len(builds)} tools" if len(builds) > 1 else "a tool"
     names = ", ".join(one.name for one in builds)
-    progress(
-        f"building {len(builds)} tools from source, once for this user: {names} (all of them: 10 minutes on 2 cores)"
-    )
+    progress(f"building {what} from source, once for this user: {names} (all of them: 10 minutes on 2 cores)")
     modules = list(dict.fromkeys(one.module for one in builds))
     sources = _copy(modules, to=scratch / "src")
     for module in modules:
@@ -193,7 +192,7 @@ def _compile(
     if compiler.returncode:
         wrong = [line for line in _lines(log) if " " in line and not line.startswith("go: downloading")]
         raise Unavailable(f"building {label} failed:\n" + "\n".join(f"    {line[:300]}" for line in wrong[-8:]))
-    progress(f"  {label}: built, {time.monotonic() - began:.0f} s")
+    progress(f"  {time.monotonic() - began:4.0f} s: built {label}")
 
 
 def _watch(
@@ -206,7 +205,7 @@ def _watch(
         now = time.monotonic()
         packages = sum(1 for line in _lines(log) if " " not in line)  # -v names each package as its turn comes
         doing = f"{packages} packages compiled" if packages else "fetching sources"
-        line = f"  {label}: {doing}, {now - began:.0f} s"
+        line = f"  {now - began:4.0f} s: {doing} for {label}"
         if live:
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)

@@ -185,8 +185,8 @@ def test_what_is_missing_is_built_checked_and_kept(real_go: None, tmp_path: Path
     told: list[str] = []
     built = ensure_tools(["hello"], progress=told.append, known={"hello": tool})
     assert built == {"hello": cached(tool)}
-    assert told[0].startswith("building 1 tools from source, once for this user: hello")
-    assert any(line.startswith("  [1/1] hello: built") for line in told)
+    assert told[0].startswith("building a tool from source, once for this user: hello")
+    assert any(line.endswith(" s: built [1/1] hello") for line in told)
     assert ensure_tools(["hello"], progress=fail_to_build, known={"hello": tool}) == built
 
     cached(tool).write_bytes(b"half a program")
