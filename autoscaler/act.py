@@ -15,8 +15,8 @@ from autoscaler import ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
-from autoscaler.observe import Store
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Remove, Step, Uncordon, Withdraw
+from autoscaler.store import Store
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, ec2.Refused, ec2.Changed)
 """What a step may fail with: it fails alone."""

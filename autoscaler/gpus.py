@@ -17,7 +17,8 @@ from rich.table import Table
 
 from autoscaler import labels as words
 from autoscaler.kube import Kube
-from autoscaler.objects import EPOCH, Json, Meta, NodeJson, PodSpec, node_from, requests_of
+from autoscaler.nouns import EPOCH, node_from, requests_of
+from autoscaler.objects import Json, Meta, NodeJson, PodSpec
 
 _JOB_LABELS = (words.JOB, "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "job-name")
 

@@ -17,10 +17,11 @@ from autoscaler import ec2
 from autoscaler.act import FAILURES, Hands, describe
 from autoscaler.cluster import Cluster, Group
 from autoscaler.failures import Unavailable
-from autoscaler.observe import Pause, Store
+from autoscaler.observe import Pause
 from autoscaler.policy import Policy
 from autoscaler.report import Messenger, Report
 from autoscaler.steps import Admit, EndJob, Memory, Plan, Step, Uncordon
+from autoscaler.store import Store
 
 Planner = Callable[[Cluster, Policy, Memory], Plan]
 

@@ -19,11 +19,12 @@ from autoscaler.act import Hands
 from autoscaler.failures import Unavailable
 from autoscaler.lease import Lease
 from autoscaler.loop import GroupWatch, Loop
-from autoscaler.observe import Observer, Store
+from autoscaler.observe import Observer
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Messenger, Metrics, Report
 from autoscaler.steps import Memory
+from autoscaler.store import Store
 from autoscaler.whereabouts import explain_pod
 
 

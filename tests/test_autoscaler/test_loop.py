@@ -20,10 +20,10 @@ from autoscaler.cluster import Cluster, Group, Instance
 from autoscaler.failures import Unavailable
 from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
-from autoscaler.observe import KINDS, NODES, PODS, Store
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Report
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Memory, Plan, Remove, Step, Uncordon, Waiting, Withdraw
+from autoscaler.store import KINDS, NODES, PODS, Store
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.test_observe import until
 

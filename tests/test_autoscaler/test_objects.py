@@ -11,18 +11,8 @@ import pytest
 
 from autoscaler import labels as words
 from autoscaler.cluster import GangRef, PodTerm, Requirement, Resources, Spread, Taint, Toleration
-from autoscaler.objects import (
-    DaemonSetJson,
-    JobJson,
-    NodeJson,
-    PodJson,
-    PodSpec,
-    daemon_set_from,
-    job_from,
-    node_from,
-    pod_from,
-    requests_of,
-)
+from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from, requests_of
+from autoscaler.objects import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
 
 OBJECTS = Path(__file__).parent / "objects"
 APP = Requirement("app", "In", ("train",))

@@ -15,8 +15,10 @@ import pytest
 from autoscaler import labels as words
 from autoscaler.cluster import LingeringJob
 from autoscaler.kube import Kube
-from autoscaler.objects import Job, PodJson
-from autoscaler.observe import DAEMON_SETS, JOBS, KINDS, NODES, POD_GROUPS, PODS, Observer, Pause, Store
+from autoscaler.nouns import Job
+from autoscaler.objects import PodJson
+from autoscaler.observe import Observer, Pause
+from autoscaler.store import DAEMON_SETS, JOBS, KINDS, NODES, POD_GROUPS, PODS, Store
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 

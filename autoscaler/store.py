@@ -1,0 +1,258 @@
+"""What is known of the cluster now: the nouns by kind, and a bell for who waits for a change.
+
+Whoever decides waits for :meth:`Store.wait`, then takes :meth:`Store.cluster`, one frozen look at everything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from autoscaler.cluster import Cluster, Group, LingeringJob, Node, Pod
+from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from, pod_group_minimum
+from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodGroupJson, PodJson
+
+Minimums = Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object that is followed."""
+
+    name: str
+    path: str
+    decode: Callable[[msgspec.Raw, Minimums], tuple[Meta, Any]]
+
+
+def _pod(raw: msgspec.Raw, minimums: Minimums) -> tuple[Meta, Pod]:
+    seen = _POD.decode(raw)
+    return seen.metadata, pod_from(seen, minimums=minimums)
+
+
+def _decoder(model: Any, noun: Callable[[Any], Any]) -> Callable[[msgspec.Raw, Minimums], tuple[Meta, Any]]:
+    decoder = msgspec.json.Decoder(model)
+
+    def decode(raw: msgspec.Raw, _minimums: Minimums) -> tuple[Meta, Any]:
+        seen = decoder.decode(raw)
+        return seen.metadata, noun(seen)
+
+    return decode
+
+
+_POD: Final = msgspec.json.Decoder(PodJson)
+PODS: Final = Kind("pods", "/api/v1/pods", _pod)
+NODES: Final = Kind("nodes", "/api/v1/nodes", _decoder(NodeJson, node_from))
+DAEMON_SETS: Final = Kind("daemonsets", "/apis/apps/v1/daemonsets", _decoder(DaemonSetJson, daemon_set_from))
+JOBS: Final = Kind("jobs", "/apis/batch/v1/jobs", _decoder(JobJson, job_from))
+KINDS: Final = (NODES, PODS, DAEMON_SETS, JOBS)
+POD_GROUPS: Final = {
+    # API group: where its PodGroups are, once somebody has installed them
+    name: Kind(f"podgroups.{name}", f"/apis/{name}/{version}/podgroups", _decoder(PodGroupJson, pod_group_minimum))
+    for name, version in {"scheduling.x-k8s.io": "v1alpha1", "scheduling.volcano.sh": "v1beta1"}.items()
+}
+
+Key = tuple[str, str]
+"""Namespace (empty for what has none) and name."""
+
+
+class Store:
+    """The nouns by kind. Safe to use from several threads; every change that matters wakes who waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._arrivals = 0
+        self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
+        self._groups: dict[str, Group] | None = None
+        self._groups_written: dict[str, float] = {}
+
+    # --- Asked by who decides ---
+
+    def wait(self, since: int, *, seconds: float | None) -> int:
+        """Until something changed after ``since``, or the time is over; gives the count of changes so far."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes > since, timeout=seconds)
+            return self._changes
+
+    def settle(self, *, quiet: float, at_most: float) -> int:
+        """Until no new pod has come for ``quiet`` seconds, at most for ``at_most``; gives the count of changes so far.
+
+        A job's pods come one after the other; what happens to pods that are there is no reason to wait longer.
+        """
+        end = time.monotonic() + at_most
+        with self._changed:
+            while (left := min(quiet, end - time.monotonic())) > 0:
+                before = self._arrivals
+                if not self._changed.wait_for(partial(self._have_come, before), timeout=left):
+                    break
+            return self._changes
+
+    def wake(self) -> None:
+        """Let who waits look again."""
+        with self._changed:
+            self._note()
+
+    def is_synced(self, kinds: Iterable[Kind] = KINDS) -> bool:
+        """Whether each of these was listed at least once."""
+        with self._changed:
+            return all(kind.name in self._nouns for kind in kinds)
+
+    def knows_groups(self) -> bool:
+        """Whether AWS has answered at least once."""
+        return self._groups is not None
+
+    def cluster(self, now: datetime) -> Cluster:
+        """One frozen look at everything."""
+        with self._changed:
+            return Cluster(
+                seen_at=now,
+                pods=self._all(PODS),
+                nodes=self._all(NODES),
+                groups=tuple((self._groups or {}).values()),
+                daemon_sets=self._all(DAEMON_SETS),
+                lingering=self._lingering(),
+            )
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod ``namespace/name``."""
+        namespace, _, name = key.partition("/")
+        found: Pod | None = self._get(PODS, (namespace, name))
+        return found
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+        found: Node | None = self._get(NODES, ("", name))
+        return found
+
+    def group(self, name: str) -> Group | None:
+        """The Auto Scaling group of that name."""
+        with self._changed:
+            return (self._groups or {}).get(name)
+
+    def minimums(self) -> dict[tuple[str, str], int]:
+        """``minMember`` of every PodGroup."""
+        with self._changed:
+            return {
+                key: minimum
+                for kind in POD_GROUPS.values()
+                for key, (_, minimum) in self._nouns.get(kind.name, {}).items()
+            }
+
+    # --- Told by who watches ---
+
+    def replace(self, kind: Kind, listed: Mapping[Key, tuple[int, Any]]) -> None:
+        """Everything of a kind, as listed. What we saw in a newer version stays as we saw it."""
+        with self._changed:
+            known = self._nouns.get(kind.name, {})
+            merged = {
+                key: known[key] if key in known and known[key][0] > version else (version, noun)
+                for key, (version, noun) in listed.items()
+            }
+            first = kind.name not in self._nouns
+            self._nouns[kind.name] = merged
+            if first or _nouns(known) != _nouns(merged):
+                self._moved(kind)
+
+    def put(self, kind: Kind, key: Key, version: int, noun: Any) -> None:
+        """One object that was added or changed."""
+        with self._changed:
+            shelf = self._nouns.setdefault(kind.name, {})
+            known = shelf.get(key)
+            if known is not None and known[0] > version:
+                return
+            shelf[key] = (version, noun)
+            self._arrivals += known is None and kind is PODS
+            if known is None or known[1] != noun:
+                self._moved(kind)
+
+    def drop(self, kind: Kind, key: Key) -> None:
+        """One object that is gone."""
+        with self._changed:
+            if self._nouns.get(kind.name, {}).pop(key, None) is not None:
+                self._moved(kind)
+
+    def saw_pod(self, raw: PodJson) -> None:
+        """Our own write came back: know it before the watch tells. A pod that is gone meanwhile stays gone."""
+        key = (raw.metadata.namespace, raw.metadata.name)
+        if self._get(PODS, key) is not None:
+            self.put(PODS, key, raw.metadata.version(), pod_from(raw, minimums=self.minimums()))
+
+    def saw_node(self, raw: NodeJson) -> None:
+        """As :meth:`saw_pod`."""
+        if self.node(raw.metadata.name) is not None:
+            self.put(NODES, ("", raw.metadata.name), raw.metadata.version(), node_from(raw))
+
+    def saw_groups(self, groups: Iterable[Group], *, asked_at: float) -> None:
+        """What AWS said; ``asked_at`` (monotonic) is before the question: what we wrote since then is newer."""
+        with self._changed:
+            known = self._groups or {}
+            merged = {
+                group.name: known[group.name]
+                if group.name in known and self._groups_written.get(group.name, 0.0) > asked_at
+                else group
+                for group in groups
+            }
+            if merged != self._groups:
+                self._groups = merged
+                self._note()
+
+    def wrote_group(self, group: Group) -> None:
+        """Our own write to a group."""
+        with self._changed:
+            self._groups = {**(self._groups or {}), group.name: group}
+            self._groups_written[group.name] = time.monotonic()
+            self._note()
+
+    # --- Within the lock ---
+
+    def _have_come(self, before: int) -> bool:
+        return self._arrivals > before
+
+    def _all(self, kind: Kind) -> tuple[Any, ...]:
+        return tuple([noun for _, noun in self._nouns.get(kind.name, {}).values()])
+
+    def _get(self, kind: Kind, key: Key) -> Any:
+        with self._changed:
+            found = self._nouns.get(kind.name, {}).get(key)
+            return found[1] if found else None
+
+    def _lingering(self) -> tuple[LingeringJob, ...]:
+        jobs = self._nouns.get(JOBS.name, {})
+        return tuple(
+            LingeringJob(namespace=job.namespace, name=job.name, ended_with=job.ends_with)
+            for _, job in jobs.values()
+            if job.ends_with and not job.ended and (job.namespace, job.ends_with) in jobs
+            if jobs[job.namespace, job.ends_with][1].ended
+        )
+
+    def _moved(self, kind: Kind) -> None:
+        if kind.name.startswith("podgroups."):
+            self._regang()
+        self._note()
+
+    def _regang(self) -> None:
+        """A PodGroup changed: so did the gangs of its pods. Seldom, so a pass over all pods will do."""
+        minimums = self.minimums()
+        shelf = self._nouns.get(PODS.name, {})
+        for key, (version, pod) in shelf.items():
+            gang = pod.gang
+            if gang is None or gang.size is not None or (gang.namespace, gang.name) not in minimums:
+                continue
+            minimum = minimums[gang.namespace, gang.name] or None
+            if gang.minimum != minimum:
+                shelf[key] = (version, replace(pod, gang=replace(gang, minimum=minimum)))
+
+    def _note(self) -> None:
+        self._changes += 1
+        self._changed.notify_all()
+
+
+def _nouns(shelf: Mapping[Key, tuple[int, Any]]) -> dict[Key, Any]:
+    return {key: noun for key, (_, noun) in shelf.items()}
