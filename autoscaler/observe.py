@@ -43,7 +43,7 @@ class Observer:
 
     def start(self) -> None:
         """Follow every kind, each in a thread of its own."""
-        for kind in KINDS:
+        for kind in (*self._pod_groups(), *KINDS):
             self._begin(kind)
         threading.Thread(target=self._discover, name="discover", daemon=True).start()
 
@@ -54,15 +54,15 @@ class Observer:
 
     def _begin(self, kind: Kind) -> None:
         self._followed.add(kind.name)
+        self._store.expect(kind)
         threading.Thread(target=self._follow, args=(kind,), name=f"follow {kind.name}", daemon=True).start()
 
     def _discover(self) -> None:
         """PodGroups appear when somebody installs what brings them: look now and then."""
-        while not self._stopping.is_set():
+        while not self._stopping.wait(_DISCOVERY_SECONDS):
             for kind in self._pod_groups():
                 if kind.name not in self._followed:
                     self._begin(kind)
-            self._stopping.wait(_DISCOVERY_SECONDS)
 
     def _pod_groups(self) -> list[Kind]:
         try:
@@ -155,6 +155,7 @@ class Observer:
 
     def _forget(self, kind: Kind) -> None:
         """The kind is not served any more."""
+        self._store.expect(kind, served=False)
         self._store.replace(kind, {})
         self._followed.discard(kind.name)
 

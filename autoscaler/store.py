@@ -70,6 +70,7 @@ class Store:
         self._changes = 0
         self._arrivals = 0
         self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
+        self._expected = {kind.name for kind in KINDS}
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
 
@@ -99,10 +100,15 @@ class Store:
         with self._changed:
             self._note()
 
-    def is_synced(self, kinds: Iterable[Kind] = KINDS) -> bool:
-        """Whether each of these was listed at least once."""
+    def expect(self, kind: Kind, *, served: bool = True) -> None:
+        """Without this kind, too, half a cluster would be known; or, where it is not ``served`` any more, no longer."""
         with self._changed:
-            return all(kind.name in self._nouns for kind in kinds)
+            (self._expected.add if served else self._expected.discard)(kind.name)
+
+    def is_synced(self) -> bool:
+        """Whether each kind that matters was listed at least once."""
+        with self._changed:
+            return self._expected <= self._nouns.keys()
 
     def knows_groups(self) -> bool:
         """Whether AWS has answered at least once."""

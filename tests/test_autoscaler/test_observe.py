@@ -102,6 +102,17 @@ def test_it_is_synced_when_every_kind_was_listed() -> None:
     assert store.is_synced()
 
 
+def test_pod_groups_belong_to_half_a_cluster_where_they_are_served() -> None:
+    """A gang whose size is not known yet would be mistaken for a small one."""
+    store, kind = Store(), POD_GROUPS["scheduling.x-k8s.io"]
+    for one in KINDS:
+        store.replace(one, {})
+    store.expect(kind)
+    assert not store.is_synced()
+    store.expect(kind, served=False)
+    assert store.is_synced()
+
+
 def test_a_pod_that_is_gone_does_not_come_back_by_our_own_write() -> None:
     """The answer to a patch may arrive after the pod's end: a ghost would be bought for."""
     store = Store()
@@ -274,7 +285,10 @@ def test_pod_groups_count_once_they_are_served(served: Served, kube: Kube) -> No
     served.groups = ["scheduling.x-k8s.io"]
     served.items[kind.path] = [{"metadata": {"name": "pg", "namespace": "d"}, "spec": {"minMember": 5}}]
     again = Store()
-    Observer(kube, again).look_once()
+    observer = Observer(kube, again)
+    observer.start()
+    until(again.is_synced)
+    observer.stop()
     assert again.minimums() == {("d", "pg"): 5}
 
 
