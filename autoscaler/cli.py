@@ -56,6 +56,28 @@ def run(
     (run_once if once else serve)(settings)
 
 
+@autoscale.command()
+@click.option("--pods", required=True, help="CSV (cpu_milli, memory_mib, num_gpu, ...), a Kubernetes List, or -.")
+@click.option("--catalog", type=_FILE, required=True, help="CSV of instance types: what they hold and cost.")
+@click.option("--nodes", type=_FILE, default=None, help="Machines that are there: CSV or a Kubernetes List.")
+@click.option("--policy", type=_FILE, default=None, help="Buy only what this policy names, within its limits.")
+@click.option("--deadline", default="1s", show_default=True, help="Answer by then with the best plan found.")
+@click.option("--json", "wants_json", is_flag=True, help="For programs.")
+def plan(*, pods: str, catalog: Path, nodes: Path | None, policy: Path | None, deadline: str, wants_json: bool) -> None:
+    """Plan the cheapest nodes for pods from a file; no cluster is asked."""
+    from autoscaler.offline import run_plan  # noqa: PLC0415
+
+    run_plan(
+        pods=pods,
+        catalog=catalog,
+        nodes=nodes,
+        policy=policy,
+        deadline=deadline,
+        wants_json=wants_json,
+        echo=click.echo,
+    )
+
+
 @autoscale.group()
 def explain() -> None:
     """Why something is as it is."""

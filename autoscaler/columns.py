@@ -115,6 +115,17 @@ def cheapest(
     return market.answer(best, search, shapes)
 
 
+def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
+    """What no plan for all pods can undercut; from the relaxation alone."""
+    market = _Market.of(shapes, kinds)
+    if not market.counts.any():
+        return 0.0
+    search = _Search(market, _Watch(clock=lambda: 0.0, start=0.0, deadline=1.0))
+    search.prices, search.weights = _relaxation(market)
+    search._prove(search.prices)  # noqa: SLF001 - its own kind
+    return max(0.0, search.bound(market.counts))
+
+
 @dataclass(frozen=True, slots=True)
 class _Watch:
     clock: Callable[[], float]
@@ -508,7 +519,9 @@ class _Master:
     def __init__(self, market: _Market) -> None:
         self.rows = len(market.counts)
         self.market = market
-        self.scarce = {int(kind): self.rows + row for row, kind in enumerate(np.nonzero(~np.isinf(market.available))[0])}
+        self.scarce = {
+            int(kind): self.rows + row for row, kind in enumerate(np.nonzero(~np.isinf(market.available))[0])
+        }
         self.shortage = np.zeros(len(market.usd))
         self.solver = quiet_solver()
         model = highspy.HighsLp()
@@ -517,9 +530,7 @@ class _Master:
         model.col_lower_ = np.zeros(3 * self.rows)
         model.col_upper_ = np.concatenate([np.zeros(2 * self.rows), np.full(self.rows, highspy.kHighsInf)])
         model.row_lower_ = np.concatenate([market.counts, np.full(len(self.scarce), -highspy.kHighsInf)])
-        model.row_upper_ = np.concatenate(
-            [np.full(self.rows, highspy.kHighsInf), market.available[list(self.scarce)]]
-        )
+        model.row_upper_ = np.concatenate([np.full(self.rows, highspy.kHighsInf), market.available[list(self.scarce)]])
         model.a_matrix_.start_ = np.arange(3 * self.rows + 1, dtype=np.int32)
         model.a_matrix_.index_ = np.tile(np.arange(self.rows, dtype=np.int32), 3)
         model.a_matrix_.value_ = np.repeat([1.0, -1.0, 1.0], self.rows)

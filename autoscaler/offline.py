@@ -1,0 +1,558 @@
+"""A plan without a cluster: pods, prices and machines from files in; nodes to buy, who goes where, and who waits, out.
+
+Free machines are filled first, at no price, so that few of their GPUs are stranded. For what is left the cheapest nodes
+are found by :mod:`columns`. A gang has a node for every pod or for none: under limits, gangs are taken by priority,
+then in the order of the file, each if all taken so far can still be served with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoscaler import labels as words
+from autoscaler.cluster import CPU, MEMORY, PODS, Node, Pod, Requirement, Resources, Taint
+from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.documents import parse_span
+from autoscaler.failures import BadInput
+from autoscaler.fit import why_not_on
+from autoscaler.policy import Policy, read_policy
+from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods
+
+_MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
+_CENT = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class BoughtNode:
+    """A node to buy."""
+
+    name: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWaiting:
+    """A pod without a place."""
+
+    pod: str
+    reason: str
+    would_fit_if: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfflinePlan:
+    """What to buy and who goes where."""
+
+    nodes: tuple[BoughtNode, ...]
+    placements: Mapping[str, str]
+    waiting: tuple[LeftWaiting, ...]
+    usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is printed."""
+        return {
+            "nodes": [
+                {
+                    "name": node.name,
+                    "instance_type": node.instance_type,
+                    "zone": node.zone or None,
+                    "capacity_type": node.capacity_type,
+                    "usd_per_hour": node.usd_per_hour,
+                }
+                for node in self.nodes
+            ],
+            "placements": dict(self.placements),
+            "waiting": [
+                {"pod": one.pod, "reason": one.reason, "would_fit_if": one.would_fit_if} for one in self.waiting
+            ],
+            "usd_per_hour": self.usd_per_hour,
+            "lower_bound_usd_per_hour": self.lower_bound_usd_per_hour,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def plan_offline(
+    pods: Sequence[Pod],
+    prices: Sequence[Price],
+    nodes: Sequence[Node] = (),
+    *,
+    policy: Policy | None = None,
+    deadline: timedelta = timedelta(seconds=1),
+    clock: Callable[[], float] = lambda: 0.0,
+) -> OfflinePlan:
+    """The cheapest plan found within the deadline."""
+    start = clock()
+    names = _names(pods)
+    offers = _offers(pods, prices, policy)
+    desk = _Desk(pods, names, offers, nodes, policy)
+    gangs, waiting = desk.gangs()
+    taken, refused = desk.admit(gangs)
+    chosen = [number for gang in taken for number in gang]
+    left = max(0.05, deadline.total_seconds() - (clock() - start))
+    draft = desk.draft(chosen, deadline=left, clock=clock)
+    if desk.broken(draft):
+        draft = desk.draft(chosen)
+    waiting += [one for gang in refused for one in desk.why(gang)]
+    return desk.told(draft, chosen, waiting, seconds=clock() - start)
+
+
+def run_plan(
+    *,
+    pods: str,
+    catalog: Path,
+    nodes: Path | None,
+    policy: Path | None,
+    deadline: str,
+    wants_json: bool,
+    echo: Callable[[str], None],
+) -> None:
+    """The command: read, plan, tell."""
+    try:
+        span = parse_span(deadline)
+    except ValueError as error:
+        raise BadInput(f"--deadline = {deadline!r}: {error}") from None
+    plan = plan_offline(
+        read_pods(pods),
+        read_catalog(catalog),
+        read_nodes(nodes) if nodes else (),
+        policy=read_policy(policy) if policy else None,
+        deadline=span,
+        clock=time.monotonic,
+    )
+    if wants_json:
+        echo(json.dumps(plan.as_json()))
+    else:
+        show(plan, echo=echo)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A kind of node that may be bought, with what pods see of it."""
+
+    kind: Kind
+    price: Price
+    zone: str
+    entry: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Pods by number to machines that are there; the others to nodes that would be bought."""
+
+    at_home: dict[int, int]
+    shapes: list[list[int]]
+    answer: Answer
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everyone has a place."""
+        return not any(self.answer.left)
+
+
+def _names(pods: Sequence[Pod]) -> list[str]:
+    """Plain names where they are unique, else with the namespace."""
+    many = Counter(pod.name for pod in pods)
+    names = [pod.name if many[pod.name] == 1 else pod.key for pod in pods]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise BadInput(f"pods: {twice[0]!r} is given more than once: every pod needs a name of its own")
+    return names
+
+
+def _offers(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | None) -> list[_Offer]:
+    if policy is not None:
+        return list(_of_policy(prices, policy))
+    zones = _zones(pods)
+    return [
+        _offer(price, zone=zone, entry="", available=None)
+        for price in prices
+        for zone in ((price.zone,) if price.zone else zones)
+    ]
+
+
+def _zones(pods: Iterable[Pod]) -> list[str]:
+    """Those that some pod names; where none does, zones do not matter."""
+    asked = {
+        value
+        for affinity in {pod.affinity for pod in pods}
+        for term in affinity
+        for one in term
+        if one.key == words.ZONE
+        for value in one.values
+    }
+    return sorted(asked) or [""]
+
+
+def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[_Offer]:
+    by_type: dict[str, Price] = {}
+    for price in prices:
+        by_type.setdefault(price.instance_type, price)
+    for entry in policy.groups:
+        price = by_type.get(entry.instance_type)
+        if price is None:
+            raise BadInput(f"group {entry.name!r}: instance_type {entry.instance_type!r} is not in the catalogue")
+        room = Resources({**price.room, **Resources.parse(entry.resources)})
+        usd = price.usd if entry.usd_per_hour is None else entry.usd_per_hour
+        for zone in entry.zones:
+            yield _offer(
+                Price(entry.instance_type, price.arch, room, usd, zone, entry.capacity_type),
+                zone=zone,
+                entry=entry.name,
+                available=entry.max,
+                labels={words.GROUP: entry.name, words.REGION: policy.region, **entry.labels},
+                taints=tuple(taint.as_taint() for taint in entry.taints),
+            )
+
+
+def _offer(
+    price: Price,
+    *,
+    zone: str,
+    entry: str,
+    available: int | None,
+    labels: Mapping[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
+) -> _Offer:
+    seen = {
+        words.INSTANCE_TYPE: price.instance_type,
+        words.CAPACITY_TYPE: price.capacity_type,
+        words.ORIGIN: words.EC2,
+        words.ARCH: price.arch,
+        words.OS: "linux",
+        **({words.ZONE: zone} if zone else {}),
+        **(labels or {}),
+    }
+    name = "/".join(part for part in (entry, price.instance_type, zone, price.capacity_type) if part)
+    kind = Kind(name, _vector(price.room), price.usd, available)
+    return _Offer(kind, price, zone, entry, seen, taints)
+
+
+def _vector(amounts: Resources) -> Vector:
+    return (amounts[CPU], amounts[MEMORY], amounts[words.GPU], amounts[PODS])
+
+
+def _wanted(pod: Pod) -> Vector:
+    cpu, memory, gpus, pods = _vector(pod.requests)
+    return (cpu, memory, gpus, pods or 1)
+
+
+@dataclass(slots=True)
+class _Desk:
+    """The input, made ready to be tried in several ways."""
+
+    pods: Sequence[Pod]
+    names: Sequence[str]
+    offers: Sequence[_Offer]
+    nodes: Sequence[Node]
+    policy: Policy | None
+    machines: list[Node] = field(default_factory=list)
+    free: Any = None
+    allowed: dict[Any, tuple[frozenset[str], Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """What is free on the machines, after what runs there."""
+        self.machines = [node for node in self.nodes if not node.cordoned and not node.deleting]
+        place = {node.name: number for number, node in enumerate(self.machines)}
+        self.free = np.array([_vector(node.allocatable) for node in self.machines], dtype=np.int64).reshape(-1, 4)
+        for pod in self.pods:
+            if pod.node in place and not pod.is_finished:
+                self.free[place[pod.node]] -= np.array(_wanted(pod), dtype=np.int64)
+
+    def gangs(self) -> tuple[list[list[int]], list[LeftWaiting]]:
+        """Pods by number, together with those of their gang, first served first; and who cannot be planned at all."""
+        members: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for number, pod in enumerate(self.pods):
+            if pod.node is None and pod.phase == "Pending" and not pod.deleting and not pod.is_daemon:
+                ref = pod.gang
+                members[("gang", ref.namespace, ref.name) if ref else ("pod", str(number))].append(number)
+        order = sorted(members.values(), key=lambda gang: (-max(self.pods[one].priority for one in gang), gang[0]))
+        kept, waiting = [], []
+        for gang in order:
+            why = next((why for one in gang if (why := self._not_planned(self.pods[one]))), None)
+            size = max((self.pods[one].gang.size or 0 for one in gang if self.pods[one].gang), default=0)  # type: ignore[union-attr]
+            if why is None and size > len(gang):
+                why = (f"its gang has {len(gang)} of {size} pods here", "the other pods of the gang are there")
+            if why is None:
+                kept.append(gang)
+            else:
+                waiting += [LeftWaiting(self.names[one], *why) for one in gang]
+        return kept, waiting
+
+    def _not_planned(self, pod: Pod) -> tuple[str, str] | None:
+        """Rules that an offline plan does not follow: said, never guessed."""
+        rules = list(pod.not_understood)
+        rules += ["pod anti-affinity"] * bool(pod.apart_from) + ["pod affinity"] * bool(pod.near_to)
+        rules += ["topology spread"] * bool(pod.spread) + ["host ports"] * bool(pod.host_ports)
+        rules += [name for name in pod.requests if name not in _MODELLED]
+        if rules:
+            return f"an offline plan does not know: {', '.join(rules)}", "it is planned by the autoscaler on a cluster"
+        if pod.gang is not None and pod.gang.topology:
+            return "an offline plan does not keep a gang in one domain", "it is planned by the autoscaler on a cluster"
+        if not self._places(pod)[0] and not self._places(pod)[1].any():
+            return self._too_big(pod)
+        return None
+
+    def _too_big(self, pod: Pod) -> tuple[str, str]:
+        cpu, memory, gpus, _ = _wanted(pod)
+        asked = f"{cpu / 1000:g} cpu, {memory / 2**20:g} MiB and {gpus} GPUs"
+        return f"no kind of node on offer holds it ({asked}) and is what it selects", f"a node with {asked} is offered"
+
+    def _places(self, pod: Pod) -> tuple[frozenset[str], Any]:
+        """Names of the kinds, and which machines, that the pod may run on."""
+        key = (_wanted(pod), pod.affinity, pod.tolerations)
+        known = self.allowed.get(key)
+        if known is None:
+            size, affinity = _wanted(pod), _with_arch(pod)
+            kinds = frozenset(
+                offer.kind.name
+                for offer in self.offers
+                if all(ask <= room for ask, room in zip(size, offer.kind.amounts, strict=True))
+                and why_not_on(affinity=affinity, tolerations=pod.tolerations, labels=offer.labels, taints=offer.taints)
+                is None
+            )
+            there = [
+                why_not_on(
+                    affinity=pod.affinity,
+                    tolerations=pod.tolerations,
+                    labels={words.HOSTNAME: node.name, **node.labels},
+                    taints=node.taints,
+                    name=node.name,
+                )
+                is None
+                for node in self.machines
+            ]
+            mask = np.array(there, dtype=bool)
+            fits = (np.array(size) <= np.maximum(self.free, 0)).all(axis=1) if len(mask) else mask
+            known = self.allowed[key] = (kinds, mask & fits)
+        return known
+
+    def admit(self, gangs: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+        """The gangs that can be served together, in order; and those that cannot. By doubling and halving."""
+        if self._serves(gangs):
+            return gangs, []
+        taken: list[list[int]] = []
+        refused: list[list[int]] = []
+        position = 0
+        while position < len(gangs):
+            step = 1
+            good = 0
+            while position + good < len(gangs) and self._serves(taken + gangs[position : position + good + step]):
+                good = min(good + step, len(gangs) - position)
+                step *= 2
+            while step > 1:
+                step //= 2
+                if good + step <= len(gangs) - position and self._serves(
+                    taken + gangs[position : position + good + step]
+                ):
+                    good += step
+            taken += gangs[position : position + good]
+            position += good
+            if position < len(gangs):
+                refused.append(gangs[position])
+                position += 1
+        return taken, refused
+
+    def _serves(self, gangs: list[list[int]]) -> bool:
+        if self.policy is None and not any(offer.kind.available is not None for offer in self.offers):
+            # Anything can be bought: only a pod that fits machines alone may be left over.
+            if all(self._places(self.pods[one])[0] for gang in gangs for one in gang):
+                return True
+        return not self.broken(self.draft([one for gang in gangs for one in gang]))
+
+    def broken(self, draft: _Draft) -> bool:
+        """Whether someone is left over or a limit is not kept."""
+        if not draft.is_whole:
+            return True
+        if self.policy is None:
+            return False
+        by_name = {offer.kind.name: offer for offer in self.offers}
+        entries: Counter[str] = Counter()
+        gpus = nodes = 0
+        for bought in draft.answer.nodes:
+            offer = by_name[bought.kind]
+            entries[offer.entry] += bought.times
+            gpus += offer.kind.amounts[2] * bought.times
+            nodes += bought.times
+        limits = self.policy.limits
+        return (
+            any(entries[entry.name] > entry.max for entry in self.policy.groups)
+            or (limits.nodes is not None and nodes > limits.nodes)
+            or (limits.gpus is not None and gpus > limits.gpus)
+            or (limits.usd_per_hour is not None and draft.answer.usd > limits.usd_per_hour + _CENT)
+        )
+
+    def draft(
+        self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
+    ) -> _Draft:
+        """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
+        at_home = self._fill_machines(numbers)
+        rows: dict[Any, list[int]] = defaultdict(list)
+        for number in numbers:
+            if number not in at_home:
+                pod = self.pods[number]
+                rows[_wanted(pod), pod.affinity, pod.tolerations].append(number)
+        shapes = [
+            Shape(_wanted(self.pods[row[0]]), len(row), self._places(self.pods[row[0]])[0]) for row in rows.values()
+        ]
+        kinds = [offer.kind for offer in self.offers]
+        if clock is None:
+            answer = cheapest(shapes, kinds, rounds=0, deadline=math.inf)
+        else:
+            answer = cheapest(shapes, kinds, deadline=deadline, clock=clock)
+        return _Draft(at_home, list(rows.values()), answer)
+
+    def _fill_machines(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Biggest pods first, each on the machine where it strands the fewest GPUs and leaves the least over."""
+        if not len(self.machines):
+            return {}
+        free = self.free.copy()
+        scale = np.maximum(self.free.max(axis=0), 1)
+        at_home: dict[int, int] = {}
+        full: set[Any] = set()
+
+        def order(number: int) -> tuple[Any, ...]:
+            cpu, memory, gpus, _ = _wanted(self.pods[number])
+            return (-self.pods[number].priority, -gpus, -max(cpu / scale[0], memory / scale[1]), number)
+
+        for number in sorted(numbers, key=order):
+            pod = self.pods[number]
+            size = _wanted(pod)
+            key = (size, pod.affinity, pod.tolerations)
+            if key in full:
+                continue
+            fits = self._places(pod)[1] & (np.array(size) <= free).all(axis=1)
+            if not fits.any():
+                full.add(key)
+                continue
+            rest = free[:, 0] / scale[0] + free[:, 1] / scale[1]
+            machine = int(np.argmin(np.where(fits, free[:, 2] * 1000.0 + rest, np.inf)))
+            free[machine] -= np.array(size, dtype=np.int64)
+            at_home[number] = machine
+        return at_home
+
+    def why(self, gang: Sequence[int]) -> list[LeftWaiting]:
+        """For a gang that the limits leave out."""
+        reason = "the policy's limits leave no room for all of its gang" if len(gang) > 1 else "the limits are reached"
+        if self.policy is None:
+            reason = "the machines that it may run on are full"
+        alone = self.draft(gang)
+        if alone.is_whole:
+            many = sum(nodes.times for nodes in alone.answer.nodes)
+            wish = f"{alone.answer.usd:g} $/h for {many} more nodes are allowed"
+        else:
+            wish = "a group that holds it may grow further"
+        return [LeftWaiting(self.names[one], reason, wish) for one in gang]
+
+    def told(self, draft: _Draft, chosen: Sequence[int], waiting: list[LeftWaiting], *, seconds: float) -> OfflinePlan:
+        """In names."""
+        by_name = {offer.kind.name: offer for offer in self.offers}
+        queues = [list(row) for row in draft.shapes]
+        placements = {number: self.machines[machine].name for number, machine in draft.at_home.items()}
+        taken = {node.name for node in self.nodes}
+        nodes: list[BoughtNode] = []
+        numbers: Counter[str] = Counter()
+        for bought in draft.answer.nodes:
+            offer = by_name[bought.kind]
+            for _ in range(bought.times):
+                name = _next_name(offer, numbers, taken)
+                nodes.append(
+                    BoughtNode(name, offer.price.instance_type, offer.zone, offer.price.capacity_type, offer.kind.usd)
+                )
+                for shape, many in bought.pods:
+                    for _ in range(many):
+                        placements[queues[shape].pop(0)] = name
+        usd = round(math.fsum(node.usd_per_hour for node in nodes), 6)
+        return OfflinePlan(
+            nodes=tuple(nodes),
+            placements={self.names[number]: placements[number] for number in sorted(placements)},
+            waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
+            usd_per_hour=usd,
+            lower_bound_usd_per_hour=round(min(usd, self._bound(draft, chosen)), 6),
+            seconds=seconds,
+        )
+
+    def _bound(self, draft: _Draft, chosen: Sequence[int]) -> float:
+        """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
+        if not draft.at_home:
+            return draft.answer.lower_bound
+        machines: dict[Vector, list[int]] = defaultdict(list)
+        for number, free in enumerate(np.maximum(self.free, 0).tolist()):
+            machines[tuple(free)].append(number)  # type: ignore[index]
+        groups = [numbers for numbers in machines.values()]
+        kinds = [offer.kind for offer in self.offers]
+        for number, group in enumerate(groups):
+            room = tuple(int(one) for one in np.maximum(self.free[group[0]], 0))
+            kinds.append(Kind(f"machine-{number}", room, 0.0, len(group)))  # type: ignore[arg-type]
+        rows: Counter[Any] = Counter()
+        allowed: dict[Any, frozenset[str]] = {}
+        for number in chosen:
+            pod = self.pods[number]
+            key = (_wanted(pod), pod.affinity, pod.tolerations)
+            rows[key] += 1
+            if key not in allowed:
+                names, there = self._places(pod)
+                homes = {f"machine-{number}" for number, group in enumerate(groups) if there[group].any()}
+                allowed[key] = names | homes
+        shapes = [Shape(key[0], many, allowed[key]) for key, many in rows.items()]
+        return lower_bound(shapes, kinds)
+
+
+def _with_arch(pod: Pod) -> Any:
+    """Who says nothing of the processor gets the common one."""
+    arch = Requirement(words.ARCH, "In", ("amd64",))
+    if not pod.affinity:
+        return ((arch,),)
+    return tuple(
+        term if any(one.key in (words.ARCH, words.INSTANCE_TYPE) for one in term) else (*term, arch)
+        for term in pod.affinity
+    )
+
+
+def _next_name(offer: _Offer, numbers: Counter[str], taken: set[str]) -> str:
+    stem = "-".join(part for part in (offer.entry or offer.price.instance_type, offer.zone) if part).replace(".", "-")
+    while True:
+        numbers[stem] += 1
+        name = f"{stem}-{numbers[stem]}"
+        if name not in taken:
+            return name
+
+
+def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
+    """A short table for people."""
+    counted: dict[tuple[str, str, str, float], int] = defaultdict(int)
+    for node in plan.nodes:
+        counted[node.instance_type, node.zone, node.capacity_type, node.usd_per_hour] += 1
+    echo(f"{'NODES':>6}  {'INSTANCE TYPE':<20} {'ZONE':<12} {'CAPACITY':<10} {'$/H EACH':>10} {'$/H':>12}")
+    for (kind, zone, capacity, usd), many in sorted(counted.items(), key=lambda item: -item[0][3] * item[1]):
+        echo(f"{many:>6}  {kind:<20} {zone or 'any':<12} {capacity:<10} {usd:>10.4f} {usd * many:>12.4f}")
+    bound = plan.lower_bound_usd_per_hour
+    gap = f", at most {plan.usd_per_hour / bound - 1:.2%} above the cheapest there is" if bound > 0 else ""
+    echo(f"{plan.usd_per_hour:.4f} $/h for {len(plan.nodes)} nodes (no plan costs less than {bound:.4f} $/h{gap})")
+    echo(f"{len(plan.placements)} pods placed, {len(plan.waiting)} waiting, {plan.seconds:.2f} s")
+    for (reason, wish), pods in _by_reason(plan.waiting).items():
+        echo(f"waiting: {len(pods)} pods ({', '.join(pods[:3])}{', ...' if len(pods) > 3 else ''}): {reason}")  # noqa: PLR2004 - a few
+        echo(f"         would fit if {wish}")
+
+
+def _by_reason(waiting: Iterable[LeftWaiting]) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in waiting:
+        found[one.reason, one.would_fit_if].append(one.pod)
+    return found

@@ -1,0 +1,260 @@
+"""Pods, nodes and prices from files, for planning without a cluster: CSV tables, or what ``kubectl get -o json`` writes.
+
+Every mistake is told with file, line, column and value (:class:`BadInput`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autoscaler import labels as words
+from autoscaler.cluster import CPU, MEMORY, PODS, GangRef, Node, Pod, Requirement, Resources
+from autoscaler.failures import BadInput
+
+MIB = 2**20
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_PODS_ON_A_MACHINE = 110
+"""What a kubelet allows unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One row of the catalogue."""
+
+    instance_type: str
+    arch: str
+    room: Resources
+    usd: float
+    zone: str = ""
+    capacity_type: str = "on-demand"
+
+
+def read_pods(source: str) -> tuple[Pod, ...]:
+    """Pods from a CSV table (``cpu_milli, memory_mib, num_gpu`` and more), a Kubernetes List, or ``-``."""
+    text, name = _text(source, what="pods")
+    if _is_kubernetes(text):
+        from autoscaler.objects import PodJson, pod_from  # noqa: PLC0415 - not needed for tables
+
+        return tuple(pod_from(raw) for raw in _items(text, name, kind="Pod", model=PodJson))
+    pods = [_pod(row) for row in _rows(text, name, needed=("cpu_milli", "memory_mib"))]
+    for pod, many in Counter(pod.name for pod in pods).items():
+        if many > 1:
+            raise BadInput(f"{name}: column name = {pod!r} is given {many} times: every pod needs a name of its own")
+    return tuple(pods)
+
+
+def read_nodes(path: Path) -> tuple[Node, ...]:
+    """Nodes that are there, from a CSV table (``sn, cpu_milli, memory_mib, gpu, model``) or a Kubernetes List."""
+    text, name = _text(str(path), what="nodes")
+    if _is_kubernetes(text):
+        from autoscaler.objects import NodeJson, node_from  # noqa: PLC0415
+
+        return tuple(node_from(raw) for raw in _items(text, name, kind="Node", model=NodeJson))
+    return tuple(_node(row) for row in _rows(text, name, needed=("sn", "cpu_milli", "memory_mib", "gpu")))
+
+
+def read_catalog(path: Path) -> tuple[Price, ...]:
+    """What can be bought, from a CSV table with the columns of the shared catalogue; ``zone, capacity_type`` optional."""
+    text, name = _text(str(path), what="catalog")
+    needed = ("instance_type", "allocatable_cpu_milli", "allocatable_memory_mib", "usd_per_hour")
+    return tuple(_price(row) for row in _rows(text, name, needed=needed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line of a table, which knows where it stands."""
+
+    source: str
+    line: int
+    cells: Mapping[str, str]
+
+    def text(self, column: str, default: str = "") -> str:
+        """The cell; the default where the column is absent or the cell is empty."""
+        return (self.cells.get(column) or "").strip() or default
+
+    def number(self, column: str, default: float | None = None) -> float:
+        """A number that is not negative."""
+        raw = self.text(column)
+        if not raw and default is not None:
+            return default
+        try:
+            value = float(raw)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 2**53:
+            raise self.wrong(column, raw, "must be a number of at least 0")
+        return value
+
+    def whole(self, column: str, default: int | None = None) -> int:
+        """A whole number that is not negative."""
+        value = self.number(column, default)
+        if value != int(value):
+            raise self.wrong(column, self.text(column), "must be a whole number")
+        return int(value)
+
+    def wrong(self, column: str, value: str, wanted: str) -> BadInput:
+        """The mistake in words."""
+        return BadInput(f"{self.source}:{self.line}: column {column} = {value!r}: {wanted}")
+
+
+def _text(source: str, *, what: str) -> tuple[str, str]:
+    if source == "-":
+        return sys.stdin.read(), "standard input"
+    try:
+        return Path(source).read_text(encoding="utf-8-sig"), source
+    except OSError as error:
+        raise BadInput(f"{source}: cannot read this {what} file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{source}: this {what} file is not UTF-8 text") from None
+
+
+def _is_kubernetes(text: str) -> bool:
+    """Whether it is JSON or YAML rather than a table: a table's first line has commas and no colon."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    return first.lstrip().startswith(("{", "[", "---")) or (":" in first and "," not in first.split(":")[0])
+
+
+def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
+    """The objects of that kind in a List, in a stream of documents, or alone."""
+    import msgspec  # noqa: PLC0415 - not needed for tables
+    import yaml  # noqa: PLC0415
+
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        documents = list(yaml.load_all(text, Loader=loader))  # noqa: S506 - a safe loader, the fast one where it is built
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None
+    found = []
+    for raw in _unlisted(documents):
+        if not isinstance(raw, dict) or raw.get("kind", kind) != kind:
+            said = raw.get("kind") if isinstance(raw, dict) else raw
+            raise BadInput(f"{source}: holds {said!r}: only objects of kind {kind} (or a List of them) are read here")
+        try:
+            found.append(msgspec.convert(_plain(raw), model, strict=False))
+        except msgspec.ValidationError as error:
+            who = (raw.get("metadata") or {}).get("name", f"number {len(found) + 1}")
+            raise BadInput(f"{source}: {kind} {who}: {error}") from None
+    return found
+
+
+def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:
+    for document in documents:
+        if isinstance(document, dict) and "items" in document:
+            yield from document["items"] or ()
+        elif isinstance(document, list):
+            yield from document
+        elif document is not None:
+            yield document
+
+
+def _plain(value: Any) -> Any:
+    """YAML reads times as times; the API writes them as text. What is null is absent."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _rows(text: str, source: str, *, needed: tuple[str, ...]) -> list[_Row]:
+    reader = csv.DictReader(io.StringIO(text))
+    columns = [column.strip() for column in reader.fieldnames or ()]
+    reader.fieldnames = columns
+    for column in needed:
+        if column not in columns:
+            raise BadInput(f"{source}:1: column {column} is missing: the columns needed are {', '.join(needed)}")
+    rows = []
+    for cells in reader:
+        row = _Row(source, reader.line_num, cells)
+        if None in cells:
+            raise BadInput(f"{source}:{row.line}: has more cells than the {len(columns)} columns of the first line")
+        rows.append(row)
+    return rows
+
+
+def _pod(row: _Row) -> Pod:
+    number = row.line - 1
+    asks = {
+        CPU: row.whole("cpu_milli"),
+        MEMORY: int(row.number("memory_mib") * MIB),
+        words.GPU: row.whole("num_gpu", 0),
+        PODS: 1,
+    }
+    zone, gang = row.text("zone"), row.text("gang")
+    term = [*([Requirement(words.ZONE, "In", (zone,))] if zone else []), *_selector(row)]
+    return Pod(
+        namespace="",
+        name=row.text("name", f"pod-{number}"),
+        uid=str(number),
+        requests=Resources(asks),
+        created=_EPOCH,
+        affinity=(tuple(term),) if term else (),
+        priority=_signed(row, "priority"),
+        gang=GangRef("", gang) if gang else None,
+    )
+
+
+def _selector(row: _Row) -> list[Requirement]:
+    """``key=value`` pairs, several parted by a semicolon or a space."""
+    found = []
+    for pair in row.text("selector").replace(";", " ").split():
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise row.wrong("selector", row.text("selector"), "must be key=value, several parted by ;")
+        found.append(Requirement(key, "In", (value,)))
+    return found
+
+
+def _signed(row: _Row, column: str) -> int:
+    raw = row.text(column, "0")
+    try:
+        return int(raw)
+    except ValueError:
+        raise row.wrong(column, raw, "must be a whole number") from None
+
+
+def _node(row: _Row) -> Node:
+    gpus, model = row.whole("gpu", 0), row.text("model")
+    room = {
+        CPU: row.whole("cpu_milli"),
+        MEMORY: int(row.number("memory_mib") * MIB),
+        words.GPU: gpus,
+        PODS: row.whole("max_pods", _PODS_ON_A_MACHINE),
+    }
+    name = row.text("sn") or row.text("name")
+    labels = {words.HOSTNAME: name, words.ARCH: "amd64", words.OS: "linux", words.ORIGIN: words.ON_PREM}
+    if model:
+        labels[words.GPU_PRODUCT] = model
+    if row.text("zone"):
+        labels[words.ZONE] = row.text("zone")
+    return Node(name=name, allocatable=Resources(room), created=_EPOCH, labels=labels)
+
+
+def _price(row: _Row) -> Price:
+    room = {
+        CPU: row.whole("allocatable_cpu_milli"),
+        MEMORY: int(row.number("allocatable_memory_mib") * MIB),
+        words.GPU: row.whole("gpu_count", 0),
+        PODS: row.whole("max_pods", _PODS_ON_A_MACHINE),
+    }
+    capacity_type = row.text("capacity_type", "on-demand")
+    if capacity_type not in ("on-demand", "spot"):
+        raise row.wrong("capacity_type", capacity_type, "must be on-demand or spot")
+    return Price(
+        instance_type=row.text("instance_type"),
+        arch=row.text("arch", "amd64"),
+        room=Resources(room),
+        usd=row.number("usd_per_hour"),
+        zone=row.text("zone"),
+        capacity_type=capacity_type,
+    )
