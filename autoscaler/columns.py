@@ -38,7 +38,9 @@ Vector = tuple[int, int, int, int]
 """cpu (milli), memory, GPUs, pods."""
 
 _BOX, _TRUST, _DRIFT = 0.05, 0.8, 0.1
-_WIDTH, _TAKE, _KINDS_AT_ONCE = 300, 200, 5
+_EFFORTS = ((2, 150, 100), (5, 300, 200))
+"""(kinds looked at, width of the beam, fillings kept): in the first rounds, and in the others."""
+_FIRST_ROUNDS = 16
 _FEW = 4
 _PAYING = 400
 _EPSILON = 1e-6
@@ -109,7 +111,7 @@ def cheapest(
     search = _Search(market, watch)
     search.relax()
     best = search.fill(market.counts, market.available)
-    search.generate(rounds=rounds, until=0.6)
+    search.generate(rounds=rounds, until=0.7)
     best = min(best, search.dive(market.counts, market.available), key=market.rank)
     best = search.improve(best, rounds=rounds)
     return market.answer(best, search, shapes)
@@ -235,17 +237,18 @@ def _or_endless(available: int | None) -> float:
 def _undominated(kinds: Sequence[Kind], rooms: Floats, holds: Mask) -> list[int]:
     """Kinds such that no other of which there is no end holds as much, for every shape, for no more money."""
     kept: list[int] = []
+    better = np.zeros((0, DIMENSIONS))
+    shown = np.zeros((0, len(holds)), dtype=bool)
     for one in sorted(range(len(kinds)), key=lambda one: (kinds[one].usd, tuple(-rooms[one]), kinds[one].name)):
         if kinds[one].available == 0 or not holds[:, one].any():
             continue
-        if any(
-            kinds[other].available is None
-            and (rooms[other] >= rooms[one]).all()
-            and not (holds[:, one] & ~holds[:, other]).any()
-            for other in kept
-        ):
+        roomier = (better >= rooms[one]).all(axis=1)
+        if roomier.any() and (shown[roomier] >= holds[:, one]).all(axis=1).any():
             continue
         kept.append(one)
+        if kinds[one].available is None:
+            better = np.vstack([better, rooms[one]])
+            shown = np.vstack([shown, holds[:, one]])
     return kept
 
 
@@ -282,7 +285,7 @@ class _Search:
         self.master = _Master(market)
         for row in range(len(market.counts)):
             self._add(*self._uniform(row))
-        self._price(self.prices, market.counts, many=len(market.usd), floor=0.97, width=150, take=100)
+        self._price(self.prices, market.counts, many=len(market.usd), floor=0.97)
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""
@@ -344,8 +347,8 @@ class _Search:
         *,
         many: int,
         floor: float = 0.985,
-        width: int = _WIDTH,
-        take: int = _TAKE,
+        width: int = 150,
+        take: int = 100,
     ) -> int:
         """Add fillings that these prices make worth their node; of the most promising kinds only."""
         market = self.market
@@ -378,12 +381,14 @@ class _Search:
             return
         box, trust, centre, dull = _BOX, _TRUST, self.prices, 0
         self.master.box(centre, box)
-        for _ in range(rounds):
+        for turn in range(rounds):
             if self.watch.spent() > until:
                 break
             duals = self.master.solve()
             centre = (1 - _DRIFT) * centre + _DRIFT * duals
-            added = self._price(trust * centre + (1 - trust) * duals, self.market.counts, many=_KINDS_AT_ONCE)
+            prices = trust * centre + (1 - trust) * duals
+            many, width, take = _EFFORTS[turn >= _FIRST_ROUNDS]
+            added = self._price(prices, self.market.counts, many=many, width=width, take=take)
             dull = 0 if added > _FEW else dull + 1
             if dull > 1:
                 if not added and trust <= 0 and box >= 1:
@@ -430,28 +435,30 @@ class _Search:
             before = int(counts.sum())
             for column in np.nonzero(whole)[0]:
                 kind, pods = self.columns[column]
-                for _ in range(whole[column]):
-                    plan.append(_taken(kind, pods, counts, available, once=True))
+                full = int(min(whole[column], (counts[pods > 0] // pods[pods > 0]).min()))
+                for times in (full, *[1] * min(whole[column] - full, 1)):
+                    if times:
+                        plan.append(_taken(kind, pods, counts, available, times=int(times)))
             if int(counts.sum()) == before:
                 self._round_up(values, duals, counts, available, plan)
             if int(counts.sum()) == before:
                 break
             step += 1
-            if counts.any() and self.watch.spent() < 0.9:
+            if counts.any() and step % 4 == 1 and self.watch.spent() < 0.9:
                 self._price(duals, counts, many=3, width=100, take=20)
         self.master.demand(self.market.counts, self.market.available)
         return self.shrink(plan + self.fill(counts, available))
 
     def _round_up(self, values: Floats, duals: Floats, counts: Whole, available: Floats, plan: _Plan) -> None:
         order = np.argsort(-values, kind="stable")
-        many = max(1, int((values > _EPSILON).sum()) // 8)
+        many = max(1, int((values > _EPSILON).sum()) // 5)
         for position, column in enumerate(order[:many]):
             kind, pods = self.columns[column]
             if values[column] <= _EPSILON or available[kind] < 1:
                 continue
             worth = float(np.minimum(pods, counts) @ duals)
             if position == 0 or (values[column] > 0.5 and worth > 0.98 * self.market.usd[kind]):
-                plan.append(_taken(kind, pods, counts, available, once=True))
+                plan.append(_taken(kind, pods, counts, available, times=1))
 
     def shrink(self, plan: _Plan) -> _Plan:
         """Each node's pods on the cheapest kind that holds them; empty nodes are not bought."""
@@ -501,12 +508,11 @@ class _Search:
         return available
 
 
-def _taken(kind: int, pods: Whole, counts: Whole, available: Floats, *, once: bool = False) -> _Node:
+def _taken(kind: int, pods: Whole, counts: Whole, available: Floats, *, times: int | None = None) -> _Node:
     """Take a filling, as often as all of it is wanted; changes what is wanted and available."""
     held = np.minimum(pods, counts)
     asked = held > 0
-    times = 1
-    if asked.any() and not once:
+    if times is None:
         times = max(1, int(min((counts[asked] // held[asked]).min(), available[kind])))
     counts -= held * times
     available[kind] -= times

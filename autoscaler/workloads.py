@@ -41,7 +41,8 @@ def read_pods(source: str) -> tuple[Pod, ...]:
     """Pods from a CSV table (``cpu_milli, memory_mib, num_gpu`` and more), a Kubernetes List, or ``-``."""
     text, name = _text(source, what="pods")
     if _is_kubernetes(text):
-        from autoscaler.objects import PodJson, pod_from  # noqa: PLC0415 - not needed for tables
+        from autoscaler.nouns import pod_from  # noqa: PLC0415 - not needed for tables
+        from autoscaler.objects import PodJson  # noqa: PLC0415
 
         return tuple(pod_from(raw) for raw in _items(text, name, kind="Pod", model=PodJson))
     pods = [_pod(row) for row in _rows(text, name, needed=("cpu_milli", "memory_mib"))]
@@ -55,7 +56,8 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     """Nodes that are there, from a CSV table (``sn, cpu_milli, memory_mib, gpu, model``) or a Kubernetes List."""
     text, name = _text(str(path), what="nodes")
     if _is_kubernetes(text):
-        from autoscaler.objects import NodeJson, node_from  # noqa: PLC0415
+        from autoscaler.nouns import node_from  # noqa: PLC0415
+        from autoscaler.objects import NodeJson  # noqa: PLC0415
 
         return tuple(node_from(raw) for raw in _items(text, name, kind="Node", model=NodeJson))
     return tuple(_node(row) for row in _rows(text, name, needed=("sn", "cpu_milli", "memory_mib", "gpu")))
