@@ -1,0 +1,156 @@
+"""The cheapest nodes: against every plan there is, on small problems; the bound, and that it is no accident."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import highspy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.knapsack import ceiling_weights, fillings
+
+AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))
+ROOMS = st.tuples(st.integers(2, 12), st.integers(2, 12), st.integers(0, 4), st.integers(2, 8))
+SHAPES = st.lists(st.builds(Shape, AMOUNTS, st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@st.composite
+def some_kinds(draw: st.DrawFn, *, short: bool = False) -> list[Kind]:
+    """A few kinds of node; the last holds anything."""
+    rooms = draw(st.lists(ROOMS, min_size=1, max_size=3))
+    available = st.one_of(st.none(), st.integers(0, 3)) if short else st.none()
+    kinds = [
+        Kind(f"k{number}", room, draw(st.integers(1, 20)) / 4, draw(available)) for number, room in enumerate(rooms)
+    ]
+    return [*kinds, Kind("big", (12, 12, 4, 8), 6.0)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(shapes=SHAPES, kinds=some_kinds(short=True))
+def test_no_plan_is_cheaper_than_the_bound_and_none_found_is_cheaper_than_the_best(
+    shapes: list[Shape], kinds: list[Kind]
+) -> None:
+    """Bound <= the exact optimum <= what is found, which places everyone and fits."""
+    answer = cheapest(shapes, kinds)
+    best = optimum(shapes, kinds)
+    assert answer.left == (0,) * len(shapes)
+    assert faults(answer, shapes, kinds) == []
+    assert answer.lower_bound <= best + 1e-6
+    assert lower_bound(shapes, kinds) <= best + 1e-6
+    assert best <= answer.usd + 1e-6
+
+
+@settings(deadline=None, max_examples=25)
+@given(shapes=SHAPES, kinds=some_kinds(short=True))
+def test_the_same_input_gives_the_same_plan(shapes: list[Shape], kinds: list[Kind]) -> None:
+    """Nothing depends on the clock, on chance, or on the order of the kinds."""
+    assert cheapest(shapes, kinds) == cheapest(shapes, kinds) == cheapest(shapes, kinds[::-1])
+
+
+@settings(deadline=None, max_examples=50)
+@given(shapes=SHAPES, room=ROOMS, values=st.lists(st.integers(0, 20), min_size=4, max_size=4))
+def test_fillings_fit_and_none_is_worth_more_than_the_ceiling(
+    shapes: list[Shape], room: Vector, values: list[int]
+) -> None:
+    """The ceiling is above every filling there is; each filling found is one of them."""
+    sizes, worth = np.array([shape.amounts for shape in shapes], float), np.array(values[: len(shapes)], float)
+    limits = np.array([shape.count for shape in shapes])
+    fits = (sizes <= np.array(room)).all(axis=1)
+    ceiling = float(ceiling_weights(worth[fits], sizes[fits], np.array(room, float)) @ np.array(room))
+    exact = max(sum(worth * np.array(one)) for one in patterns(shapes, room))
+    assert exact <= ceiling + 1e-6
+    for value, held in fillings(worth, sizes, np.array(room, float), limits, width=50, take=5):
+        assert (held @ sizes <= np.array(room)).all()
+        assert (held <= limits).all()
+        assert value == pytest.approx(float(held @ worth))
+        assert value <= exact + 1e-6
+
+
+def test_a_pod_that_no_kind_holds_is_left() -> None:
+    """The others are served; the bound speaks of them."""
+    answer = cheapest([Shape((4, 4, 0, 1), 3), Shape((99, 1, 0, 1), 2)], [Kind("k", (8, 8, 0, 10), 1.0)])
+    assert answer.left == (0, 2)
+    assert answer.usd == pytest.approx(2.0)
+
+
+def test_a_kind_in_short_supply_is_used_as_far_as_it_goes() -> None:
+    """A free machine first, then what must be bought."""
+    kinds = [Kind("machine", (8, 8, 0, 10), 0.0, 2), Kind("k", (8, 8, 0, 10), 1.0)]
+    answer = cheapest([Shape((8, 8, 0, 1), 5)], kinds)
+    assert {nodes.kind: nodes.times for nodes in answer.nodes} == {"machine": 2, "k": 3}
+    assert answer.lower_bound == pytest.approx(3.0)
+
+
+def test_a_pod_goes_only_where_it_may() -> None:
+    """However cheap the others are."""
+    kinds = [Kind("cheap", (8, 8, 0, 10), 0.1), Kind("other", (8, 8, 0, 10), 1.0)]
+    answer = cheapest([Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds)
+    assert faults(answer, [Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds) == []
+    assert answer.usd == pytest.approx(1.1)
+
+
+def test_time_that_is_over_still_gives_a_whole_plan() -> None:
+    """The deadline cuts improvement, never the plan."""
+    ticks = iter(range(10_000))
+    shapes = [Shape((1 + number, 2, number % 2, 1), 7) for number in range(9)]
+    answer = cheapest(shapes, [Kind("k", (16, 16, 4, 20), 1.0)], deadline=1, clock=lambda: float(next(ticks)))
+    assert not any(answer.left)
+    assert 0 < answer.lower_bound <= answer.usd
+
+
+def faults(answer: Answer, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> list[str]:
+    """What is wrong with the nodes of an answer."""
+    by_name = {kind.name: kind for kind in kinds}
+    found, placed = [], [0] * len(shapes)
+    for nodes in answer.nodes:
+        kind = by_name[nodes.kind]
+        used = np.zeros(4)
+        for number, many in nodes.pods:
+            used += many * np.array(shapes[number].amounts)
+            placed[number] += many * nodes.times
+            allowed = shapes[number].kinds
+            if allowed is not None and nodes.kind not in allowed:
+                found.append(f"shape {number} may not run on {nodes.kind}")
+        if (used > np.array(kind.amounts)).any():
+            found.append(f"{nodes} does not fit")
+    for kind in kinds:
+        if kind.available is not None and sum(n.times for n in answer.nodes if n.kind == kind.name) > kind.available:
+            found.append(f"more of {kind.name} than there is")
+    if placed != [shape.count - left for shape, left in zip(shapes, answer.left, strict=True)]:
+        found.append(f"placed {placed}")
+    if abs(sum(by_name[nodes.kind].usd * nodes.times for nodes in answer.nodes) - answer.usd) > 1e-6:
+        found.append("the cost is not that of the nodes")
+    return found
+
+
+def patterns(shapes: Sequence[Shape], room: Vector) -> list[tuple[int, ...]]:
+    """Everything that one node can hold."""
+    ranges = [range(shape.count + 1) for shape in shapes]
+    sizes = np.array([shape.amounts for shape in shapes])
+    return [one for one in product(*ranges) if (np.array(one) @ sizes <= np.array(room)).all()]
+
+
+def optimum(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
+    """The least cost there is: every filling of every kind, chosen by an exact solver."""
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS' own signature
+    for shape in shapes:
+        solver.addRow(float(shape.count), highspy.kHighsInf, 0, np.array([], np.int32), np.array([], float))
+    for kind in kinds:
+        top = highspy.kHighsInf if kind.available is None else float(kind.available)
+        solver.addRow(0.0, top, 0, np.array([], np.int32), np.array([], float))
+    column = 0
+    for row, kind in enumerate(kinds, start=len(shapes)):
+        for held in patterns(shapes, kind.amounts):
+            rows = np.array([*np.nonzero(held)[0], row], np.int32)
+            amounts = np.array([*[float(many) for many in held if many], 1.0])
+            solver.addCol(kind.usd, 0.0, 100.0, len(rows), rows, amounts)
+            solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+            column += 1
+    solver.run()
+    return float(solver.getInfo().objective_function_value)
