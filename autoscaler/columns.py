@@ -174,6 +174,7 @@ class _Market:
         sizes = np.array([amounts for amounts, _ in keys], dtype=float).reshape(-1, DIMENSIONS)
         rooms = np.array([kind.amounts for kind in kinds], dtype=float).reshape(-1, DIMENSIONS)
         holds = (sizes[:, None, :] <= rooms[None, :, :]).all(axis=2)
+        holds &= np.array([kind.available != 0 for kind in kinds], dtype=bool)
         for row, (_, allowed) in enumerate(keys):
             if allowed is not None:
                 holds[row] &= np.array([kind.name in allowed for kind in kinds], dtype=bool)
@@ -390,10 +391,10 @@ class _Search:
             many, width, take = _EFFORTS[turn >= _FIRST_ROUNDS]
             added = self._price(prices, self.market.counts, many=many, width=width, take=take)
             dull = 0 if added > _FEW else dull + 1
-            if dull > 1:
+            if dull > 1 or not added:
                 if not added and trust <= 0 and box >= 1:
                     break
-                box, trust, dull = box * 1.5, max(0.0, trust - 0.3), 0
+                box, trust, dull = box * (1.5 if added else 3.0), max(0.0, trust - 0.3), 0
             self.master.box(centre, box)
         self.master.unbox()
         self.prices = self.master.solve()
@@ -483,9 +484,9 @@ class _Search:
     def improve(self, plan: _Plan, *, rounds: int) -> _Plan:
         """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper."""
         plan = [_Node(node.kind, node.pods) for node in self.shrink(plan) for _ in range(node.times)]
-        losses = 0
+        losses, floor = 0, self.bound(self.market.placed(plan))
         for turn in range(rounds):
-            if self.watch.spent() > 0.85 or losses > 6 or not plan:
+            if self.watch.spent() > 0.85 or losses > 6 or self.market.cost(plan) <= floor + _EPSILON:
                 break
             loss = [self.market.usd[node.kind] - float(node.pods @ self.prices) for node in plan]
             order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))

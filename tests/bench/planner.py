@@ -1,0 +1,64 @@
+"""The planner on the openb trace: 8,152 pods over the amd64 types of a catalogue, nothing on-prem.
+
+Time is CPU time of one process on one core. Every figure comes with the independent checker's verdict. Karpenter's and
+the rounding's figures are from the same two tables, measured once beside ours, and given for comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from autoscaler.offline import plan_offline
+from autoscaler.workloads import read_catalog, read_pods
+from tests.checker import faults, read_table
+
+PEERS = (
+    ("Karpenter's solver, August 2026, 2 threads, 89.8 s", 11_594.0),
+    ("linear bound rounded with first-fit-decreasing, 0.01 s", 8_142.0),
+)
+BOUNDS = ((1.0, 3.0), (5.0, 1.0))
+"""(deadline in seconds, at most so many per cent above the bound)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure: its name, value, unit, and what it must not exceed (``None``: for comparison)."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float | None = None
+
+
+def data_folder() -> Path | None:
+    """Where the two tables are: beside this checkout, or one level up."""
+    here = Path(__file__).parents[2]
+    return next((one for root in (here, here.parent) if (one := root / "shared" / "data").is_dir()), None)
+
+
+def planner() -> Iterator[Measured]:
+    """Plan within 1 s and within 5 s, check, and compare; nothing where the tables are not at hand."""
+    data = data_folder()
+    if data is None:
+        return
+    pods, catalog = data / "openb_pod_list_default.csv", data / "ec2_us_east_1_2026_07_20.csv"
+    for deadline, percent in BOUNDS:
+        asked, prices = read_pods(str(pods)), read_catalog(catalog)
+        began = time.process_time()
+        plan = plan_offline(asked, prices, deadline=timedelta(seconds=deadline), clock=time.process_time)
+        took = time.process_time() - began
+        wrong = faults(plan.as_json(), pods=read_table(pods), catalog=read_table(catalog))
+        gap = (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100
+        stem = f"openb in {deadline:g} s"
+        yield Measured(f"{stem}: cost", plan.usd_per_hour, "$/h")
+        yield Measured(f"{stem}: no plan costs less than", plan.lower_bound_usd_per_hour, "$/h")
+        yield Measured(f"{stem}: above that bound", gap, "%", percent)
+        yield Measured(f"{stem}: CPU time", took, "s", deadline * 1.05)
+        yield Measured(f"{stem}: faults found by the checker", len(wrong), "", 0)
+        yield Measured(f"{stem}: pods waiting", len(plan.waiting), "", 0)
+    for name, usd in PEERS:
+        yield Measured(f"openb: {name}", usd, "$/h")

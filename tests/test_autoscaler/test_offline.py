@@ -1,0 +1,208 @@
+"""`spillway autoscale plan`: tables and Kubernetes Lists in, a plan out that the independent checker accepts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.cli import autoscale
+from autoscaler.failures import BadInput
+from tests.checker import faults, read_table
+
+CATALOG = """instance_type,arch,vcpu,memory_mib,allocatable_cpu_milli,allocatable_memory_mib,max_pods,gpu_count,usd_per_hour
+c.large,amd64,8,16384,8000,16000,30,0,0.4
+c.huge,amd64,64,131072,64000,128000,100,0,3.0
+g.one,amd64,8,32768,8000,30000,30,1,1.0
+g.four,amd64,48,196608,48000,180000,60,4,3.6
+a.arm,arm64,64,131072,64000,128000,100,0,0.1
+"""
+PODS = "name,cpu_milli,memory_mib,num_gpu,gang,priority,zone,selector\n"
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nmachine-0,16000,64000,2,T4\nmachine-1,16000,64000,0,\n"
+DATA = Path(__file__).parents[2] / "shared" / "data", Path(__file__).parents[3] / "shared" / "data"
+
+
+def plan(directory: Path, pods: str, *, nodes: str = "", policy: str = "", pods_as: str = "pods.csv") -> dict[str, Any]:
+    """Run the command on these texts."""
+    (directory / pods_as).write_text(pods, encoding="utf-8")
+    (directory / "catalog.csv").write_text(CATALOG, encoding="utf-8")
+    words = ["plan", "--pods", str(directory / pods_as), "--catalog", str(directory / "catalog.csv"), "--json"]
+    for name, text in (("nodes", nodes), ("policy", policy)):
+        if text:
+            (directory / name).write_text(text, encoding="utf-8")
+            words += [f"--{name}", str(directory / name)]
+    done = CliRunner().invoke(autoscale, words, catch_exceptions=False)
+    found: dict[str, Any] = json.loads(done.output)
+    return found
+
+
+def check(directory: Path, made: dict[str, Any], *, nodes: bool = False) -> list[str]:
+    """The independent checker's word."""
+    return faults(
+        made,
+        pods=read_table(directory / "pods.csv"),
+        catalog=read_table(directory / "catalog.csv"),
+        nodes=read_table(directory / "nodes") if nodes else (),
+    )
+
+
+def test_a_table_of_pods_gets_the_cheapest_nodes(tmp_path: Path) -> None:
+    """Four GPU pods share a big node; the JSON has everything that the checker asks for."""
+    made = plan(tmp_path, PODS + "".join(f"p{number},8000,30000,1,,,,\n" for number in range(4)))
+    assert check(tmp_path, made) == []
+    assert [node["instance_type"] for node in made["nodes"]] == ["g.four"]
+    assert made["usd_per_hour"] == pytest.approx(3.6)
+    assert set(made) == {
+        "nodes",
+        "placements",
+        "waiting",
+        "usd_per_hour",
+        "lower_bound_usd_per_hour",
+        "seconds",
+    }
+
+
+def test_machines_that_are_there_come_first(tmp_path: Path) -> None:
+    """And a pod without GPU does not strand the GPUs of one."""
+    made = plan(tmp_path, PODS + "a,4000,8000,1,,,,\nb,16000,8000,0,,,,\nc,4000,8000,1,,,,\n", nodes=NODES)
+    assert check(tmp_path, made, nodes=True) == []
+    assert made["placements"] == {"a": "machine-0", "b": "machine-1", "c": "machine-0"}
+    assert made["nodes"] == []
+    assert made["usd_per_hour"] == made["lower_bound_usd_per_hour"] == 0
+
+
+def test_a_gang_is_placed_whole_or_waits_whole(tmp_path: Path) -> None:
+    """Under a limit the gang of higher priority goes; the other waits with a reason and a way out."""
+    policy = """
+cluster: c
+groups:
+  - {name: gpu, instance_type: g.one, zones: [us-east-1a], max: 3}
+"""
+    rows = "".join(f"low{number},4000,8000,1,low,1,,\nhigh{number},4000,8000,1,high,5,,\n" for number in range(2))
+    made = plan(tmp_path, PODS + rows + "lone,4000,8000,1,,0,,\n", policy=policy)
+    assert check(tmp_path, made) == []
+    assert sorted(made["placements"]) == ["high0", "high1", "lone"]
+    assert {one["pod"] for one in made["waiting"]} == {"low0", "low1"}
+
+
+def test_zones_and_selectors_are_obeyed(tmp_path: Path) -> None:
+    """Also where another kind of node is far cheaper: nobody gets arm who does not ask for it."""
+    made = plan(
+        tmp_path,
+        PODS + "z,1000,1000,0,,,us-east-1b,\nt,1000,1000,0,,,,node.kubernetes.io/instance-type=c.huge\n"
+        "m,1000,1000,0,,,,kubernetes.io/arch=arm64\n",
+    )
+    assert check(tmp_path, made) == []
+    kinds = {node["name"]: (node["instance_type"], node["zone"]) for node in made["nodes"]}
+    assert kinds[made["placements"]["z"]][1] == "us-east-1b"
+    assert kinds[made["placements"]["t"]][0] == "c.huge"
+    assert kinds[made["placements"]["m"]][0] == "a.arm"
+
+
+def test_a_pod_too_big_for_everything_waits(tmp_path: Path) -> None:
+    """The others do not."""
+    made = plan(tmp_path, PODS + "big,900000,8000,0,,,,\nsmall,1000,1000,0,,,,\n")
+    assert check(tmp_path, made) == []
+    assert made["waiting"][0]["pod"] == "big"
+    assert "900 cpu" in made["waiting"][0]["would_fit_if"]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_kubernetes_list_of_pods_is_read(tmp_path: Path, form: str) -> None:
+    """As kubectl writes it, in either form; bound pods are no demand."""
+    pods = [_pod("one", gpus=1), _pod("two", gpus=1), _pod("bound", gpus=1, node="elsewhere")]
+    items = {"apiVersion": "v1", "kind": "List", "items": pods}
+    text = json.dumps(items) if form == "json" else "apiVersion: v1\nkind: List\nitems: " + json.dumps(pods) + "\n"
+    made = plan(tmp_path, text, pods_as=f"pods.{form}")
+    assert sorted(made["placements"]) == ["one", "two"]
+
+
+def test_a_rule_that_is_not_known_offline_is_said(tmp_path: Path) -> None:
+    """Never guessed."""
+    pod = _pod("picky")
+    pod["spec"]["hostNetwork"] = False
+    pod["spec"]["containers"][0]["resources"]["requests"]["vendor.example/fpga"] = "1"
+    made = plan(tmp_path, json.dumps({"kind": "List", "items": [pod]}), pods_as="pods.json")
+    assert "vendor.example/fpga" in made["waiting"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("p,much,1,0,,,,\n", ["pods.csv:2", "cpu_milli", "'much'"]),
+        ("p,1,1,-1,,,,\n", ["pods.csv:2", "num_gpu", "'-1'"]),
+        ("p,1,1,1.5,,,,\n", ["pods.csv:2", "num_gpu", "'1.5'"]),
+        ("p,1,1,0,,,,\np,1,1,0,,,,\n", ["name", "'p'"]),
+        ("p,1,1,0,,soon,,\n", ["pods.csv:2", "priority", "'soon'"]),
+        ("p,1,1,0,,,,broken\n", ["pods.csv:2", "selector", "'broken'"]),
+    ],
+)
+def test_a_mistake_in_a_table_is_told_with_line_column_and_value(tmp_path: Path, rows: str, words: list[str]) -> None:
+    """And nothing is planned."""
+    with pytest.raises(BadInput) as mistake:
+        plan(tmp_path, PODS + rows)
+    for word in words:
+        assert word in str(mistake.value)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    """With those that are needed."""
+    with pytest.raises(BadInput, match="column cpu_milli is missing"):
+        plan(tmp_path, "name,memory_mib\np,1\n")
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_whatever_is_asked_the_plan_holds(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Gangs, machines and limits at random: nothing over-committed, no gang torn, no limit broken."""
+    directory = tmp_path_factory.mktemp("random")
+    size = st.tuples(st.integers(1, 50), st.integers(1, 60), st.integers(0, 4), st.integers(0, 3), st.integers(0, 2))
+    pods = data.draw(st.lists(size, min_size=1, max_size=12))
+    rows = "".join(
+        f"p{number},{cpu * 1000},{memory * 1000},{gpus},{f'g{gang}' if gang else ''},{priority},,\n"
+        for number, (cpu, memory, gpus, gang, priority) in enumerate(pods)
+    )
+    most, usd = data.draw(st.integers(0, 4)), data.draw(st.integers(1, 12))
+    policy = f"""
+cluster: c
+limits: {{usd_per_hour: {usd}}}
+groups:
+  - {{name: gpu, instance_type: g.four, zones: [us-east-1a, us-east-1b], max: {most}}}
+  - {{name: cpu, instance_type: c.huge, zones: [us-east-1a], max: {most}}}
+"""
+    made = plan(directory, PODS + rows, nodes=NODES, policy=policy)
+    assert check(directory, made, nodes=True) == []
+    assert made["usd_per_hour"] <= usd + 1e-6
+    for kind in ("g.four", "c.huge"):
+        assert sum(node["instance_type"] == kind for node in made["nodes"]) <= most
+
+
+@pytest.mark.skipif(not any(one.is_dir() for one in DATA), reason="the openb trace is not beside this checkout")
+def test_openb_is_planned_near_its_bound(tmp_path: Path) -> None:
+    """8,152 pods over 949 types: every placement holds, and the plan is not far above what it proves."""
+    data = next(one for one in DATA if one.is_dir())
+    pods, catalog = data / "openb_pod_list_default.csv", data / "ec2_us_east_1_2026_07_20.csv"
+    words = ["plan", "--pods", str(pods), "--catalog", str(catalog), "--deadline", "3s", "--json"]
+    made = json.loads(CliRunner().invoke(autoscale, words, catch_exceptions=False).output)
+    assert faults(made, pods=read_table(pods), catalog=read_table(catalog)) == []
+    assert made["waiting"] == []
+    assert 7040 < made["lower_bound_usd_per_hour"] <= made["usd_per_hour"] < 9000
+
+
+def _pod(name: str, *, gpus: int = 0, node: str = "") -> dict[str, Any]:
+    requests = {"cpu": "1", "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i", "resources": {"requests": requests}}]}
+    if node:
+        spec["nodeName"] = node
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": spec,
+        "status": {"phase": "Running" if node else "Pending"},
+    }
