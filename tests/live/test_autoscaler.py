@@ -186,11 +186,12 @@ def test_an_instance_that_never_joins_is_given_up_and_replaced(hybrid: Hybrid) -
 
 
 def test_throttling_only_delays(hybrid: Hybrid) -> None:
-    """Every call is refused for a while; then the node is bought, once."""
-    hybrid.aws.put_faults({"kind": "throttle", "actions": ["SetDesiredCapacity"], "lasts": "4s"})
+    """Every call is refused until AWS has had enough; then the node is bought, once."""
+    hybrid.aws.put_faults({"kind": "throttle", "actions": ["SetDesiredCapacity"]})
     make_pod(hybrid.plane.kube, gpu_pod("p"))
     with hybrid.run() as brain:
         until(lambda: "asks for fewer calls (Throttling)" in brain.texts(), told=brain.texts)
+        hybrid.aws.put_faults()
         until(hybrid.aws.asked, told=brain.texts)
     assert len(hybrid.aws.asked()) == 1
 
