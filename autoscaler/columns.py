@@ -170,7 +170,7 @@ class _Market:
         rows: dict[tuple[Vector, frozenset[str] | None], list[int]] = {}
         for number, shape in enumerate(shapes):
             rows.setdefault((shape.amounts, shape.kinds), []).append(number)
-        keys = list(rows)
+        keys = sorted(rows, key=lambda key: key[0])
         sizes = np.array([amounts for amounts, _ in keys], dtype=float).reshape(-1, DIMENSIONS)
         rooms = np.array([kind.amounts for kind in kinds], dtype=float).reshape(-1, DIMENSIONS)
         holds = (sizes[:, None, :] <= rooms[None, :, :]).all(axis=2)
@@ -211,9 +211,8 @@ class _Market:
         """In the caller's words."""
         waiting = [shape.count for shape in shapes]
         nodes: list[Nodes] = []
-        for node in sorted(plan, key=lambda one: (self.names[one.kind], tuple(-one.pods))):
-            for _ in range(node.times):
-                nodes.append(Nodes(self.names[node.kind], 1, self._take(node.pods, waiting)))
+        for node in sorted(plan, key=lambda one: (self.names[one.kind], one.pods.tobytes())):
+            nodes += [Nodes(self.names[node.kind], 1, self._take(node.pods, waiting)) for _ in range(node.times)]
         usd = round(self.cost(plan), 6)
         bound = max(0.0, min(usd, search.bound(self.placed(plan))))
         return Answer(_joined(nodes), usd, bound, tuple(waiting))
@@ -391,10 +390,10 @@ class _Search:
             many, width, take = _EFFORTS[turn >= _FIRST_ROUNDS]
             added = self._price(prices, self.market.counts, many=many, width=width, take=take)
             dull = 0 if added > _FEW else dull + 1
-            if dull > 1 or not added:
+            if dull > 1:
                 if not added and trust <= 0 and box >= 1:
                     break
-                box, trust, dull = box * (1.5 if added else 3.0), max(0.0, trust - 0.3), 0
+                box, trust, dull = box * 1.5, max(0.0, trust - 0.3), 0
             self.master.box(centre, box)
         self.master.unbox()
         self.prices = self.master.solve()

@@ -30,6 +30,8 @@ from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods
 
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
+_TELLING = 1.2e-5
+"""Seconds kept back for each pod: who goes where is written down after the planning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ def plan_offline(
     gangs, waiting = desk.gangs()
     taken, refused = desk.admit(gangs)
     chosen = [number for gang in taken for number in gang]
-    left = max(0.05, deadline.total_seconds() - (clock() - start))
+    telling = min(_TELLING * len(pods), deadline.total_seconds() / 8)
+    left = max(0.05, deadline.total_seconds() - (clock() - start) - telling)
     draft = desk.draft(chosen, deadline=left, clock=clock)
     if desk.broken(draft):
         draft = desk.draft(chosen)
@@ -264,11 +267,14 @@ class _Desk:
     policy: Policy | None
     machines: list[Node] = field(default_factory=list)
     free: Any = None
+    rooms: Any = None
     allowed: dict[Any, tuple[frozenset[str], Any]] = field(default_factory=dict)
+    selected: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """What is free on the machines, after what runs there."""
         self.machines = [node for node in self.nodes if not node.cordoned and not node.deleting]
+        self.rooms = np.array([offer.kind.amounts for offer in self.offers], dtype=np.int64).reshape(-1, 4)
         place = {node.name: number for number, node in enumerate(self.machines)}
         self.free = np.array([_vector(node.allocatable) for node in self.machines], dtype=np.int64).reshape(-1, 4)
         for pod in self.pods:
@@ -298,16 +304,21 @@ class _Desk:
     def _not_planned(self, pod: Pod) -> tuple[str, str] | None:
         """Rules that an offline plan does not follow: said, never guessed."""
         rules = list(pod.not_understood)
-        rules += ["pod anti-affinity"] * bool(pod.apart_from) + ["pod affinity"] * bool(pod.near_to)
-        rules += ["topology spread"] * bool(pod.spread) + ["host ports"] * bool(pod.host_ports)
+        for rule, says in (
+            ("pod anti-affinity", pod.apart_from),
+            ("pod affinity", pod.near_to),
+            ("topology spread", pod.spread),
+            ("host ports", pod.host_ports),
+        ):
+            if says:
+                rules.append(rule)
         rules += [name for name in pod.requests if name not in _MODELLED]
         if rules:
             return f"an offline plan does not know: {', '.join(rules)}", "it is planned by the autoscaler on a cluster"
         if pod.gang is not None and pod.gang.topology:
             return "an offline plan does not keep a gang in one domain", "it is planned by the autoscaler on a cluster"
-        if not self._places(pod)[0] and not self._places(pod)[1].any():
-            return self._too_big(pod)
-        return None
+        kinds, machines = self._places(pod)
+        return None if kinds or machines.any() else self._too_big(pod)
 
     def _too_big(self, pod: Pod) -> tuple[str, str]:
         cpu, memory, gpus, _ = _wanted(pod)
@@ -316,17 +327,26 @@ class _Desk:
 
     def _places(self, pod: Pod) -> tuple[frozenset[str], Any]:
         """Names of the kinds, and which machines, that the pod may run on."""
-        key = (_wanted(pod), pod.affinity, pod.tolerations)
+        key = (pod.requests, pod.affinity, pod.tolerations)
         known = self.allowed.get(key)
         if known is None:
-            size, affinity = _wanted(pod), _with_arch(pod)
-            kinds = frozenset(
-                offer.kind.name
+            size = np.array(_wanted(pod))
+            offers, machines = self._suits(pod)
+            fitting = np.nonzero(offers & (size <= self.rooms).all(axis=1))[0]
+            fits = (size <= np.maximum(self.free, 0)).all(axis=1)
+            known = self.allowed[key] = (frozenset(self.offers[one].kind.name for one in fitting), machines & fits)
+        return known
+
+    def _suits(self, pod: Pod) -> tuple[Any, Any]:
+        """Which offers and which machines are what the pod selects, room aside."""
+        key = (pod.affinity, pod.tolerations)
+        known = self.selected.get(key)
+        if known is None:
+            affinity = _with_arch(pod)
+            offers = [
+                why_not_on(affinity=affinity, tolerations=pod.tolerations, labels=offer.labels, taints=offer.taints)
                 for offer in self.offers
-                if all(ask <= room for ask, room in zip(size, offer.kind.amounts, strict=True))
-                and why_not_on(affinity=affinity, tolerations=pod.tolerations, labels=offer.labels, taints=offer.taints)
-                is None
-            )
+            ]
             there = [
                 why_not_on(
                     affinity=pod.affinity,
@@ -335,12 +355,12 @@ class _Desk:
                     taints=node.taints,
                     name=node.name,
                 )
-                is None
                 for node in self.machines
             ]
-            mask = np.array(there, dtype=bool)
-            fits = (np.array(size) <= np.maximum(self.free, 0)).all(axis=1) if len(mask) else mask
-            known = self.allowed[key] = (kinds, mask & fits)
+            known = self.selected[key] = (
+                np.array([why is None for why in offers], dtype=bool),
+                np.array([why is None for why in there], dtype=bool),
+            )
         return known
 
     def admit(self, gangs: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
@@ -372,8 +392,9 @@ class _Desk:
     def _serves(self, gangs: list[list[int]]) -> bool:
         if self.policy is None and not any(offer.kind.available is not None for offer in self.offers):
             # Anything can be bought: only a pod that fits machines alone may be left over.
-            if all(self._places(self.pods[one])[0] for gang in gangs for one in gang):
-                return True
+            return all(self._places(self.pods[one])[0] for gang in gangs for one in gang) or not self.broken(
+                self.draft([one for gang in gangs for one in gang])
+            )
         return not self.broken(self.draft([one for gang in gangs for one in gang]))
 
     def broken(self, draft: _Draft) -> bool:
@@ -407,7 +428,7 @@ class _Desk:
         for number in numbers:
             if number not in at_home:
                 pod = self.pods[number]
-                rows[_wanted(pod), pod.affinity, pod.tolerations].append(number)
+                rows[pod.requests, pod.affinity, pod.tolerations].append(number)
         shapes = [
             Shape(_wanted(self.pods[row[0]]), len(row), self._places(self.pods[row[0]])[0]) for row in rows.values()
         ]
