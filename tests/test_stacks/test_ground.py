@@ -36,9 +36,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that holds the user's built tools and nothing else."""
+    """A cache that holds the user's built tools and nothing else; what Python compiles goes where it went before."""
     ensure_tools((*BINARIES, *ENGINE_BINARIES), progress=lambda line: print(line, flush=True))
     tools = cache_root() / "tools"
+    compiled = os.environ.get("PYTHONPYCACHEPREFIX") or str(cache_root() / "pycache")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", compiled)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cache_root().mkdir(parents=True)
     (cache_root() / "tools").symlink_to(tools)
