@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -171,13 +172,45 @@ def _make(place: Path, *, cache: Path, checkout: Path, lock: int) -> None:
 
 
 def _install_packages(place: Path, *, cache: Path, packages: Path, began: float, lock: int) -> None:
+    """With uv, ten times as fast, once pip has fetched it; with pip alone where pip is told to use another index."""
+    uv = _pinned("uv", packages)
+    if uv and not _has_own_index(place):
+        only_uv = place / "uv.lock"
+        only_uv.write_text(uv, encoding="utf-8")
+        _pip(place, cache=cache, packages=only_uv, began=began, lock=lock)
+        command = [str(place / "bin" / "uv"), "pip", "install", "--python", str(place / "bin" / "python")]
+        command += ["--require-hashes", "--requirement", str(packages), "--cache-dir", str(cache / "uv")]
+        _install(command, packages=packages, began=began, lock=lock)
+    else:
+        _pip(place, cache=cache, packages=packages, began=began, lock=lock)
+
+
+def _pinned(name: str, packages: Path) -> str:
+    """The lines of one package in a lock file: its version and hashes."""
+    found = re.search(rf"^{name}==.*(?:\n[ \t]+.*)*", packages.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return f"{found[0]}\n" if found else ""
+
+
+def _has_own_index(place: Path) -> bool:
+    """Whether the user told pip where packages are: uv would not know."""
+    asked = [str(place / "bin" / "python"), "-m", "pip", "config", "list"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False, env=_clean_environment()).stdout
+    return "index-url" in said
+
+
+def _pip(place: Path, *, cache: Path, packages: Path, began: float, lock: int) -> None:
     # Bytecode is written for what is imported, when it is imported: most of the AWS SDK never is.
+    command = [
+        *(str(place / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(packages)),
+        *("--no-compile", "--no-input", "--progress-bar=off", "--disable-pip-version-check"),
+        *("--cache-dir", str(cache / "pip")),
+    ]
+    _install(command, packages=packages, began=began, lock=lock)
+
+
+def _install(command: Sequence[str], *, packages: Path, began: float, lock: int) -> None:
     pip = subprocess.Popen(
-        [
-            *(str(place / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(packages)),
-            *("--no-compile", "--no-input", "--progress-bar=off", "--disable-pip-version-check"),
-            *("--cache-dir", str(cache / "pip")),
-        ],
+        command,
         env=_clean_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -197,7 +230,10 @@ def _install_packages(place: Path, *, cache: Path, packages: Path, began: float,
             pip.wait()
     reader.join()
     if pip.returncode:
-        raise _BootstrapError(f"pip could not install {packages}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
+        raise _BootstrapError(
+        who = "uv" if command[0].endswith("uv") else "pip"
+        raise _BootstrapError(f"{who} could not install {packages}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
+        )
 
 
 def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> None:
@@ -207,8 +243,7 @@ def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> 
     while pip.poll() is None:
         time.sleep(0.2)
         packages = sum(1 for line in said if line.startswith("Collecting "))
-        doing = "installing" if any(line.startswith("Installing collected") for line in said) else "fetching"
-        line = f"  {time.monotonic() - began:4.0f} s: {doing} {packages} packages"
+        line = f"  {time.monotonic() - began:4.0f} s: fetching and installing {f'{packages} ' if packages else ''}packages"
         if live:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - told > _REPORT_EVERY:
