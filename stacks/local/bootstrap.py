@@ -230,10 +230,8 @@ def _install(command: Sequence[str], *, packages: Path, began: float, lock: int)
             pip.wait()
     reader.join()
     if pip.returncode:
-        raise _BootstrapError(
         who = "uv" if command[0].endswith("uv") else "pip"
         raise _BootstrapError(f"{who} could not install {packages}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
-        )
 
 
 def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> None:
@@ -243,7 +241,8 @@ def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> 
     while pip.poll() is None:
         time.sleep(0.2)
         packages = sum(1 for line in said if line.startswith("Collecting "))
-        line = f"  {time.monotonic() - began:4.0f} s: fetching and installing {f'{packages} ' if packages else ''}packages"
+        count = f"{packages} packages" if packages else "packages"
+        line = f"  {time.monotonic() - began:4.0f} s: fetching and installing {count}"
         if live:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - told > _REPORT_EVERY:
