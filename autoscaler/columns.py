@@ -1,20 +1,20 @@
 """The cheapest set of nodes for many pods over many kinds of node, with a proof: column generation.
 
-Pods that ask for the same are one *shape*; a *filling* says how many pods of each shape one node of a kind holds. Which
+Pods that ask for the same are one *shape*; a *filling* says how many pods of each shape a node of a kind holds. Which
 fillings to buy, and how often, is a cutting-stock problem: a linear program with one row for each shape and one column
 for each filling, most of which are never written down.
 
-1. **Relaxation.** Forget that pods are whole: pods of a shape are spread over kinds of node in any fractions. This small
-   linear program gives a price of every pod (its dual values) that is nearly right, and the first lower bound.
+1. **Relaxation.** Forget that pods are whole: those of a shape are spread over kinds of node in any fractions. This
+   small linear program gives a price of every pod (its dual values) that is nearly right, and the first lower bound.
 2. **Columns.** At those prices search fillings that are worth more than their node costs (:mod:`knapsack`), add them to
    the linear program over the fillings known (the master), take new prices from it, and again. Prices are kept near
    the best known ones (a box around them, and a mean of both), or they would jump and most columns would be useless.
 3. **Whole nodes.** Round the master down, solve for the pods left over, round up what is nearly whole, and so on.
-4. **Improve** until the deadline: put each node's pods on the cheapest kind that holds them; tear down the nodes that pay
-   least for their price, pack their pods anew, keep what is cheaper.
+4. **Improve** until the deadline: put each node's pods on the cheapest kind that holds them; tear down the nodes that
+   pay least for their price, pack their pods anew, keep what is cheaper.
 
 **The bound** holds whatever the search missed. Let ``d`` be any non-negative prices of pods and ``u(t)`` a number that
-no filling of kind ``t`` exceeds in value (from :func:`knapsack.ceiling_weights`, which proves it). Every plan that places all
+no filling of kind ``t`` exceeds in value (:func:`knapsack.ceiling_weights` proves it). Every plan that places all
 ``n(s)`` pods has ``sum d(s) n(s) <= sum over its nodes of u(kind)``. With ``k`` the largest ``u(t) / usd(t)`` over the
 kinds of which any number can be had, that is at most ``k * cost`` plus, for kinds in short supply,
 ``available(t) * max(0, u(t) - k * usd(t))``. Solved for the cost this is Farley's bound.
@@ -42,6 +42,10 @@ _EFFORTS = ((2, 150, 100), (5, 300, 200))
 """(kinds looked at, width of the beam, fillings kept): in the first rounds, and in the others."""
 _FIRST_ROUNDS = 16
 _FEW = 4
+_IMPROVE_UNTIL, _PRICE_UNTIL, _DIVE_UNTIL = 0.85, 0.9, 0.95
+"""Parts of the time after which no such step is begun."""
+_NEARLY = 0.5
+_LOSSES = 6
 _PAYING = 400
 _EPSILON = 1e-6
 _NEVER = 1e6
@@ -103,7 +107,7 @@ def cheapest(
     clock: Callable[[], float] = lambda: 0.0,
     rounds: int = 400,
 ) -> Answer:
-    """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline`` seconds, or after ``rounds``."""
+    """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``."""
     watch = _Watch(clock=clock, start=clock(), deadline=deadline)
     market = _Market.of(shapes, kinds)
     if not market.counts.any():
@@ -187,7 +191,7 @@ class _Market:
             rooms=rooms[kept],
             usd=np.array([kinds[one].usd for one in kept], dtype=float),
             available=np.array([_or_endless(kinds[one].available) for one in kept], dtype=float),
-            holds=holds[np.ix_(kept_rows, kept)],
+            holds=holds[np.ix_(kept_rows, np.array(kept, dtype=np.int64))],
             names=tuple(kinds[one].name for one in kept),
             shape_of=tuple(tuple(rows[keys[row]]) for row in kept_rows),
         )
@@ -427,7 +431,7 @@ class _Search:
             return []
         counts, available, plan = counts.copy(), available.copy(), []
         step = 0
-        while counts.any() and self.watch.spent() < 0.95:
+        while counts.any() and self.watch.spent() < _DIVE_UNTIL:
             self.master.demand(counts, available)
             duals = self.master.solve()
             values = self.master.values()
@@ -436,15 +440,14 @@ class _Search:
             for column in np.nonzero(whole)[0]:
                 kind, pods = self.columns[column]
                 full = int(min(whole[column], (counts[pods > 0] // pods[pods > 0]).min()))
-                for times in (full, *[1] * min(whole[column] - full, 1)):
-                    if times:
-                        plan.append(_taken(kind, pods, counts, available, times=int(times)))
+                shares = [full] * (full > 0) + [1] * int(whole[column] > full)
+                plan += [_taken(kind, pods, counts, available, times=times) for times in shares]
             if int(counts.sum()) == before:
                 self._round_up(values, duals, counts, available, plan)
             if int(counts.sum()) == before:
                 break
             step += 1
-            if counts.any() and step % 4 == 1 and self.watch.spent() < 0.9:
+            if counts.any() and step % 4 == 1 and self.watch.spent() < _PRICE_UNTIL:
                 self._price(duals, counts, many=3, width=100, take=20)
         self.master.demand(self.market.counts, self.market.available)
         return self.shrink(plan + self.fill(counts, available))
@@ -457,7 +460,7 @@ class _Search:
             if values[column] <= _EPSILON or available[kind] < 1:
                 continue
             worth = float(np.minimum(pods, counts) @ duals)
-            if position == 0 or (values[column] > 0.5 and worth > 0.98 * self.market.usd[kind]):
+            if position == 0 or (values[column] > _NEARLY and worth > 0.98 * self.market.usd[kind]):
                 plan.append(_taken(kind, pods, counts, available, times=1))
 
     def shrink(self, plan: _Plan) -> _Plan:
@@ -485,7 +488,7 @@ class _Search:
         plan = [_Node(node.kind, node.pods) for node in self.shrink(plan) for _ in range(node.times)]
         losses, floor = 0, self.bound(self.market.placed(plan))
         for turn in range(rounds):
-            if self.watch.spent() > 0.85 or losses > 6 or self.market.cost(plan) <= floor + _EPSILON:
+            if self.watch.spent() > _IMPROVE_UNTIL or losses > _LOSSES or self.market.cost(plan) <= floor + _EPSILON:
                 break
             loss = [self.market.usd[node.kind] - float(node.pods @ self.prices) for node in plan]
             order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))
@@ -578,11 +581,13 @@ class _Master:
         duals = np.array(self.solver.getSolution().row_dual)
         for kind, row in self.scarce.items():
             self.shortage[kind] = max(0.0, -duals[row])
-        return np.maximum(0.0, duals[: self.rows])
+        prices: Floats = np.maximum(0.0, duals[: self.rows])
+        return prices
 
     def values(self) -> Floats:
         """How often each filling is used."""
-        return np.array(self.solver.getSolution().col_value)[3 * self.rows :]
+        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows :]
+        return values
 
 
 def _relaxation(market: _Market) -> tuple[Floats, Floats]:

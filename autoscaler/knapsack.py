@@ -1,9 +1,9 @@
 """What one node of a kind is best filled with, when every shape of pod has a value: the pricing of :mod:`columns`.
 
-Two answers. :func:`fillings` searches good fillings (a beam, device pods first); what it finds always fits, but a better
-one may exist. :func:`ceiling_weights` bounds the best one from above: with weights ``w >= 0`` on a node's resources such
-that no shape is worth more than its weighed requests, nothing that fits is worth more than the weighed node (weak
-duality of the knapsack's linear relaxation). The least such bound is found by a tiny linear program.
+Two answers. :func:`fillings` searches good fillings (a beam, device pods first); what it finds always fits, but a
+better one may exist. :func:`ceiling_weights` bounds the best one from above: with weights ``w >= 0`` on a node's
+resources such that no shape is worth more than its weighed requests, nothing that fits is worth more than the
+weighed node (weak duality of the knapsack's linear relaxation). The least such bound is found by a tiny linear program.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def ceiling_by_share(values: Floats, sizes: Floats, room: Floats) -> Floats:
 def fillings(
     values: Floats, sizes: Floats, room: Floats, limits: Whole, *, width: int, take: int
 ) -> list[tuple[float, Whole]]:
-    """The best fillings found, the most valuable first: (value, pods of each shape); none holds more than ``limits``."""
+    """The best fillings found, the most valuable first: (value, pods of each shape), within ``limits`` of each."""
     items = np.nonzero((values > _WORTHLESS) & (limits > 0) & (sizes <= room).all(axis=1))[0]
     if not len(items):
         return []
@@ -166,7 +166,7 @@ def highest(scores: Floats, many: int) -> Whole:
 
 def quiet_solver() -> Any:
     """HiGHS on one thread, saying nothing."""
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS' own signature
     solver.setOptionValue("threads", 1)
     return solver

@@ -208,9 +208,9 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[_Offer]:
     for price in prices:
         by_type.setdefault(price.instance_type, price)
     for entry in policy.groups:
-        price = by_type.get(entry.instance_type)
-        if price is None:
+        if entry.instance_type not in by_type:
             raise BadInput(f"group {entry.name!r}: instance_type {entry.instance_type!r} is not in the catalogue")
+        price = by_type[entry.instance_type]
         room = Resources({**price.room, **Resources.parse(entry.resources)})
         usd = price.usd if entry.usd_per_hour is None else entry.usd_per_hour
         for zone in entry.zones:
@@ -334,7 +334,10 @@ class _Desk:
             offers, machines = self._suits(pod)
             fitting = np.nonzero(offers & (size <= self.rooms).all(axis=1))[0]
             fits = (size <= np.maximum(self.free, 0)).all(axis=1)
-            known = self.allowed[key] = (frozenset(self.offers[one].kind.name for one in fitting), machines & fits)
+            known = self.allowed[key] = (
+                frozenset(self.offers[one].kind.name for one in fitting.tolist()),
+                machines & fits,
+            )
         return known
 
     def _suits(self, pod: Pod) -> tuple[Any, Any]:
@@ -515,8 +518,8 @@ class _Desk:
             return draft.answer.lower_bound
         machines: dict[Vector, list[int]] = defaultdict(list)
         for number, free in enumerate(np.maximum(self.free, 0).tolist()):
-            machines[tuple(free)].append(number)  # type: ignore[index]
-        groups = [numbers for numbers in machines.values()]
+            machines[tuple(free)].append(number)
+        groups = list(machines.values())
         kinds = [offer.kind for offer in self.offers]
         for number, group in enumerate(groups):
             room = tuple(int(one) for one in np.maximum(self.free[group[0]], 0))

@@ -1,4 +1,4 @@
-"""Pods, nodes and prices from files, for planning without a cluster: CSV tables, or what ``kubectl get -o json`` writes.
+"""Pods, nodes and prices from files, for planning without a cluster: CSV tables, or what ``kubectl get`` writes.
 
 Every mistake is told with file, line, column and value (:class:`BadInput`).
 """
@@ -64,7 +64,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
 
 
 def read_catalog(path: Path) -> tuple[Price, ...]:
-    """What can be bought, from a CSV table with the columns of the shared catalogue; ``zone, capacity_type`` optional."""
+    """What can be bought, from a CSV table of instance types; the columns ``zone, capacity_type`` are optional."""
     text, name = _text(str(path), what="catalog")
     needed = ("instance_type", "allocatable_cpu_milli", "allocatable_memory_mib", "usd_per_hour")
     return tuple(_price(row) for row in _rows(text, name, needed=needed))
@@ -131,7 +131,7 @@ def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
 
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        documents = list(yaml.load_all(text, Loader=loader))  # noqa: S506 - a safe loader, the fast one where it is built
+        documents = list(yaml.load_all(text, Loader=loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source

@@ -1,7 +1,7 @@
 """An independent check of an offline plan: from its JSON and the input tables alone, nothing of the planner is used.
 
-``python -m tests.checker PLAN.json --pods PODS.csv --catalog CATALOG.csv [--nodes NODES.csv]`` prints every fault found and
-exits 1, or says that there is none.
+``python -m tests.checker PLAN.json --pods PODS.csv --catalog CATALOG.csv [--nodes NODES.csv]`` prints every fault found
+and exits 1, or says that there is none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,12 @@ def faults(
 
 
 def _room_of_machine(row: Row) -> list[float]:
-    return [float(row["cpu_milli"]), float(row["memory_mib"]), float(row["gpu"] or 0), float(row.get("max_pods") or 110)]
+    return [
+        float(row["cpu_milli"]),
+        float(row["memory_mib"]),
+        float(row["gpu"] or 0),
+        float(row.get("max_pods") or 110),
+    ]
 
 
 def _room_of_type(row: Row) -> list[float]:
@@ -86,9 +91,7 @@ def _everyone_once(plan: Mapping[str, Any], asks: Mapping[str, Row]) -> Iterator
             yield f"{one['pod']}: waits and nobody says why, or what would help"
 
 
-def _nothing_over(
-    plan: Mapping[str, Any], asks: Mapping[str, Row], rooms: Mapping[str, list[float]]
-) -> Iterator[str]:
+def _nothing_over(plan: Mapping[str, Any], asks: Mapping[str, Row], rooms: Mapping[str, list[float]]) -> Iterator[str]:
     taken: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     for pod, node in plan["placements"].items():
         if node not in rooms:

@@ -1,6 +1,9 @@
-"""The numbers that the project promises, measured: ``python -m tests.bench [help] [scale]`` (all: ``make bench``).
+"""The numbers that the project promises, measured: ``python -m tests.bench [help] [planner] [scale]``.
+
+All of them: ``make bench``.
 
 ``help``   how long `spillway --help` takes
+``planner``  the offline plan of the openb trace in 1 s and 5 s, checked, beside what others make of it
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
 
@@ -28,6 +31,7 @@ from rich.table import Table
 
 from autoscaler import labels as words
 from tests.bench.memory import resident_mib
+from tests.bench.planner import planner
 from tests.bench.scale import Loaded, Size, loaded_cluster
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, until
 
@@ -53,17 +57,19 @@ class Figure:
 def main() -> int:
     """Measure what is asked for and print it; 1 where a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="help, scale; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="help, scale, planner; all by default")
     parser.add_argument("--nodes", type=int, default=Size().nodes)
     parser.add_argument("--pods", type=int, default=Size().pods)
     parser.add_argument("--probes", type=int, default=100)
     asked = parser.parse_args()
-    unknown = set(asked.names) - {"help", "scale"}
+    unknown = set(asked.names) - {"help", "scale", "planner"}
     if unknown:
-        parser.error(f"there is no benchmark {min(unknown)!r}: there are help and scale")
+        parser.error(f"there is no benchmark {min(unknown)!r}: there are help, scale and planner")
     figures: list[Figure] = []
     if not asked.names or "help" in asked.names:
         figures.extend(_help())
+    if not asked.names or "planner" in asked.names:
+        figures.extend(Figure(one.name, one.value, one.unit, one.bound) for one in planner())
     if not asked.names or "scale" in asked.names:
         figures.extend(_scale(Size(nodes=asked.nodes, pods=asked.pods), probes=asked.probes))
     _show(figures)

@@ -118,9 +118,12 @@ def faults(answer: Answer, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> li
                 found.append(f"shape {number} may not run on {nodes.kind}")
         if (used > np.array(kind.amounts)).any():
             found.append(f"{nodes} does not fit")
-    for kind in kinds:
-        if kind.available is not None and sum(n.times for n in answer.nodes if n.kind == kind.name) > kind.available:
-            found.append(f"more of {kind.name} than there is")
+    found += [
+        f"more of {kind.name} than there is"
+        for kind in kinds
+        if kind.available is not None
+        and sum(one.times for one in answer.nodes if one.kind == kind.name) > kind.available
+    ]
     if placed != [shape.count - left for shape, left in zip(shapes, answer.left, strict=True)]:
         found.append(f"placed {placed}")
     if abs(sum(by_name[nodes.kind].usd * nodes.times for nodes in answer.nodes) - answer.usd) > 1e-6:

@@ -15,7 +15,8 @@ from autoscaler.cli import autoscale
 from autoscaler.failures import BadInput
 from tests.checker import faults, read_table
 
-CATALOG = """instance_type,arch,vcpu,memory_mib,allocatable_cpu_milli,allocatable_memory_mib,max_pods,gpu_count,usd_per_hour
+CATALOG = """\
+instance_type,arch,vcpu,memory_mib,allocatable_cpu_milli,allocatable_memory_mib,max_pods,gpu_count,usd_per_hour
 c.large,amd64,8,16384,8000,16000,30,0,0.4
 c.huge,amd64,64,131072,64000,128000,100,0,3.0
 g.one,amd64,8,32768,8000,30000,30,1,1.0
