@@ -115,7 +115,7 @@ def cheapest(
     search = _Search(market, watch)
     search.relax()
     best = search.fill(market.counts, market.available)
-    search.generate(rounds=rounds, until=0.7)
+    search.generate(rounds=rounds, until=0.78)
     best = min(best, search.dive(market.counts, market.available), key=market.rank)
     best = search.improve(best, rounds=rounds)
     return market.answer(best, search, shapes)
