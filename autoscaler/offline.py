@@ -273,7 +273,7 @@ class _Desk:
 
     def __post_init__(self) -> None:
         """What is free on the machines, after what runs there."""
-        self.machines = [node for node in self.nodes if not node.cordoned and not node.deleting]
+        self.machines = [node for node in self.nodes if node.ready and not node.cordoned and not node.deleting]
         self.rooms = np.array([offer.kind.amounts for offer in self.offers], dtype=np.int64).reshape(-1, 4)
         place = {node.name: number for number, node in enumerate(self.machines)}
         self.free = np.array([_vector(node.allocatable) for node in self.machines], dtype=np.int64).reshape(-1, 4)

@@ -77,6 +77,28 @@ def test_machines_that_are_there_come_first(tmp_path: Path) -> None:
     assert made["usd_per_hour"] == made["lower_bound_usd_per_hour"] == 0
 
 
+@pytest.mark.parametrize(
+    ("ready", "cordoned", "used"), [("True", False, True), ("False", False, False), ("True", True, False)]
+)
+def test_a_machine_that_takes_no_pods_is_not_planned_on(
+    tmp_path: Path,
+    ready: str,
+    cordoned: bool,
+    used: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Not ready, or cordoned: the scheduler would not bind there either."""
+    node = {
+        "metadata": {"name": "m", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"unschedulable": cordoned},
+        "status": {
+            "allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+    made = plan(tmp_path, PODS + "a,1000,1000,0,,,,\n", nodes=json.dumps({"kind": "List", "items": [node]}))
+    assert (made["placements"]["a"] == "m") is used
+
+
 def test_a_gang_is_placed_whole_or_waits_whole(tmp_path: Path) -> None:
     """Under a limit the gang of higher priority goes; the other waits with a reason and a way out."""
     policy = """
