@@ -83,8 +83,8 @@ def test_machines_that_are_there_come_first(tmp_path: Path) -> None:
 def test_a_machine_that_takes_no_pods_is_not_planned_on(
     tmp_path: Path,
     ready: str,
-    cordoned: bool,
-    used: bool,  # noqa: FBT001 - a table
+    cordoned: bool,  # noqa: FBT001 - a table
+    used: bool,  # noqa: FBT001
 ) -> None:
     """Not ready, or cordoned: the scheduler would not bind there either."""
     node = {
