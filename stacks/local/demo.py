@@ -92,7 +92,7 @@ class _Commands:
         """Its output. Raises ``Unavailable`` with what it said where it failed."""
         done = subprocess.run(
             [sys.executable, "-m", "spillway", *words],
-            env=self.env | {"KUBECONFIG": str(self.kubeconfig)},
+            env=os.environ | self.env | {"KUBECONFIG": str(self.kubeconfig)},
             capture_output=True,
             text=True,
             check=False,
