@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -210,7 +211,7 @@ def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid
     assert [(one["involvedObject"]["name"], one["reason"]) for one in events()] == [("big", "NoPlaceAnywhere")]
     explained = subprocess.run(
         [sys.executable, "-m", "spillway", "autoscale", "explain", "pod", "big", "--policy", str(hybrid.policy)],
-        env=hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig), "PATH": ""},
+        env=os.environ | hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig), "PATH": ""},
         capture_output=True,
         text=True,
         check=True,
