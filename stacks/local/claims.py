@@ -90,8 +90,6 @@ class Morning:
     groups: tuple[GroupSeen, ...]
     told: tuple[Told, ...]
     explained: str
-    complete_jobs: frozenset[str]
-    """Names of the batch/v1 Jobs with condition Complete."""
     jobs_left: frozenset[str]
     """Names of the batch/v1 Jobs that are neither complete nor gone."""
 

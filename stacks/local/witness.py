@@ -138,7 +138,6 @@ class Witness:
             groups=self.groups(),
             told=self.told(),
             explained=explained,
-            complete_jobs=frozenset(name for name, complete in jobs.items() if complete),
             jobs_left=frozenset(name for name, complete in jobs.items() if not complete),
         )
 

@@ -49,7 +49,6 @@ GOOD = Morning(
     groups=(GroupSeen(name="g", minimum=0, desired=0),),
     told=(Told(pod="impossible-worker-0", reason="CannotBePlaced", message="asks 16"),),
     explained="asks 16",
-    complete_jobs=frozenset({"small-worker", "spill-worker"}),
     jobs_left=frozenset(),
 )
 
