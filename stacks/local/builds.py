@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -45,6 +45,8 @@ class Build:
     ldflags: str = ""
     beside: str = ""
     """A file of the module that the package belongs to, copied beside the binary."""
+    cgo: bool = False
+    """True: it calls C, and a C compiler is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ def _compile(
     ]
     (source / "made").mkdir()
     log = source / "build.log"
+    if any(one.cgo for one in alike):
+        go = replace(go, env={**go.env, "CGO_ENABLED": "1"})
     with log.open("wb") as output, _started(go, words, source=source, output=output) as compiler:
         _watch(compiler, log=log, label=label, began=began, progress=progress)
     if compiler.returncode:

@@ -24,6 +24,7 @@ Progress = Callable[[str], None]
 MODULES: Final = Path(__file__).with_name("modules")
 _KUBERNETES: Final = "1.35.4"
 _PULUMI: Final = "3.230.0"
+_CONTAINER_TOOLKIT: Final = "1.20.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Tool:
     ldflags: str = ""
     beside: str = ""
     """A script in the module of its package that must lie beside the binary."""
+    cgo: bool = False
+    """True: building it needs a C compiler."""
 
 
 def _kubernetes(name: str) -> Tool:
@@ -101,6 +104,17 @@ TOOLS: Final[Mapping[str, Tool]] = {
             fits=r"^v3\.[2-9]\d\d\.\d+$",
             ask=("version",),
             ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{_PULUMI}",
+        ),
+        Tool(  # for the tests of roles/ only
+            name="nvidia-ctk",
+            module=MODULES / "nvidia-container-toolkit",
+            package="github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk",
+            version=_CONTAINER_TOOLKIT,
+            says=rf"^NVIDIA Container Toolkit CLI version {re.escape(_CONTAINER_TOOLKIT)}$",
+            # NVML is looked up when it is first called: there need be none where it runs.
+            ldflags=f"-X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={_CONTAINER_TOOLKIT}"
+            " -extldflags=-Wl,-z,lazy",
+            cgo=True,
         ),
     )
 }
@@ -169,6 +183,7 @@ def _how(tool: Tool) -> Build:
         package=tool.package,
         ldflags=tool.ldflags,
         beside=tool.beside,
+        cgo=tool.cgo,
         target=cached(tool),
         is_good=lambda binary: _is_itself(tool, binary),
     )

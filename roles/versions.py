@@ -1,0 +1,184 @@
+"""The version matrix: what a machine gets, and whether those versions go together, told before any host is touched.
+
+``versions.yaml`` beside this module holds the facts, each with the page that it was read on; here is only the reading
+and the comparing. :func:`mistakes` is a pure question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, field_validator
+
+from autoscaler.documents import Document, read_document
+from autoscaler.failures import BadInput
+from roles import ranges
+
+MATRIX: Final = Path(__file__).with_name("versions.yaml")
+SUBJECTS: Final = ("kernel", "os", "architecture")
+"""What a machine brings itself; everything else in a rule is chosen."""
+
+
+class Chosen(Document):
+    """One version of each part."""
+
+    driver: str
+    driver_modules: str
+    fabric_manager: str
+    cuda: str
+    container_toolkit: str
+    containerd: str
+    runc: str
+    kubelet: str
+    api_server: str
+    device_plugin: str
+    dcgm_exporter: str
+
+    @field_validator("*")
+    @classmethod
+    def _is_a_version(cls, text: str) -> str:
+        if not re.fullmatch(r"\d+(\.\d+)*([-+~.]\w+)*|open|proprietary", text):
+            raise ValueError("must be a version such as 580.126.09")
+        return text
+
+    @field_validator("driver_modules")
+    @classmethod
+    def _modules_are_of_a_kind(cls, text: str) -> str:
+        if text not in ("open", "proprietary"):
+            raise ValueError("must be open or proprietary")
+        return text
+
+
+class Rule(Document):
+    """Which versions of two parts go together."""
+
+    pair: tuple[str, str]
+    because: str
+    source: str
+    rows: tuple[dict[str, str], ...]
+    otherwise: str = Field(default="", pattern="^(|refuse|warn)$", description="refuse, warn, or nothing")
+    warn: bool = Field(default=False, description="true: tell, and go on")
+
+    @field_validator("rows")
+    @classmethod
+    def _rows_can_be_read(cls, rows: tuple[dict[str, str], ...]) -> tuple[dict[str, str], ...]:
+        for row in rows:
+            for text in row.values():
+                ranges.parse(text)
+        return rows
+
+
+class Matrix(Document):
+    """The whole file."""
+
+    chosen: Chosen
+    rules: tuple[Rule, ...]
+    architectures: dict[str, tuple[str, ...]]
+    packages: dict[str, dict[str, dict[str, str]]]
+
+    def architecture(self, product: str) -> str:
+        """The architecture of a GPU by its product name; empty where the file does not know it."""
+        words = product.replace(" ", "-").split("-")
+        for architecture, names in self.architectures.items():
+            if any(name in words or (("-" in name) and name in product.replace(" ", "-")) for name in names):
+                return architecture
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Two versions that do not go together."""
+
+    machine: str
+    pair: tuple[str, str]
+    text: str
+    stops: bool
+    """False: told, and gone on."""
+
+
+def read_matrix(path: Path = MATRIX) -> Matrix:
+    """The matrix. Raises ``BadInput`` where the file is wrong, also where a rule speaks of an unknown part."""
+    matrix = read_document(path, Matrix, what="version matrix")
+    known = {*Chosen.model_fields, *SUBJECTS}
+    for rule in matrix.rules:
+        for name in (*rule.pair, *(key for row in rule.rows for key in row)):
+            if name not in known:
+                raise BadInput(
+                    f"{path}: rule {' with '.join(rule.pair)}: {name!r} is none of {', '.join(sorted(known))}"
+                )
+    return matrix
+
+
+def choose(matrix: Matrix, own: Mapping[str, str], *, machine: str) -> Chosen:
+    """The versions of one machine: the matrix's, with the machine's own in their place. Raises ``BadInput``."""
+    unknown = [name for name in own if name not in Chosen.model_fields]
+    if unknown:
+        known = ", ".join(Chosen.model_fields)
+        raise BadInput(f"machine {machine}: versions.{unknown[0]} is not a part here; the parts are: {known}")
+    follows = {"fabric_manager": own["driver"]} if "driver" in own else {}  # they are one thing in two packages
+    return Chosen.model_validate({**matrix.chosen.model_dump(), **follows, **own})
+
+
+def mistakes(matrix: Matrix, chosen: Chosen, *, machine: str, brought: Mapping[str, str]) -> list[Mistake]:
+    """Every pair that does not go together. ``brought`` has what is known of kernel, os, architecture."""
+    have = chosen.model_dump() | {name: value for name, value in brought.items() if value}
+    found = (_judge(rule, have, machine=machine) for rule in matrix.rules)
+    return [mistake for mistake in found if mistake]
+
+
+def refuse(found: Sequence[Mistake]) -> None:
+    """Raise ``BadInput`` with every mistake that stops."""
+    stopping = [mistake.text for mistake in found if mistake.stops]
+    if stopping:
+        raise BadInput("\n".join(stopping))
+
+
+def packages(matrix: Matrix, chosen: Chosen, part: str, *, distribution: str) -> dict[str, str]:
+    """The Debian packages of a part, name to version (``*`` at its end stands for any revision).
+
+    ``distribution`` is ``debian`` or ``ubuntu``. Raises ``BadInput`` for another one.
+    """
+    if distribution not in matrix.packages:
+        raise BadInput(f"distribution {distribution!r}: packages are known for {', '.join(sorted(matrix.packages))}")
+    words: dict[str, Any] = chosen.model_dump()
+    words["branch"] = chosen.driver.split(".")[0]
+    words["fabric_branch"] = chosen.fabric_manager.split(".")[0]
+    words["cuda_dashed"] = "-".join(chosen.cuda.split(".")[:2])
+    if part == "fabric_manager" and int(words["fabric_branch"]) < 580:  # noqa: PLR2004 - see versions.yaml
+        part = "fabric_manager_before_580"
+    named = matrix.packages[distribution][part]
+    return {name.format(**words): version.format(**words) for name, version in named.items()}
+
+
+def _judge(rule: Rule, have: Mapping[str, str], *, machine: str) -> Mistake | None:
+    left, right = rule.pair
+    if left not in have or right not in have:
+        return None
+    row = next((row for row in rule.rows if ranges.fits(have[left], row[left])), None)
+    if row is None:
+        if not rule.otherwise:
+            return None
+        known = "; ".join(row[left] for row in rule.rows)
+        remedy = f"nothing is known of {left} {have[left]}: choose one of {known}"
+        return _mistake(rule, have, machine, remedy, stops=rule.otherwise == "refuse")
+    if ranges.fits(have[right], row[right], other=have[left]):
+        return None
+    return _mistake(rule, have, machine, _remedy(rule, have, row), stops=not rule.warn)
+
+
+def _remedy(rule: Rule, have: Mapping[str, str], row: Mapping[str, str]) -> str:
+    """What would be right: another right side, or a left side that goes with the right one."""
+    left, right = rule.pair
+    remedy = f"{right} must be {ranges.in_words(row[right], other=have[left])}"
+    others = [one[left] for one in rule.rows if one is not row and ranges.fits(have[right], one[right])]
+    return f"{remedy}, or {left} {' or '.join(others)}" if others else remedy
+
+
+def _mistake(rule: Rule, have: Mapping[str, str], machine: str, remedy: str, *, stops: bool) -> Mistake:
+    left, right = rule.pair
+    text = f"{machine}: {left} {have[left]} with {right} {have[right]}: {rule.because}; {remedy} ({rule.source})"
+    return Mistake(machine=machine, pair=rule.pair, text=text, stops=stops)

@@ -1,0 +1,148 @@
+"""The version matrix: which versions go together, and what is said where they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.failures import BadInput
+from roles import ranges
+from roles.versions import MATRIX, choose, mistakes, packages, read_matrix, refuse
+
+MACHINE = {"kernel": "6.1.0-40-amd64", "os": "debian-12", "architecture": "hopper"}
+
+
+def told(own: dict[str, str], **brought: str) -> list[str]:
+    """What the shipped matrix says of a machine with these versions of its own."""
+    matrix = read_matrix()
+    chosen = choose(matrix, own, machine="gpu-01")
+    return [found.text for found in mistakes(matrix, chosen, machine="gpu-01", brought=MACHINE | brought)]
+
+
+def test_the_shipped_choice_goes_together() -> None:
+    """Nobody who takes the defaults on a validated system is told anything."""
+    assert told({}) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "brought", "pair", "remedy"),
+    [
+        ({"fabric_manager": "580.95.05"}, {}, "driver 580.126.09 with fabric_manager 580.95.05", "must be 580.126.09"),
+        ({"driver": "570.211.01"}, {}, "cuda 13.0 with driver 570.211.01", ">=580.65.06, or cuda 12 or 11"),
+        ({}, {"kernel": "4.14.0"}, "driver 580.126.09 with kernel 4.14.0", "kernel must be >=4.15"),
+        (
+            {"driver": "590.48.01"},
+            {"architecture": "volta"},
+            "architecture volta with driver 590.48.01",
+            "must be <581",
+        ),
+        ({}, {"architecture": "volta"}, "architecture volta with driver_modules open", "must be proprietary"),
+        ({"driver": "560.35.05", "cuda": "12.6"}, {"architecture": "blackwell"}, "blackwell with driver", ">=570"),
+        (
+            {"driver_modules": "proprietary"},
+            {"architecture": "blackwell"},
+            "with driver_modules proprietary",
+            "be open",
+        ),
+        (
+            {"driver": "620.10.01", "driver_modules": "proprietary"},
+            {},
+            "driver 620.10.01 with driver_modules",
+            "be open",
+        ),
+        ({"container_toolkit": "1.16.2"}, {}, "container_toolkit 1.16.2 with containerd", "nothing is known"),
+        ({"containerd": "1.5.9"}, {}, "container_toolkit 1.20.0 with containerd 1.5.9", "containerd must be >=1.6"),
+        ({"containerd": "1.6.20"}, {}, "kubelet 1.35.4 with containerd 1.6.20", ">=2.1 or >=1.7.28 and <2"),
+        ({"runc": "1.1.5"}, {}, "containerd 1.7.28 with runc 1.1.5", "CVE-2025-31133"),
+        ({"kubelet": "1.36.0"}, {}, "api_server 1.35.4 with kubelet 1.36.0", "not newer"),
+        ({"kubelet": "1.31.2"}, {}, "api_server 1.35.4 with kubelet 1.31.2", "at most 3 minors older than 1.35.4"),
+        ({}, {"kernel": "6.18.0"}, "os debian-12 with kernel 6.18.0", "kernel must be 6.1"),
+        ({"cuda": "10.2"}, {}, "cuda 10.2 with driver", "choose one of 13; 12; 11"),
+    ],
+)
+def test_a_pair_that_does_not_go_together_is_named(
+    own: dict[str, str], brought: dict[str, str], pair: str, remedy: str
+) -> None:
+    """The message has machine, both versions, the reason, what would be right, and where that was read."""
+    lines = told(own, **brought)
+    line = next(line for line in lines if pair in line)
+    assert line.startswith("gpu-01: ")
+    assert remedy in line
+    assert line.endswith(")")
+
+
+def test_a_machine_with_a_driver_of_its_own_gets_that_fabric_manager() -> None:
+    """Who overrides one must not have to remember the other."""
+    assert choose(read_matrix(), {"driver": "580.95.05"}, machine="m").fabric_manager == "580.95.05"
+
+
+def test_a_warning_does_not_stop_and_a_mistake_does() -> None:
+    """A kernel that NVIDIA has not validated is told; a wrong fabric manager is refused."""
+    matrix = read_matrix()
+    warned = mistakes(matrix, choose(matrix, {}, machine="m"), machine="m", brought=MACHINE | {"kernel": "6.18.0"})
+    assert [found.stops for found in warned] == [False]
+    refuse(warned)
+    wrong = choose(matrix, {"fabric_manager": "580.95.05"}, machine="m")
+    with pytest.raises(BadInput, match=r"fabric_manager 580\.95\.05"):
+        refuse(mistakes(matrix, wrong, machine="m", brought=MACHINE))
+
+
+def test_an_override_of_something_that_is_no_part_is_refused() -> None:
+    """The parts are listed."""
+    with pytest.raises(BadInput, match=r"versions\.drivers is not a part here; the parts are: driver, "):
+        choose(read_matrix(), {"drivers": "580.95.05"}, machine="gpu-01")
+
+
+@pytest.mark.parametrize(
+    ("product", "architecture"),
+    [
+        ("NVIDIA-A100-SXM4-80GB", "ampere"),
+        ("NVIDIA-A10G", "ampere"),
+        ("NVIDIA-L4", "ada"),
+        ("NVIDIA-H200", "hopper"),
+        ("Tesla-V100-SXM2-32GB", "volta"),
+        ("Tesla-T4", "turing"),
+        ("NVIDIA-B200", "blackwell"),
+        ("NVIDIA RTX 6000 Ada Generation", "ada"),
+        ("Something-New", ""),
+    ],
+)
+def test_the_architecture_follows_from_the_product(product: str, architecture: str) -> None:
+    """As GPU feature discovery writes it; an unknown GPU has none, and no rule speaks of it."""
+    assert read_matrix().architecture(product) == architecture
+
+
+def test_packages_carry_the_exact_version_and_the_names_of_their_branch() -> None:
+    """Before R580 the fabric manager's package has the branch in its name, after it no longer."""
+    matrix = read_matrix()
+    new, old = choose(matrix, {}, machine="m"), choose(matrix, {"driver": "570.211.01"}, machine="m")
+    assert packages(matrix, new, "driver_open", distribution="debian") == {"nvidia-kernel-open-dkms": "580.126.09-1"}
+    assert packages(matrix, new, "fabric_manager", distribution="debian") == {"nvidia-fabricmanager": "580.126.09-1"}
+    assert packages(matrix, old, "fabric_manager", distribution="ubuntu") == {
+        "nvidia-fabricmanager-570": "570.211.01-*"
+    }
+    assert packages(matrix, new, "cuda", distribution="debian") == {"cuda-toolkit-13-0": "*"}
+    with pytest.raises(BadInput, match="packages are known for debian, ubuntu"):
+        packages(matrix, new, "driver", distribution="fedora")
+
+
+def test_a_matrix_with_a_range_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """With the line and what would be right."""
+    file = tmp_path / "versions.yaml"
+    file.write_text(MATRIX.read_text(encoding="utf-8").replace('">=580.65.06"', '"=>580"'), encoding="utf-8")
+    with pytest.raises(BadInput, match="write a range such as"):
+        read_matrix(file)
+
+
+VERSION = st.lists(st.integers(0, 30), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
+
+
+@given(VERSION, VERSION)
+def test_a_version_is_either_at_least_another_or_below_it(one: str, two: str) -> None:
+    """Never both, never neither; trailing zeros mean nothing."""
+    assert ranges.fits(one, f">={two}") != ranges.fits(one, f"<{two}")
+    assert ranges.fits(one, f">={two}") == ranges.fits(f"{one}.0", f">={two}")
+    assert ranges.fits(f"{one}.7", one)
