@@ -27,7 +27,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from stacks.local.aws_resources import KINDS, LOOKUPS, Cloud, Kind, Properties
+from stacks.local.aws_kinds import Cloud, Kind, Properties
+from stacks.local.aws_resources import KINDS, LOOKUPS
 
 VERSION: Final = f"{importlib.metadata.version('pulumi_aws')}+stand-in"
 """The engine compares it with the version that the program's package was made for."""
