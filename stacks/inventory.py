@@ -6,8 +6,11 @@ host). This module imports no Pulumi.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
+import re
 from pathlib import Path
+from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -15,6 +18,13 @@ from autoscaler import labels as words
 from autoscaler.cluster import Resources, parse_quantity
 from autoscaler.documents import Document, read_document
 from autoscaler.policy import Name, TaintEntry
+
+_LABEL_KEY: Final = re.compile(
+    r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL_VALUE_IS: Final = "at most 63 letters, digits, dashes, dots and underscores, a letter or digit at either end"
+_HOST_KEY: Final = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) ([A-Za-z0-9+/]+=*)")
 
 
 class Gpus(Document):
@@ -32,10 +42,26 @@ class Gpus(Document):
 
 
 class Ssh(Document):
-    """How the machine is reached."""
+    """How the machine is reached, and how it is known to be the one that is meant."""
 
     user: str = Field(default="root", min_length=1)
     port: int = Field(default=22, ge=1, le=65535)
+    key: str = Field(
+        default="", description="path of the private key, e.g. ~/.ssh/lab; without it the SSH agent and ~/.ssh/id_*"
+    )
+    host_key: str = Field(
+        default="",
+        description="the machine's public host key, as `ssh-keyscan -t ed25519 ADDRESS` prints it after the address",
+    )
+
+    @field_validator("host_key")
+    @classmethod
+    def _host_key_is_one(cls, text: str) -> str:
+        if text and not _is_host_key(text):
+            raise ValueError(
+                "is not a public host key: write its type and its base64, such as 'ssh-ed25519 AAAAC3NzaC1lZDI1...'"
+            )
+        return text
 
 
 class Machine(Document):
@@ -48,16 +74,53 @@ class Machine(Document):
     memory: str = Field(description="main memory, e.g. 1Ti")
     disk: str = Field(default="500Gi", description="disk for containers and logs, e.g. 2Ti")
     gpus: Gpus | None = None
-    rack: str = ""
-    owner: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
-    taints: tuple[TaintEntry, ...] = ()
+    rack: str = Field(default="", description="where it stands, e.g. r1: jobs that talk much are kept in one rack")
+    owner: str = Field(default="", description="the team that bought it, e.g. vision")
+    labels: dict[str, str] = Field(default_factory=dict, description="more labels of its node")
+    taints: tuple[TaintEntry, ...] = Field(default=(), description="taints of its node, for as long as it is a member")
+    probe: Literal["ssh", "none"] = Field(
+        default="ssh",
+        description="how what is written here is compared with the machine: over SSH, or not at all (a stand-in)",
+    )
 
     @field_validator("memory", "disk")
     @classmethod
     def _is_a_quantity(cls, text: str) -> str:
         parse_quantity(text)
         return text
+
+    @field_validator("rack", "owner")
+    @classmethod
+    def _can_be_a_label(cls, text: str) -> str:
+        if not _LABEL_VALUE.fullmatch(text):
+            raise ValueError(f"becomes the value of a label: {_LABEL_VALUE_IS}")
+        return text
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_are_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key, value in labels.items():
+            if key.startswith(f"{words.PREFIX}/"):
+                raise ValueError(
+                    f"sets {key!r}, but labels under {words.PREFIX}/ are Spillway's own: take another prefix"
+                )
+            if not _LABEL_KEY.fullmatch(key):
+                raise ValueError(f"sets {key!r}, which is not the key of a label: write one such as example.com/tier")
+            if not _LABEL_VALUE.fullmatch(value):
+                raise ValueError(f"sets {key} to {value!r}: {_LABEL_VALUE_IS}")
+        return labels
+
+    @field_validator("taints")
+    @classmethod
+    def _taints_are_taints(cls, taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
+        seen = set()
+        for taint in taints:
+            if not _LABEL_KEY.fullmatch(taint.key) or not _LABEL_VALUE.fullmatch(taint.value):
+                raise ValueError(f"has {taint.key}={taint.value}: key and value are spelled as those of a label")
+            if (taint.key, taint.effect) in seen:
+                raise ValueError(f"has {taint.key}:{taint.effect} twice: one taint of that key and effect is enough")
+            seen.add((taint.key, taint.effect))
+        return taints
 
     @field_validator("address")
     @classmethod
@@ -112,3 +175,15 @@ class Inventory(Document):
 def read_inventory(path: Path) -> Inventory:
     """Read and check an inventory file. Raises ``BadInput``."""
     return read_document(path, Inventory, what="inventory")
+
+
+def _is_host_key(text: str) -> bool:
+    """Its type stands once more at the head of its base64."""
+    found = _HOST_KEY.fullmatch(text)
+    if not found:
+        return False
+    try:
+        blob = base64.b64decode(found[2], validate=True)
+    except ValueError:
+        return False
+    return blob[4 : 4 + int.from_bytes(blob[:4])] == found[1].encode()

@@ -43,6 +43,17 @@ def test_a_machine_becomes_amounts_and_labels() -> None:
         (("memory: 1Ti", "memory: 1Tib"), "memory = '1Tib': '1Tib' is not a quantity"),
         (("count: 8", "count: eight"), "machines[0] (dgx-01).gpus.count = 'eight'"),
         (("rack: r1", "rakc: r1"), "machines[0] (dgx-01).rakc is not a key here; did you mean rack?"),
+        (("rack: r1", "rack: row 1"), "machines[0] (dgx-01).rack = 'row 1': becomes the value of a label: at most 63"),
+        (
+            ("owner: vision", "ssh: {host_key: ssh-ed25519 AAAA}"),
+            "(dgx-01).ssh.host_key = 'ssh-ed25519 AAAA': is not a",
+        ),
+        (("owner: vision", "labels: {spillway.dev/origin: ec2}"), "labels under spillway.dev/ are Spillway's own"),
+        (("owner: vision", "labels: {tier: a b}"), "sets tier to 'a b': at most 63 letters"),
+        (("owner: vision", "labels: {a tier: x}"), "sets 'a tier', which is not the key of a label"),
+        (("owner: vision", "taints: [{key: x}, {key: x}]"), "has x:NoSchedule twice"),
+        (("owner: vision", "taints: [{key: x y}]"), "has x y=: key and value are spelled as those of a label"),
+        (("owner: vision", "probe: telnet"), "machines[0] (dgx-01).probe = 'telnet'"),
         (("    address: 10.20.0.11\n", ""), "machines[0] (dgx-01).address is missing: its IP address or DNS name"),
     ],
 )
@@ -55,3 +66,14 @@ def test_a_wrong_inventory_names_place_and_remedy(tmp_path: Path, change: tuple[
     with pytest.raises(BadInput) as refusal:
         read_inventory(path)
     assert told in str(refusal.value)
+
+
+def test_a_host_key_is_taken_as_the_scanner_prints_it(tmp_path: Path) -> None:
+    """Type and base64; whether the base64 is of that type is looked at."""
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS"
+    path = tmp_path / "inventory.yaml"
+    path.write_text(LOCAL.read_text().replace("owner: vision", f"ssh: {{host_key: {key}}}", 1))
+    assert read_inventory(path).machines[0].ssh.host_key == key
+    path.write_text(path.read_text().replace("ssh-ed25519", "ssh-rsa"))
+    with pytest.raises(BadInput, match="is not a public host key"):
+        read_inventory(path)
