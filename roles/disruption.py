@@ -1,0 +1,88 @@
+"""How much a change hurts what runs on the node: the classes, and the mark that a role puts on its operations.
+
+    with disrupts(Disruption.MODULE_RELOAD):
+        apt.packages(...)
+
+An operation outside of any block disrupts nothing. One that knows better (a service that is restarted) says so itself
+with :func:`note`; the higher of the two counts. The classes stand in order: what is above the class allowed while GPU
+pods run waits until the node is drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Final
+
+from pyinfra.api.host import Host
+from pyinfra.context import host as current
+
+
+class Disruption(IntEnum):
+    """From harmless to a reboot.
+
+    ``DAEMON_RELOAD`` stands this high because under it running GPU containers lose their devices
+    (nvidia-container-toolkit issues 48 and 1227).
+    """
+
+    NONE = 0
+    RELOAD = 1
+    DAEMON_RELOAD = 2
+    CONTAINERD_RESTART = 3
+    KUBELET_RESTART = 4
+    MODULE_RELOAD = 5
+    REBOOT = 6
+
+    def __str__(self) -> str:
+        """As it is written in reports and on the command line: ``containerd-restart``."""
+        return self.name.lower().replace("_", "-")
+
+    @classmethod
+    def parse(cls, text: str) -> Disruption:
+        """The class of that name. Raises ``ValueError`` that lists the names."""
+        try:
+            return cls[text.upper().replace("-", "_")]
+        except KeyError:
+            raise ValueError(f"{text!r} is no disruption class: use one of {', '.join(map(str, cls))}") from None
+
+
+RESTARTS: Final = {
+    # unit: what its restart does to the pods of the node
+    "containerd": Disruption.CONTAINERD_RESTART,
+    "docker": Disruption.CONTAINERD_RESTART,
+    "kubelet": Disruption.KUBELET_RESTART,
+    "nvidia-fabricmanager": Disruption.MODULE_RELOAD,
+    "daemon-reload": Disruption.DAEMON_RELOAD,
+}
+
+
+def of_restart(unit: str) -> Disruption:
+    """What a restart of the unit disrupts; for most units no more than a reload."""
+    return RESTARTS.get(unit.removesuffix(".service"), Disruption.RELOAD)
+
+
+@contextmanager
+def disrupts(worst: Disruption) -> Iterator[None]:
+    """Give every operation that is added in the block at least this class; in nested blocks the highest counts."""
+    before = len(current.op_hash_order)
+    yield
+    marked = current.connector_data.setdefault("disruption", {})
+    for op_hash in current.op_hash_order[before:]:
+        marked[op_hash] = max(worst, marked.get(op_hash, Disruption.NONE))
+
+
+def note(worst: Disruption) -> None:
+    """Say, from within an operation that just found out, what its commands disrupt."""
+    op_hash = current.current_op_hash
+    if op_hash:
+        found = current.connector_data.setdefault("disruption_found", {})
+        found[op_hash] = max(worst, found.get(op_hash, Disruption.NONE))
+
+
+def disruption_of(host: Host, op_hash: str) -> Disruption:
+    """The class of one operation of a pyinfra host, once its commands were generated."""
+    marks: list[dict[str, Disruption]] = [
+        host.connector_data.get(key, {}) for key in ("disruption", "disruption_found")
+    ]
+    return max(mark.get(op_hash, Disruption.NONE) for mark in marks)

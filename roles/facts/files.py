@@ -1,0 +1,89 @@
+"""Files of a machine: their kind, mode, owners and digest, and the text of those that differ."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.facts import FactBase
+
+from roles.facts.many import About, Kind, Lines
+
+_LARGEST: Final = 2**20
+"""Bytes: a configuration file beyond this is not compared by meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies at a path. ``kind`` as `stat` says it, ``sha256`` empty for what is no regular file."""
+
+    kind: str
+    mode: str
+    user: str
+    group: str
+    sha256: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """A regular file, not a link to one."""
+        return self.kind.startswith("regular")
+
+
+def _shell(paths: Sequence[str]) -> str:
+    quoted = " ".join(map(shlex.quote, paths))
+    return f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; sha256sum -- {quoted} 2>/dev/null; true"
+
+
+def _split(lines: Lines, paths: Sequence[str]) -> dict[str, Lines]:
+    found: dict[str, Lines] = {path: [] for path in paths}
+    for line in lines:
+        digest, _, path = line.partition("  ")
+        if len(digest) == 64 and path in found:  # noqa: PLR2004 - hexadecimal digits of a SHA-256
+            found[path].append(digest)
+        elif line.count("|") >= 4 and (path := line.split("|", 4)[4]) in found:  # noqa: PLR2004 - fields of _shell
+            found[path].insert(0, line)
+    return found
+
+
+FILES: Final = Kind("files", _shell, _split)
+
+
+class FileState(FactBase[Found | None]):
+    """What lies at ``path``; ``None`` where nothing does."""
+
+    def command(self, path: str) -> StringCommand:
+        """One path of the question."""
+        return About(FILES, path)
+
+    def process(self, output: list[str]) -> Found | None:
+        """The lines of `stat` and of `sha256sum`."""
+        stat = next((line for line in output if "|" in line), None)
+        if stat is None:
+            return None
+        kind, mode, user, group = stat.split("|")[:4]
+        digest = next((line.partition("  ")[0] for line in output if "|" not in line), "")
+        is_file = kind.startswith("regular")
+        return Found(kind=kind, mode=mode, user=user, group=group, sha256=digest if is_file else "")
+
+
+class FileText(FactBase[str | None]):
+    """The text at ``path``; ``None`` where there is no file, or it is no text of a sensible size."""
+
+    def command(self, path: str) -> StringCommand:
+        """Base 64, so that no byte of it is lost on the way."""
+        quoted = shlex.quote(path)
+        return StringCommand(f"[ ! -f {quoted} ] || {{ echo file; head -c {_LARGEST + 1} {quoted} | base64; }}")
+
+    def process(self, output: list[str]) -> str | None:
+        """The decoded text."""
+        data = base64.b64decode("".join(output[1:]))
+        if output[:1] != ["file"] or len(data) > _LARGEST:
+            return None
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return None

@@ -1,0 +1,162 @@
+"""Files written whole: beside their place, tried by whoever will read them, and then renamed into it.
+
+A file is never half there: a connection that is cut, a disk that is full or a candidate that does not pass leaves the
+old one untouched. The file as it was before the first change is kept under :func:`kept_at` until the node proved
+healthy (:func:`forget_kept`), or is put back (:func:`restore_kept`).
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import posixpath
+import shlex
+import textwrap
+from collections.abc import Generator
+from typing import Any
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import OperationError
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from roles.facts.files import FileState, FileText, Found
+from roles.operations import meaning as meanings
+
+Commands = Generator[StringCommand, None, None]
+
+
+def kept_at(data: Any) -> str:
+    """The folder on a machine with this data where the files lie that a rollout has changed, as they were before."""
+    return f"{data.get('state_directory', '/var/lib/spillway')}/last-good"
+
+
+@operation()
+def place(
+    dest: str,
+    content: str,
+    *,
+    mode: str = "644",
+    user: str | None = "root",
+    group: str | None = "root",
+    validate: str | None = None,
+    meaning: str | None = None,
+    secret: bool = False,
+) -> Commands:
+    """Have this text at ``dest``, a file of this mode and these owners (``None``: whoever writes it).
+
+    ``validate`` is shell that reads the candidate at ``{path}`` and fails where it is no good, such as
+    ``sshd -t -f {path}``. ``meaning`` (toml, json, yaml, sysctl, ini, text) leaves a file alone that says the same in
+    other words. The text of a ``secret`` file appears in no diff and no journal.
+    """
+    now: Found | None = host.get_fact(FileState, path=dest)
+    if now and not now.is_file and now.kind != "symbolic link":
+        raise OperationError(f"{dest} is a {now.kind}, not a file: move it away by hand")
+    if now and now.is_file and _says_the_same(dest, now, content, meaning):
+        yield from _correct(dest, now, mode=mode, user=user, group=group)
+        return
+    _record_diff(dest, _text_of(dest, now), content, secret=secret)
+    yield _write(dest, content, mode=mode, owners=_owners(user, group), validate=validate)
+
+
+@operation()
+def absent(dest: str) -> Commands:
+    """Have nothing at ``dest``: neither file nor link nor folder."""
+    now: Found | None = host.get_fact(FileState, path=dest)
+    if now is None:
+        host.noop(f"{dest} is absent")
+        return
+    _record_diff(dest, _text_of(dest, now) if now.is_file else "", "", secret=not now.is_file)
+    yield StringCommand(f"set -eu\n{_keep(dest)}\nrm -rf -- {shlex.quote(dest)}")
+
+
+def restore_kept(kept: str) -> str:
+    """Shell that puts every kept file back, removes what was not there before, and prints the paths."""
+    return textwrap.dedent(f"""\
+        set -eu; k={shlex.quote(kept)}
+        [ -d $k ] || exit 0
+        if [ -d $k/files ]; then
+          cd $k/files
+          find . ! -type d | sed 's/^\\.//' | while IFS= read -r f; do
+            mkdir -p "$(dirname "$f")"; cp -a "$k/files$f" "$f.spillway-back"; mv -fT "$f.spillway-back" "$f"; echo "$f"
+          done
+        fi
+        if [ -f $k/absent ]; then while IFS= read -r f; do rm -rf -- "$f"; echo "$f"; done < $k/absent; fi
+        rm -rf $k""")
+
+
+def forget_kept(kept: str) -> str:
+    """Shell for when the node proved healthy: what is there now is the last good."""
+    return f"rm -rf -- {shlex.quote(kept)}"
+
+
+def _says_the_same(dest: str, now: Found, content: str, meaning: str | None) -> bool:
+    if now.sha256 == hashlib.sha256(content.encode()).hexdigest():
+        return True
+    if meaning is None:
+        return False
+    text = host.get_fact(FileText, path=dest)
+    return text is not None and meanings.same(text, content, meaning)
+
+
+def _correct(dest: str, now: Found, *, mode: str, user: str | None, group: str | None) -> Commands:
+    """Mode and owners only."""
+    quoted, owners = shlex.quote(dest), _owners(user, group)
+    found = _owners(now.user if user else None, now.group if group else None)
+    if owners != found:
+        yield StringCommand(f"chown {owners} -- {quoted}")
+    if now.mode != mode.lstrip("0") or owners != found:  # chown clears the set-user-id bit
+        yield StringCommand(f"chmod {mode} -- {quoted}")
+    if owners == found and now.mode == mode.lstrip("0"):
+        host.noop(f"{dest} is as it should be")
+
+
+def _owners(user: str | None, group: str | None) -> str:
+    return f"{user or ''}:{group}" if group else user or ""
+
+
+def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | None) -> StringCommand:
+    """One command. The text comes on standard input: no argument list that others can read holds it."""
+    folder, name = posixpath.split(dest)
+    candidate = f"{folder}/.{name}.spillway-new"
+    steps = [
+        "set -eu; umask 022",
+        f"t={shlex.quote(candidate)}",
+        f"mkdir -p -- {shlex.quote(folder)}",
+        "trap 'rm -f -- \"$t\"' EXIT; umask 077",
+        'base64 -d > "$t"',
+        f'chown {owners} -- "$t"' if owners else "",
+        f'chmod {mode} -- "$t"',
+        f"{{ {validate.format(path=shlex.quote(candidate))}\n}} </dev/null >/dev/null" if validate else "",
+        _keep(dest),
+        'sync -- "$t"',
+        f'mv -fT -- "$t" {shlex.quote(dest)}',
+    ]
+    lines = textwrap.wrap(base64.b64encode(content.encode()).decode(), 4096) or [""]
+    return StringCommand("\n".join(step for step in steps if step), _stdin=lines)
+
+
+def _keep(dest: str) -> str:
+    """Copy what lies there now, unless an earlier change of the same rollout has kept it."""
+    return textwrap.dedent(f"""\
+        k={shlex.quote(kept_at(host.data))}; f={shlex.quote(dest)}
+        mkdir -p -m 700 "$k"; touch "$k/absent"
+        if [ ! -e "$f" ] && [ ! -L "$f" ]; then grep -qxF -- "$f" "$k/absent" || echo "$f" >> "$k/absent"
+        elif [ ! -e "$k/files$f" ] && [ ! -L "$k/files$f" ] && ! grep -qxF -- "$f" "$k/absent"; then
+          mkdir -p -- "$(dirname -- "$k/files$f")"
+          cp -a -- "$f" "$k/files$f.part"; mv -T -- "$k/files$f.part" "$k/files$f"
+        fi""")
+
+
+def _text_of(dest: str, now: Found | None) -> str:
+    if now is None or not now.is_file:
+        return ""
+    return host.get_fact(FileText, path=dest) or ""
+
+
+def _record_diff(dest: str, before: str, after: str, *, secret: bool) -> None:
+    """Leave the diff where the plan finds it: with the operation, on the host."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"{dest} (now)", dest, lineterm="")
+    diff = f"{dest}: (not shown: secret)" if secret else "\n".join(lines)
+    host.connector_data.setdefault("diffs", {})[host.current_op_hash] = diff

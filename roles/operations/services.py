@@ -1,0 +1,133 @@
+"""systemd's services: running, enabled, restarted only when something they depend on changed.
+
+    with restarts("containerd"):
+        files.place("/etc/containerd/config.toml", ...)
+    services.running("containerd")
+
+A change in the block leaves a mark on the machine *before* it is made, and the service's next restart takes the mark
+away: a controller that ends between the two is made up for by the next run, and an unchanged machine restarts nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyinfra.api.command import PyinfraCommand, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host, state
+
+from roles.disruption import Disruption, disrupts, note, of_restart
+from roles.facts.services import Owed, Unit, UnitState
+from roles.operations.files import Commands, absent
+
+DAEMON_RELOAD: Final = "daemon-reload"
+"""In place of a unit's name in :func:`restarts`: the files of the block are unit files."""
+
+
+def owed_at() -> str:
+    """The folder of the marks on the machine, one file per unit that owes a restart. A reboot settles them all."""
+    return f"{host.data.get('run_directory', '/run/spillway')}/owed"
+
+
+@contextmanager
+def restarts(unit: str) -> Iterator[None]:
+    """Whatever changes in the block obliges ``unit`` to restart, and disrupts as much as that restart does."""
+    before = len(host.op_hash_order)
+    with disrupts(of_restart(unit)):
+        yield
+    for op_hash in host.op_hash_order[before:]:
+        data = state.get_op_data_for_host(host, op_hash)
+        data.command_generator = _marking_first(unit, data.command_generator)
+
+
+@operation()
+def running(unit: str, *, enabled: bool | None = True, reload: bool = False) -> Commands:
+    """Have the unit unmasked, running and (``None``: leave it) enabled, and restarted where a restart is owed.
+
+    ``reload`` where the service reads its configuration anew without a restart.
+    """
+    now: Unit = host.get_fact(UnitState, unit=unit)
+    owed = _is_owed(unit)
+    quoted = shlex.quote(unit)
+    if now.is_masked:
+        yield StringCommand(f"systemctl unmask {quoted}")
+    if enabled is not None and (now.is_enabled and not now.is_masked) is not enabled:
+        yield StringCommand(f"systemctl {'enable' if enabled else 'disable'} {quoted}")
+    if owed:
+        note(Disruption.RELOAD if reload else of_restart(unit))
+        verb = "reload-or-restart" if reload and now.is_running else "restart"
+        yield StringCommand(f"systemctl {verb} {quoted} && rm -f {owed_at()}/{quoted}")
+    elif not now.is_running:
+        note(Disruption.RELOAD)
+        yield StringCommand(f"systemctl start {quoted}")
+    elif now.is_enabled is enabled or enabled is None:
+        host.noop(f"{unit} runs")
+
+
+@operation()
+def stopped(unit: str, *, masked: bool = False) -> Commands:
+    """Have the unit stopped and disabled, or ``masked`` so that nothing can start it."""
+    now: Unit = host.get_fact(UnitState, unit=unit)
+    quoted = shlex.quote(unit)
+    if now.is_running:
+        note(of_restart(unit))
+        yield StringCommand(f"systemctl stop {quoted}")
+    if masked and not now.is_masked:
+        yield StringCommand(f"systemctl mask {quoted}")
+    elif now.file_state in ("enabled", "enabled-runtime"):
+        yield StringCommand(f"systemctl disable {quoted}")
+    elif not now.is_running:
+        host.noop(f"{unit} is stopped")
+
+
+@operation()
+def daemon_reload(*units: str) -> Commands:
+    """Have systemd read unit files anew, where one really changed.
+
+    Changed is one in a block of ``restarts(DAEMON_RELOAD)``, or one of ``units`` of which systemd itself says so.
+    Never a matter of course: under a daemon-reload running GPU containers lose their devices.
+    """
+    stale = [unit for unit in units if host.get_fact(UnitState, unit=unit).needs_daemon_reload]
+    if not stale and not _is_owed(DAEMON_RELOAD):
+        host.noop("no unit file changed")
+        return
+    note(Disruption.DAEMON_RELOAD)
+    yield StringCommand(f"systemctl daemon-reload && rm -f {owed_at()}/{DAEMON_RELOAD}")
+
+
+@operation()
+def only_drop_ins(unit: str, allowed: Iterable[str] = ()) -> Commands:
+    """Remove overrides of the unit under /etc and /run that nobody declared; ``allowed`` are paths.
+
+    Put it into ``restarts(DAEMON_RELOAD)`` and ``restarts(unit)``.
+    """
+    now: Unit = host.get_fact(UnitState, unit=unit)
+    strangers = [path for path in now.drop_ins if path.startswith(("/etc/", "/run/")) and path not in set(allowed)]
+    for path in strangers:
+        yield from absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest operations
+
+
+def _marking_first(
+    unit: str, commands: Callable[[], Iterator[PyinfraCommand]]
+) -> Callable[[], Iterator[PyinfraCommand]]:
+    """The same commands, with the mark before the first; while planning, the mark is remembered only."""
+
+    def marked() -> Iterator[PyinfraCommand]:
+        first = True
+        for command in commands():
+            if first:
+                host.connector_data.setdefault("would_owe", set()).add(unit)
+                yield StringCommand(f"mkdir -p {owed_at()} && touch {owed_at()}/{shlex.quote(unit)}")
+                first = False
+            yield command
+
+    return marked
+
+
+def _is_owed(unit: str) -> bool:
+    """By a mark on the machine, or, while nothing runs yet, by a change that is planned before."""
+    planned = () if host.state.is_executing else host.connector_data.get("would_owe", ())
+    return unit in planned or unit in host.get_fact(Owed, folder=owed_at())
