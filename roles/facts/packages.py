@@ -1,0 +1,141 @@
+"""Debian packages of a machine: dpkg's database, what apt may touch by itself, and where apt fetches from."""
+
+from __future__ import annotations
+
+import fnmatch
+import shlex
+from dataclasses import dataclass
+from typing import Final
+
+from pyinfra.api.facts import FactBase
+
+_HALF: Final = frozenset("UFHWt")
+"""Letters of dpkg's status that stand between not installed and installed: unpacked, half configured, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One line of dpkg's database."""
+
+    version: str
+    installed: bool = True
+    held: bool = False
+    broken: bool = False
+    """Unpacked or half configured: an installation was cut off."""
+
+    def fits(self, wanted: str) -> bool:
+        """Whether it is installed in that version; ``*`` in it stands for anything."""
+        return self.installed and not self.broken and fnmatch.fnmatchcase(self.version, wanted)
+
+
+class Packages(FactBase[dict[str, Package]]):
+    """Every package that dpkg knows, by name without the architecture."""
+
+    @staticmethod
+    def default() -> dict[str, Package]:
+        """Nothing told."""
+        return {}
+
+    def command(self) -> str:
+        """One line for each."""
+        return "dpkg-query -W -f='${Package}\\t${Version}\\t${db:Status-Abbrev}\\n' 2>/dev/null || true"
+
+    def process(self, output: list[str]) -> dict[str, Package]:
+        """The status is three letters: wanted, is, error."""
+        found = {}
+        for line in output:
+            name, _, rest = line.partition("\t")
+            version, _, status = rest.partition("\t")
+            if status[1:2] in ("n", "c", ""):
+                continue
+            found[name] = Package(
+                version=version,
+                installed=status[1] == "i",
+                held=status[0] == "h",
+                broken=status[1] in _HALF or status[2:3] == "R",
+            )
+        return found
+
+
+class AlteredFiles(FactBase[dict[str, str]]):
+    """Files of packages that are missing or no longer as they were installed; configuration files do not count.
+
+    Reads every file of them: ask for small packages only.
+    """
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        """Nothing told."""
+        return {}
+
+    def command(self, packages: tuple[str, ...]) -> str:
+        """The packages that are not installed are passed over."""
+        return f'for p in {" ".join(map(shlex.quote, packages))}; do dpkg --verify "$p" 2>/dev/null; done; true'
+
+    def process(self, output: list[str]) -> dict[str, str]:
+        """Path to ``missing`` or ``altered``."""
+        found = {}
+        for line in output:
+            flags, _, rest = line.partition(" ")
+            kind, _, path = rest.strip().rpartition(" ")
+            if path and kind.strip() != "c":
+                found[path] = "missing" if flags == "missing" else "altered"
+        return found
+
+
+class AptSettings(FactBase[dict[str, list[str]]]):
+    """apt's configuration as all of its files together make it: key to values, lists with one value per entry."""
+
+    @staticmethod
+    def default() -> dict[str, list[str]]:
+        """Nothing told."""
+        return {}
+
+    def command(self) -> str:
+        """As apt itself reads it."""
+        return "apt-config dump 2>/dev/null || true"
+
+    def process(self, output: list[str]) -> dict[str, list[str]]:
+        """``Key "value";`` and ``List:: "value";``."""
+        found: dict[str, list[str]] = {}
+        for line in output:
+            key, _, value = line.partition(" ")
+            found.setdefault(key.removesuffix("::"), []).append(value.strip().removesuffix(";").strip('"'))
+        return found
+
+
+class SourceFiles(FactBase[list[str]]):
+    """Files that tell apt where to fetch from, where they name at least one place."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Nothing told."""
+        return []
+
+    def command(self) -> str:
+        """Paths; a disabled deb822 entry still counts, for it can be enabled by one word."""
+        return (
+            "grep -lE '^[[:space:]]*(deb|deb-src)[[:space:]]|^URIs:' /etc/apt/sources.list"
+            " /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true"
+        )
+
+    def process(self, output: list[str]) -> list[str]:
+        """One path per line."""
+        return [line for line in output if line]
+
+
+class PinFiles(FactBase[list[str]]):
+    """Files with pins, ours and others'."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Nothing told."""
+        return []
+
+    def command(self) -> str:
+        """Paths and the packages that they speak of."""
+        return "grep -sHE '^Package:' /etc/apt/preferences /etc/apt/preferences.d/* || true"
+
+    def process(self, output: list[str]) -> list[str]:
+        """``path:Package: names``."""
+        return [line for line in output if line]

@@ -1,0 +1,149 @@
+"""Debian packages at exact versions, held there; nothing else is taken away for their sake.
+
+    packages.pinned("nvidia-driver", {"nvidia-driver-cuda": "580.126.09-1"})
+    packages.installed({"nvidia-driver-cuda": "580.126.09-1"})
+
+apt waits for its lock instead of failing (unattended-upgrades runs at boot), goes back to an older version where that
+one is wanted, and refuses where another package would have to go.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import OperationError
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles
+from roles.operations import files
+from roles.operations.files import Commands
+
+LOCK_TIMEOUT: Final = 300
+"""Seconds that apt waits for another apt."""
+_APT: Final = (
+    "DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -q -y"
+    f" -o DPkg::Lock::Timeout={LOCK_TIMEOUT} -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+)
+_UPDATE: Final = f"{_APT} -o APT::Update::Error-Mode=any update"
+"""Fails where a source cannot be read or is signed by an unknown key; apt by itself would only warn."""
+_INSTALL: Final = f"{_APT} --no-install-recommends --no-remove --allow-downgrades --allow-change-held-packages install"
+
+
+_FINISH: Final = (
+    "DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a"
+    f" || {_APT} --no-remove -f install"
+)
+"""Goes on with an installation that was cut off."""
+
+
+@operation()
+def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
+    """Have these packages in these versions (``580.126.09-*``: any revision; ``*``: any), and held there."""
+    have: dict[str, Package] = host.get_fact(Packages)
+    if any(package.broken for package in have.values()):
+        yield StringCommand(
+            f"DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a || {_APT} -f install"
+        )
+    wrong = [name for name, version in wanted.items() if name not in have or not have[name].fits(version)]
+    if wrong:
+        # All of them in one go: a driver and its library must never be apart, not even between two commands.
+        words = " ".join(shlex.quote(_word(name, version)) for name, version in wanted.items())
+        yield StringCommand(f"{_UPDATE} >/dev/null && {_INSTALL} {words}")
+    loose = [name for name in wanted if hold and not (name in have and have[name].held)]
+    if loose:
+        yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, loose))} >/dev/null")
+    if not wrong and not loose:
+        host.noop("installed and held")
+
+
+@operation()
+def unaltered(names: Collection[str]) -> Commands:
+    """Have the files of these packages as they were packed. Reads all of them: for small packages."""
+    altered = host.get_fact(AlteredFiles, packages=tuple(names))
+    have: dict[str, Package] = host.get_fact(Packages)
+    present = [name for name in names if name in have]
+    if not altered or not present:
+        host.noop("as packed")
+        return
+    words = " ".join(shlex.quote(_word(name, have[name].version)) for name in present)
+    yield StringCommand(f"{_UPDATE} >/dev/null && {_INSTALL} --reinstall {words}  # {' '.join(sorted(altered))}")
+
+
+@operation()
+def removed(names: Collection[str]) -> Commands:
+    """Have none of these packages: what a wanted one takes the place of. What else would go with them is refused."""
+    have: dict[str, Package] = host.get_fact(Packages)
+    gone = sorted(name for name in names if name in have)
+    if not gone:
+        host.noop("not there")
+        return
+    words = " ".join(map(shlex.quote, gone))
+    check = (
+        f"also=$({_APT} -s --allow-change-held-packages remove {words} | sed -n 's/^Remv \\([^ ]*\\).*/\\1/p'"
+        f" | grep -vxF {' '.join(f'-e {shlex.quote(name)}' for name in gone)} || true);"
+        ' [ -z "$also" ] || { echo "refused: would also remove $also" >&2; exit 1; }'
+    )
+    yield StringCommand(f"{check}; {_APT} --allow-change-held-packages remove {words}")
+
+
+@operation()
+def pinned(name: str, wanted: Mapping[str, str]) -> Commands:
+    """Have apt prefer these versions over every other, newer or older ones, by the file ``spillway-NAME``.
+
+    A pin of the same packages in another file is refused: which of two wins depends on the names of the files.
+    """
+    path = pin_file(name)
+    for line in host.get_fact(PinFiles):
+        other, _, packages = line.partition(":Package:")
+        both = sorted({*packages.split()} & {*wanted})
+        if both and other != path:
+            raise OperationError(
+                f"{other} pins {', '.join(both)}, and so does this role in {path}: two writers. Remove the pin there"
+            )
+    exact = {package: version for package, version in sorted(wanted.items()) if version != "*"}
+    yield from files.place._inner(path, pins(exact), meaning="text")  # noqa: SLF001 - pyinfra's way to nest operations
+
+
+@operation()
+def spared_by_unattended_upgrades(patterns: Collection[str]) -> Commands:
+    """Have unattended-upgrades leave packages alone whose names begin so, whatever other files say."""
+    settings: dict[str, list[str]] = host.get_fact(AptSettings)
+    effective = settings.get("Unattended-Upgrade::Package-Blacklist", [])
+    lines = "".join(f'  "{pattern}";\n' for pattern in sorted(patterns))
+    text = f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+    path = "/etc/apt/apt.conf.d/99zz-spillway-unattended-upgrades"  # late: a #clear in an earlier file does not count
+    placed = list(files.place._inner(path, text, meaning="text"))  # noqa: SLF001 - as above
+    yield from placed
+    missing = [pattern for pattern in sorted(patterns) if pattern not in effective]
+    if missing and not placed:
+        raise OperationError(
+            f"{path} spares {', '.join(missing)} from unattended upgrades, but apt-config dump does not say so: a file"
+            " that comes later in /etc/apt/apt.conf.d clears the list. Remove its #clear"
+        )
+
+
+@operation()
+def refused(because: str) -> Commands:
+    """Something is wrong that no command of ours can or may mend: the reason is the result."""
+    raise OperationError(because)
+    yield StringCommand("true")
+
+
+def pins(wanted: Mapping[str, str]) -> str:
+    """A preferences file. 1001 is the least priority at which apt also goes back to an older version."""
+    return "\n".join(
+        f"Package: {name}\nPin: version {version}\nPin-Priority: 1001\n" for name, version in wanted.items()
+    )
+
+
+def pin_file(name: str) -> str:
+    """Where the pins of a role lie."""
+    return f"/etc/apt/preferences.d/spillway-{name}"
+
+
+def _word(name: str, version: str) -> str:
+    return name if version == "*" else f"{name}={version}"

@@ -1,0 +1,204 @@
+"""Where a machine's packages come from: repositories, the keys that sign them, and a mirror that stands for them all.
+
+With a mirror set, each repository lies under ``MIRROR/NAME`` and every other source of the machine goes: it needs no
+route to anywhere else. Keys travel with the controller, checked there against the fingerprints of ``sources.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, field_validator, model_validator
+from pyinfra.api.deploy import deploy
+from pyinfra.context import host
+
+from autoscaler.documents import Document, parse_data, read_document
+from autoscaler.failures import BadInput, Unavailable
+from roles.facts.packages import SourceFiles
+from roles.operations import files
+from roles.signatures import armored, fingerprints, signers
+
+SOURCES: Final = Path(__file__).with_name("sources.yaml")
+CODENAMES: Final = {"12": "bookworm", "13": "trixie", "22.04": "jammy", "24.04": "noble", "26.04": "resolute"}
+_TIMEOUT: Final = 20.0
+
+
+class Repository(Document):
+    """One apt repository."""
+
+    uri: str = Field(description="where it lies, e.g. https://pkgs.k8s.io/core:/stable:/v1.35/deb")
+    suites: tuple[str, ...] = ("/",)
+    components: tuple[str, ...] = ()
+    key: str = Field(default="", description="its signing key: a path on the controller, or an https address")
+    fingerprints: tuple[str, ...] = Field(default=(), description="of the keys that may sign it, 40 hex digits each")
+    keyring: str = Field(default="", description="in place of key: a keyring that the machine's base system has")
+    only: tuple[str, ...] = Field(default=(), description="distributions that have it; empty: all")
+
+    @field_validator("fingerprints", mode="before")
+    @classmethod
+    def _fingerprints_are_whole(cls, given: Any) -> tuple[str, ...]:
+        wanted = tuple(str(one).replace(" ", "").upper() for one in given)
+        for one in wanted:
+            if not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", one):
+                raise ValueError(f"holds {one}: a fingerprint has 40 hex digits; a short key id can be forged")
+        return wanted
+
+    @model_validator(mode="after")
+    def _is_signed(self) -> Repository:
+        if bool(self.key) == bool(self.keyring) or bool(self.key) != bool(self.fingerprints):
+            raise ValueError("needs key with fingerprints, or keyring: unsigned repositories are not used")
+        return self
+
+
+class Sources(Document):
+    """All repositories, and the mirror."""
+
+    repositories: dict[str, Repository]
+    mirror: str = Field(default="", description="stands for all of them, each under its name: http://mirror.lab:8081")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One repository, ready to be put on a machine."""
+
+    name: str
+    entry: str
+    """The deb822 text."""
+    key: str = ""
+    """Armoured; empty where the machine's own keyring signs."""
+
+    @property
+    def entry_path(self) -> str:
+        """Where apt reads it."""
+        return f"/etc/apt/sources.list.d/spillway-{self.name}.sources"
+
+    @property
+    def key_path(self) -> str:
+        """Where the key lies: for this repository alone, not trusted for any other."""
+        return f"/etc/apt/keyrings/spillway-{self.name}.asc"
+
+
+def read_sources(own: Mapping[str, Any] | None = None, *, source: str = "inventory") -> Sources:
+    """The shipped repositories with an inventory's ``sources`` laid over them. Raises ``BadInput``."""
+    shipped = read_document(SOURCES, Sources, what="package sources")
+    if not own:
+        return shipped
+    merged: dict[str, Any] = shipped.model_dump()
+    for name, entry in (own.get("repositories") or {}).items():
+        merged["repositories"][name] = {**merged["repositories"].get(name, {}), **entry}
+    return parse_data({**merged, **{key: own[key] for key in own if key != "repositories"}}, Sources, source=source)
+
+
+def chosen_sources(
+    sources: Sources, names: Iterable[str], *, os: str, minor: str, keys: Mapping[str, bytes] | None = None
+) -> list[Source]:
+    """The named repositories for a machine with this ``os`` (debian-12); ``keys`` stand in for what would be fetched.
+
+    Raises ``BadInput`` where a name is unknown or a key is not the one that the fingerprints name.
+    """
+    distribution, _, release = os.partition("-")
+    words = {
+        "distribution": distribution,
+        "release": release,
+        "version": os.replace("-", "").replace(".", ""),
+        "codename": CODENAMES.get(release, release),
+        "minor": minor,
+    }
+    found = []
+    for name in names:
+        repository = sources.repositories.get(name)
+        if repository is None:
+            raise BadInput(f"package source {name!r}: known are {', '.join(sources.repositories)}")
+        if repository.only and distribution not in repository.only:
+            continue
+        key = checked_key(name, repository, (keys or {}).get(name)) if repository.key else ""
+        found.append(Source(name=name, entry=_entry(name, repository, words, mirror=sources.mirror), key=key))
+    return found
+
+
+def checked_key(name: str, repository: Repository, key: bytes | None = None) -> str:
+    """The signing key as text, once it is known to be the right one."""
+    key = key if key is not None else read_key(repository.key)
+    held = fingerprints(key, source=repository.key)
+    strangers = sorted({*held} - {*repository.fingerprints})
+    if strangers:
+        raise BadInput(
+            f"package source {name}: the key at {repository.key} is {', '.join(strangers)}, not"
+            f" {' or '.join(repository.fingerprints)}. If its owner announced a new key, write that fingerprint down"
+        )
+    return armored(key)
+
+
+def why_not_signed_by_us(name: str, repository: Repository, uri: str) -> str:
+    """Who signs the repository's index now: empty where we know one of them. Raises ``Unavailable``."""
+    place = (
+        f"{uri.rstrip('/')}/" + ("" if repository.suites[0] == "/" else f"dists/{repository.suites[0]}/") + "InRelease"
+    )
+    now = signers(_fetched(place), source=place)
+    if any(known.endswith(one) for one in now for known in repository.fingerprints):
+        return ""
+    return (
+        f"package source {name}: {place} is signed by {', '.join(now)} now, not {' or '.join(repository.fingerprints)}"
+    )
+
+
+def read_key(place: str) -> bytes:
+    """A key from a path or an address. Raises ``BadInput`` or ``Unavailable``."""
+    if "://" in place:
+        return _fetched(place)
+    try:
+        return Path(place).expanduser().read_bytes()
+    except OSError as error:
+        raise BadInput(f"{place}: cannot read this signing key: {error.strerror}") from None
+
+
+@deploy("package sources")
+def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
+    """The repositories of a machine, each with its key; ``exclusive`` (a mirror stands for all): and no others."""
+    ours = set()
+    for source in chosen:
+        if source.key:
+            files.place(name=f"key of {source.name}", dest=source.key_path, content=source.key)
+        files.place(name=f"packages from {source.name}", dest=source.entry_path, content=source.entry, meaning="text")
+        ours.add(source.entry_path)
+    files.place(
+        name="apt waits for its lock",
+        dest="/etc/apt/apt.conf.d/90spillway-lock",
+        content='DPkg::Lock::Timeout "300";\n',
+        meaning="text",
+    )
+    for path in host.get_fact(SourceFiles):
+        is_left_over = Path(path).name.startswith("spillway-") and path not in ours
+        if path not in ours and (exclusive or is_left_over):
+            files.absent(name=f"no packages from {path}", dest=path)
+
+
+def _entry(name: str, repository: Repository, words: Mapping[str, str], *, mirror: str) -> str:
+    uri = f"{mirror.rstrip('/')}/{name}" if mirror else repository.uri.format(**words)
+    suites = " ".join(suite.format(**words) for suite in repository.suites)
+    lines = [
+        "Types: deb",
+        f"URIs: {uri}",
+        f"Suites: {suites}",
+        f"Components: {' '.join(repository.components)}" if repository.components else "",
+        "Architectures: amd64",
+        f"Signed-By: {repository.keyring or f'/etc/apt/keyrings/spillway-{name}.asc'}",
+    ]
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _fetched(address: str) -> bytes:
+    if not address.startswith(("https://", "http://")):
+        raise BadInput(f"{address}: must be a path, or an address that begins with https://")
+    try:
+        with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:  # noqa: S310 - the scheme is checked above
+            return bytes(answer.read())
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise Unavailable(f"{address}: {reason}; with no way there, give a path under sources") from None
