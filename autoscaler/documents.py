@@ -7,13 +7,13 @@ and what would be right.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from autoscaler.failures import BadInput
@@ -125,17 +125,38 @@ class _UniqueKeys(yaml.SafeLoader):
 
 def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: Any, source: str) -> str:
     """One line: ``policy.yaml:12: groups[1] (gpu-a10g).max = -1: must be ...``."""
-    path = [part for part in error["loc"] if not (isinstance(part, str) and "[" in part)]
+    path = _as_written(error["loc"], data)
     line, shown, value = _locate(path, root, data)
     where = f"{source}:{line}" if line else source
     kind = error["type"]
     if kind == "missing":
-        return f"{where}: {shown} is missing: {_wanted(model, path)}"
+        return f"{where}: {shown} is missing: {_wanted(model, path, data)}"
     if kind == "extra_forbidden":
-        return f"{where}: {shown} is not a key here{_did_you_mean(model, path)}"
+        return f"{where}: {shown} is not a key here{_did_you_mean(model, path, data)}"
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return f"{where}: {shown}.kind must be one of {', '.join(_kinds(model, path, data))}"
     reason = _PLAINLY.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    given = "" if isinstance(value, (dict, list)) else f" = {value!r}"
+    given = "" if isinstance(value, (dict, list)) or _is_secret(model, path, data) else f" = {value!r}"
     return f"{where}: {shown or 'the file'}{given}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _as_written(loc: Sequence[Any], data: Any) -> list[Any]:
+    """Where a mistake is, as people wrote it: without pydantic's own steps, such as the kind of a tagged union."""
+    path, here = [], data
+    for part in loc:
+        is_kind = isinstance(here, dict) and part not in here and part == here.get("kind")
+        if is_kind or (isinstance(part, str) and "[" in part):
+            continue
+        path.append(part)
+        here = _below(here, part)
+    return path
+
+
+def _below(data: Any, part: Any) -> Any:
+    try:
+        return data[part]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def _locate(path: list[Any], root: yaml.Node | None, data: Any) -> tuple[int, str, Any]:
@@ -151,10 +172,7 @@ def _locate(path: list[Any], root: yaml.Node | None, data: Any) -> tuple[int, st
             found = node.value[part]
             line = found.start_mark.line + 1
         node = found
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            data = None
+        data = _below(data, part)
         if isinstance(part, int):
             name = data.get("name") if isinstance(data, dict) else None
             shown += f"[{part}]" + (f" ({name})" if isinstance(name, str) else "")
@@ -163,18 +181,20 @@ def _locate(path: list[Any], root: yaml.Node | None, data: Any) -> tuple[int, st
     return line, shown, data
 
 
-def _fields(model: type[Document], path: list[Any]) -> dict[str, FieldInfo]:
+def _fields(model: type[Document], path: list[Any], data: Any) -> dict[str, FieldInfo]:
     """The fields of the model that the last part of ``path`` would be a key of."""
     current: Any = model
     is_free_key = False
     for part in path[:-1]:
+        data = _below(data, part)
         if isinstance(part, int) or is_free_key:
             is_free_key = False
+            current = _of_kind(current, data)
             continue
-        field = _by_written_name(current).get(part)
+        field = _by_written_name(_of_kind(current, None)).get(part)
         if field is None:
             return {}
-        current = _inner_model(field.annotation)
+        current = _of_kind(field.annotation, data)
         is_free_key = get_origin(field.annotation) is dict
     return _by_written_name(current)
 
@@ -184,23 +204,45 @@ def _by_written_name(model: Any) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in getattr(model, "model_fields", {}).items()}
 
 
-def _inner_model(annotation: Any) -> Any:
+def _of_kind(annotation: Any, data: Any) -> Any:
+    """The model in an annotation; of a tagged union, the one whose ``kind`` the data say."""
+    found = list(_models(annotation))
+    kind = data.get("kind") if isinstance(data, dict) else None
+    fitting = [model for model in found if kind is not None and kind in _kinds_of(model)]
+    return next(iter([*fitting, *found]), None)
+
+
+def _models(annotation: Any) -> Iterator[Any]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
+        yield annotation
     for inner in get_args(annotation):
-        found = _inner_model(inner)
-        if found is not None:
-            return found
-    return None
+        yield from _models(inner)
 
 
-def _wanted(model: type[Document], path: list[Any]) -> str:
-    field = _fields(model, path).get(str(path[-1]))
+def _kinds_of(model: Any) -> tuple[Any, ...]:
+    field = model.model_fields.get("kind")
+    return get_args(field.annotation) if field else ()
+
+
+def _kinds(model: type[Document], path: list[Any], data: Any) -> list[str]:
+    """What the ``kind`` at ``path`` may be."""
+    field = _fields(model, path, data).get(str(path[-1])) if path else None
+    return [str(kind) for one in _models(field.annotation if field else None) for kind in _kinds_of(one)]
+
+
+def _is_secret(model: type[Document], path: list[Any], data: Any) -> bool:
+    """Whether the value must not be told."""
+    field = _fields(model, path, data).get(str(path[-1])) if path else None
+    return field is not None and (field.annotation is SecretStr or SecretStr in get_args(field.annotation))
+
+
+def _wanted(model: type[Document], path: list[Any], data: Any) -> str:
+    field = _fields(model, path, data).get(str(path[-1]))
     return field.description if field is not None and field.description else "it has no default"
 
 
-def _did_you_mean(model: type[Document], path: list[Any]) -> str:
-    known = sorted(_fields(model, path))
+def _did_you_mean(model: type[Document], path: list[Any], data: Any) -> str:
+    known = sorted(_fields(model, path, data))
     close = difflib.get_close_matches(str(path[-1]), known, n=1)
     if close:
         return f"; did you mean {close[0]}?"

@@ -1,20 +1,29 @@
-"""The program: everything of one cluster on AWS, as one stack."""
+"""The programs: everything of one cluster as one stack, or each part as a stack of its own."""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import Any, Final, Literal
 
+import msgspec
 import pulumi
 import pulumi_aws as aws
 
 from autoscaler import labels as words
+from autoscaler.failures import BadInput
 from autoscaler.policy import Policy, read_policy
 from stacks.config import Settings
+from stacks.control_plane import check_reachable, check_settings, make_control_plane
 from stacks.inventory import Inventory, read_inventory
+from stacks.join import NodeAdmission
 from stacks.network import Network, NetworkArgs, check_zones
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups, describe_groups
-from stacks.outputs import MachineOutput, StackOutputs, as_exports
+from stacks.outputs import MachineOutput, exported_name
+from stacks.parts import ControlPlanePart, NetworkPart
+
+_PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
+"""In the order in which one needs another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,52 +48,146 @@ def read_plans(settings: Settings) -> Plans:
     plans = Plans(settings=settings, policy=policy, inventory=inventory)
     check_groups(policy, source=str(settings.policy_path))
     check_zones(plans.zones)
+    check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
     return plans
 
 
-def build(plans: Plans) -> pulumi.Output[StackOutputs]:
-    """Declare every resource of the cluster; gives what the stack exports."""
-    policy, settings = plans.policy, plans.settings
-    tags = {**settings.tags, words.TAG_CLUSTER: policy.cluster, "spillway.dev/made-by": "pulumi"}
-    provider = aws.Provider("aws", region=policy.region, default_tags={"tags": tags})
-    on_aws = pulumi.ResourceOptions(providers=[provider])
-    network = Network(
-        policy.cluster,
-        NetworkArgs(
-            cidr=ipaddress.IPv4Network(settings.network.cidr),
-            zones=plans.zones,
-            nat=settings.network.nat,
-            trusted=settings.network.trusted,
-        ),
-        opts=on_aws,
-    )
-    identity = NodeIdentity(f"{policy.cluster}-node", cluster=policy.cluster, opts=on_aws)
-    image_id, root_device = _image(settings.nodes.ami, provider=provider)
-    for entry in policy.groups:
-        NodeGroup(
-            entry.name,
-            NodeGroupArgs(
-                cluster=policy.cluster,
-                region=policy.region,
-                entry=entry,
-                subnets=network.subnets,
-                security_group_id=network.node_security_group_id,
-                instance_profile_arn=identity.instance_profile_arn,
-                image_id=image_id,
-                root_device=root_device,
-                scale_in_protection=settings.nodes.scale_in_protection,
-                tags=tags,
+Fields = dict[str, pulumi.Input[Any]]
+"""Of the record of outputs, by the names of its fields."""
+
+
+def check(plans: Plans) -> None:
+    """Ask those outside who must be there before anything is made. Raises ``BadInput`` or ``Unavailable``."""
+    if plans.settings.program in ("all", "control-plane"):
+        check_reachable(plans.settings)
+
+
+def build(plans: Plans) -> Fields:
+    """Declare what the stack's program makes: every part of the cluster, or one; gives what the stack exports."""
+    program = plans.settings.program
+    parts = _PARTS if program == "all" else (program,)
+    built = _Built(plans)
+    for part in _PARTS:
+        if part in parts:
+            getattr(built, f"make_{part.replace('-', '_')}")()
+    return {"cluster": plans.policy.cluster, "region": plans.policy.region, **built.fields}
+
+
+def export(fields: Fields) -> None:
+    """Each field of the record as one output of the stack; what is secret stays so."""
+    for name, value in fields.items():
+        pulumi.export(exported_name(name), value)
+
+
+class _Built:
+    """The parts that are made, and what they found made by other stacks."""
+
+    def __init__(self, plans: Plans) -> None:
+        self.fields: Fields = {}
+        self._plans = plans
+        self._network: NetworkPart | None = None
+        self._control_plane: ControlPlanePart | None = None
+        policy = plans.policy
+        self._tags = {**plans.settings.tags, words.TAG_CLUSTER: policy.cluster, "spillway.dev/made-by": "pulumi"}
+        self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
+        self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
+
+    def make_network(self) -> None:
+        """VPC, subnets, and the ways out."""
+        settings = self._plans.settings.network
+        network = Network(
+            self._plans.policy.cluster,
+            NetworkArgs(
+                cidr=ipaddress.IPv4Network(settings.cidr),
+                zones=self._plans.zones,
+                nat=settings.nat,
+                trusted=settings.trusted,
             ),
-            opts=on_aws,
+            opts=self._on_aws,
         )
-    return _outputs(plans, network)
+        self._network = NetworkPart.made(network)
+        self.fields |= self._network.fields()
+
+    def make_control_plane(self) -> None:
+        """The one that is configured."""
+        settings, policy = self._plans.settings, self._plans.policy
+        if settings.control_plane is None:
+            return
+        network = None if settings.control_plane.kind == "existing" else self._where()
+        self._control_plane = make_control_plane(
+            settings, cluster=policy.cluster, region=policy.region, network=network, opts=self._on_aws
+        )
+        self.fields |= self._control_plane.fields()
+
+    def make_node_pools(self) -> None:
+        """The groups of the policy, and their role's way into the cluster."""
+        plans, policy = self._plans, self._plans.policy
+        settings, network = plans.settings, self._where()
+        identity = NodeIdentity(f"{policy.cluster}-node", cluster=policy.cluster, opts=self._on_aws)
+        image_id, root_device = _image(settings.nodes.ami, provider=self._provider)
+        for entry in policy.groups:
+            NodeGroup(
+                entry.name,
+                NodeGroupArgs(
+                    cluster=policy.cluster,
+                    region=policy.region,
+                    entry=entry,
+                    subnets=network.subnets,
+                    security_group_id=network.node_security_group_id,
+                    instance_profile_arn=identity.instance_profile_arn,
+                    image_id=image_id,
+                    root_device=root_device,
+                    scale_in_protection=settings.nodes.scale_in_protection,
+                    tags=self._tags,
+                ),
+                opts=self._on_aws,
+            )
+        control_plane = self._joined()
+        if control_plane is not None:
+            NodeAdmission(
+                f"{policy.cluster}-node-admission",
+                cluster=policy.cluster,
+                control_plane=control_plane,
+                role_name=identity.role_name,
+                role_arn=identity.role_arn,
+                opts=self._on_aws,
+            )
+        groups = [group for entry in policy.groups for group in describe_groups(policy.cluster, entry)]
+        self.fields |= {"groups": msgspec.to_builtins(groups), "node_role_arn": identity.role_arn}
+
+    def make_on_prem(self) -> None:
+        """The machines of the inventory."""
+        machines = [MachineOutput(name=one.name, address=one.address) for one in self._plans.inventory.machines]
+        self.fields |= {"machines": msgspec.to_builtins(machines)}
+
+    def make_release(self) -> None:
+        """The autoscaler in the cluster."""
+
+    def _where(self) -> NetworkPart:
+        """The network: made here, or by the stack that is named."""
+        if self._network is None:
+            stack = _named(self._plans.settings, "network")
+            self._network = NetworkPart.referred(stack, zones=self._plans.zones)
+        return self._network
+
+    def _joined(self) -> ControlPlanePart | None:
+        """The control plane: made here, or by the stack that is named; ``None`` where none is configured."""
+        wanted = self._plans.settings.control_plane
+        if self._control_plane is None and wanted is not None:
+            stack = _named(self._plans.settings, "control_plane")
+            self._control_plane = ControlPlanePart.referred(stack, kind=wanted.kind)
+        return self._control_plane
 
 
-def export(outputs: pulumi.Output[StackOutputs]) -> None:
-    """Each field of the record as one output of the stack."""
-    plain = outputs.apply(as_exports)
-    for name in StackOutputs.__struct_encode_fields__:
-        pulumi.export(name, plain[name])
+def _named(settings: Settings, part: Literal["network", "control_plane"]) -> str:
+    """The stack that makes a part that this one does not."""
+    stack: str | None = getattr(settings.stacks, part)
+    if stack is None:
+        raise BadInput(
+            f"spillway:stacks.{part} is missing: the program {settings.program} needs the stack that makes it, "
+            f"e.g. organization/spillway/lab-{part.replace('_', '-')}"
+        )
+    return stack
 
 
 def _image(ami: str, *, provider: aws.Provider) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
@@ -96,22 +199,3 @@ def _image(ami: str, *, provider: aws.Provider) -> tuple[pulumi.Output[str], pul
     by_id = image_id.apply(lambda one: [aws.ec2.GetAmiFilterArgs(name="image-id", values=[one])])
     image = aws.ec2.get_ami_output(filters=by_id, opts=options)
     return image_id, image.root_device_name
-
-
-def _outputs(plans: Plans, network: Network) -> pulumi.Output[StackOutputs]:
-    policy = plans.policy
-    return pulumi.Output.all(
-        vpc_id=network.vpc_id,
-        subnets=pulumi.Output.all(**network.subnets),
-        node_security_group_id=network.node_security_group_id,
-    ).apply(
-        lambda known: StackOutputs(
-            cluster=policy.cluster,
-            region=policy.region,
-            groups=tuple(group for entry in policy.groups for group in describe_groups(policy.cluster, entry)),
-            machines=tuple(
-                MachineOutput(name=machine.name, address=machine.address) for machine in plans.inventory.machines
-            ),
-            **known,
-        )
-    )

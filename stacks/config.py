@@ -16,12 +16,13 @@ from pydantic import ConfigDict, Field, field_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, parse_data
+from stacks.control_plane_settings import UBUNTU, ControlPlaneSettings
 
 PROJECT: Final = "spillway"
 ROOT: Final = Path(__file__).parents[1]
 """Where relative paths in a stack's configuration start: the folder of ``Pulumi.yaml``."""
 
-UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+Program = Literal["all", "network", "control-plane", "node-pools", "on-prem", "release"]
 _WIDEST, _NARROWEST = 16, 20
 
 
@@ -76,15 +77,47 @@ class NodeSettings(Document):
         return text
 
 
+class StackNames(Document):
+    """Where a part that this program does not make is to be found: names of stacks, as ORGANIZATION/PROJECT/STACK."""
+
+    network: str | None = Field(
+        default=None, description="stack of the network, e.g. organization/spillway/lab-network"
+    )
+    control_plane: str | None = Field(
+        default=None, description="stack of the control plane, e.g. organization/spillway/lab-control-plane"
+    )
+
+
+class ReleaseSettings(Document):
+    """The autoscaler in the cluster."""
+
+    image: str = Field(
+        description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0", min_length=1
+    )
+    aws_access: Literal["irsa", "instance-profile", "access-key"] | None = Field(
+        default=None,
+        description="how it gets its rights on AWS; else irsa (eks), instance-profile (kubeadm), access-key (existing)",
+    )
+    pull_secret: str | None = Field(default=None, description="name of a Secret with the registry's credentials")
+
+
 class Settings(Document):
     """Everything under ``spillway:`` in a stack file."""
 
     model_config = ConfigDict(alias_generator=lambda name: f"{PROJECT}:{name}")
 
+    program: Program = Field(default="all", description="what this stack makes: everything, or one part of it")
+    stacks: StackNames = StackNames()
     policy: str = Field(description="path of the scaling policy, from the folder of Pulumi.yaml")
     inventory: str | None = Field(default=None, description="path of the list of on-prem machines")
     network: NetworkSettings = NetworkSettings()
     nodes: NodeSettings = NodeSettings()
+    control_plane: ControlPlaneSettings | None = Field(
+        default=None, description="an existing cluster, eks or kubeadm, by its kind; absent: none is made"
+    )
+    release: ReleaseSettings | None = Field(
+        default=None, description="the autoscaler's release into the cluster; absent: none is made"
+    )
     tags: dict[str, str] = Field(default_factory=dict, description="added to every AWS resource")
 
     @field_validator("tags")

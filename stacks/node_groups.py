@@ -127,6 +127,8 @@ class NodeIdentity(pulumi.ComponentResource):
     """The role that every node has: pull images, and let Session Manager in; no port is open for it."""
 
     instance_profile_arn: pulumi.Output[str]
+    role_name: pulumi.Output[str]
+    role_arn: pulumi.Output[str]
 
     def __init__(self, name: str, *, cluster: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("spillway:nodes:NodeIdentity", name, None, opts)
@@ -141,6 +143,7 @@ class NodeIdentity(pulumi.ComponentResource):
         aws.iam.RolePolicy(name, name="node", role=role.id, policy=json.dumps(_NODE_RIGHTS), opts=child)
         profile = aws.iam.InstanceProfile(name, name=f"{cluster}-node", role=role.name, opts=child)
         self.instance_profile_arn = profile.arn
+        self.role_name, self.role_arn = role.name, role.arn
         self.register_outputs({"instanceProfileArn": profile.arn})
 
 

@@ -6,7 +6,7 @@ that back. Imports no Pulumi.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -35,26 +35,83 @@ class MachineOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     address: str
 
 
-class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Everything that a stack tells the rest of the house."""
+class ControlPlaneOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cluster's API server, and how machines come in."""
+
+    kind: Literal["existing", "eks", "kubeadm"]
+    endpoint: str
+    """URL of the API server."""
+    certificate_authority: str
+    """Base64 of the PEM that its certificate is signed by."""
+    version: str = ""
+    """Of Kubernetes, as configured; empty where the cluster was there before."""
+    join_parameter: str = ""
+    """Name of the SecureString in SSM Parameter Store that holds a bootstrap token (``id.secret``): by it a kubelet
+    asks for its certificate. The value is in no output. Empty on EKS, whose nodes come in by their role."""
+    oidc_provider_arn: str = ""
+    """By which roles of IAM trust ServiceAccounts; EKS only."""
+    oidc_issuer: str = ""
+    role_name: str = ""
+    """Role of the control plane's own instances; kubeadm only."""
+    snapshots_bucket: str = ""
+    """Where snapshots of etcd are kept; kubeadm only."""
+    hybrid_role_arn: str = ""
+    """Role of on-prem machines that are EKS hybrid nodes; where they were asked for."""
+    hybrid_activation_id: str = ""
+    """Systems Manager activation by which they register; its code is the secret output ``hybridActivationCode``."""
+
+
+class ReleaseOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The autoscaler that runs in the cluster."""
+
+    namespace: str
+    image: str
+    role_arn: str = ""
+    """What it may do on AWS is a policy of this role; empty where it has an access key."""
+
+
+class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Everything that a stack tells the rest of the house. A program that makes one part exports that part's fields."""
 
     cluster: str
     """Name of the cluster: the tag by which the autoscaler knows its groups."""
     region: str
-    vpc_id: str
-    subnets: dict[str, str]
+    vpc_id: str = ""
+    subnets: dict[str, str] = {}
     """Subnet of the nodes, by zone."""
-    node_security_group_id: str
+    node_security_group_id: str = ""
+    node_role_arn: str = ""
+    """Role of the EC2 nodes."""
+    control_plane: ControlPlaneOutput | None = None
+    kubeconfig: str = ""
+    """Secret: ``pulumi stack output --show-secrets kubeconfig``. Of an administrator."""
+    hybrid_activation_code: str = ""
+    """Secret: what an on-prem machine shows to Systems Manager to become an EKS hybrid node."""
     groups: tuple[GroupOutput, ...] = ()
     machines: tuple[MachineOutput, ...] = ()
+    release: ReleaseOutput | None = None
 
 
-def parse_outputs(exported: object) -> StackOutputs:
-    """From the JSON object of ``pulumi stack output --json``. Raises ``BadInput`` naming the output that is wrong."""
+def parse_outputs(exported: object, *more: object) -> StackOutputs:
+    """From the JSON object of ``pulumi stack output --json``; of several stacks where the programs are split.
+
+    Raises ``BadInput`` naming the output that is wrong.
+    """
+    together: dict[str, Any] = {}
+    for one in (exported, *more):
+        if not isinstance(one, dict):
+            raise BadInput(f"the stack's outputs must be a JSON object, and are {type(one).__name__}")
+        together |= one
     try:
-        return msgspec.convert(exported, StackOutputs)
+        return msgspec.convert(together, StackOutputs)
     except msgspec.ValidationError as mistake:
         raise BadInput(f"the stack's outputs are not those of this project's programs: {mistake}") from None
+
+
+def exported_name(field: str) -> str:
+    """The output's name: that of the record's field, in camelCase."""
+    names = dict(zip(StackOutputs.__struct_fields__, StackOutputs.__struct_encode_fields__, strict=True))
+    return names[field]
 
 
 def as_exports(outputs: StackOutputs) -> dict[str, Any]:

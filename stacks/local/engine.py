@@ -66,6 +66,8 @@ class EngineSettings:
     aws_url: str
     cluster: str
     region: str
+    kubeconfig: Path | None = None
+    """Of the control plane that the stack is given as an existing one; without it, it has none."""
     overrides: Mapping[str, Any] | None = None
     """Laid over the stack's configuration, e.g. ``{"spillway:network": {"nat": "none"}}``."""
 
@@ -128,7 +130,11 @@ def _configuration(settings: EngineSettings) -> dict[str, Any]:
     """The repository's stack file, with this ground's files in it."""
     stack = yaml.safe_load((ROOT / "stacks" / "config" / f"Pulumi.{STACK}.yaml").read_text(encoding="utf-8"))
     files = {"spillway:policy": settings.policy, "spillway:inventory": settings.inventory}
-    own = {key: str(path) if path else None for key, path in files.items()}
+    own: dict[str, Any] = {key: str(path) if path else None for key, path in files.items()}
+    if settings.kubeconfig is None:
+        own["spillway:control_plane"] = None
+    else:
+        own["spillway:control_plane"] = {"kind": "existing", "kubeconfig_path": str(settings.kubeconfig)}
     configuration = stack["config"] | own | dict(settings.overrides or {})
     return {key: value for key, value in configuration.items() if value is not None}
 

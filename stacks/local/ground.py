@@ -344,6 +344,7 @@ def _furnish(
             aws_url=ground.aws_url,
             cluster=rules.cluster,
             region=rules.region,
+            kubeconfig=ground.kubeconfig,
         )
     )
     progress(

@@ -62,9 +62,21 @@ def test_outputs_of_another_program_are_refused_by_name(changed: dict[str, objec
 def test_a_missing_output_is_named() -> None:
     """As after an `up` that did not finish."""
     exports = as_exports(OUTPUTS)
-    del exports["vpcId"]
-    with pytest.raises(BadInput, match="vpcId"):
+    del exports["region"]
+    with pytest.raises(BadInput, match="region"):
         parse_outputs(exports)
+
+
+def test_outputs_of_split_programs_are_one_record() -> None:
+    """Each stack exports the fields of the part that it makes."""
+    exports = as_exports(OUTPUTS)
+    common = {"cluster": "lab", "region": "us-east-1"}
+    network = common | {name: exports[name] for name in ("vpcId", "subnets", "nodeSecurityGroupId")}
+    pools = common | {"groups": exports["groups"]}
+    assert parse_outputs(network, pools, {"machines": exports["machines"]}) == OUTPUTS
+    assert parse_outputs(network).groups == ()
+    with pytest.raises(BadInput, match="a JSON object, and are list"):
+        parse_outputs(network, [])
 
 
 @pytest.mark.parametrize("module", ["stacks.outputs", "stacks.user_data"])

@@ -12,6 +12,7 @@ from autoscaler.failures import BadInput
 from autoscaler.policy import read_policy
 from stacks.cloud import Plans, build, read_plans
 from stacks.config import ROOT, read_settings
+from stacks.outputs import exported_name, parse_outputs
 from tests.test_stacks.declared import Declared, declare, of_type, plans
 
 LOCAL = {
@@ -24,8 +25,13 @@ LOCAL = {
 def run(these: Plans) -> tuple[list[Declared], Any]:
     """What the program asks for, and what it exports."""
     seen: list[Any] = []
-    declared = declare(lambda: build(these).apply(seen.append))
-    return declared, seen[0]
+
+    def program() -> pulumi.Output[None]:
+        exports = {exported_name(field): value for field, value in build(these).items()}
+        return pulumi.Output.all(**exports).apply(seen.append)
+
+    declared = declare(program)
+    return declared, parse_outputs(seen[0])
 
 
 def test_the_local_stack_exports_every_group_and_machine() -> None:
@@ -85,4 +91,6 @@ def test_the_program_exports_each_field_of_the_record(tmp_path: Path, monkeypatc
         return outputs
 
     declare(program)
-    assert exported == ["cluster", "region", "vpcId", "subnets", "nodeSecurityGroupId", "groups", "machines"]
+    assert exported == [
+        *("cluster", "region", "vpcId", "subnets", "nodeSecurityGroupId", "groups", "nodeRoleArn", "machines"),
+    ]

@@ -1,0 +1,88 @@
+"""The control plane, one of three by configuration: a cluster that is there, Amazon EKS, or kubeadm on instances."""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from autoscaler.failures import BadInput
+from stacks.config import ROOT, Settings
+from stacks.control_plane_settings import EksSettings, ExistingSettings
+from stacks.existing import Kubeconfig, check_existing, read_kubeconfig
+from stacks.join import join_parameter
+from stacks.outputs import ControlPlaneOutput
+from stacks.parts import ControlPlanePart, NetworkPart
+
+_EKS_ZONES = 2
+
+
+def check_settings(settings: Settings, *, zones: tuple[str, ...], source: str) -> None:
+    """What the rest of the stack must be for this control plane. Raises ``BadInput``; asks nobody."""
+    wanted = settings.control_plane
+    if isinstance(wanted, ExistingSettings):
+        read_kubeconfig(wanted, root=ROOT)
+    if isinstance(wanted, EksSettings) and len(set(zones)) < _EKS_ZONES:
+        raise BadInput(
+            f"{source}: all groups are in {', '.join(zones)}: EKS needs subnets in two zones, so name another one"
+        )
+
+
+def check_reachable(settings: Settings) -> None:
+    """Ask an existing cluster before anything is made. Raises ``BadInput`` or ``Unavailable``."""
+    if isinstance(settings.control_plane, ExistingSettings):
+        kubeconfig = read_kubeconfig(settings.control_plane, root=ROOT)
+        check_existing(kubeconfig, at_least=settings.control_plane.at_least)
+
+
+def make_control_plane(
+    settings: Settings,
+    *,
+    cluster: str,
+    region: str,
+    network: NetworkPart | None,
+    opts: pulumi.ResourceOptions,
+) -> ControlPlanePart:
+    """The control plane that the settings ask for; ``network`` is where one of our own stands."""
+    wanted = settings.control_plane
+    if isinstance(wanted, ExistingSettings):
+        kubeconfig = read_kubeconfig(wanted, root=ROOT)
+        return ExistingControlPlane(cluster, wanted, kubeconfig, cluster=cluster, opts=opts).part
+    raise AssertionError((wanted, region, network))
+
+
+class ExistingControlPlane(pulumi.ComponentResource):
+    """Nothing is made of it but the place where its join token is kept, where one is given."""
+
+    part: ControlPlanePart
+
+    def __init__(
+        self,
+        name: str,
+        settings: ExistingSettings,
+        kubeconfig: Kubeconfig,
+        *,
+        cluster: str,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("spillway:control:Existing", name, None, opts)
+        if settings.join_token:
+            aws.ssm.Parameter(
+                f"{name}-join-token",
+                name=join_parameter(cluster),
+                type="SecureString",
+                value=pulumi.Output.secret(settings.join_token.get_secret_value()),
+                description=f"Bootstrap token of the nodes of {cluster}",
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        about = ControlPlaneOutput(
+            kind="existing",
+            endpoint=kubeconfig.endpoint,
+            certificate_authority=kubeconfig.certificate_authority,
+            join_parameter=join_parameter(cluster) if settings.join_token else "",
+        )
+        self.part = ControlPlanePart(
+            kind="existing",
+            about=pulumi.Output.from_input(about),
+            kubeconfig=pulumi.Output.secret(kubeconfig.text),
+        )
+        self.register_outputs({"endpoint": kubeconfig.endpoint})

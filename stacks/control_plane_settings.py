@@ -1,0 +1,179 @@
+"""The control plane in a stack's configuration: ``spillway:control_plane``, one of three by its ``kind``.
+
+What is wrong in itself is refused here; what is wrong with the rest of the stack (zones, networks), by the programs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+
+from autoscaler.documents import Document, Span, parse_span
+
+UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 3653]
+"""What CloudWatch takes."""
+LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
+_EVERYWHERE: Final = 0
+_PRINCIPAL: Final = r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/\S+$"
+_KEY: Final = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+$"
+
+
+def _a_network(text: str) -> str:
+    try:
+        ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise ValueError(f"must be a network such as 10.20.0.0/16: {error}") from None
+    return text
+
+
+Network = Annotated[str, AfterValidator(_a_network)]
+
+
+class ExistingSettings(Document):
+    """A cluster that is there already: its kubeconfig, as a file or as a secret."""
+
+    kind: Literal["existing"]
+    kubeconfig_path: str | None = Field(
+        default=None, description="path of a kubeconfig, from the folder of Pulumi.yaml"
+    )
+    kubeconfig: SecretStr | None = Field(
+        default=None,
+        description="text of a kubeconfig: pulumi config set --secret --path spillway:control_plane.kubeconfig",
+    )
+    context: str | None = Field(default=None, description="which context of it; else its current one")
+    at_least: str = Field(default="1.33", pattern=r"^1\.\d+$", description="oldest version that will do, e.g. 1.33")
+    join_token: SecretStr | None = Field(
+        default=None, description="bootstrap token by which EC2 nodes join; kept as a SecureString for them"
+    )
+
+    @field_validator("join_token")
+    @classmethod
+    def _token_is_one(cls, token: SecretStr | None) -> SecretStr | None:
+        if token and not re.fullmatch(r"[a-z0-9]{6}\.[a-z0-9]{16}", token.get_secret_value()):
+            raise ValueError("must be a bootstrap token such as `kubeadm token create` prints")
+        return token
+
+    @model_validator(mode="after")
+    def _one_kubeconfig(self) -> ExistingSettings:
+        if (self.kubeconfig is None) == (self.kubeconfig_path is None):
+            raise ValueError("needs either kubeconfig_path (a file) or kubeconfig (a secret)")
+        return self
+
+
+class HybridSettings(Document):
+    """On-prem machines as EKS hybrid nodes: they come in by a Systems Manager activation."""
+
+    machines: int = Field(ge=1, le=1000, description="how many machines may register, e.g. 8")
+    expires: str | None = Field(
+        default=None,
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$",
+        description="until when, at most 30 days ahead, e.g. 2026-12-01T00:00:00Z; else a day after it was made",
+    )
+
+
+class EksSettings(Document):
+    """A cluster of Amazon EKS."""
+
+    kind: Literal["eks"]
+    version: str = Field(default="1.35", pattern=r"^1\.\d+$", description="version of Kubernetes, e.g. 1.35")
+    endpoint: Literal["private", "public", "both"] = Field(
+        default="private", description="from where the API server is reached: the VPC, the internet, or both"
+    )
+    public_networks: tuple[Network, ...] = Field(
+        default=(), description="who may reach a public endpoint, e.g. [203.0.113.7/32]"
+    )
+    remote_node_networks: tuple[Network, ...] = Field(default=(), description="networks of the on-prem machines")
+    remote_pod_networks: tuple[Network, ...] = Field(default=(), description="networks of the pods on them")
+    hybrid: HybridSettings | None = None
+    admins: tuple[Annotated[str, Field(pattern=_PRINCIPAL)], ...] = Field(
+        min_length=1, description="ARNs of the roles or users who administer the cluster"
+    )
+    secrets_key: str | None = Field(
+        default=None, pattern=_KEY, description="KMS key for Secrets of the cluster; else one is made"
+    )
+    logs: tuple[LogType, ...] = ("api", "audit", "authenticator")
+    log_days: LogDays = 30
+    addons: dict[str, str] = Field(
+        default={"vpc-cni": "", "kube-proxy": "", "coredns": ""},
+        description="EKS add-ons and their versions; empty: the version that EKS takes for the cluster's",
+    )
+    deletion_protection: bool = Field(default=False, description="whether AWS refuses to delete the cluster")
+
+    @model_validator(mode="after")
+    def _public_for_somebody(self) -> EksSettings:
+        if (self.endpoint == "private") == bool(self.public_networks):
+            raise ValueError(
+                "endpoint public or both needs public_networks, e.g. [203.0.113.7/32]: who may reach it; "
+                "private takes none"
+            )
+        for text in self.public_networks:
+            if ipaddress.IPv4Network(text).prefixlen == _EVERYWHERE:
+                raise ValueError(
+                    f"public_networks names {text}: name the networks that need it, not the whole internet"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _remote_networks_fit(self) -> EksSettings:
+        if self.hybrid and not self.remote_node_networks:
+            raise ValueError("hybrid needs remote_node_networks: EKS must know where the machines are")
+        if self.remote_pod_networks and not self.remote_node_networks:
+            raise ValueError("remote_pod_networks needs remote_node_networks")
+        together = [ipaddress.IPv4Network(one) for one in (*self.remote_node_networks, *self.remote_pod_networks)]
+        for place, one in enumerate(together):
+            for other in together[:place]:
+                if one.overlaps(other):
+                    raise ValueError(f"remote networks {other} and {one} overlap: each address must be in one only")
+        return self
+
+
+class Snapshots(Document):
+    """Snapshots of etcd, kept in S3."""
+
+    every: Span = Field(default=parse_span("1h"), description="time between two, e.g. 1h")
+    keep_days: int = Field(default=30, ge=1, le=3650, description="days until a snapshot is removed")
+
+
+class KubeadmSettings(Document):
+    """A control plane on instances of our own, made by kubeadm."""
+
+    kind: Literal["kubeadm"]
+    version: str = Field(default="1.35.4", pattern=r"^1\.\d+\.\d+$", description="version of Kubernetes, e.g. 1.35.4")
+    instances: Literal[1, 3] = Field(default=3, description="1, or 3 to stand the loss of one")
+    instance_type: str = Field(default="m6i.large", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")
+    ami: str = Field(
+        default=UBUNTU,
+        pattern=r"^(ami-[0-9a-f]{8,17}|ssm:/\S+)$",
+        description="image with kubeadm, kubelet, containerd, etcdctl and the AWS CLI on it: ami-..., or ssm:/path",
+    )
+    root_volume_gib: int = Field(default=40, ge=20, le=65536)
+    data_volume_gib: int = Field(default=20, ge=10, le=65536, description="volume of etcd and of the cluster's keys")
+    names: tuple[str, ...] = Field(
+        default=(),
+        description="further names and addresses in the API server's certificate, e.g. [api.lab.example.org]",
+    )
+    clients: tuple[Network, ...] = Field(
+        default=(), description="networks beside the VPC that may reach the API server, such as the on-prem ones"
+    )
+    pod_network: Network = "10.244.0.0/16"
+    service_network: Network = "10.96.0.0/12"
+    key: str | None = Field(
+        default=None, pattern=_KEY, description="KMS key for volumes, secrets and snapshots; else one is made"
+    )
+    snapshots: Snapshots = Snapshots()
+
+    @model_validator(mode="after")
+    def _networks_apart(self) -> KubeadmSettings:
+        if ipaddress.IPv4Network(self.pod_network).overlaps(ipaddress.IPv4Network(self.service_network)):
+            raise ValueError(f"pod_network {self.pod_network} and service_network {self.service_network} overlap")
+        for text in self.clients:
+            if not ipaddress.IPv4Network(text).is_private:
+                raise ValueError(f"clients names {text}: only private networks reach the internal load balancer")
+        return self
+
+
+ControlPlaneSettings = Annotated[ExistingSettings | EksSettings | KubeadmSettings, Field(discriminator="kind")]

@@ -1,0 +1,91 @@
+"""What the parts of a cluster tell each other, whether one stack makes them all or each has a stack of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Self
+
+import msgspec
+import pulumi
+
+from stacks.network import Network
+from stacks.outputs import ControlPlaneOutput, exported_name
+
+Kind = Literal["existing", "eks", "kubeadm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPart:
+    """Where everything stands."""
+
+    vpc_id: pulumi.Output[str]
+    subnets: Mapping[str, pulumi.Output[str]]
+    """Of the nodes, by zone."""
+    node_security_group_id: pulumi.Output[str]
+
+    @classmethod
+    def made(cls, network: Network) -> Self:
+        """By this program."""
+        return cls(
+            vpc_id=network.vpc_id,
+            subnets=network.subnets,
+            node_security_group_id=network.node_security_group_id,
+        )
+
+    @classmethod
+    def referred(cls, stack: str, *, zones: Iterable[str]) -> Self:
+        """By another program: what its stack exports."""
+        other = pulumi.StackReference(stack)
+        subnets = _required(other, "subnets")
+        return cls(
+            vpc_id=_required(other, "vpc_id"),
+            subnets={zone: subnets.apply(partial(_subnet, zone=zone, stack=stack)) for zone in zones},
+            node_security_group_id=_required(other, "node_security_group_id"),
+        )
+
+    def fields(self) -> dict[str, pulumi.Input[Any]]:
+        """Those of the outputs' record."""
+        return {
+            "vpc_id": self.vpc_id,
+            "subnets": dict(self.subnets),
+            "node_security_group_id": self.node_security_group_id,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlanePart:
+    """The cluster's API server, for those who come in or work with it."""
+
+    kind: Kind
+    about: pulumi.Output[ControlPlaneOutput]
+    kubeconfig: pulumi.Output[str]
+    """Secret."""
+    hybrid_activation_code: pulumi.Output[str] | None = None
+    """Secret; where EKS hybrid nodes were asked for."""
+
+    @classmethod
+    def referred(cls, stack: str, *, kind: Kind) -> Self:
+        """By another program: what its stack exports."""
+        other = pulumi.StackReference(stack)
+        about = _required(other, "control_plane").apply(lambda plain: msgspec.convert(plain, ControlPlaneOutput))
+        return cls(kind=kind, about=about, kubeconfig=pulumi.Output.secret(_required(other, "kubeconfig")))
+
+    def fields(self) -> dict[str, pulumi.Input[Any]]:
+        """Those of the outputs' record."""
+        secret = {"hybrid_activation_code": self.hybrid_activation_code} if self.hybrid_activation_code else {}
+        return {"control_plane": self.about.apply(msgspec.to_builtins), "kubeconfig": self.kubeconfig, **secret}
+
+
+def _required(stack: pulumi.StackReference, field: str) -> pulumi.Output[Any]:
+    return stack.require_output(exported_name(field))
+
+
+def _subnet(by_zone: Mapping[str, str], *, zone: str, stack: str) -> str:
+    if zone not in by_zone:
+        raise pulumi.RunError(
+            f"bad input: the network of the stack {stack} has no subnet in {zone}, which the policy names: "
+            f"it has {', '.join(sorted(by_zone))}"
+        )
+    return by_zone[zone]
