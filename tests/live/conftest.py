@@ -14,6 +14,8 @@ from stacks.local.ground import RBAC
 from stacks.local.keeper import free_ports, start_keeper, stop_keeper
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
+from tests.live.debian import why_not
+from tests.live.machines import Bench
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +98,13 @@ def plane(control_plane_process: Plane) -> Iterator[Plane]:
         name = service["metadata"]["name"]
         if name != "kubernetes":
             control_plane_process.kube.send("DELETE", f"/api/v1/namespaces/default/services/{name}")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A bench for Debian machines, for one module of tests; see :mod:`tests.live.machines`."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with Bench(tmp_path_factory.mktemp("bench")) as made:
+        yield made

@@ -1,0 +1,143 @@
+"""The Debian root folder that all test machines share, what this machine needs to start any, and images for them."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from stacks.local.paths import cache_root
+
+SUITE: Final = "bookworm"
+IN_ROOT: Final = (
+    *("systemd-sysv", "dbus", "openssh-server", "python3-minimal", "sudo", "iproute2", "ca-certificates"),
+    *("acl", "kmod", "procps", "gnupg", "busybox-static"),
+)
+ON_HOST: Final = {
+    "debootstrap": "debootstrap",
+    "systemd-nspawn": "systemd-container",
+    "iptables": "iptables",
+    "ssh-keygen": "openssh-client",
+    "ssh": "openssh-client",
+    "ip": "iproute2",
+}
+"""Programs that this machine needs, each with the Debian package that has it."""
+_TRIAL: Final = """
+mkdir "$1/l" "$1/u" "$1/w" "$1/m"
+mount -t overlay overlay -o "lowerdir=$1/l,upperdir=$1/u,workdir=$1/w" "$1/m"
+"""
+
+
+class BenchError(Exception):
+    """A machine did not come up, or a command failed on it: the message has what it said."""
+
+
+def why_not() -> str:
+    """Why no bench can be set up here; empty where one can. Installs what this machine lacks, where apt can."""
+    if os.geteuid() != 0:
+        return "machines need root: namespaces, mounts, a bridge"
+    missing = {package for program, package in ON_HOST.items() if not shutil.which(program)}
+    if missing and not shutil.which("apt-get"):
+        return f"this machine lacks {', '.join(sorted(missing))} and has no apt-get to install them"
+    if missing:
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *sorted(missing)]):
+            done = subprocess.run(
+                ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *words],
+                env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            return f"apt-get cannot install {', '.join(sorted(missing))}: {done.stderr.strip()[-200:]}"
+    with tempfile.TemporaryDirectory() as scratch:
+        tried = subprocess.run(
+            ["unshare", "-m", "-n", "-p", "-f", "sh", "-ec", _TRIAL, "trial", scratch],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    said = tried.stderr.strip()[-200:]
+    return f"this machine does not let us make namespaces and overlays: {said}" if tried.returncode else ""
+
+
+def cached_root() -> Path:
+    """Built by debootstrap where it is not there yet; another process that builds it is waited for."""
+    name = f"{SUITE}-{hashlib.sha256(' '.join(IN_ROOT).encode()).hexdigest()[:8]}"
+    place = cache_root() / "roots" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with (place.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.is_dir():
+            return place
+        fresh = place.with_name(f"{name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        done = subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={','.join(IN_ROOT)}", SUITE, str(fresh), _mirror()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise BenchError(f"debootstrap failed:\n{done.stdout[-1500:]}")
+        for key in (fresh / "etc/ssh").glob("ssh_host_*"):
+            key.unlink()  # each machine has its own
+        (fresh / "etc/machine-id").write_text("", encoding="ascii")
+        for package in (fresh / "var/cache/apt/archives").glob("*.deb"):
+            package.unlink()
+        fresh.rename(place)
+    return place
+
+
+def image_archive(path: Path, name: str, *, command: Sequence[str] = ("/bin/busybox", "sh")) -> Path:
+    """Write an image with nothing but busybox to ``path``, in the format that ``ctr images import`` takes."""
+    busybox = cached_root() / "bin/busybox"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "root/bin").mkdir(parents=True)
+        shutil.copy(busybox, folder / "root/bin/busybox")
+        layer = folder / "layer.tar"
+        fixed = ("--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner")
+        run("tar", *fixed, "-cf", str(layer), "-C", str(folder / "root"), ".")
+        digest = run("sha256sum", str(layer)).split()[0]
+        config = {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Entrypoint": list(command), "Env": ["PATH=/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+        manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        run("tar", *fixed, "-cf", str(path), "-C", str(folder), "manifest.json", "config.json", "layer.tar")
+    return path
+
+
+def _mirror() -> str:
+    """The archive that this machine itself installs Debian from, else Debian's own."""
+    for file in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))):
+        if file.is_file():
+            text = file.read_text(encoding="utf-8", errors="replace")
+            for found in re.findall(r"^(?:URIs:|deb(?: \[[^]]*\])?)\s+(\S+)", text, flags=re.MULTILINE):
+                if str(found).rstrip("/").endswith("/debian"):
+                    return str(found)
+    return "http://deb.debian.org/debian"
+
+
+def run(*words: str) -> str:
+    """What a program says. Raises ``BenchError`` where it fails."""
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise BenchError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
