@@ -233,7 +233,8 @@ class GangRef:
     """Which gang a pod is of, as read from its labels, annotations, owner, or PodGroup.
 
     ``size`` is how many pods the whole gang has (``None``: not said, count what is seen); ``minimum`` how many must be
-    placed together (``None``: all); ``topology`` a node label key of which all must share one value.
+    placed together (``None``: all); ``topology`` a node label key of which all must share one value; ``told_by`` the
+    object that says the size where the pod does not (key of ``Cluster.gang_sizes``, with the namespace).
     """
 
     namespace: str
@@ -241,6 +242,17 @@ class GangRef:
     size: int | None = None
     minimum: int | None = None
     topology: str | None = None
+    told_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSize:
+    """What an object such as a PodGroup says of a gang's size: as in :class:`GangRef`."""
+
+    size: int | None = None
+    minimum: int | None = None
+    one_by_one: bool = False
+    """Its pods are no gang: each is placed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +398,8 @@ class Cluster:
     groups: tuple[Group, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()
     lingering: tuple[LingeringJob, ...] = ()
+    gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
+    """By namespace and ``GangRef.told_by``."""
 
 
 @dataclass(frozen=True, slots=True)

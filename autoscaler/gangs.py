@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
-from autoscaler.cluster import Pod
+from autoscaler.cluster import GangRef, GangSize, Pod
+from autoscaler.dialects import may_be_alone, must_be_told
 from autoscaler.labels import GATE, HOSTNAME
+
+_UNSAID: Final[Mapping[tuple[str, str], GangSize]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class Gang:
     """So many of all its pods must be placed together."""
     settled: int
     """How many of its pods have a node, or had one."""
+    untold: str
+    """What must say its size and is not there yet; empty where nothing is missing."""
     topology: str | None
     priority: int
     oldest: datetime
@@ -48,24 +56,40 @@ class Gang:
         return (-self.priority, self.oldest, self.name)
 
 
-def gangs_of(pods: Iterable[Pod]) -> tuple[Gang, ...]:
+Sizes = Mapping[tuple[str, str], GangSize]
+"""``Cluster.gang_sizes``."""
+
+
+def gangs_of(pods: Iterable[Pod], sizes: Sizes = _UNSAID) -> tuple[Gang, ...]:
     """The gangs that wait for something, the first to be served first."""
     lone: list[Pod] = []
-    jobs: dict[tuple[str, str], list[Pod]] = {}
+    jobs: dict[tuple[str, str, str], list[Pod]] = {}
     pods = tuple(pods)
     for pod in pods:
         if pod.node is None and waits(pod):
-            if pod.gang is None:
+            if pod.gang is None or _is_alone(pod.gang, sizes):
                 lone.append(pod)
             else:
-                jobs[pod.gang.namespace, pod.gang.name] = []
+                jobs[_name_of(pod.gang)] = []
     for pod in pods if jobs else ():
-        ref = pod.gang
-        if ref is not None and not pod.deleting and pod.phase != "Failed" and (ref.namespace, ref.name) in jobs:
-            jobs[ref.namespace, ref.name].append(pod)
+        if pod.gang is not None and not pod.deleting and pod.phase != "Failed" and _name_of(pod.gang) in jobs:
+            jobs[_name_of(pod.gang)].append(pod)
     found = [_gang(pod.key, [pod], is_lone=True) for pod in lone]
-    found += [_gang(f"{namespace}/{name}", members) for (namespace, name), members in jobs.items()]
+    plain = Counter((namespace, name) for namespace, name, _ in jobs)
+    for (namespace, name, told_by), members in jobs.items():
+        whose = f" ({told_by})" if plain[namespace, name] > 1 else ""
+        found.append(_gang(f"{namespace}/{name}{whose}", members, sizes))
     return tuple(sorted(found, key=lambda gang: gang.order))
+
+
+def _is_alone(ref: GangRef, sizes: Sizes) -> bool:
+    said = sizes.get((ref.namespace, ref.told_by))
+    return may_be_alone(ref) if said is None else said.one_by_one
+
+
+def _name_of(ref: GangRef) -> tuple[str, str, str]:
+    """A PodGroup and a training job of one name are two gangs."""
+    return ref.namespace, ref.name, ref.told_by
 
 
 def waits(pod: Pod) -> bool:
@@ -95,12 +119,13 @@ def foreign_gates(pod: Pod) -> tuple[str, ...]:
     return tuple(gate for gate in pod.gates if gate != GATE)
 
 
-def _gang(name: str, members: list[Pod], *, is_lone: bool = False) -> Gang:
+def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID, *, is_lone: bool = False) -> Gang:
     waiting = sorted((pod for pod in members if waits(pod)), key=lambda pod: pod.key)
     settled = [pod for pod in members if not waits(pod)]
-    refs = sorted((pod.gang for pod in members if pod.gang), key=repr)
-    size = max((ref.size for ref in refs if ref.size is not None), default=len(members))
-    enough = max((ref.minimum for ref in refs if ref.minimum is not None), default=size)
+    refs = [] if is_lone else sorted((pod.gang for pod in members if pod.gang), key=repr)
+    said = [one for ref in refs if (one := sizes.get((ref.namespace, ref.told_by))) is not None]
+    size = _largest([ref.size for ref in refs], [one.size for one in said], default=len(members))
+    enough = _largest([ref.minimum for ref in refs], [one.minimum for one in said], default=size)
     nodes = {pod.node or pinned_to(pod) for pod in settled}
     return Gang(
         name=name,
@@ -110,8 +135,18 @@ def _gang(name: str, members: list[Pod], *, is_lone: bool = False) -> Gang:
         size=size,
         enough=enough,
         settled=len(settled),
+        untold=next((ref.told_by for ref in refs if must_be_told(ref)), "") if not said else "",
         topology=next((ref.topology for ref in refs if ref.topology), None),
         priority=max(pod.priority for pod in waiting),
         oldest=min(pod.created for pod in members),
         is_lone=is_lone,
     )
+
+
+def _largest(own: Iterable[int | None], said: Iterable[int | None], *, default: int) -> int:
+    """What the pods say themselves; else what others say of them."""
+    for numbers in (own, said):
+        known = [number for number in numbers if number is not None]
+        if known:
+            return max(known)
+    return default

@@ -5,7 +5,7 @@ What a pod asks for and Spillway does not model is said in ``Pod.not_understood`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,7 +17,6 @@ from autoscaler.cluster import (
     MEMORY,
     PODS,
     DaemonSet,
-    GangRef,
     Node,
     Pod,
     PodTerm,
@@ -28,13 +27,13 @@ from autoscaler.cluster import (
     Term,
     Toleration,
 )
+from autoscaler.dialects import Said, gang_of, indexed_job_size
 from autoscaler.objects import (
     DaemonSetJson,
     JobJson,
     Meta,
     NodeJson,
     PodAffinity,
-    PodGroupJson,
     PodJson,
     PodSpec,
     PodStatus,
@@ -47,23 +46,20 @@ EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch/v1 Job, reduced to whether it has ended and whose end it waits for."""
+    """A batch/v1 Job, reduced to whether it has ended, whose end it waits for, and its gang."""
 
     namespace: str
     name: str
     ended: bool
     """Complete, failed, or being deleted."""
     ends_with: str
+    gang_sizes: Said = ()
 
 
 _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Said by ``Node.ready``; they come and go by themselves."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Said by ``Node.cordoned``."""
-_GROUP_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-_GROUP_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-_JOB_LABELS: Final = ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name")
-_GANG_OWNERS: Final = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"})
 _ROLE_LABELS: Final = (words.ROLE, "training.kubeflow.org/replica-type")
 _DO_NOT_DISRUPT: Final = {
     words.DO_NOT_DISRUPT: "true",
@@ -77,8 +73,8 @@ _POD_LEVEL: Final = (CPU, MEMORY)
 T = TypeVar("T")
 
 
-def pod_from(raw: PodJson, *, minimums: Mapping[tuple[str, str], int] | None = None) -> Pod:
-    """The noun. ``minimums``: ``minMember`` of each PodGroup by namespace and name."""
+def pod_from(raw: PodJson) -> Pod:
+    """The noun."""
     meta, spec = raw.metadata, raw.spec
     owner = meta.owner()
     terms = _affinity(spec)
@@ -98,7 +94,7 @@ def pod_from(raw: PodJson, *, minimums: Mapping[tuple[str, str], int] | None = N
         spread=_spread(spec, meta),
         host_ports=_host_ports(spec),
         priority=spec.priority,
-        gang=gang_of(meta, minimums=minimums or {}),
+        gang=_same(gang_of(meta, spec)),
         gates=_same(tuple(gate.name for gate in spec.scheduling_gates)),
         owner=f"{owner.kind}/{owner.name}" if owner else "",
         is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
@@ -156,6 +152,12 @@ def job_from(raw: JobJson) -> Job:
         name=raw.metadata.name,
         ended=bool(true & {"Complete", "Failed"}) or raw.metadata.deletion_timestamp is not None,
         ends_with=raw.metadata.annotations.get(words.ENDS_WITH, ""),
+        gang_sizes=indexed_job_size(
+            raw.metadata.name,
+            mode=raw.spec.completion_mode,
+            parallelism=raw.spec.parallelism,
+            completions=raw.spec.completions,
+        ),
     )
 
 
@@ -176,30 +178,6 @@ def requests_of(spec: PodSpec) -> Resources:
             peak = _larger(peak, needs + sidecars)
     whole = _pod_level(_larger(running, peak), spec.resources)
     return _same(whole + _amounts(tuple(sorted(spec.overhead.items()))) + _ONE_POD)
-
-
-def gang_of(meta: Meta, *, minimums: Mapping[tuple[str, str], int]) -> GangRef | None:
-    """The gang that a pod names: by our own words, by a PodGroup, or by the training job that it is of."""
-    labels, notes, space = meta.labels, meta.annotations, meta.namespace
-    if name := labels.get(words.GANG):
-        return GangRef(
-            namespace=space,
-            name=name,
-            size=_count(notes.get(words.GANG_SIZE)),
-            minimum=_count(notes.get(words.GANG_MIN)),
-            topology=notes.get(words.GANG_ZONE),
-        )
-    group = _first(labels, _GROUP_LABELS) or _first(notes, _GROUP_ANNOTATIONS)
-    if group:
-        return GangRef(namespace=space, name=group, minimum=minimums.get((space, group)) or None)
-    owner = meta.owner()
-    name = _first(labels, _JOB_LABELS) or (owner.name if owner and owner.kind in _GANG_OWNERS else "")
-    return GangRef(namespace=space, name=name) if name else None
-
-
-def pod_group_minimum(raw: PodGroupJson) -> int:
-    """How many of its pods must be placed together."""
-    return raw.spec.min_member
 
 
 _ONE_POD: Final = Resources({PODS: 1})
@@ -332,14 +310,6 @@ def _not_understood(spec: PodSpec) -> Iterator[str]:
     required = spec.affinity.node_affinity.required
     if required is not None and any(term.match_fields for term in required.node_selector_terms):
         yield "node affinity with matchFields"
-
-
-def _first(mapping: Mapping[str, str], keys: Iterable[str]) -> str:
-    return next((mapping[key] for key in keys if mapping.get(key)), "")
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and int(text) > 0 else None
 
 
 def _time(text: str | None) -> datetime | None:

@@ -184,6 +184,20 @@ class Volume(Json, frozen=True):
     ephemeral: Named | None = None
 
 
+class WorkloadRef(Json, frozen=True):
+    """corev1.WorkloadReference (Kubernetes 1.35): a group of a Workload."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class SchedulingGroup(Json, frozen=True):
+    """corev1.PodSchedulingGroup (Kubernetes 1.36 and later): a PodGroup."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Json, frozen=True):
     """corev1.PodSpec."""
 
@@ -201,6 +215,8 @@ class PodSpec(Json, frozen=True):
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    workload_ref: WorkloadRef = WorkloadRef()
+    scheduling_group: SchedulingGroup = SchedulingGroup()
 
 
 class Condition(Json, frozen=True):
@@ -283,21 +299,17 @@ class JobStatus(Json, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
+class JobSpec(Json, frozen=True):
+    """batchv1.JobSpec."""
+
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: str = ""
+
+
 class JobJson(Json, frozen=True):
     """batchv1.Job."""
 
     metadata: Meta
+    spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
-
-
-class PodGroupSpec(Json, frozen=True):
-    """PodGroup of the coscheduling plugin and of Volcano."""
-
-    min_member: int = 0
-
-
-class PodGroupJson(Json, frozen=True):
-    """PodGroup."""
-
-    metadata: Meta
-    spec: PodGroupSpec = PodGroupSpec()

@@ -14,12 +14,13 @@ import msgspec
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Change, Expired, Kube, Refused
 from autoscaler.objects import Meta
-from autoscaler.store import KINDS, POD_GROUPS, PODS, Key, Kind, Minimums, Store
+from autoscaler.store import KINDS, SIZED, Key, Kind, Store
 
 Tell = Callable[[str, str], None]
 """Told which party is out of reach and why; an empty reason says that it answers again."""
 
 _DISCOVERY_SECONDS: Final = 60.0
+_FORBIDDEN: Final = 403
 
 
 class Observer:
@@ -36,14 +37,14 @@ class Observer:
 
     def look_once(self) -> None:
         """List everything, without following it. Raises ``Unavailable`` or ``Refused``."""
-        kinds = (*self._pod_groups(), *KINDS)
+        kinds = (*self._sized(), *KINDS)
         with ThreadPoolExecutor(max_workers=len(kinds)) as pool:
             for done in [pool.submit(self._list, kind) for kind in kinds]:
                 done.result()
 
     def start(self) -> None:
         """Follow every kind, each in a thread of its own."""
-        for kind in (*self._pod_groups(), *KINDS):
+        for kind in (*self._sized(), *KINDS):
             self._begin(kind)
         threading.Thread(target=self._discover, name="discover", daemon=True).start()
 
@@ -58,24 +59,30 @@ class Observer:
         threading.Thread(target=self._follow, args=(kind,), name=f"follow {kind.name}", daemon=True).start()
 
     def _discover(self) -> None:
-        """PodGroups appear when somebody installs what brings them: look now and then."""
+        """PodGroups and the like appear when somebody installs what brings them: look now and then."""
         while not self._stopping.wait(_DISCOVERY_SECONDS):
-            for kind in self._pod_groups():
+            for kind in self._sized():
                 if kind.name not in self._followed:
                     self._begin(kind)
 
-    def _pod_groups(self) -> list[Kind]:
+    def _sized(self) -> list[Kind]:
+        """Where objects are served that say how large a gang is."""
         try:
             served = msgspec.json.decode(self._kube.get("/apis"))["groups"]
         except (Unavailable, Refused):
             return []
         names = {group["name"] for group in served}
-        return [kind for name, kind in POD_GROUPS.items() if name in names and self._is_served(kind)]
+        resources = [places for group, found in SIZED.items() if group in names for places in found]
+        return [kind for places in resources if (kind := next(filter(self._is_served, places), None)) is not None]
 
     def _is_served(self, kind: Kind) -> bool:
         try:
             self._kube.get(kind.path, limit=1)
-        except (Unavailable, Refused):
+        except Refused as refused:
+            if refused.status == _FORBIDDEN:
+                self._tell(kind.name, f"the sizes of its gangs are not known: {refused}")
+            return False
+        except Unavailable:
             return False
         return True
 
@@ -94,7 +101,7 @@ class Observer:
             except (Unavailable, Refused) as error:
                 if self._stopping.is_set():
                     return
-                if isinstance(error, Refused) and kind.name.startswith("podgroups."):
+                if isinstance(error, Refused) and kind not in KINDS:
                     self._forget(kind)
                     return
                 self._tell(self._party(kind), str(error))
@@ -105,10 +112,9 @@ class Observer:
         """Everything of a kind into the store; gives the version that a watch goes on from."""
         listed: dict[Key, tuple[int, Any]] = {}
         version = ""
-        minimums = self._store.minimums()
         for raws, version in self._kube.pages(kind.path):  # noqa: B007 - the last one counts
             for raw in raws:
-                seen = self._decoded(kind, raw, minimums)
+                seen = self._decoded(kind, raw)
                 if seen:
                     meta, noun = seen
                     listed[meta.namespace, meta.name] = (meta.version(), noun)
@@ -130,7 +136,7 @@ class Observer:
         return version
 
     def _take(self, kind: Kind, change: Change) -> str:
-        seen = self._decoded(kind, change.object, self._store.minimums() if kind is PODS else {}, change.type)
+        seen = self._decoded(kind, change.object, change.type)
         if seen is None:
             return ""
         meta, noun = seen
@@ -141,12 +147,10 @@ class Observer:
             self._store.put(kind, key, meta.version(), noun)
         return meta.resource_version
 
-    def _decoded(
-        self, kind: Kind, raw: msgspec.Raw, minimums: Minimums, change: str = "ADDED"
-    ) -> tuple[Meta, Any] | None:
+    def _decoded(self, kind: Kind, raw: msgspec.Raw, change: str = "ADDED") -> tuple[Meta, Any] | None:
         """An object that makes no sense to us fails alone: it is told and left out."""
         try:
-            return kind.decode(raw, minimums)
+            return kind.decode(raw)
         except (msgspec.DecodeError, ValueError) as error:
             seen = _NAMED.decode(raw).metadata
             if change != "BOOKMARK":

@@ -35,7 +35,7 @@ class ScaleUp:
 def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
     """Find a place for every gang that can be helped, and say of every other pod why it waits."""
     pinned = sorted((pod for pod in cluster.pods if _is_pinned(pod)), key=lambda pod: pod.key)
-    gangs = gangs_of(cluster.pods)
+    gangs = gangs_of(cluster.pods, cluster.gang_sizes)
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
     scene = Scene(
         [*fleet.places, *_coming(cluster, fleet)],
@@ -144,6 +144,8 @@ def _why_held(gang: Gang) -> str:
     strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
     if strange:
         return f"has rules that Spillway does not plan for: {'; '.join(strange)}"
+    if gang.untold:
+        return f"gang {gang.name} is held until {gang.untold}, which says its size, is there"
     if gang.missing:
         return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
     return ""

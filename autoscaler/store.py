@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from autoscaler.cluster import Cluster, Group, LingeringJob, Node, Pod
-from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from, pod_group_minimum
-from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodGroupJson, PodJson
-
-Minimums = Mapping[tuple[str, str], int]
+from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
+from autoscaler.dialects import SERVED, Said
+from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from
+from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +27,37 @@ class Kind:
 
     name: str
     path: str
-    decode: Callable[[msgspec.Raw, Minimums], tuple[Meta, Any]]
+    decode: Callable[[msgspec.Raw], tuple[Meta, Any]]
 
 
-def _pod(raw: msgspec.Raw, minimums: Minimums) -> tuple[Meta, Pod]:
-    seen = _POD.decode(raw)
-    return seen.metadata, pod_from(seen, minimums=minimums)
-
-
-def _decoder(model: Any, noun: Callable[[Any], Any]) -> Callable[[msgspec.Raw, Minimums], tuple[Meta, Any]]:
+def _decoder(model: Any, noun: Callable[[Any], Any]) -> Callable[[msgspec.Raw], tuple[Meta, Any]]:
     decoder = msgspec.json.Decoder(model)
 
-    def decode(raw: msgspec.Raw, _minimums: Minimums) -> tuple[Meta, Any]:
+    def decode(raw: msgspec.Raw) -> tuple[Meta, Any]:
         seen = decoder.decode(raw)
         return seen.metadata, noun(seen)
 
     return decode
 
 
-_POD: Final = msgspec.json.Decoder(PodJson)
-PODS: Final = Kind("pods", "/api/v1/pods", _pod)
+PODS: Final = Kind("pods", "/api/v1/pods", _decoder(PodJson, pod_from))
 NODES: Final = Kind("nodes", "/api/v1/nodes", _decoder(NodeJson, node_from))
 DAEMON_SETS: Final = Kind("daemonsets", "/apis/apps/v1/daemonsets", _decoder(DaemonSetJson, daemon_set_from))
 JOBS: Final = Kind("jobs", "/apis/batch/v1/jobs", _decoder(JobJson, job_from))
 KINDS: Final = (NODES, PODS, DAEMON_SETS, JOBS)
-POD_GROUPS: Final = {
-    # API group: where its PodGroups are, once somebody has installed them
-    name: Kind(f"podgroups.{name}", f"/apis/{name}/{version}/podgroups", _decoder(PodGroupJson, pod_group_minimum))
-    for name, version in {"scheduling.x-k8s.io": "v1alpha1", "scheduling.volcano.sh": "v1beta1"}.items()
+SIZED: Final = {
+    # API group -> for each of its resources that say a gang's size: the places to ask, the best first
+    group: tuple(
+        tuple(
+            Kind(f"{api.resource}.{group}", f"/apis/{group}/{version}/{api.resource}", _decoder(api.model, api.says))
+            for version in api.versions
+        )
+        for api in SERVED
+        if api.group == group
+    )
+    for group in sorted({api.group for api in SERVED})
 }
+_SIZED_NAMES: Final = frozenset(places[0].name for resources in SIZED.values() for places in resources)
 
 Key = tuple[str, str]
 """Namespace (empty for what has none) and name."""
@@ -71,6 +72,7 @@ class Store:
         self._arrivals = 0
         self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
         self._expected = {kind.name for kind in KINDS}
+        self._sizes: dict[tuple[str, str], GangSize] | None = None
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
 
@@ -124,6 +126,7 @@ class Store:
                 groups=tuple((self._groups or {}).values()),
                 daemon_sets=self._all(DAEMON_SETS),
                 lingering=self._lingering(),
+                gang_sizes=self._gang_sizes(),
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -141,15 +144,6 @@ class Store:
         """The Auto Scaling group of that name."""
         with self._changed:
             return (self._groups or {}).get(name)
-
-    def minimums(self) -> dict[tuple[str, str], int]:
-        """``minMember`` of every PodGroup."""
-        with self._changed:
-            return {
-                key: minimum
-                for kind in POD_GROUPS.values()
-                for key, (_, minimum) in self._nouns.get(kind.name, {}).items()
-            }
 
     # --- Told by who watches ---
 
@@ -188,7 +182,7 @@ class Store:
         """Our own write came back: know it before the watch tells. A pod that is gone meanwhile stays gone."""
         key = (raw.metadata.namespace, raw.metadata.name)
         if self._get(PODS, key) is not None:
-            self.put(PODS, key, raw.metadata.version(), pod_from(raw, minimums=self.minimums()))
+            self.put(PODS, key, raw.metadata.version(), pod_from(raw))
 
     def saw_node(self, raw: NodeJson) -> None:
         """As :meth:`saw_pod`."""
@@ -239,21 +233,22 @@ class Store:
         )
 
     def _moved(self, kind: Kind) -> None:
-        if kind.name.startswith("podgroups."):
-            self._regang()
+        if kind is JOBS or kind.name in _SIZED_NAMES:
+            self._sizes = None
         self._note()
 
-    def _regang(self) -> None:
-        """A PodGroup changed: so did the gangs of its pods. Seldom, so a pass over all pods will do."""
-        minimums = self.minimums()
-        shelf = self._nouns.get(PODS.name, {})
-        for key, (version, pod) in shelf.items():
-            gang = pod.gang
-            if gang is None or gang.size is not None or (gang.namespace, gang.name) not in minimums:
-                continue
-            minimum = minimums[gang.namespace, gang.name] or None
-            if gang.minimum != minimum:
-                shelf[key] = (version, replace(pod, gang=replace(gang, minimum=minimum)))
+    def _gang_sizes(self) -> Mapping[tuple[str, str], GangSize]:
+        """Made anew only after something that says a size has changed."""
+        if self._sizes is None:
+            self._sizes = {(namespace, told_by): size for namespace, said in self._said() for told_by, size in said}
+        return self._sizes
+
+    def _said(self) -> Iterator[tuple[str, Said]]:
+        for (namespace, _), (_, job) in self._nouns.get(JOBS.name, {}).items():
+            yield namespace, job.gang_sizes
+        for name in _SIZED_NAMES:
+            for (namespace, _), (_, said) in self._nouns.get(name, {}).items():
+                yield namespace, said
 
     def _note(self) -> None:
         self._changes += 1

@@ -113,29 +113,6 @@ def test_pod_level_requests_replace_the_containers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "gang"),
-    [
-        (
-            {"labels": {words.GANG: "a"}, "annotations": {words.GANG_SIZE: "8", words.GANG_MIN: "6"}},
-            GangRef("default", "a", size=8, minimum=6),
-        ),
-        ({"labels": {words.GANG: "a"}, "annotations": {words.GANG_SIZE: "many"}}, GangRef("default", "a")),
-        ({"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}, GangRef("default", "pg", minimum=3)),
-        ({"annotations": {"scheduling.k8s.io/group-name": "pg"}}, GangRef("default", "pg", minimum=3)),
-        ({"labels": {"scheduling.x-k8s.io/pod-group": "unknown"}}, GangRef("default", "unknown")),
-        ({"labels": {"jobset.sigs.k8s.io/jobset-name": "js"}}, GangRef("default", "js")),
-        ({"labels": {"training.kubeflow.org/job-name": "tf"}}, GangRef("default", "tf")),
-        ({"ownerReferences": [{"kind": "MPIJob", "name": "m", "controller": True}]}, GangRef("default", "m")),
-        ({"ownerReferences": [{"kind": "Job", "name": "indexed", "controller": True}]}, None),
-        ({}, None),
-    ],
-)
-def test_gangs_are_recognised(metadata: dict[str, Any], gang: GangRef | None) -> None:
-    """By our label, a PodGroup, or a training job; a plain Job's pods are on their own unless it says otherwise."""
-    assert pod_from(pod_json(metadata), minimums={("default", "pg"): 3}).gang == gang
-
-
-@pytest.mark.parametrize(
     ("kind", "is_daemon"), [("DaemonSet", True), ("Node", True), ("ReplicaSet", False), ("Job", False)]
 )
 def test_pods_that_come_with_the_node_are_told_apart(kind: str, is_daemon: bool) -> None:  # noqa: FBT001 - a table

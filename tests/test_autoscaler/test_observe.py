@@ -13,14 +13,16 @@ import msgspec
 import pytest
 
 from autoscaler import labels as words
-from autoscaler.cluster import LingeringJob
+from autoscaler.cluster import GangSize, LingeringJob
 from autoscaler.kube import Kube
 from autoscaler.nouns import Job
 from autoscaler.objects import PodJson
 from autoscaler.observe import Observer, Pause
-from autoscaler.store import DAEMON_SETS, JOBS, KINDS, NODES, POD_GROUPS, PODS, Store
+from autoscaler.store import DAEMON_SETS, JOBS, KINDS, NODES, PODS, SIZED, Store
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
+
+((COSCHEDULING,),) = SIZED["scheduling.x-k8s.io"]
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -104,7 +106,7 @@ def test_it_is_synced_when_every_kind_was_listed() -> None:
 
 def test_pod_groups_belong_to_half_a_cluster_where_they_are_served() -> None:
     """A gang whose size is not known yet would be mistaken for a small one."""
-    store, kind = Store(), POD_GROUPS["scheduling.x-k8s.io"]
+    store, kind = Store(), COSCHEDULING
     for one in KINDS:
         store.replace(one, {})
     store.expect(kind)
@@ -267,29 +269,41 @@ def test_one_object_that_makes_no_sense_is_told_and_left_out(served: Served, kub
     assert told == [("pods d/bad", "it is left out: cpu: 'much' is not a quantity such as 500m, 4, 16Gi")]
 
 
-def test_pod_groups_count_once_they_are_served(served: Served, kube: Kube) -> None:
-    """And their size reaches pods that were seen before them."""
-    kind = POD_GROUPS["scheduling.x-k8s.io"]
-    labels = {"scheduling.x-k8s.io/pod-group": "pg"}
-    served.items[PODS.path] = [pod("a", 9, labels=labels)]
+def test_sizes_of_gangs_count_once_they_are_served(served: Served, kube: Kube) -> None:
+    """Half a cluster is known without them; they go when nobody serves them any more."""
+    served.groups = ["scheduling.x-k8s.io"]
+    served.items[COSCHEDULING.path] = [{"metadata": {"name": "pg", "namespace": "d"}, "spec": {"minMember": 5}}]
+    store = Store()
+    observer = Observer(kube, store)
+    observer.start()
+    until(store.is_synced)
+    observer.stop()
+    key = ("d", "scheduling.x-k8s.io/podgroups/pg")
+    assert store.cluster(NOW).gang_sizes == {key: GangSize(minimum=5)}
+    store.replace(COSCHEDULING, {})
+    assert store.cluster(NOW).gang_sizes == {}
+
+
+def test_the_newest_version_that_is_served_is_asked(served: Served, kube: Kube) -> None:
+    """An API that grows up is followed where it is now."""
+    (new, *_, old), _ = SIZED["scheduling.k8s.io"]
+    served.groups = ["scheduling.k8s.io"]
+    served.items[old.path] = [
+        {"metadata": {"name": "pg", "namespace": "d"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    ]
     store = Store()
     Observer(kube, store).look_once()
-    gang = store.cluster(NOW).pods[0].gang
-    assert gang is not None
-    assert gang.minimum is None
-    store.put(kind, ("d", "pg"), 1, 3)
-    gang = store.cluster(NOW).pods[0].gang
-    assert gang is not None
-    assert gang.minimum == 3
+    assert new.path != old.path
+    assert store.cluster(NOW).gang_sizes == {("d", "scheduling.k8s.io/podgroups/pg"): GangSize(minimum=2)}
 
-    served.groups = ["scheduling.x-k8s.io"]
-    served.items[kind.path] = [{"metadata": {"name": "pg", "namespace": "d"}, "spec": {"minMember": 5}}]
-    again = Store()
-    observer = Observer(kube, again)
-    observer.start()
-    until(again.is_synced)
-    observer.stop()
-    assert again.minimums() == {("d", "pg"): 5}
+
+def test_an_indexed_job_says_the_size_of_its_gang(served: Served, kube: Kube) -> None:
+    """Jobs are followed anyway."""
+    spec = {"completionMode": "Indexed", "parallelism": 3, "completions": 3}
+    served.items[JOBS.path] = [{"metadata": {"name": "j", "namespace": "d"}, "spec": spec}]
+    store = Store()
+    Observer(kube, store).look_once()
+    assert store.cluster(NOW).gang_sizes == {("d", "batch/jobs/j"): GangSize(size=3)}
 
 
 def test_looking_once_fills_every_kind(served: Served, kube: Kube) -> None:

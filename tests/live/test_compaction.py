@@ -1,0 +1,61 @@
+"""410 Gone from a real API server: the version that a watch was to go on from is compacted away."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from autoscaler.account import Account
+from autoscaler.kube import Expired, Kube
+from autoscaler.observe import Observer
+from autoscaler.store import PODS, Store
+from stacks.local.control_plane import control_plane, wait_for_namespace
+from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.kube_http import KubeHttp
+from tests.builders import NOW
+from tests.live.hybrid import gpu_pod, make_pod, until
+
+pytestmark = pytest.mark.live
+
+
+def test_after_the_history_is_gone_everything_is_listed_again(tools: dict[str, Path], tmp_path: Path) -> None:
+    """The API server comes back without the past; what went on meanwhile is known nevertheless."""
+    ports = free_ports(3)
+    plane = control_plane(tmp_path, tools=tools, ports=(ports[0], ports[1], ports[2]))
+    by_name = {process.name: process for process in plane.processes}
+    store_of_record, api_server = tmp_path / "etcd-keeper", tmp_path / "api-keeper"
+    for directory in (store_of_record, api_server):
+        directory.mkdir()
+    api = dataclasses.replace(by_name["kube-apiserver"], after=())
+    keepers = [start_keeper([by_name["etcd"]], directory=store_of_record, tie=True)]
+    try:
+        keepers.append(start_keeper([api], directory=api_server, tie=True))
+        kube = KubeHttp(plane.kubeconfig)
+        wait_for_namespace(kube)
+        make_pod(kube, gpu_pod("before"))
+        store = Store()
+        observer = Observer(Kube(Account(plane.kubeconfig)), store)
+        observer.start()
+        until(lambda: [pod.name for pod in store.cluster(NOW).pods] == ["before"])
+
+        stop_keeper(api_server)
+        keepers.append(start_keeper([api], directory=api_server, tie=True))
+        kube = KubeHttp(plane.kubeconfig)
+        with (
+            pytest.raises(Expired),
+            Kube(Account(plane.kubeconfig)).watch(PODS.path, "1") as changes,
+        ):
+            next(changes)
+        make_pod(kube, gpu_pod("after"))
+        until(lambda: sorted(pod.name for pod in store.cluster(NOW).pods) == ["after", "before"])
+        observer.stop()
+        assert observer.relists > 0
+    finally:
+        for directory in (api_server, store_of_record):
+            stop_keeper(directory)
+        for keeper in keepers:
+            keeper.wait(timeout=30)
+            if keeper.stdin:
+                keeper.stdin.close()

@@ -1,0 +1,120 @@
+"""Jobs of other operators on a real API server: the size of a gang is what its owner says."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler import labels as words
+from stacks.local.kube_http import KubeRefusedError
+from tests.live.conftest import Plane
+from tests.live.hybrid import autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
+
+pytestmark = pytest.mark.live
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@contextlib.contextmanager
+def served(plane: Plane, *, group: str, version: str, kind: str) -> Iterator[str]:
+    """The API server serves that kind, with any fields; gives the path of its objects in ``default``."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    plane.kube.send(
+        "POST",
+        CRDS,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            },
+        },
+    )
+    path = f"/apis/{group}/{version}/namespaces/default/{plural}"
+    try:
+        until(partial(_is_served, plane, path))
+        yield path
+    finally:
+        plane.kube.send("DELETE", f"{CRDS}/{plural}.{group}")
+
+
+def _is_served(plane: Plane, path: str) -> bool:
+    try:
+        plane.kube.get(path)
+    except KubeRefusedError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of three pods in some dialect."""
+
+    group: str
+    version: str
+    kind: str
+    spec: dict[str, Any]
+    mark: str
+    """Label of its pods, whose value is the job's name."""
+
+
+TF_JOB = Job(
+    group="kubeflow.org",
+    version="v1",
+    kind="TFJob",
+    spec={"tfReplicaSpecs": {"Chief": {"replicas": 1}, "Worker": {"replicas": 2}}},
+    mark="training.kubeflow.org/job-name",
+)
+JOB_SET = Job(
+    group="jobset.x-k8s.io",
+    version="v1alpha2",
+    kind="JobSet",
+    spec={"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"parallelism": 3}}}]},
+    mark="jobset.sigs.k8s.io/jobset-name",
+)
+
+
+@pytest.mark.parametrize("job", [TF_JOB, JOB_SET], ids=lambda job: str(job.kind))
+def test_nothing_is_bought_for_a_job_before_all_of_its_pods_are_there(plane: Plane, tmp_path: Path, job: Job) -> None:
+    """Two of three: it is told who is missing. With the third, the whole is bought by one request."""
+    file, policy = write_policy(tmp_path)
+    labels = {job.mark: "mnist"}
+    with (
+        served(plane, group=job.group, version=job.version, kind=job.kind) as path,
+        stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws,
+    ):
+        aws.make_groups(policy)
+        plane.kube.send(
+            "POST",
+            path,
+            {
+                "apiVersion": f"{job.group}/{job.version}",
+                "kind": job.kind,
+                "metadata": {"name": "mnist"},
+                "spec": job.spec,
+            },
+        )
+        make_pod(plane.kube, gpu_pod("mnist-0", labels=labels))
+        make_pod(plane.kube, gpu_pod("mnist-1", labels=labels))
+        log = tmp_path / "autoscaler.log"
+        with autoscaler(policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=log) as brain:
+            until(lambda: "is not complete: 2 of 3 pods have been created" in brain.texts(), told=brain.texts)
+            time.sleep(1)
+            assert aws.asked() == []
+            make_pod(plane.kube, gpu_pod("mnist-2", labels=labels))
+            for name in ("mnist-0", "mnist-1", "mnist-2"):
+                until(partial(bound, plane.kube, name), told=brain.texts)
+            assert brain.stop() == 0
+        assert [one["parameters"]["DesiredCapacity"] for one in aws.asked()] == ["3"]
+        plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
