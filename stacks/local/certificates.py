@@ -20,9 +20,13 @@ class Certificates:
     """Files in PEM: the authority, the API server's certificate and key, the key that signs service account tokens."""
 
     authority: Path
+    authority_key: Path
     certificate: Path
     key: Path
     account_key: Path
+    kubelet_client: Path
+    """By which kubelets know the API server when it calls them."""
+    kubelet_client_key: Path
 
 
 def make_certificates(directory: Path, *, addresses: tuple[str, ...] = ("127.0.0.1",)) -> Certificates:
@@ -30,11 +34,14 @@ def make_certificates(directory: Path, *, addresses: tuple[str, ...] = ("127.0.0
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = Certificates(
         authority=directory / "ca.crt",
+        authority_key=directory / "ca.key",
         certificate=directory / "apiserver.crt",
         key=directory / "apiserver.key",
         account_key=directory / "accounts.key",
+        kubelet_client=directory / "kubelet-client.crt",
+        kubelet_client_key=directory / "kubelet-client.key",
     )
-    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root_key, key, client_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     root_name = _name("spillway local ground")
     root = (
         _builder(subject=root_name, issuer=root_name, key=root_key)
@@ -50,6 +57,16 @@ def make_certificates(directory: Path, *, addresses: tuple[str, ...] = ("127.0.0
     )
     made.authority.write_bytes(root.public_bytes(serialization.Encoding.PEM))
     made.certificate.write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    caller = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"),
+            x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver-kubelet-client"),
+        ]
+    )
+    client = _builder(subject=caller, issuer=root_name, key=client_key).sign(root_key, hashes.SHA256())
+    made.kubelet_client.write_bytes(client.public_bytes(serialization.Encoding.PEM))
+    _write_key(made.kubelet_client_key, client_key)
+    _write_key(made.authority_key, root_key)
     _write_key(made.key, key)
     _write_key(made.account_key, ec.generate_private_key(ec.SECP256R1()))
     return made

@@ -44,14 +44,17 @@ class ControlPlane:
     processes: tuple[Process, ...]
 
 
-def control_plane(directory: Path, *, tools: Mapping[str, Path], ports: tuple[int, int, int]) -> ControlPlane:
+def control_plane(
+    directory: Path, *, tools: Mapping[str, Path], ports: tuple[int, int, int], address: str = "127.0.0.1"
+) -> ControlPlane:
     """Write certificates, tokens and kubeconfigs into ``directory``.
 
-    ``ports``: of etcd for clients and peers, and of the API server.
+    ``ports``: of etcd for clients and peers, and of the API server, which listens on ``address``: one that machines
+    reach, where real ones are to join.
     """
     client, peer, api = ports
-    url = f"https://127.0.0.1:{api}"
-    made = make_certificates(directory / "certificates")
+    url = f"https://{address}:{api}"
+    made = make_certificates(directory / "certificates", addresses=(address,))
     tokens = {user: secrets.token_hex(16) for user in _USERS}
     token_file = directory / "tokens.csv"
     token_file.touch(mode=0o600)
@@ -105,13 +108,21 @@ def control_plane(directory: Path, *, tools: Mapping[str, Path], ports: tuple[in
                 "kube-apiserver",
                 f"--etcd-servers=http://127.0.0.1:{client}",
                 f"--secure-port={api}",
-                "--bind-address=127.0.0.1",
-                "--advertise-address=127.0.0.1",
+                f"--bind-address={address}",
+                f"--advertise-address={address}",
                 "--endpoint-reconciler-type=none",
                 f"--tls-cert-file={made.certificate}",
                 f"--tls-private-key-file={made.key}",
                 f"--token-auth-file={token_file}",
                 "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",  # a node speaks for itself and for no other
+                "--enable-bootstrap-token-auth=true",
+                f"--client-ca-file={made.authority}",
+                # How it reaches kubelets: it believes only serving certificates that were signed here.
+                f"--kubelet-certificate-authority={made.authority}",
+                f"--kubelet-client-certificate={made.kubelet_client}",
+                f"--kubelet-client-key={made.kubelet_client_key}",
+                "--kubelet-preferred-address-types=InternalIP",
                 "--service-cluster-ip-range=10.96.0.0/16",
                 f"--service-account-issuer={url}",
                 f"--service-account-key-file={made.account_key}",
@@ -133,7 +144,10 @@ def control_plane(directory: Path, *, tools: Mapping[str, Path], ports: tuple[in
                 "--use-service-account-credentials=false",
                 "--leader-elect=false",
                 "--secure-port=0",
-                "--controllers=*,-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
+                "--controllers=*,tokencleaner,"
+                "-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
+                f"--cluster-signing-cert-file={made.authority}",
+                f"--cluster-signing-key-file={made.authority_key}",
                 "--allocate-node-cidrs=false",
                 "--kube-api-qps=500",
                 "--kube-api-burst=1000",

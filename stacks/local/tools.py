@@ -95,6 +95,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
         _kubernetes("kube-apiserver"),
         _kubernetes("kube-controller-manager"),
         _kubernetes("kube-scheduler"),
+        _kubernetes("kubelet"),
         Tool(
             name="pulumi",
             module=MODULES / "pulumi",
