@@ -1,0 +1,292 @@
+"""pyinfra as executor under a planner of our own: look at machines, plan, apply.
+
+Runs in a process whose first import was gevent's monkey patch (``python -m roles``): machines are connected to and
+looked at side by side. A plan is made without a pause for input or output, one machine after the other: pyinfra's
+notion of the current state is global.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import gevent
+from gevent.pool import Pool
+from pyinfra.api import arguments
+from pyinfra.api.command import FileUploadCommand, PyinfraCommand
+from pyinfra.api.config import Config
+from pyinfra.api.exceptions import OperationError, PyinfraError
+from pyinfra.api.host import Host, HostData
+from pyinfra.api.inventory import Inventory
+from pyinfra.api.operations import run_host_op
+from pyinfra.api.state import State, StateStage
+from pyinfra.context import ctx_config, ctx_host, ctx_state
+
+from autoscaler.failures import BadInput
+from roles.disruption import Disruption, disruption_of
+from roles.look import Ask, Looking
+from roles.plan import Change, HostPlan, Refusal, held
+
+Machines = Sequence[tuple[str, Mapping[str, Any]]]
+"""pyinfra's inventory: name and data of each machine."""
+Role = Callable[[], Any]
+"""A pyinfra deploy: calls operations for the current host."""
+
+AT_ONCE: Final = 50
+CONNECT_SECONDS: Final = 5
+_GLOBAL_ARGUMENTS: Final = arguments.all_global_arguments
+_ROUNDS: Final = 12
+"""A fact that depends on another is asked a round later; a role that still asks after this many never ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of one machine that was applied to."""
+
+    host: str
+    applied: tuple[Change, ...] = ()
+    held: tuple[Change, ...] = ()
+    failed: str = ""
+    commands: tuple[tuple[str, bool, str], ...] = ()
+    """What ran, whether it succeeded, and the end of what it said."""
+
+
+class Fleet:
+    """Machines that are connected, looked at and planned for, all with one role. Use :func:`connected`."""
+
+    def __init__(self, machines: Machines, role: Role) -> None:
+        self.role = role
+        self.inventory = Inventory(([(name, dict(data)) for name, data in machines], {}))
+        config = Config(CONNECT_TIMEOUT=CONNECT_SECONDS, PARALLEL=AT_ONCE)
+        self.state = State(self.inventory, config, check_for_changes=False)
+        self.unreachable: dict[str, str] = {}
+        self.plans: dict[str, HostPlan] = {}
+        self._learned: dict[str, Ask] = {}
+        self._pool = Pool(AT_ONCE)
+        for number, host in enumerate(self.inventory):
+            host.connector = Looking(host.connector)
+            host.data = _Data(host)
+            host.loop_position.append(number)  # else pyinfra takes the nth operations of two hosts for one
+
+    def connect(self) -> None:
+        """Connect to all, side by side; who does not answer is noted."""
+        self._pool.map(self._connect, list(self.inventory))
+
+    def plan(self) -> dict[str, HostPlan]:
+        """A plan for every machine. What the first one was asked, all others are asked in their first look."""
+        hosts = [host for host in self.inventory if host.name not in self.unreachable]
+        for host in hosts[:1]:
+            self._plan(host)
+            self._learned = looking(host).seen.asked
+        self._pool.map(self._plan, hosts[1:])
+        for name, reason in self.unreachable.items():
+            self.plans[name] = HostPlan(host=name, unreachable=reason)
+        return {host.name: self.plans[host.name] for host in self.inventory}
+
+    def apply(self, names: Iterable[str], *, allowed: Disruption = Disruption.REBOOT) -> list[Done]:
+        """Do what was planned for these machines, up to the class allowed; each fails alone."""
+        self.state.set_stage(StateStage.Execute)
+        self.state.is_executing = True
+        try:
+            with ctx_state.use(self.state):
+                hosts = [self.inventory.get_host(name) for name in names]
+                return list(self._pool.map(lambda host: self._apply(host, allowed), hosts))
+        finally:
+            self.state.is_executing = False
+
+    def shell(self, name: str, script: str, *, seconds: int = 60) -> tuple[bool, str]:
+        """A script on one machine, as root."""
+        host = self.inventory.get_host(name)
+        return looking(host).shell(script, seconds=seconds, sudo=bool(host.data.get("_sudo", False)))
+
+    def close(self) -> None:
+        """Close every connection."""
+        for host in self.inventory:
+            with contextlib.suppress(Exception):  # closing what is broken already
+                looking(host).disconnect()
+
+    def _connect(self, host: Host) -> None:
+        try:
+            with ctx_state.use(self.state):
+                host.connect(show_errors=False, raise_exceptions=True)
+            self.state.activate_host(host)
+        except Exception as error:  # noqa: BLE001 - whatever it is, one machine fails alone
+            self.unreachable[host.name] = _words(error)
+
+    def _plan(self, host: Host) -> None:
+        here = looking(host)
+        here.seen.asked |= self._learned
+        try:
+            for _ in range(_ROUNDS):
+                if here.seen.unknown():
+                    here.gather(here.seen.unknown())
+                changes, refused = self._walk(host)
+                if not here.seen.unknown():
+                    self.plans[host.name] = self._conclude(host, changes, refused)
+                    return
+            self.plans[host.name] = HostPlan(host=host.name, failed="its roles ask for ever more facts")
+        except BadInput as mistake:
+            self.plans[host.name] = HostPlan(host=host.name, failed=str(mistake))
+        except (PyinfraError, OSError, EOFError, TimeoutError) as error:
+            self.plans[host.name] = HostPlan(host=host.name, failed=_words(error))
+        except Exception as error:  # noqa: BLE001 - a mistake in a role: of one machine, with the place
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+            self.plans[host.name] = HostPlan(host=host.name, failed=said)
+
+    def _conclude(self, host: Host, changes: list[Change], refused: list[Refusal]) -> HostPlan:
+        seen = looking(host).seen
+        if unreadable := seen.unreadable():
+            return HostPlan(host=host.name, failed=f"could not be read: `{unreadable[0][:200]}`", facts=seen.digest())
+        return HostPlan(
+            host=host.name,
+            changes=tuple(changes),
+            refused=tuple(refused),
+            versions=_versions(host),
+            facts=seen.digest(),
+        )
+
+    def _walk(self, host: Host) -> tuple[list[Change], list[Refusal]]:
+        """Call the role and every operation of it once, against what is known."""
+        host.op_hash_order.clear()
+        self.state.ops[host].clear()
+        for key in ("disruption", "disruption_found", "diffs", "would_owe", "versions"):
+            host.connector_data.pop(key, None)
+        changes: list[Change] = []
+        refused: list[Refusal] = []
+        with _current(self.state, host):
+            self.role()
+            for op_hash in host.op_hash_order:
+                resource = self._resource(op_hash)
+                try:
+                    commands = list(self.state.ops[host][op_hash].command_generator())
+                except OperationError as error:
+                    refused.append(Refusal(resource, _words(error)))
+                    continue
+                self.state.ops[host][op_hash].operation_meta._maybe_is_change = bool(commands)  # noqa: SLF001 - so that `will_change` does not ask again
+                if commands:
+                    changes.append(self._change(host, op_hash, resource, commands))
+        return changes, refused
+
+    def _resource(self, op_hash: str) -> str:
+        meta = self.state.get_op_meta(op_hash)
+        name = " ".join(sorted(meta.names))
+        return f"{name} ({', '.join(meta.args)[:80]})" if meta.args else name
+
+    def _change(self, host: Host, op_hash: str, resource: str, commands: list[PyinfraCommand]) -> Change:
+        return Change(
+            resource=resource,
+            commands=tuple(_shown(command) for command in commands),
+            disruption=disruption_of(host, op_hash),
+            diff=host.connector_data.get("diffs", {}).get(op_hash, ""),
+        )
+
+    def _apply(self, host: Host, allowed: Disruption) -> Done:
+        plan = self.plans[host.name]
+        if plan.unreachable or plan.failed:
+            return Done(host=host.name, failed=plan.unreachable or plan.failed)
+        waiting = held(plan, allowed)
+        skip = {change.resource for change in waiting}
+        planned = {change.resource: change for change in plan.changes}
+        applied: list[Change] = []
+        failed = ""
+        for op_hash in list(host.op_hash_order):
+            resource = self._resource(op_hash)
+            if resource in skip or any(one.resource == resource for one in plan.refused):
+                continue
+            before = len(looking(host).executed)
+            failed = self._run(host, op_hash, resource)
+            if len(looking(host).executed) > before:
+                applied.append(planned.get(resource) or Change(resource=resource, commands=()))
+            if failed:
+                break
+        return Done(host.name, tuple(applied), waiting, failed, tuple(looking(host).executed))
+
+    def _run(self, host: Host, op_hash: str, resource: str) -> str:
+        """One operation; gives why it failed."""
+        try:
+            with _current(self.state, host):
+                done = run_host_op(self.state, host, op_hash)
+        except Exception as error:  # noqa: BLE001 - one machine fails alone
+            return f"{resource}: {_words(error)}"
+        if done:
+            return ""
+        said = next((tail for _, fine, tail in reversed(looking(host).executed) if not fine), "")
+        return f"{resource}: {said.strip()[-400:] or 'failed without a word'}"
+
+
+class _Data(HostData):
+    """The data of a machine in one dictionary: pyinfra asks it for thirty keys, in six layers, for each operation."""
+
+    def __init__(self, host: Host) -> None:
+        merged = host.data.dict()
+        super().__init__(host, merged, host.get_deploy_data)
+        self.__dict__["merged"] = merged
+
+    def __getattr__(self, key: str) -> Any:
+        if key in self.__dict__["merged"] or self.__dict__["override_datas"] or self.__dict__["host"].in_deploy:
+            return super().__getattr__(key)
+        raise AttributeError(key)
+
+
+@contextlib.contextmanager
+def connected(machines: Machines, role: Role) -> Iterator[Fleet]:
+    """The machines, connected for the block."""
+    logging.getLogger("pyinfra").setLevel(logging.CRITICAL)  # what it says is in the plan and the journal
+    arguments.all_global_arguments = cache(
+        _GLOBAL_ARGUMENTS
+    )  # worked out anew for each operation: half of a plan's time
+    fleet = Fleet(machines, role)
+    try:
+        fleet.connect()
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def looking(host: Host) -> Looking:
+    """The connector that stands before the machine's own."""
+    connector = host.connector
+    if not isinstance(connector, Looking):
+        raise TypeError(f"{host.name} is not part of a fleet")
+    return connector
+
+
+@contextlib.contextmanager
+def _current(state: State, host: Host) -> Iterator[None]:
+    """Have these as pyinfra's notion of what is current; put back after an exception too."""
+    before = ctx_state.get(), ctx_config.get(), ctx_host.get()
+    ctx_state.set(state)
+    ctx_config.set(state.config.copy())
+    ctx_host.set(host)
+    try:
+        yield
+    finally:
+        for context, value in zip((ctx_state, ctx_config, ctx_host), before, strict=True):
+            context.set(value)
+
+
+def _versions(host: Host) -> dict[str, str]:
+    """What the roles said of installed versions, for the matrix of the fleet."""
+    return dict(host.connector_data.get("versions", {}))
+
+
+def _shown(command: PyinfraCommand) -> str:
+    if isinstance(command, FileUploadCommand):
+        return f"put {command.dest}"
+    return str(command)
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def sleep(seconds: float) -> None:
+    """Wait without holding the other machines up."""
+    gevent.sleep(seconds)
