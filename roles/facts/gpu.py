@@ -1,4 +1,4 @@
-"""What a machine says of its GPUs' software: the driver that runs, the one on disk, its library, CDI, MIG, Secure Boot."""
+"""What a machine says of its GPUs' software: the driver that runs, the one on disk, CDI, MIG, Secure Boot."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class CdiState(FactBase[Specification]):
         """The versions in it, and what it mounts and is not there."""
         return (
             f"if [ -s {CDI} ]; then echo exists;"
-            f" grep -oE 'lib[a-z-]+\\.so\\.[0-9]+\\.[0-9.]+' {CDI} | sed 's/.*\\.so\\.//' | sort -u | sed 's/^/driver /';"
+            f" grep -oE 'lib[a-z-]+\\.so\\.[0-9]+\\.[0-9.]+' {CDI} | sed 's/.*\\.so\\./driver /' | sort -u;"
             f" sed -n 's/^ *-* *hostPath: *//p' {CDI} | sort -u"
             ' | while read -r f; do [ -e "$f" ] || echo "missing $f"; done; fi'
         )
@@ -171,3 +171,20 @@ class GpuCount(FactBase[int]):
     def process(self, output: list[str]) -> int:
         """One number."""
         return int("".join(output[:1]) or 0)
+
+
+class OlderInitramfs(FactBase[list[str]]):
+    """Initramfs images that were made before the file at ``path`` was last changed."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self, path: str) -> str:
+        """Compared by time of change."""
+        return f"find /boot -maxdepth 1 -name 'initrd.img-*' ! -newer {path} 2>/dev/null || true"
+
+    def process(self, output: list[str]) -> list[str]:
+        """One path per line."""
+        return [line for line in output if line]

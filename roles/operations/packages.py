@@ -91,12 +91,12 @@ def removed(names: Collection[str]) -> Commands:
 
 
 @operation()
-def pinned(name: str, wanted: Mapping[str, str]) -> Commands:
-    """Have apt prefer these versions over every other, newer or older ones, by the file ``spillway-NAME``.
+def pinned(pins_of: str, wanted: Mapping[str, str]) -> Commands:
+    """Have apt prefer these versions over every other, newer or older ones, by the file ``spillway-PINS_OF``.
 
     A pin of the same packages in another file is refused: which of two wins depends on the names of the files.
     """
-    path = pin_file(name)
+    path = pin_file(pins_of)
     for line in host.get_fact(PinFiles):
         other, _, packages = line.partition(":Package:")
         both = sorted({*packages.split()} & {*wanted})
@@ -140,9 +140,9 @@ def pins(wanted: Mapping[str, str]) -> str:
     )
 
 
-def pin_file(name: str) -> str:
+def pin_file(pins_of: str) -> str:
     """Where the pins of a role lie."""
-    return f"/etc/apt/preferences.d/spillway-{name}"
+    return f"/etc/apt/preferences.d/spillway-{pins_of}"
 
 
 def _word(name: str, version: str) -> str:

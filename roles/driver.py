@@ -1,0 +1,140 @@
+"""The NVIDIA driver: one exact version, held, the same in the kernel, on the disk and in the library.
+
+The module that runs, the module that the next boot would load, ``libnvidia-ml`` and the fabric manager must be of one
+version: NVML ends every GPU program of a machine on which two of them differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.deploy import deploy
+from pyinfra.api.exceptions import OperationError
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from roles.disruption import Disruption, disrupts, note
+from roles.facts.gpu import LIBRARIES, Driver, DriverState, OlderInitramfs
+from roles.operations import files, packages
+from roles.operations.files import Commands
+
+NOUVEAU: Final = "/etc/modprobe.d/spillway-nouveau.conf"
+_UNLOAD: Final = "nvidia_uvm nvidia_drm nvidia_modeset nvidia_peermem nvidia"
+_USERS: Final = "nvidia-persistenced nvidia-fabricmanager nvidia-dcgm"
+"""Services of ours that keep the module busy."""
+_RELOAD: Final = f"""\
+was=$(for u in {_USERS}; do systemctl -q is-active $u 2>/dev/null && echo $u; done; true)
+[ -z "$was" ] || systemctl stop $was
+for m in {_UNLOAD}; do
+  modprobe -r $m 2>/dev/null || [ $m != nvidia ] || {{
+    echo "the nvidia module is in use: $(fuser /dev/nvidia* 2>/dev/null || echo nobody that fuser sees)" >&2
+    [ -z "$was" ] || systemctl start $was; exit 1
+  }}
+done
+modprobe nvidia && modprobe nvidia_uvm && {{ [ -z "$was" ] || systemctl start $was; }}"""
+
+
+@deploy("NVIDIA driver")
+def nvidia_driver(
+    *, version: str, wanted: Mapping[str, str], unwanted: tuple[str, ...] = (), signs_modules: bool = False
+) -> None:
+    """The packages ``wanted``, in place of ``unwanted`` (the other kind of modules), and the modules loaded.
+
+    ``signs_modules``: DKMS signs what it builds with a key that was enrolled in the machine's firmware.
+    """
+    state: Driver = host.get_fact(DriverState)
+    unsigned = why_unsigned_modules_would_not_load(state, signs_modules=signs_modules)
+    if unsigned:
+        packages.refused(name="Secure Boot lets the driver load", because=unsigned)
+        return
+    headers = {f"linux-headers-{kernel}": "*" for kernel in {state.kernel, state.newest_kernel} if kernel}
+    packages.installed(name="headers of the kernels", wanted=headers, hold=False)
+    _without_nouveau()
+    packages.pinned(name="driver version pinned", pins_of="nvidia-driver", wanted=wanted)
+    with disrupts(Disruption.MODULE_RELOAD):
+        packages.removed(name="the other kind of modules", names=unwanted)
+        packages.installed(name="driver installed and held", wanted=wanted)
+    modules_built(name="modules for every kernel", version=version)
+    one_library(name="one library, of this version", version=version)
+    module_loaded(name="the module that is installed is the one that runs", version=version)
+
+
+def why_unsigned_modules_would_not_load(state: Driver, *, signs_modules: bool) -> str:
+    """The reason with its remedy; empty where they load, or are signed."""
+    if not state.demands_signed_modules or state.signer or signs_modules:
+        return ""
+    cause = "Secure Boot is on" if state.secure_boot == "1" else f"the kernel is locked down ({state.lockdown})"
+    return (
+        f"{cause} and the nvidia module is not signed by a key that the firmware knows: it would not load. Enrol the"
+        " key that DKMS signs with (mokutil --import /var/lib/dkms/mok.pub, reboot, confirm at the console) and set"
+        " gpu.signs_modules: true, or turn Secure Boot off"
+    )
+
+
+@operation()
+def modules_built(version: str) -> Commands:
+    """Have DKMS build the modules for the running kernel and for the one that the next boot takes."""
+    state: Driver = host.get_fact(DriverState)
+    kernels = list(dict.fromkeys(kernel for kernel in (state.kernel, state.newest_kernel) if kernel))
+    wrong = [kernel for kernel in kernels if kernel not in state.modules_for]
+    if state.on_disk and state.on_disk != version and state.kernel not in wrong:
+        wrong.append(state.kernel)
+    if not wrong:
+        host.noop("built")
+        return
+    for kernel in wrong:
+        yield StringCommand(f"dkms install --force -m nvidia -v {version} -k {kernel} && depmod {kernel}")
+
+
+@operation()
+def one_library(version: str) -> Commands:
+    """Refuse a second ``libnvidia-ml``: no package of ours put it there, and the loader may choose it."""
+    state: Driver = host.get_fact(DriverState)
+    strangers = [found for found in state.library if found != version]
+    if strangers and version in state.library:
+        paths = ", ".join(f"{LIBRARIES}/libnvidia-ml.so.{found}" for found in strangers)
+        raise OperationError(
+            f"{paths} lies beside the library of {version}: what a .run installer put there is taken away by"
+            " nvidia-uninstall, a single file by hand; then the driver is as its packages say"
+        )
+    host.noop("one library")
+    yield from ()
+
+
+@operation()
+def module_loaded(version: str) -> Commands:
+    """Have this version's module in the kernel. Where another one runs, all that uses GPUs must have ended."""
+    state: Driver = host.get_fact(DriverState)
+    if state.running == version:
+        host.noop(f"{version} runs")
+    elif state.nouveau:
+        note(Disruption.REBOOT)
+        raise OperationError("nouveau drives the GPUs and does not let go: it is forbidden now, reboot the machine")
+    elif state.running:
+        note(Disruption.MODULE_RELOAD)
+        yield StringCommand(_RELOAD)
+    else:
+        yield StringCommand("modprobe nvidia && modprobe nvidia_uvm")
+
+
+@operation()
+def initramfs_follows(path: str) -> Commands:
+    """Have no initramfs that is older than the file: what it says of modules must be known there too."""
+    stale = host.get_fact(OlderInitramfs, path=path)
+    if not stale:
+        host.noop("follows")
+        return
+    yield StringCommand("update-initramfs -u -k all >/dev/null")
+
+
+def _without_nouveau() -> None:
+    """For good: also in the initramfs, which is where it would be loaded first."""
+    files.place(
+        name="nouveau is not loaded",
+        dest=NOUVEAU,
+        content="blacklist nouveau\noptions nouveau modeset=0\n",
+        meaning="text",
+    )
+    initramfs_follows(name="nor from the initramfs", path=NOUVEAU)

@@ -1,0 +1,45 @@
+"""containerd's configuration as containerd reads it, and the files that take part in it."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from pyinfra.api.facts import FactBase
+
+
+class ContainerdDump(FactBase[dict[str, Any]]):
+    """The main file and every file that it imports, merged by containerd; nothing where there is no containerd."""
+
+    @staticmethod
+    def default() -> dict[str, Any]:
+        """No containerd."""
+        return {}
+
+    def command(self) -> str:
+        """Reads files only, not the daemon."""
+        return "command -v containerd >/dev/null && containerd config dump 2>/dev/null || true"
+
+    def process(self, output: list[str]) -> dict[str, Any]:
+        """TOML. What does not parse, containerd would not read either."""
+        try:
+            return tomllib.loads("\n".join(output))
+        except tomllib.TOMLDecodeError:
+            return {}
+
+
+class DropIns(FactBase[list[str]]):
+    """Files beside the main configuration that containerd may import."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self) -> str:
+        """In both of the folders that tools write into."""
+        return "ls -1 /etc/containerd/conf.d/*.toml /etc/containerd/config.d/*.toml 2>/dev/null || true"
+
+    def process(self, output: list[str]) -> list[str]:
+        """One path per line."""
+        return [line for line in output if line]

@@ -1,0 +1,140 @@
+"""A signed apt repository for tests: packages that the tests build, an index that their key signs, served over HTTP."""
+
+from __future__ import annotations
+
+import email.utils
+import functools
+import hashlib
+import http.server
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.test_roles.signing import Signer
+
+
+@dataclass(frozen=True, slots=True)
+class Deb:
+    """A Debian package to build: files by path, each as text, bytes, or a path of this machine; links by path."""
+
+    name: str
+    version: str
+    files: Mapping[str, str | bytes | Path] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    programs: tuple[str, ...] = ()
+    """Which of the files are programs."""
+    depends: str = ""
+    conflicts: str = ""
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """``postinst`` and others, as shell."""
+    conffiles: tuple[str, ...] = ()
+
+    def control(self) -> str:
+        """The package's own description."""
+        lines = {
+            "Package": self.name,
+            "Version": self.version,
+            "Architecture": "amd64",
+            "Maintainer": "the tests",
+            "Depends": self.depends,
+            "Conflicts": self.conflicts,
+            "Description": "stand-in of the tests",
+        }
+        return "".join(f"{key}: {value}\n" for key, value in lines.items() if value)
+
+
+class AptRepository:
+    """A folder of packages, one suite ``/``, served at :attr:`address` for the length of a ``with`` block."""
+
+    def __init__(self, folder: Path, signer: Signer, *, listen: str) -> None:
+        self.folder = folder
+        self._signer = signer
+        self._debs: dict[str, str] = {}
+        handler = functools.partial(_Quiet, directory=str(folder))
+        self._server = http.server.ThreadingHTTPServer((listen, 0), handler)
+        self.address = f"http://{listen}:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        """Serve."""
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(self, *debs: Deb) -> None:
+        """Build them and write the index anew."""
+        for deb in debs:
+            self._debs[f"{deb.name}_{deb.version}"] = _listed(deb, self._build(deb))
+        self.sign(self._signer)
+
+    def sign(self, signer: Signer) -> None:
+        """The index, signed by this key."""
+        packages = "\n".join(self._debs[name] for name in sorted(self._debs)).encode()
+        (self.folder / "Packages").write_bytes(packages)
+        release = (
+            "Origin: tests\nLabel: tests\nSuite: stable\nCodename: tests\nArchitectures: amd64\n"
+            f"Date: {email.utils.formatdate(usegmt=True).replace('GMT', 'UTC')}\n"
+            f"SHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n"
+        )
+        (self.folder / "InRelease").write_bytes(signer.gpg("--clear-sign", given=release.encode()))
+
+    def _build(self, deb: Deb) -> Path:
+        target = self.folder / f"{deb.name}_{deb.version.rpartition(':')[2]}_amd64.deb"
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch)
+            for path, content in deb.files.items():
+                place = root / path.lstrip("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, Path):
+                    shutil.copyfile(content, place)
+                else:
+                    place.write_bytes(content.encode() if isinstance(content, str) else content)
+                place.chmod(0o755 if path in deb.programs else 0o644)
+            for path, aim in deb.links.items():
+                place = root / path.lstrip("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(aim)
+            control = root / "DEBIAN"
+            control.mkdir()
+            (control / "control").write_text(deb.control(), encoding="utf-8")
+            if deb.conffiles:
+                (control / "conffiles").write_text("".join(f"{path}\n" for path in deb.conffiles), encoding="utf-8")
+            sums = [
+                f"{hashlib.md5((root / path.lstrip('/')).read_bytes()).hexdigest()}  {path.lstrip('/')}\n"  # noqa: S324 - dpkg's
+                for path in deb.files
+                if path not in deb.conffiles
+            ]
+            (control / "md5sums").write_text("".join(sums), encoding="utf-8")
+            for name, script in deb.scripts.items():
+                (control / name).write_text(f"#!/bin/sh\nset -e\n{script}\n", encoding="utf-8")
+                (control / name).chmod(0o755)
+            root.chmod(0o755)
+            subprocess.run(
+                ["dpkg-deb", "--build", "--root-owner-group", "-Zgzip", "-z1", str(root), str(target)],
+                check=True,
+                capture_output=True,
+            )
+        return target
+
+
+def _listed(deb: Deb, built: Path) -> str:
+    data = built.read_bytes()
+    return (
+        f"{deb.control()}Filename: ./{built.name}\nSize: {len(data)}\n"
+        f"SHA256: {hashlib.sha256(data).hexdigest()}\n"
+    )
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    """Says nothing of what is fetched."""
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
