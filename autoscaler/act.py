@@ -15,7 +15,7 @@ from autoscaler import ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Recreate, Remove, Step, Uncordon, Withdraw
 from autoscaler.store import Store
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, ec2.Refused, ec2.Changed)
@@ -35,6 +35,8 @@ class Hands:
         match step:
             case Admit():
                 self._admit(step)
+            case Recreate(pod=key):
+                self._recreate(key)
             case Uncordon(node=node):
                 self._store.saw_node(self._kube.uncordon(node))
             case Grow(group=group, to=to, by=by):
@@ -63,6 +65,12 @@ class Hands:
                 failures.append(f"{namespace}/{name}: {came}")
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
+
+    def _recreate(self, key: str) -> None:
+        """A pod that vanished meanwhile is what was wanted."""
+        pod = self._store.pod(key)
+        if pod is not None and pod.node is None:
+            self._kube.delete_unbound(pod.namespace, pod.name, uid=pod.uid)
 
     def _resize(self, resize: Callable[..., None], name: str, *, to: int, by: int) -> None:
         """Known at once, so that the next plan, a moment later, does not do it again."""
@@ -111,6 +119,8 @@ def describe(step: Step) -> str:  # noqa: PLR0911 - one line for each kind of st
             homes = Counter(node for _, node in placements)
             where = ", ".join(f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items()))
             return f"start {gang}: {_count(len(placements), 'pod')} on {where}"
+        case Recreate(pod=pod):
+            return f"delete pod {pod}, which never started, for its owner to make anew"
         case Uncordon(node=node):
             return f"open node {node} again"
         case Grow(group=group, to=to, by=by, usd_per_hour=usd):

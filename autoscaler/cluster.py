@@ -282,6 +282,8 @@ class Pod:
     gang: GangRef | None = None
     gates: tuple[str, ...] = ()
     """Scheduling gates still on it."""
+    admitted_to: str = ""
+    """The node that Spillway pinned it to when it lifted its gate."""
     owner: str = ""
     """``Kind/name`` of its controller."""
     is_daemon: bool = False

@@ -254,12 +254,22 @@ class Kube:
         namespace, name, uid = pod
         gate = {"$patch": "delete", "name": words.GATE}
         spec = {"nodeSelector": {words.HOSTNAME: host}, "schedulingGates": [gate]}
-        body = {"metadata": {"uid": uid}, "spec": spec}
+        body = {"metadata": {"uid": uid, "annotations": {words.ADMITTED_TO: host}}, "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         try:
             return _POD_DECODER.decode(self.send("PATCH", path, body, content=_STRATEGIC))
         except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
             return error
+
+    def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        now = _POD_DECODER.decode(self.get(path))
+        if now.spec.node_name:
+            raise Refused(409, f"pod {namespace}/{name} is bound to {now.spec.node_name} by now")
+        version = now.metadata.resource_version
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid, "resourceVersion": version}}
+        self.send("DELETE", path, body)
 
     def end_job(self, namespace: str, name: str) -> None:
         """Delete a Job and its pods, after one more look that the Job it ends with has succeeded or failed."""

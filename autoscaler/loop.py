@@ -20,7 +20,7 @@ from autoscaler.failures import Unavailable
 from autoscaler.observe import Pause
 from autoscaler.policy import Policy
 from autoscaler.report import Messenger, Report
-from autoscaler.steps import Admit, EndJob, Memory, Plan, Step, Uncordon
+from autoscaler.steps import Admit, EndJob, Memory, Plan, Recreate, Step, Uncordon
 from autoscaler.store import Store
 
 Planner = Callable[[Cluster, Policy, Memory], Plan]
@@ -31,7 +31,7 @@ ON_ITS_WAY: Final = 2.0
 """Seconds between two looks at AWS while capacity comes or goes."""
 QUIET: Final = 30.0
 """Seconds between two looks at AWS otherwise."""
-_WITHOUT_AWS: Final = (Admit, Uncordon, EndJob)
+_WITHOUT_AWS: Final = (Admit, Recreate, Uncordon, EndJob)
 """Steps that make sense before AWS has answered for the first time."""
 
 

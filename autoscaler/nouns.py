@@ -96,6 +96,7 @@ def pod_from(raw: PodJson) -> Pod:
         priority=spec.priority,
         gang=_same(gang_of(meta, spec)),
         gates=_same(tuple(gate.name for gate in spec.scheduling_gates)),
+        admitted_to=meta.annotations.get(words.ADMITTED_TO, ""),
         owner=f"{owner.kind}/{owner.name}" if owner else "",
         is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
         role=next((meta.labels[key] for key in _ROLE_LABELS if key in meta.labels), ""),

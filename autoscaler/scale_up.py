@@ -15,10 +15,10 @@ from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
 from autoscaler.fit import Place, Scene, amount_in_words
 from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
-from autoscaler.labels import GATE
+from autoscaler.labels import GATE, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
 from autoscaler.policy import Policy
-from autoscaler.steps import Admit, Grow, Remove, Step, Waiting, Withdraw
+from autoscaler.steps import Admit, Grow, Recreate, Remove, Step, Waiting, Withdraw
 from autoscaler.unmet import Unmet
 
 
@@ -43,7 +43,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
         newcomers=newcomers,
     )
     free = _free_on_prem(scene)
-    waiting = _settle(pinned, scene, fleet)
+    waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet))
     market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang))}
     packing = pack([_demand(gang, scene) for gang in gangs if gang.name not in held], market)
@@ -63,6 +63,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
         steps=(
             *_withdrawals(cluster, fleet),
             *_never_joined(fleet, policy),
+            *again,
             *steps,
             *_grow(gangs, packing, fleet, free),
         ),
@@ -111,26 +112,34 @@ def _is_pinned(pod: Pod) -> bool:
     return pod.node is None and pod.phase == "Pending" and not (pod.deleting or pod.is_daemon or waits(pod))
 
 
-def _settle(pinned: Iterable[Pod], scene: Scene, fleet: Fleet) -> list[Waiting]:
+def _settle(pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str]) -> tuple[list[Waiting], list[Recreate]]:
     """Pods that can go to one node only take their room there before anyone else is planned."""
-    stuck = []
+    stuck: list[Waiting] = []
+    again: list[Recreate] = []
     for pod in pinned:
         host = pinned_to(pod) or ""
         place = scene.place_on(host)
         shape = scene.shape(pod)
         reason = scene.why_not(shape, place) if place else None
         if place is None:
-            why = fleet.unusable.get(host, "not there")
-            stuck.append(Waiting(pod.key, f"is bound for node {host}, which is {why}", _MADE_ANEW))
+            why = f"is bound for node {host}, which is {closed.get(host, 'not there')}"
         elif reason is not None:
-            stuck.append(
-                Waiting(pod.key, f"is bound for node {host}, where it does not fit: {reason.kind}", _MADE_ANEW)
-            )
+            why = f"is bound for node {host}, where it does not fit: {reason.kind}"
         else:
             scene.put(shape, place, pod.key)
-            if pod.unschedulable_because:
-                stuck.append(Waiting(pod.key, f"the scheduler says: {pod.unschedulable_because}"))
-    return stuck
+            why = f"the scheduler says: {pod.unschedulable_because}" if pod.unschedulable_because else ""
+        in_vain = reason is not None or (place is None and host not in closed)
+        if in_vain and pod.admitted_to == host and pod.owner:
+            again.append(Recreate(pod=pod.key, because=f"it {why}"))
+        if why:
+            stuck.append(Waiting(pod.key, why, _MADE_ANEW if place is None or reason else ""))
+    return stuck, again
+
+
+def _why_closed(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
+    """Host name of a node that nothing is planned on -> why."""
+    hosts = {node.name: node.labels.get(HOSTNAME, node.name) for node in cluster.nodes}
+    return {hosts[name]: why for name, why in fleet.unusable.items()}
 
 
 _MADE_ANEW = "the pod is deleted: its Job makes it anew, and a place is sought again"

@@ -22,6 +22,18 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Recreate:
+    """Delete a pod that we pinned to a node where it can never start: its owner makes it anew, gated as it was.
+
+    Carried out only on the very pod, still unbound and unchanged since it was seen.
+    """
+
+    pod: str
+    """``namespace/name``."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Uncordon:
     """Lift a cordon of our own: the node is wanted again."""
 
@@ -84,7 +96,7 @@ class EndJob:
     because: str
 
 
-Step = Admit | Uncordon | Grow | Withdraw | Cordon | Remove | EndJob
+Step = Admit | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | EndJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from autoscaler import labels as words
 from autoscaler.cluster import Cluster, Group, Instance, Node, Pod, Refusal, Requirement
 from autoscaler.policy import Policy
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Recreate, Remove, Step, Uncordon, Withdraw
 from tests.builders import NOW, nodes_of
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class World:
                 self.nodes[step.node] = replace(node, cordoned=False, cordoned_by="", cordoned_at=None)
             case Remove():
                 self._remove(step)
-            case EndJob():
+            case EndJob() | Recreate():
                 raise AssertionError(step)
 
     def _admit(self, step: Admit) -> None:

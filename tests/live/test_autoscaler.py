@@ -239,3 +239,30 @@ def test_once_with_another_autoscaler_acting_is_refused(hybrid: Hybrid) -> None:
         with hybrid.run("--once", log="once.log") as once:
             assert once.process.wait(timeout=60) == 1
             assert "spillway: first holds the lease" in once.texts()
+
+
+def test_a_pod_pinned_to_a_node_that_has_gone_is_made_anew_and_starts(hybrid: Hybrid) -> None:
+    """Admitted, then its node went before the scheduler bound it: the Job makes it again, and it finds a place."""
+    kube, name = hybrid.plane.kube, "lost"
+    template = gpu_pod("unused", labels={words.GANG: name})
+    del template["apiVersion"], template["kind"], template["metadata"]["name"], template["metadata"]["namespace"]
+    template["spec"] |= {"schedulingGates": [{"name": words.GATE}], "restartPolicy": "Never"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
+    kube.send("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+
+    def pods() -> list[dict[str, Any]]:
+        return list(kube.get("/api/v1/namespaces/default/pods")["items"])
+
+    (pod,) = until(pods)
+    lifted = {
+        "metadata": {"annotations": {words.ADMITTED_TO: "gone"}},
+        "spec": {"nodeSelector": {words.HOSTNAME: "gone"}, "schedulingGates": None},
+    }
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    kube.send("PATCH", path, lifted, content="application/merge-patch+json")
+    hybrid.plane.fake_node("dgx", gpu="4")
+    with hybrid.run() as brain:
+        until(lambda: [one["spec"].get("nodeName") for one in pods()] == ["dgx"], told=brain.texts)
+        assert f"delete pod default/{pod['metadata']['name']}, which never started" in brain.texts()
+    assert pods()[0]["metadata"]["uid"] != pod["metadata"]["uid"]
+    assert pods()[0]["metadata"]["annotations"][words.ADMITTED_TO] == "dgx"

@@ -215,7 +215,7 @@ def test_a_gang_is_admitted_pod_by_pod_and_one_failure_stays_alone(api: FakeApi,
     patch = next(asked for asked in api.asked if asked.path.endswith("/pods/a"))
     assert patch.headers["Content-Type"] == "application/strategic-merge-patch+json"
     assert patch.body == {
-        "metadata": {"uid": "ua"},
+        "metadata": {"uid": "ua", "annotations": {words.ADMITTED_TO: "host-1"}},
         "spec": {
             "nodeSelector": {words.HOSTNAME: "host-1"},
             "schedulingGates": [{"$patch": "delete", "name": words.GATE}],

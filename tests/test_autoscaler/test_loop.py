@@ -22,7 +22,20 @@ from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Report
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Memory, Plan, Remove, Step, Uncordon, Waiting, Withdraw
+from autoscaler.steps import (
+    Admit,
+    Cordon,
+    EndJob,
+    Grow,
+    Memory,
+    Plan,
+    Recreate,
+    Remove,
+    Step,
+    Uncordon,
+    Waiting,
+    Withdraw,
+)
 from autoscaler.store import KINDS, NODES, PODS, Store
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.test_observe import until
@@ -96,6 +109,10 @@ class Fakes:
     def delete_node(self, name: str, *, uid: str) -> None:
         """The API server's."""
         self._note("delete_node", name, uid)
+
+    def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
+        """The API server's."""
+        self._note("delete_unbound", namespace, name, uid)
 
     def end_job(self, namespace: str, name: str) -> None:
         """The API server's."""
@@ -328,6 +345,17 @@ def test_a_pod_that_vanished_does_not_stop_its_gang() -> None:
     assert "could not" not in admitting(failures={"g-worker-1": kube.Refused(404, "gone")}).out.getvalue()
     made = admitting(failures={"g-worker-1": kube.Refused(422, "invalid")})
     assert "1 of 2 pods were not admitted (team/g-worker-1: invalid)" in made.out.getvalue()
+
+
+@pytest.mark.parametrize(("node", "asked"), [(None, True), ("n", False)])
+def test_a_pod_is_made_anew_only_while_it_has_no_node(*, node: str | None, asked: bool) -> None:
+    """By its uid, so that a successor of its name is safe."""
+    made = bench(Recreate("team/p", "r"))
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(PODS, ("team", "p"), 1, a_pod("p", node=node))
+    loop.once()
+    assert (("delete_unbound", "team", "p", "uid-team-p") in made.fakes.asked) == asked
 
 
 def removing(**changes: Any) -> Bench:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.act import describe
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.report import HOPELESS, Log, Messenger, Metrics, Report
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Remove, Step, Uncordon, Waiting, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Recreate, Remove, Step, Uncordon, Waiting, Withdraw
 from stacks.local.keeper import free_ports
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_observe import until
@@ -33,6 +33,7 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
             Admit("team/g", (("team/a", "n1"), ("team/b", "n1"), ("team/c", "n2")), "r"),
             "start team/g: 3 pods on n1 (2), n2",
         ),
+        (Recreate("team/a", "r"), "delete pod team/a, which never started, for its owner to make anew"),
         (Uncordon("n", "r"), "open node n again"),
         (GROW, "grow g to 2 nodes (+1, $5.67 per hour)"),
         (Withdraw("g", 1, 2, "r"), "withdraw 2 nodes that g did not get: back to 1"),

@@ -12,7 +12,7 @@ from autoscaler import labels as words
 from autoscaler.cluster import Cluster, Instance, Node, Pod, Refusal, Resources, Taint
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
-from autoscaler.steps import Admit, Grow, Memory, Plan, Remove, Uncordon, Waiting, Withdraw
+from autoscaler.steps import Admit, Grow, Memory, Plan, Recreate, Remove, Uncordon, Waiting, Withdraw
 from tests.builders import (
     NOW,
     a_cluster,
@@ -255,6 +255,33 @@ def test_an_admitted_pod_whose_node_is_gone_is_told_how_to_go_on() -> None:
     said = words_for(decided, "team/first-worker-0")
     assert said.because == "is bound for node dgx-9, which is not there"
     assert "deleted" in said.would_fit_if
+
+
+def test_a_pod_that_we_pinned_where_it_cannot_start_is_made_anew() -> None:
+    """Its owner makes it again, gated: a new place is sought for it."""
+    ours = {"gates": (), "affinity": (selects(host="dgx-9"),), "admitted_to": "dgx-9", "owner": "Job/first"}
+    admitted = replace(a_gang("first", 1, gpus=8)[0], **ours)
+    decided = decide(a_cluster(pods=[admitted], nodes=[an_on_prem_node("dgx-1")]))
+    assert steps(decided, Recreate) == [
+        Recreate("team/first-worker-0", "it is bound for node dgx-9, which is not there")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pod", "node"),
+    [
+        ({"admitted_to": ""}, {"name": "dgx-1"}),  # somebody else pinned it
+        ({"owner": ""}, {"name": "dgx-1"}),  # nobody would make it again
+        ({}, {"name": "dgx-9", "ready": False}),  # may become ready
+        ({}, {"name": "n", "ready": False, "labels": {words.HOSTNAME: "dgx-9"}}),  # as above, by another name
+        ({}, {"name": "dgx-9"}),  # it is about to be bound
+    ],
+)
+def test_no_other_pinned_pod_is_deleted(pod: dict[str, Any], node: dict[str, Any]) -> None:
+    """Only what is ours, would come back, and waits in vain."""
+    ours = {"gates": (), "affinity": (selects(host="dgx-9"),), "admitted_to": "dgx-9", "owner": "Job/first"} | pod
+    admitted = replace(a_gang("first", 1, gpus=8)[0], **ours)
+    assert steps(decide(a_cluster(pods=[admitted], nodes=[an_on_prem_node(**node)])), Recreate) == []
 
 
 # --- Whole or not at all ----------------------------------------------------------------------------------------------
