@@ -8,6 +8,7 @@ import pulumi_aws as aws
 from autoscaler.failures import BadInput
 from stacks.config import ROOT, Settings
 from stacks.control_plane_settings import EksSettings, ExistingSettings
+from stacks.eks import EksControlPlane
 from stacks.existing import Kubeconfig, check_existing, read_kubeconfig
 from stacks.join import join_parameter
 from stacks.outputs import ControlPlaneOutput
@@ -47,6 +48,8 @@ def make_control_plane(
     if isinstance(wanted, ExistingSettings):
         kubeconfig = read_kubeconfig(wanted, root=ROOT)
         return ExistingControlPlane(cluster, wanted, kubeconfig, cluster=cluster, opts=opts).part
+    if isinstance(wanted, EksSettings) and network is not None:
+        return EksControlPlane(cluster, wanted, cluster=cluster, region=region, network=network, opts=opts).part
     raise AssertionError((wanted, region, network))
 
 

@@ -98,8 +98,9 @@ class EksSettings(Document):
     logs: tuple[LogType, ...] = ("api", "audit", "authenticator")
     log_days: LogDays = 30
     addons: dict[str, str] = Field(
-        default={"vpc-cni": "", "kube-proxy": "", "coredns": ""},
-        description="EKS add-ons and their versions; empty: the version that EKS takes for the cluster's",
+        default={"vpc-cni": "", "kube-proxy": ""},
+        description="EKS add-ons and their versions; empty: the version that EKS takes for the cluster's. "
+        "coredns comes with the cluster: as an add-on it holds `pulumi up` until a node is there",
     )
     deletion_protection: bool = Field(default=False, description="whether AWS refuses to delete the cluster")
 

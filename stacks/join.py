@@ -34,7 +34,8 @@ class NodeAdmission(pulumi.ComponentResource):
         super().__init__("spillway:control:NodeAdmission", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         if control_plane.kind == "eks":
-            aws.eks.AccessEntry(name, cluster_name=cluster, principal_arn=role_arn, type="EC2_LINUX", opts=child)
+            stands = control_plane.about.apply(lambda _: cluster)  # an entry needs its cluster
+            aws.eks.AccessEntry(name, cluster_name=stands, principal_arn=role_arn, type="EC2_LINUX", opts=child)
             aws.iam.RolePolicy(
                 name, name="join", role=role_name, policy=json.dumps(describe_cluster(cluster)), opts=child
             )

@@ -2,8 +2,9 @@
 
 It is not AWS. It is moto (EC2, Auto Scaling, IAM, SSM, S3, STS, ...) behind HTTP on 127.0.0.1, with a layer in the same
 process that closes the gaps that matter to a cluster: groups that live in time (``auto_scaling.py``, ``scaling.py``),
-instances that take a while to boot (``instances.py``) and become nodes (``boot.py``), bad requests refused
-(``checks.py``), faults by script (``faults.py``), and a record of what was asked (``ledger.py``):
+instances that take a while to boot (``instances.py``) and become nodes (``boot.py``), EKS and what moto lacks of
+Systems Manager (``eks.py``, ``systems_manager.py``), bad requests refused (``checks.py``), faults by script
+(``faults.py``), and a record of what was asked (``ledger.py``):
 
     GET    /spillway/health
     GET    /spillway/requests?since=N     calls that were meant to change something
@@ -32,6 +33,7 @@ from urllib.parse import parse_qs
 import moto.autoscaling.models
 import moto.autoscaling.urls
 import moto.ec2.urls
+import moto.iam.models
 from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
 from moto.core.base_backend import BackendDict
 from moto.ec2.models import EC2Backend, ec2_backends
@@ -44,9 +46,11 @@ from autoscaler.failures import BadInput, Unavailable
 from stacks.local.auto_scaling import AutoScaling, AutoScalingCalls, Group, Member
 from stacks.local.boot import Boot, Booted
 from stacks.local.checks import check
+from stacks.local.eks import Eks
 from stacks.local.faults import Faults, Script
 from stacks.local.instances import Ec2, Ec2Response, Inventory, World
 from stacks.local.scaling import Scaling
+from stacks.local.systems_manager import SystemsManager
 from stacks.local.wire import Call, Refused, Reply, error_in, read_call, refusal
 
 ACCOUNT: Final = "123456789012"
@@ -59,6 +63,7 @@ class StandIn:
     def __init__(self, world: World) -> None:
         self._world = world
         self._moto = DomainDispatcherApplication(create_backend_app)
+        self._eks, self._systems_manager = Eks(ACCOUNT), SystemsManager(ACCOUNT)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
@@ -76,12 +81,31 @@ class StandIn:
             reply = refusal(call, refused)
             self._record(call, at=at, began=began, error=refused.code)
             return _send(start_response, reply, close=not call.parameters)
+        own = self._answer_for_moto(call, environ)
+        if own is not None:
+            self._record(call, at=at, began=began, error=error_in(own[0], own[2]))
+            return _send(start_response, own)
         with self._world.lock:
             chunks, status, headers = run_wsgi_app(self._moto, environ, buffered=True)
         body = b"".join(chunks)
         self._record(call, at=at, began=began, error=error_in(int(status.split()[0]), body))
         start_response(status, list(headers))
         return [body]
+
+    def _answer_for_moto(self, call: Call, environ: dict[str, Any]) -> Reply | None:
+        """Answers of the services, or calls, that moto does not know; ``None`` for all that it does."""
+        with self._world.lock:
+            if call.service == "ssm":
+                return self._systems_manager.answer(call)
+            if call.service != "eks":
+                return None
+            return self._eks.answer(
+                region=call.region,
+                method=environ["REQUEST_METHOD"],
+                path=environ["RAW_URI"].partition("?")[0],  # an ARN in it keeps its slashes
+                query=parse_qs(environ.get("QUERY_STRING", "")),
+                body=environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)),
+            )
 
     def _refuse(self, call: Call) -> Refused | None:
         refused = self._world.faults.refuse(call)
@@ -156,6 +180,8 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.autoscaling.models, "InstanceState", Member),
         (moto.autoscaling.urls, "url_paths", {"{0}/$": AutoScalingCalls.dispatch}),
         (moto.ec2.urls, "url_paths", {"{0}/": Ec2Response.dispatch}),
+        # AWS's own policies, such as AmazonEKSClusterPolicy, are there to be attached
+        (moto.iam.models, "load_iam_aws_managed_policies", lambda: True),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in places]
     _put(places)

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
-from stacks.local import aws_iam, aws_lookups, aws_network, aws_node_groups, aws_security_groups
+from stacks.local import (
+    aws_eks,
+    aws_iam,
+    aws_identities,
+    aws_keys_and_logs,
+    aws_lookups,
+    aws_network,
+    aws_node_groups,
+    aws_security_groups,
+    aws_ssm,
+)
 from stacks.local.aws_kinds import Kind
 
 _SERVICES: Final = (
@@ -14,6 +24,10 @@ _SERVICES: Final = (
     aws_security_groups.KINDS,
     aws_node_groups.KINDS,
     aws_iam.KINDS,
+    aws_identities.KINDS,
+    aws_eks.KINDS,
+    aws_ssm.KINDS,
+    aws_keys_and_logs.KINDS,
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.token: kind for kind in chain.from_iterable(_SERVICES)}
 """By token."""

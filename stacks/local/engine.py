@@ -28,7 +28,6 @@ from stacks.local.paths import cache_root
 from stacks.outputs import StackOutputs, parse_outputs
 
 STACK: Final = "local"
-_ON_STACK: Final = ("--stack", STACK)
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "programs/"}
 """As ``Pulumi.yaml`` has it, but for where things lie."""
@@ -66,6 +65,8 @@ class EngineSettings:
     aws_url: str
     cluster: str
     region: str
+    stack: str = STACK
+    """Several stacks can stand in one folder: the programs, split."""
     kubeconfig: Path | None = None
     """Of the control plane that the stack is given as an existing one; without it, it has none."""
     overrides: Mapping[str, Any] | None = None
@@ -78,21 +79,21 @@ def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Prog
     Raises ``BadInput`` for the stack's files and ``Unavailable`` for all else, with the engine's own words.
     """
     _prepare(settings)
-    _run(settings, "stack", "select", "--create", *_ON_STACK)
-    _run(settings, "up", *_ON_STACK, "--yes", "--skip-preview", _refresh(refresh), progress=progress)
+    _run(settings, "stack", "select", "--create", *_on(settings))
+    _run(settings, "up", *_on(settings), "--yes", "--skip-preview", _refresh(refresh), progress=progress)
     return pulumi_outputs(settings)
 
 
 def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
     """What the stack exports now."""
-    return parse_outputs(json.loads(_run(settings, "stack", "output", *_ON_STACK, "--json")))
+    return parse_outputs(json.loads(_run(settings, "stack", "output", *_on(settings), "--json")))
 
 
 def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
     _prepare(settings)
-    _run(settings, "stack", "select", "--create", *_ON_STACK)
-    arguments = ("preview", *_ON_STACK, "--expect-no-changes", _refresh(refresh))
+    _run(settings, "stack", "select", "--create", *_on(settings))
+    arguments = ("preview", *_on(settings), "--expect-no-changes", _refresh(refresh))
     said = _start(settings, *arguments, progress=progress)
     if said.returncode not in (0, _CHANGES_FOUND):
         raise _failure(said)
@@ -102,7 +103,11 @@ def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: 
 def pulumi_destroy(settings: EngineSettings, *, progress: Progress = _quiet) -> None:
     """Take everything of the stack away."""
     _prepare(settings)
-    _run(settings, "destroy", *_ON_STACK, "--yes", "--skip-preview", _refresh(refresh=False), progress=progress)
+    _run(settings, "destroy", *_on(settings), "--yes", "--skip-preview", _refresh(refresh=False), progress=progress)
+
+
+def _on(settings: EngineSettings) -> tuple[str, str]:
+    return "--stack", settings.stack
 
 
 def _refresh(refresh: bool) -> str:  # noqa: FBT001 - it is all that is said
@@ -117,7 +122,7 @@ def _prepare(settings: EngineSettings) -> None:
     if not (project / "programs").is_symlink():  # not named as the package: it would be imported from here as well
         (project / "programs").symlink_to(ROOT / "stacks", target_is_directory=True)
     _write_yaml(project / "Pulumi.yaml", PROJECT)
-    own = project / f"Pulumi.{STACK}.yaml"
+    own = project / f"Pulumi.{settings.stack}.yaml"
     kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt
     _write_yaml(own, kept | {"config": _configuration(settings)})
     python = shlex.quote(sys.executable)
@@ -217,8 +222,8 @@ def _failure(said: subprocess.CompletedProcess[str]) -> BadInput | Unavailable:
     shown = [f"    {line}" for line in found[:_SHOWN]]
     if len(found) > _SHOWN:
         shown.append(f"    ... and {len(found) - _SHOWN} more")
-    verb = said.args[1]
-    return Unavailable(f"`pulumi {verb}` of the stack {STACK} failed:\n" + "\n".join(shown))
+    verb, words = said.args[1], dict(zip(said.args, said.args[1:], strict=False))
+    return Unavailable(f"`pulumi {verb}` of the stack {words.get('--stack', STACK)} failed:\n" + "\n".join(shown))
 
 
 def _errors(output: str) -> Iterator[str]:

@@ -1,0 +1,315 @@
+"""A control plane of Amazon EKS, for nodes in EC2 and, as hybrid nodes, on-prem.
+
+Who may come in is said by access entries alone (``API`` mode): the administrators of the configuration, the role of the
+EC2 nodes (``join.py``), the role of hybrid nodes. Whoever ran ``pulumi up`` has no rights by that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws as aws
+
+from stacks.control_plane_settings import EksSettings, HybridSettings
+from stacks.outputs import ControlPlaneOutput
+from stacks.parts import ControlPlanePart, NetworkPart
+
+_ADMIN: Final = "arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+_HTTPS: Final = 443
+_UNPRIVILEGED: Final = (1025, 65535)
+_LOG_GROUP: Final = "/aws/eks/{cluster}/cluster"
+
+
+class EksControlPlane(pulumi.ComponentResource):
+    """The cluster, its key, its logs, its add-ons, and who may come in."""
+
+    part: ControlPlanePart
+
+    def __init__(
+        self,
+        name: str,
+        settings: EksSettings,
+        *,
+        cluster: str,
+        region: str,
+        network: NetworkPart,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("spillway:control:Eks", name, None, opts)
+        self._name, self._settings, self._cluster_name, self._network = name, settings, cluster, network
+        self._cluster = self._make_cluster()
+        self._open_ways()
+        self._admit_admins()
+        self._add_ons()
+        provider = self._trust_service_accounts()
+        hybrid = (
+            HybridNodes(name, settings.hybrid, cluster=self._cluster, opts=self._child()) if settings.hybrid else None
+        )
+        self.part = ControlPlanePart(
+            kind="eks",
+            about=_about(self._cluster, provider, hybrid, version=settings.version),
+            kubeconfig=pulumi.Output.secret(_kubeconfig(self._cluster, cluster, region)),
+            hybrid_activation_code=hybrid.code if hybrid else None,
+        )
+        self.register_outputs({"endpoint": self._cluster.endpoint, "arn": self._cluster.arn})
+
+    def _child(self, **more: Any) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, **more)
+
+    def _make_cluster(self) -> aws.eks.Cluster:
+        name, settings, network = self._name, self._settings, self._network
+        role, rights = self._role()
+        # Made by us, or EKS makes it at its first line, without an end to what it keeps, and leaves it behind.
+        logs = aws.cloudwatch.LogGroup(
+            f"{name}-eks-logs",
+            name=_LOG_GROUP.format(cluster=self._cluster_name),
+            retention_in_days=settings.log_days,
+            opts=self._child(),
+        )
+        return aws.eks.Cluster(
+            f"{name}-eks",
+            name=self._cluster_name,
+            version=settings.version,
+            role_arn=role.arn,
+            access_config={
+                "authentication_mode": "API",
+                "bootstrap_cluster_creator_admin_permissions": False,
+            },
+            enabled_cluster_log_types=list(settings.logs),
+            encryption_config={"provider": {"key_arn": self._secrets_key()}, "resources": ["secrets"]},
+            remote_network_config=self._remote_networks(),
+            vpc_config=aws.eks.ClusterVpcConfigArgs(
+                subnet_ids=list(network.subnets.values()),
+                endpoint_private_access=settings.endpoint in ("private", "both"),
+                endpoint_public_access=settings.endpoint in ("public", "both"),
+                public_access_cidrs=list(settings.public_networks) or None,
+            ),
+            deletion_protection=settings.deletion_protection,
+            opts=self._child(depends_on=[rights, logs]),
+        )
+
+    def _remote_networks(self) -> aws.eks.ClusterRemoteNetworkConfigArgs | None:
+        nodes, pods = list(self._settings.remote_node_networks), list(self._settings.remote_pod_networks)
+        if not nodes:
+            return None
+        return aws.eks.ClusterRemoteNetworkConfigArgs(
+            remote_node_networks=aws.eks.ClusterRemoteNetworkConfigRemoteNodeNetworksArgs(cidrs=nodes),
+            remote_pod_networks=aws.eks.ClusterRemoteNetworkConfigRemotePodNetworksArgs(cidrs=pods) if pods else None,
+        )
+
+    def _role(self) -> tuple[aws.iam.Role, aws.iam.RolePolicyAttachment]:
+        name = f"{self._name}-eks"
+        role = aws.iam.Role(
+            name,
+            name=f"{self._cluster_name}-eks",
+            assume_role_policy=json.dumps(trust_of("eks.amazonaws.com")),
+            description=f"Control plane of the cluster {self._cluster_name}",
+            opts=self._child(),
+        )
+        attached = aws.iam.RolePolicyAttachment(
+            name, role=role.name, policy_arn="arn:aws:iam::aws:policy/AmazonEKSClusterPolicy", opts=self._child()
+        )
+        return role, attached
+
+    def _secrets_key(self) -> pulumi.Input[str]:
+        if self._settings.secrets_key:
+            return self._settings.secrets_key
+        return aws.kms.Key(
+            f"{self._name}-eks-secrets",
+            description=f"Secrets of the cluster {self._cluster_name}",
+            enable_key_rotation=True,
+            deletion_window_in_days=30,
+            opts=self._child(),
+        ).arn
+
+    def _open_ways(self) -> None:
+        """Nodes to the API server; the API server to kubelets and webhooks; on-prem to the API server."""
+        own = self._cluster.vpc_config.cluster_security_group_id.apply(lambda group: group or "")
+        nodes = self._network.node_security_group_id
+        self._ingress("from-nodes", to=own, ports=(_HTTPS, _HTTPS), referenced_security_group_id=nodes)
+        self._ingress("to-webhooks", to=nodes, ports=(_HTTPS, _HTTPS), referenced_security_group_id=own)
+        self._ingress("to-nodes", to=nodes, ports=_UNPRIVILEGED, referenced_security_group_id=own)
+        for block in (*self._settings.remote_node_networks, *self._settings.remote_pod_networks):
+            self._ingress(f"from-{block.replace('/', '-')}", to=own, ports=(_HTTPS, _HTTPS), cidr_ipv4=block)
+
+    def _ingress(self, what: str, *, to: pulumi.Input[str], ports: tuple[int, int], **source: Any) -> None:
+        aws.vpc.SecurityGroupIngressRule(
+            f"{self._name}-eks-{what}",
+            security_group_id=to,
+            ip_protocol="tcp",
+            from_port=ports[0],
+            to_port=ports[1],
+            description=f"EKS: {what.replace('-', ' ')}",
+            opts=self._child(),
+            **source,
+        )
+
+    def _admit_admins(self) -> None:
+        for principal in self._settings.admins:
+            who = f"{self._name}-admin-{principal.rpartition(':')[2].replace('/', '-')}"
+            entry = aws.eks.AccessEntry(
+                who, cluster_name=self._cluster.name, principal_arn=principal, type="STANDARD", opts=self._child()
+            )
+            aws.eks.AccessPolicyAssociation(
+                who,
+                cluster_name=self._cluster.name,
+                principal_arn=principal,
+                policy_arn=_ADMIN.format(partition=principal.split(":")[1]),
+                access_scope={"type": "cluster"},
+                opts=self._child(depends_on=[entry]),
+            )
+
+    def _add_ons(self) -> None:
+        for add_on, version in sorted(self._settings.addons.items()):
+            aws.eks.Addon(
+                f"{self._name}-{add_on}",
+                cluster_name=self._cluster.name,
+                addon_name=add_on,
+                addon_version=version or None,
+                # A new cluster has them of its own already; what somebody changed in them later stays.
+                resolve_conflicts_on_create="OVERWRITE",
+                resolve_conflicts_on_update="PRESERVE",
+                opts=self._child(),
+            )
+
+    def _trust_service_accounts(self) -> aws.iam.OpenIdConnectProvider:
+        return aws.iam.OpenIdConnectProvider(
+            f"{self._name}-eks",
+            url=_issuer(self._cluster),
+            client_id_lists=["sts.amazonaws.com"],
+            opts=self._child(),
+        )
+
+
+class HybridNodes(pulumi.ComponentResource):
+    """The role of on-prem machines, and the activation by which they come to it."""
+
+    role_arn: pulumi.Output[str]
+    activation_id: pulumi.Output[str]
+    code: pulumi.Output[str]
+    """Secret."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: HybridSettings,
+        *,
+        cluster: aws.eks.Cluster,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("spillway:control:HybridNodes", f"{name}-hybrid", None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        own = f"{name}-hybrid"
+        role = aws.iam.Role(
+            own,
+            name=cluster.name.apply(lambda text: f"{text}-hybrid"),
+            assume_role_policy=json.dumps(trust_of("ssm.amazonaws.com")),
+            description="On-prem machines as EKS hybrid nodes",
+            opts=child,
+        )
+        attached = [
+            aws.iam.RolePolicyAttachment(
+                f"{own}-{policy}", role=role.name, policy_arn=f"arn:aws:iam::aws:policy/{policy}", opts=child
+            )
+            for policy in ("AmazonSSMManagedInstanceCore", "AmazonEC2ContainerRegistryPullOnly")
+        ]
+        rights = aws.iam.RolePolicy(
+            own,
+            name="join",
+            role=role.id,
+            policy=pulumi.Output.json_dumps(
+                {
+                    "Version": "2012-10-17",
+                    "Statement": [
+                        {
+                            "Sid": "FindTheCluster",
+                            "Effect": "Allow",
+                            "Action": "eks:DescribeCluster",
+                            "Resource": cluster.arn,
+                        },
+                        {
+                            "Sid": "DeregisterItself",
+                            "Effect": "Allow",
+                            "Action": ["ssm:DeregisterManagedInstance", "ssm:DescribeInstanceInformation"],
+                            "Resource": "*",
+                        },
+                    ],
+                }
+            ),
+            opts=child,
+        )
+        aws.eks.AccessEntry(own, cluster_name=cluster.name, principal_arn=role.arn, type="HYBRID_LINUX", opts=child)
+        activation = aws.ssm.Activation(
+            own,
+            description=cluster.name.apply(lambda text: f"On-prem machines of {text}"),
+            iam_role=role.name,
+            registration_limit=settings.machines,
+            expiration_date=settings.expires,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[*attached, rights],
+                additional_secret_outputs=["activationCode"],
+            ),
+        )
+        self.role_arn, self.activation_id = role.arn, activation.id
+        self.code = pulumi.Output.secret(activation.activation_code)
+        self.register_outputs({"roleArn": role.arn, "activationId": activation.id})
+
+
+def trust_of(service: str) -> dict[str, object]:
+    """Who may take a role: a service of AWS."""
+    statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": service}}
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def kubeconfig(*, cluster: str, region: str, endpoint: str, authority: str) -> str:
+    """A kubeconfig whose user gets a token from the AWS CLI: it is of whoever uses it."""
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "aws",
+        "args": ["--region", region, "eks", "get-token", "--cluster-name", cluster, "--output", "json"],
+        "interactiveMode": "Never",
+    }
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": cluster,
+            "clusters": [{"name": cluster, "cluster": {"server": endpoint, "certificate-authority-data": authority}}],
+            "users": [{"name": cluster, "user": {"exec": command}}],
+            "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": cluster}}],
+        },
+        indent=1,
+    )
+
+
+def _kubeconfig(made: aws.eks.Cluster, cluster: str, region: str) -> pulumi.Output[str]:
+    return pulumi.Output.all(endpoint=made.endpoint, authority=_authority(made)).apply(
+        lambda known: kubeconfig(cluster=cluster, region=region, **known)
+    )
+
+
+def _authority(made: aws.eks.Cluster) -> pulumi.Output[str]:
+    return made.certificate_authority.data.apply(lambda data: data or "")
+
+
+def _issuer(made: aws.eks.Cluster) -> pulumi.Output[str]:
+    return made.identities.apply(lambda found: str((found[0].oidcs or [])[0].issuer))
+
+
+def _about(
+    made: aws.eks.Cluster, provider: aws.iam.OpenIdConnectProvider, hybrid: HybridNodes | None, *, version: str
+) -> pulumi.Output[ControlPlaneOutput]:
+    of_hybrid: Mapping[str, Any] = (
+        {"hybrid_role_arn": hybrid.role_arn, "hybrid_activation_id": hybrid.activation_id} if hybrid else {}
+    )
+    return pulumi.Output.all(
+        endpoint=made.endpoint,
+        certificate_authority=_authority(made),
+        oidc_provider_arn=provider.arn,
+        oidc_issuer=_issuer(made),
+        **of_hybrid,
+    ).apply(lambda known: ControlPlaneOutput(kind="eks", version=version, **known))

@@ -1,0 +1,143 @@
+"""Systems Manager as far as moto does not serve it: activations of on-prem machines, and associations of instances.
+
+Nothing is run on an instance: an association counts as done as soon as its instances run, which is when AWS would
+begin.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+
+from stacks.local.wire import Call, Refused, Reply, refusal
+
+Json = dict[str, Any]
+_MACHINES: Final = 1000
+_AHEAD: Final = 30 * 86400.0
+_DOCUMENTS: Final = ("AWS-RunShellScript",)
+
+
+class SystemsManager:
+    """Of every region of one account."""
+
+    def __init__(self, account: str) -> None:
+        self._account = account
+        self._activations: dict[tuple[str, str], Json] = {}
+        self._associations: dict[tuple[str, str], Json] = {}
+        self._calls: Mapping[str, Callable[[str, Mapping[str, Any]], Json]] = {
+            "CreateActivation": self._create_activation,
+            "DescribeActivations": self._describe_activations,
+            "DeleteActivation": self._delete_activation,
+            "CreateAssociation": self._create_association,
+            "DescribeAssociation": self._describe_association,
+            "UpdateAssociation": self._update_association,
+            "DeleteAssociation": self._delete_association,
+        }
+
+    def answer(self, call: Call) -> Reply | None:
+        """What Systems Manager says to one call; ``None`` where moto knows it."""
+        own = self._calls.get(call.action)
+        if own is None:
+            return None
+        try:
+            said = own(call.region, call.parameters)
+        except Refused as refused:
+            return refusal(call, refused)
+        return 200, "application/x-amz-json-1.1", json.dumps(said).encode()
+
+    def _create_activation(self, region: str, asked: Mapping[str, Any]) -> Json:
+        role = next(
+            (one for one in iam_backends[self._account]["aws"].roles.values() if one.name == asked["IamRole"]), None
+        )
+        if role is None or "ssm.amazonaws.com" not in json.dumps(role.assume_role_policy_document):
+            raise Refused(
+                "ValidationException", f"Nonexistent role or missing ssm service principal: {asked['IamRole']}"
+            )
+        limit, expires = asked.get("RegistrationLimit", 1), _seconds(asked.get("ExpirationDate", time.time() + 86400))
+        if not 1 <= limit <= _MACHINES:
+            raise Refused("ValidationException", f"RegistrationLimit {limit} must be between 1 and {_MACHINES}")
+        if not time.time() < expires <= time.time() + _AHEAD:
+            raise Refused("ValidationException", "ExpirationDate must be in the future, and within 30 days")
+        key = str(uuid.uuid4())
+        self._activations[region, key] = {
+            "ActivationId": key,
+            "Description": asked.get("Description"),
+            "IamRole": asked["IamRole"],
+            "RegistrationLimit": limit,
+            "RegistrationsCount": 0,
+            "ExpirationDate": expires,
+            "Expired": False,
+            "CreatedDate": time.time(),
+            "Tags": asked.get("Tags", []),
+        }
+        return {"ActivationId": key, "ActivationCode": secrets.token_urlsafe(15)}
+
+    def _describe_activations(self, region: str, asked: Mapping[str, Any]) -> Json:
+        wanted = [value for one in asked.get("Filters", []) for value in one["FilterValues"]]
+        return {
+            "ActivationList": [
+                one for (where, key), one in self._activations.items() if where == region and key in (wanted or [key])
+            ]
+        }
+
+    def _delete_activation(self, region: str, asked: Mapping[str, Any]) -> Json:
+        if self._activations.pop((region, asked["ActivationId"]), None) is None:
+            raise Refused("InvalidActivationId", "The activation ID is not valid")
+        return {}
+
+    def _create_association(self, region: str, asked: Mapping[str, Any]) -> Json:
+        self._check_association(region, asked)
+        key = str(uuid.uuid4())
+        self._associations[region, key] = {"AssociationId": key, **asked}
+        return self._describe_association(region, {"AssociationId": key})
+
+    def _describe_association(self, region: str, asked: Mapping[str, Any]) -> Json:
+        found = self._association(region, asked)
+        is_done = set(_targets(found)) <= self._running(region)
+        return {"AssociationDescription": found | {"Overview": {"Status": "Success" if is_done else "Pending"}}}
+
+    def _update_association(self, region: str, asked: Mapping[str, Any]) -> Json:
+        found = self._association(region, asked)
+        self._check_association(region, {**found, **asked})
+        found |= asked
+        return self._describe_association(region, asked)
+
+    def _delete_association(self, region: str, asked: Mapping[str, Any]) -> Json:
+        self._association(region, asked)
+        del self._associations[region, asked["AssociationId"]]
+        return {}
+
+    def _check_association(self, region: str, asked: Mapping[str, Any]) -> None:
+        if asked["Name"] not in _DOCUMENTS:
+            raise Refused("InvalidDocument", f"Document {asked['Name']} does not exist")
+        unknown = set(_targets(asked)) - {one.id for one in self._instances(region)}
+        if unknown:
+            raise Refused("InvalidInstanceId", f"Instances {sorted(unknown)} are not managed")
+
+    def _association(self, region: str, asked: Mapping[str, Any]) -> Json:
+        found = self._associations.get((region, asked["AssociationId"]))
+        if found is None:
+            raise Refused("AssociationDoesNotExist", "The specified association does not exist.")
+        return found
+
+    def _running(self, region: str) -> set[str]:
+        return {one.id for one in self._instances(region) if one.state == "running"}
+
+    def _instances(self, region: str) -> list[Any]:
+        return list(ec2_backends[self._account][region].all_instances())
+
+
+def _targets(association: Mapping[str, Any]) -> list[str]:
+    return [value for target in association.get("Targets", []) for value in target["Values"]]
+
+
+def _seconds(when: float | str) -> float:
+    return when if isinstance(when, (int, float)) else datetime.fromisoformat(when).astimezone(UTC).timestamp()

@@ -1,0 +1,197 @@
+"""The EKS control plane, option by option, as an engine sees it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+import pytest
+from pydantic import ValidationError
+
+from stacks.control_plane_settings import EksSettings
+from stacks.eks import EksControlPlane, kubeconfig
+from stacks.join import NodeAdmission
+from stacks.parts import ControlPlanePart, NetworkPart
+from tests.test_stacks.declared import Recorder
+from tests.test_stacks.graph import Graph, graph
+
+ADMIN = "arn:aws:iam::123456789012:role/platform"
+EKS = "Eks lab"
+CLUSTER = "Cluster lab-eks"
+
+
+class Cloud(Recorder):
+    """Also makes up what EKS makes up."""
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        """A cluster's endpoint and keys, an activation's code."""
+        key, outputs = super().new_resource(args)
+        if args.typ == "aws:eks/cluster:Cluster":
+            outputs |= {
+                "endpoint": "https://api",
+                "certificateAuthority": {"data": "UEVN"},
+                "identities": [{"oidcs": [{"issuer": "https://issuer/id/1"}]}],
+                "vpcConfig": {**args.inputs["vpcConfig"], "clusterSecurityGroupId": "sg-own"},
+            }
+        if args.typ == "aws:ssm/activation:Activation":
+            outputs |= {"activationCode": "hush-hush"}
+        return key, outputs
+
+
+def network() -> NetworkPart:
+    """Of two zones, made before."""
+    return NetworkPart(
+        vpc_id=pulumi.Output.from_input("vpc-1"),
+        subnets={zone: pulumi.Output.from_input(f"subnet-{zone}") for zone in ("us-east-1a", "us-east-1b")},
+        node_security_group_id=pulumi.Output.from_input("sg-nodes"),
+    )
+
+
+def made(**given: Any) -> Graph:
+    """What the component registers, with its nodes' admission; the stack exports its part."""
+    settings = EksSettings.model_validate({"kind": "eks", "admins": [ADMIN], **given})
+
+    def program() -> None:
+        part: ControlPlanePart = EksControlPlane(
+            "lab", settings, cluster="lab", region="us-east-1", network=network()
+        ).part
+        NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role_name="n", role_arn="arn:aws:iam::1:role/n")
+        for name, value in part.fields().items():
+            pulumi.export(name, value)
+
+    return graph(program, mocks=Cloud())
+
+
+def test_by_itself_it_is_private_encrypted_and_logged() -> None:
+    """The defaults are those that one would want."""
+    found = made()
+    inputs = found[CLUSTER].inputs
+    assert inputs["vpcConfig"] == {
+        "subnetIds": ["subnet-us-east-1a", "subnet-us-east-1b"],
+        "endpointPrivateAccess": True,
+        "endpointPublicAccess": False,
+    }
+    assert inputs["accessConfig"] == {"authenticationMode": "API", "bootstrapClusterCreatorAdminPermissions": False}
+    assert inputs["encryptionConfig"]["resources"] == ["secrets"]
+    assert "Key lab-eks-secrets" in found[CLUSTER].needs
+    assert found["Key lab-eks-secrets"].inputs["enableKeyRotation"] is True
+    assert inputs["enabledClusterLogTypes"] == ["api", "audit", "authenticator"]
+    assert found["LogGroup lab-eks-logs"].inputs["retentionInDays"] == 30
+    assert "remoteNetworkConfig" not in inputs
+
+
+def test_it_stands_before_whatever_it_needs_goes() -> None:
+    """The log group would be made anew by a cluster that outlives it; a role without rights cannot delete it."""
+    assert {"LogGroup lab-eks-logs", "RolePolicyAttachment lab-eks", "Role lab-eks"} <= made()[CLUSTER].needs
+
+
+def test_everything_stands_under_the_component() -> None:
+    """So that a tree of the stack shows what belongs together."""
+    found = made(remote_node_networks=["10.80.0.0/16"], hybrid={"machines": 2})
+    outside = {str(node) for node in found.nodes} - found.under(EKS) - found.under("NodeAdmission lab-nodes")
+    assert outside == {EKS, "NodeAdmission lab-nodes"}
+
+
+@pytest.mark.parametrize(("endpoint", "private"), [("public", False), ("both", True)])
+def test_a_public_endpoint_is_for_the_networks_that_are_named(endpoint: str, private: bool) -> None:  # noqa: FBT001
+    """Not for the world."""
+    config = made(endpoint=endpoint, public_networks=["203.0.113.7/32"])[CLUSTER].inputs["vpcConfig"]
+    assert config["endpointPublicAccess"] is True
+    assert config["endpointPrivateAccess"] is private
+    assert config["publicAccessCidrs"] == ["203.0.113.7/32"]
+
+
+def test_administrators_and_nodes_come_in_by_access_entries() -> None:
+    """Rights go to administrators alone; the nodes' entry waits for the cluster."""
+    found = made()
+    [association] = found.of_type("AccessPolicyAssociation")
+    assert association.inputs["principalArn"] == ADMIN
+    assert association.inputs["policyArn"].endswith("/AmazonEKSClusterAdminPolicy")
+    assert f"AccessEntry {association.name}" in association.needs
+    assert {entry.inputs["principalArn"]: entry.inputs["type"] for entry in found.of_type("AccessEntry")} == {
+        ADMIN: "STANDARD",
+        "arn:aws:iam::1:role/n": "EC2_LINUX",
+    }
+    assert CLUSTER in found.all_needs("AccessEntry lab-nodes")
+    [rights] = [json.loads(policy.inputs["policy"]) for policy in found.of_type("RolePolicy")]
+    assert [one["Action"] for one in rights["Statement"]] == ["eks:DescribeCluster"]
+
+
+def test_hybrid_nodes_have_a_role_an_entry_and_an_activation() -> None:
+    """Its code is a secret wherever it goes."""
+    found = made(remote_node_networks=["10.80.0.0/16"], remote_pod_networks=["10.85.0.0/16"], hybrid={"machines": 2})
+    assert found[CLUSTER].inputs["remoteNetworkConfig"] == {
+        "remoteNodeNetworks": {"cidrs": ["10.80.0.0/16"]},
+        "remotePodNetworks": {"cidrs": ["10.85.0.0/16"]},
+    }
+    activation = found["Activation lab-hybrid"]
+    assert activation.inputs["registrationLimit"] == 2
+    assert activation.secret_outputs == ("activationCode",)
+    assert found["AccessEntry lab-hybrid"].inputs["type"] == "HYBRID_LINUX"
+    trust = json.loads(found["Role lab-hybrid"].inputs["assumeRolePolicy"])
+    assert trust["Statement"][0]["Principal"] == {"Service": "ssm.amazonaws.com"}
+    assert found.exports["hybrid_activation_code"] == "hush-hush"
+    ways = {rule.inputs.get("cidrIpv4") for rule in found.of_type("SecurityGroupIngressRule")}
+    assert {"10.80.0.0/16", "10.85.0.0/16"} <= ways
+
+
+def test_ways_are_open_between_nodes_and_the_api_server_alone() -> None:
+    """No rule for everybody."""
+    rules = [rule.inputs for rule in made().of_type("SecurityGroupIngressRule")]
+    ways = {(one["referencedSecurityGroupId"], one["securityGroupId"], one["fromPort"], one["toPort"]) for one in rules}
+    assert ways == {
+        ("sg-nodes", "sg-own", 443, 443),
+        ("sg-own", "sg-nodes", 443, 443),
+        ("sg-own", "sg-nodes", 1025, 65535),
+    }
+
+
+def test_a_key_logs_and_add_ons_can_be_chosen() -> None:
+    """Then no key is made."""
+    key = "arn:aws:kms:us-east-1:123456789012:key/1"
+    found = made(secrets_key=key, logs=[], log_days=365, addons={"coredns": "v1.13.1-eksbuild.1"}, version="1.34")
+    inputs = found[CLUSTER].inputs
+    assert inputs["encryptionConfig"]["provider"]["keyArn"] == key
+    assert inputs["enabledClusterLogTypes"] == []
+    assert inputs["version"] == "1.34"
+    assert not found.of_type("Key")
+    [add_on] = found.of_type("Addon")
+    assert (add_on.inputs["addonName"], add_on.inputs["addonVersion"]) == ("coredns", "v1.13.1-eksbuild.1")
+
+
+def test_service_accounts_are_trusted_by_the_clusters_own_issuer() -> None:
+    """For IRSA."""
+    provider = made()["OpenIdConnectProvider lab-eks"]
+    assert provider.inputs == {"url": "https://issuer/id/1", "clientIdLists": ["sts.amazonaws.com"]}
+    assert CLUSTER in provider.needs
+
+
+def test_the_kubeconfig_holds_no_credentials() -> None:
+    """Its user asks the AWS CLI."""
+    user = json.loads(kubeconfig(cluster="lab", region="us-east-1", endpoint="https://api", authority="UEVN"))["users"]
+    assert user[0]["user"]["exec"]["args"][:4] == ["--region", "us-east-1", "eks", "get-token"]
+    assert json.loads(made().exports["kubeconfig"])["clusters"][0]["cluster"]["server"] == "https://api"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"endpoint": "public"}, "needs public_networks"),
+        ({"public_networks": ["203.0.113.7/32"]}, "private takes none"),
+        ({"endpoint": "both", "public_networks": ["0.0.0.0/0"]}, "not the whole internet"),
+        ({"hybrid": {"machines": 1}}, "hybrid needs remote_node_networks"),
+        ({"remote_pod_networks": ["10.85.0.0/16"]}, "needs remote_node_networks"),
+        ({"remote_node_networks": ["10.80.0.0/16"], "remote_pod_networks": ["10.80.4.0/24"]}, "overlap"),
+        ({"remote_node_networks": ["10.80.0.1/16"]}, "must be a network"),
+        ({"admins": []}, "at least 1 item"),
+        ({"admins": ["platform"]}, "should match pattern"),
+        ({"log_days": 31}, "Input should be"),
+        ({"version": "1.35.4"}, "should match pattern"),
+        ({"remote_node_networks": ["10.8.0.0/16"], "hybrid": {"machines": 1, "expires": "soon"}}, "match pattern"),
+    ],
+)
+def test_what_eks_would_refuse_is_refused_before(given: dict[str, Any], says: str) -> None:
+    """In the configuration's words."""
+    with pytest.raises(ValidationError, match=says):
+        EksSettings.model_validate({"kind": "eks", "admins": [ADMIN], **given})

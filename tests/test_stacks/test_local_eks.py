@@ -1,0 +1,132 @@
+"""What the stand-ins for EKS and Systems Manager refuse, as AWS does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from stacks.local.aws import serving
+from stacks.local.instances import World
+
+ADMIN = "arn:aws:iam::123456789012:role/platform"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The local AWS, in threads of this process."""
+    with serving(World()) as address:
+        yield address
+
+
+def client(service: str, url: str) -> Any:
+    """A client of it."""
+    make: Any = boto3.client
+    keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+    return make(service, region_name="us-east-1", endpoint_url=url, **keys)
+
+
+@pytest.fixture(scope="module")
+def cluster(url: str) -> dict[str, Any]:
+    """What a good cluster is made from; one of them stands."""
+    ec2, iam = client("ec2", url), client("iam", url)
+    subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]]
+    trust = {
+        "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ssm.amazonaws.com"}}]
+    }
+    role = iam.create_role(RoleName="machines", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", **trust}))
+    wanted = {
+        "name": "good",
+        "version": "1.34",
+        "roleArn": role["Role"]["Arn"],
+        "resourcesVpcConfig": {"subnetIds": subnets[:2]},
+        "accessConfig": {"authenticationMode": "API"},
+    }
+    client("eks", url).create_cluster(**wanted)
+    return wanted
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, "ResourceInUseException"),
+        ({"name": "no good"}, "is invalid"),
+        ({"version": "1.12"}, "unsupported Kubernetes version"),
+        ({"roleArn": "arn:aws:iam::123456789012:role/nobody"}, "there is no role"),
+        ({"resourcesVpcConfig": {"subnetIds": ["subnet-0"]}}, "does not exist"),
+        ({"encryptionConfig": [{"provider": {"keyArn": "arn:aws:kms:x"}, "resources": ["secrets"]}]}, "does not exist"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(
+    url: str, cluster: dict[str, Any], changed: dict[str, Any], says: str
+) -> None:
+    """In AWS's words."""
+    name = {} if not changed or "name" in changed else {"name": "another"}
+    with pytest.raises(ClientError, match=says):
+        client("eks", url).create_cluster(**{**cluster, **name, **changed})
+
+
+def test_subnets_of_one_zone_and_a_cluster_that_nobody_reaches_are_refused(url: str, cluster: dict[str, Any]) -> None:
+    """Both are about its network."""
+    subnet = cluster["resourcesVpcConfig"]["subnetIds"][0]
+    closed = {"endpointPublicAccess": False, "endpointPrivateAccess": False}
+    eks = client("eks", url)
+    with pytest.raises(ClientError, match="two different AZs"):
+        eks.create_cluster(**{**cluster, "name": "a", "resourcesVpcConfig": {"subnetIds": [subnet, subnet]}})
+    with pytest.raises(ClientError, match="cannot be false"):
+        eks.create_cluster(**{**cluster, "name": "b", "resourcesVpcConfig": cluster["resourcesVpcConfig"] | closed})
+
+
+def test_entries_for_nodes_have_no_policies_and_each_principal_one_entry(url: str, cluster: dict[str, Any]) -> None:
+    """And a cluster goes one version up at a time."""
+    eks, role = client("eks", url), cluster["roleArn"]
+    eks.create_access_entry(clusterName="good", principalArn=role, type="HYBRID_LINUX")
+    with pytest.raises(ClientError, match="ResourceInUseException"):
+        eks.create_access_entry(clusterName="good", principalArn=role)
+    with pytest.raises(ClientError, match="cannot be associated"):
+        eks.associate_access_policy(
+            clusterName="good",
+            principalArn=role,
+            policyArn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
+            accessScope={"type": "cluster"},
+        )
+    with pytest.raises(ClientError, match="there is no role"):
+        eks.create_access_entry(clusterName="good", principalArn=ADMIN, type="EC2_LINUX")
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        eks.create_access_entry(clusterName="none", principalArn=ADMIN)
+    with pytest.raises(ClientError, match="is not supported"):
+        eks.create_addon(clusterName="good", addonName="vpc-cmi")
+    with pytest.raises(ClientError, match="Unsupported Kubernetes minor version update"):
+        eks.update_cluster_version(name="good", version="1.32")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"IamRole": "nobody"}, "Nonexistent role"),
+        ({"RegistrationLimit": 1001}, "between 1 and 1000"),
+        ({"ExpirationDate": datetime.now(UTC) + timedelta(days=31)}, "within 30 days"),
+        ({"ExpirationDate": datetime.now(UTC) - timedelta(days=1)}, "in the future"),
+    ],
+)
+def test_an_activation_that_cannot_be_is_refused(
+    url: str, cluster: dict[str, Any], changed: dict[str, Any], says: str
+) -> None:
+    """Its role must trust Systems Manager, and it lasts 30 days at most."""
+    assert cluster
+    with pytest.raises(ClientError, match=says):
+        client("ssm", url).create_activation(**{"IamRole": "machines", "RegistrationLimit": 2, **changed})
+
+
+def test_an_association_is_done_when_its_instances_run(url: str) -> None:
+    """Unknown ones, and documents, are refused."""
+    ssm = client("ssm", url)
+    with pytest.raises(ClientError, match="InvalidInstanceId"):
+        ssm.create_association(Name="AWS-RunShellScript", Targets=[{"Key": "InstanceIds", "Values": ["i-0"]}])
+    with pytest.raises(ClientError, match="InvalidDocument"):
+        ssm.create_association(Name="AWS-RunShelScript")
