@@ -1,8 +1,7 @@
 """The NVIDIA container toolkit: the wrapper around runc, CDI specifications, and the unit that keeps them fresh.
 
 Nothing here lets ``nvidia-ctk`` write containerd's files: it rewrites the main file with every run, and its drop-in
-takes runc away in containerd 1.6. The nvidia runtime stands in the main file, which one role writes
-(:func:`roles.containerd_check.with_nvidia`).
+takes runc away in containerd 1.6. The nvidia runtime stands in the main file, which one role writes.
 """
 
 from __future__ import annotations

@@ -35,25 +35,6 @@ def unsound(dump: Mapping[str, Any], *, nvidia: bool, systemd_cgroup: bool) -> l
     return wrong
 
 
-def nvidia_runtime(*, systemd_cgroup: bool) -> dict[str, Any]:
-    """The runtime as the CRI plugin's ``runtimes.nvidia`` has it: runc with NVIDIA's wrapper in front."""
-    return {
-        "runtime_type": _RUNC,
-        "privileged_without_host_devices": False,
-        "options": {"BinaryName": "/usr/bin/nvidia-container-runtime", "SystemdCgroup": systemd_cgroup},
-    }
-
-
-def with_nvidia(config: Mapping[str, Any], *, systemd_cgroup: bool) -> dict[str, Any]:
-    """The configuration of a machine with GPUs: the runtime in the main file, beside runc and not in its place."""
-    plugin = CRI.get(int(config.get("version", 2)), CRI[2])
-    cri = dict(config.get("plugins", {}).get(plugin, {}))
-    containerd = dict(cri.get("containerd", {}))
-    containerd["runtimes"] = {**containerd.get("runtimes", {}), "nvidia": nvidia_runtime(systemd_cgroup=systemd_cgroup)}
-    cri |= {"containerd": containerd, "enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
-    return {**config, "plugins": {**config.get("plugins", {}), plugin: cri}}
-
-
 def _cri(dump: Mapping[str, Any]) -> Mapping[str, Any]:
     plugins = dump.get("plugins", {})
     for name in reversed(CRI.values()):

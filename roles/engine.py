@@ -153,6 +153,8 @@ class Fleet:
 
     def _walk(self, host: Host) -> tuple[list[Change], list[Refusal]]:
         """Call the role and every operation of it once, against what is known."""
+        for op_hash in host.op_hash_order:
+            self.state.op_meta.pop(op_hash, None)  # else an operation bears the names of all that stood in its place
         host.op_hash_order.clear()
         self.state.ops[host].clear()
         for key in ("disruption", "disruption_found", "diffs", "would_owe", "versions"):

@@ -6,69 +6,22 @@ where they come from, in the package sources.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
-from pydantic import Field, field_validator
 from pyinfra.api.deploy import deploy
 
 from autoscaler import labels as words
-from autoscaler.documents import Document
 from roles.container_toolkit import container_toolkit
 from roles.driver import nvidia_driver
 from roles.gpu_services import fabric_manager, mig_layout, persistence_daemon
+from roles.gpu_settings import GpuSoftware, has_nvswitch
 from roles.operations import packages as package_operations
 from roles.versions import Chosen, Matrix, packages
 
-NVSWITCH: Final = ("A100-SXM", "A800-SXM", "H100-80GB-HBM3", "H200", "H800", "H20", "B200", "B300", "V100-SXM3")
-"""Products that hang on NVSwitches where a machine has eight of them or more."""
-MIG_PROFILE: Final = r"\d+g\.\d+gb(\+\w+)?"
 SPARED: Final = ("nvidia", "libnvidia", "libcuda", "cuda", "linux-image", "linux-headers", "linux-modules")
 """Packages that no unattended upgrade may touch: a library that changes under running programs ends them, and a kernel
 that comes by night has no module in the morning. (The NVIDIA packages are held as well.)"""
-
-
-class GpuSoftware(Document):
-    """What a machine with GPUs is to run of NVIDIA's software."""
-
-    driver: bool = Field(default=True, description="false: the machine's image brings its driver, leave it alone")
-    signs_modules: bool = Field(default=False, description="true: DKMS signs with a key enrolled in the firmware")
-    fabric_manager: bool | None = Field(default=None, description="true or false; left out: by product and count")
-    mig: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="GPU index to MIG profiles, e.g. {0: [3g.40gb, 3g.40gb], 1: []}"
-    )
-    cuda: bool = Field(default=False, description="true: the CUDA toolkit on the host, for builds outside containers")
-    docker: bool = Field(default=False, description="true: Docker with the nvidia runtime, too")
-
-    @field_validator("mig", mode="before")
-    @classmethod
-    def _indices_are_numbers(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return given
-        for index in given:
-            if not str(index).isdigit():
-                raise ValueError(f"names GPU {index!r}: write its index, 0 for the first")
-        return {str(index): profiles for index, profiles in given.items()}
-
-    @field_validator("mig")
-    @classmethod
-    def _profiles_are_some(cls, mig: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        for profiles in mig.values():
-            for profile in profiles:
-                if not re.fullmatch(MIG_PROFILE, profile):
-                    raise ValueError(f"holds {profile!r}: write a profile such as 1g.10gb or 3g.40gb")
-        return mig
-
-
-def has_nvswitch(product: str, count: int) -> bool:
-    """Whether a machine with so many of these GPUs needs the fabric manager, as far as its product tells."""
-    return count >= 8 and any(name in product.replace(" ", "-") for name in NVSWITCH)  # noqa: PLR2004 - an HGX board
-
-
-def spoken_for(software: GpuSoftware, *, count: int) -> list[str]:
-    """What a MIG layout says of GPUs that the machine does not have; nothing where it fits."""
-    return [f"mig names GPU {index}, and there are {count}" for index in software.mig if int(index) >= count]
 
 
 def labels(software: GpuSoftware, chosen: Chosen) -> dict[str, str]:

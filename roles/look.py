@@ -127,12 +127,13 @@ class Looking(BaseConnector):
 
     def run_shell_command(
         self,
-        command: StringCommand,
+        command: StringCommand | str,
         print_output: bool = False,  # noqa: FBT001, FBT002, ARG002 - the signature is the connector's
         print_input: bool = False,  # noqa: FBT001, FBT002, ARG002 - as above
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         """While planning: the known answer, or an empty one and a note to ask. While executing: the command itself."""
+        command = StringCommand(command) if isinstance(command, str) else command  # some facts say it plainly
         ask = Ask(command, _run_as(arguments))
         known = self.seen.answers.get(ask.key)
         if not self.state.is_executing:

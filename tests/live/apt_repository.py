@@ -127,10 +127,7 @@ class AptRepository:
 
 def _listed(deb: Deb, built: Path) -> str:
     data = built.read_bytes()
-    return (
-        f"{deb.control()}Filename: ./{built.name}\nSize: {len(data)}\n"
-        f"SHA256: {hashlib.sha256(data).hexdigest()}\n"
-    )
+    return f"{deb.control()}Filename: ./{built.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
