@@ -11,11 +11,11 @@ import contextlib
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import gevent
+from gevent.local import local
 from gevent.pool import Pool
 from pyinfra.api import arguments
 from pyinfra.api.command import FileUploadCommand, PyinfraCommand
@@ -30,7 +30,7 @@ from pyinfra.context import ctx_config, ctx_host, ctx_state
 from autoscaler.failures import BadInput
 from roles.disruption import Disruption, disruption_of
 from roles.look import Ask, Looking
-from roles.plan import Change, HostPlan, Refusal, held
+from roles.plan import Change, Done, HostPlan, Refusal, held
 
 Machines = Sequence[tuple[str, Mapping[str, Any]]]
 """pyinfra's inventory: name and data of each machine."""
@@ -42,18 +42,6 @@ CONNECT_SECONDS: Final = 5
 _GLOBAL_ARGUMENTS: Final = arguments.all_global_arguments
 _ROUNDS: Final = 12
 """A fact that depends on another is asked a round later; a role that still asks after this many never ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What became of one machine that was applied to."""
-
-    host: str
-    applied: tuple[Change, ...] = ()
-    held: tuple[Change, ...] = ()
-    failed: str = ""
-    commands: tuple[tuple[str, bool, str], ...] = ()
-    """What ran, whether it succeeded, and the end of what it said."""
 
 
 class Fleet:
@@ -207,7 +195,13 @@ class Fleet:
                 applied.append(planned.get(resource) or Change(resource=resource, commands=()))
             if failed:
                 break
-        return Done(host.name, tuple(applied), waiting, failed, tuple(looking(host).executed))
+        return Done(
+            host=host.name,
+            applied=tuple(applied),
+            held=waiting,
+            failed=failed,
+            commands=tuple(looking(host).executed),
+        )
 
     def _run(self, host: Host, op_hash: str, resource: str) -> str:
         """One operation; gives why it failed."""
@@ -243,6 +237,7 @@ def connected(machines: Machines, role: Role) -> Iterator[Fleet]:
     arguments.all_global_arguments = cache(
         _GLOBAL_ARGUMENTS
     )  # worked out anew for each operation: half of a plan's time
+    _one_state_each()
     fleet = Fleet(machines, role)
     try:
         fleet.connect()
@@ -271,6 +266,19 @@ def _current(state: State, host: Host) -> Iterator[None]:
     finally:
         for context, value in zip((ctx_state, ctx_config, ctx_host), before, strict=True):
             context.set(value)
+
+
+class _Current(local):  # type: ignore[misc]
+    """What pyinfra takes for current, for each greenlet."""
+
+    module = None
+
+
+def _one_state_each() -> None:
+    """Machines are applied to side by side, each with a state of its own; pyinfra holds one for the whole process."""
+    if not isinstance(ctx_state.context._container, _Current):  # noqa: SLF001 - pyinfra has no other way in
+        ctx_state.context._container = _Current()  # noqa: SLF001
+        ctx_state.set(None)
 
 
 def _versions(host: Host) -> dict[str, str]:

@@ -59,6 +59,17 @@ class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
         return max((change.disruption for change in self.changes), default=Disruption.NONE)
 
 
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one machine that was applied to."""
+
+    host: str
+    applied: tuple[Change, ...] = ()
+    held: tuple[Change, ...] = ()
+    failed: str = ""
+    commands: tuple[tuple[str, bool, str], ...] = ()
+    """What ran, whether it succeeded, and the end of what it said."""
+
+
 CLEAN, DRIFT, UNREACHABLE, BOTH = 0, 2, 3, 4
 
 
