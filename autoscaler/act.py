@@ -15,7 +15,7 @@ from autoscaler import ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Recreate, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Recreate, Release, Remove, Step, Uncordon, Withdraw
 from autoscaler.store import Store
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, ec2.Refused, ec2.Changed)
@@ -47,6 +47,8 @@ class Hands:
                 self._store.saw_node(self._kube.cordon(node, at=datetime.now(UTC)))
             case Remove():
                 self._remove(step)
+            case Release():
+                self._release(step)
             case EndJob(namespace=namespace, name=name):
                 self._kube.end_job(namespace, name)
 
@@ -95,10 +97,24 @@ class Hands:
         if step.node:
             self._kube.delete_node(step.node, uid=uid)
 
+    def _release(self, step: Release) -> None:
+        """Whoever closed the node: its instance is being ended already, and only jobs could still want it."""
+        uid = self._still_empty(step.node) if step.node else ""
+        self._ec2.release(step.group, step.instance)
+        if step.node:
+            self._kube.delete_node(step.node, uid=uid)
+
     def _still_idle(self, node: str) -> str:
         """The uid of the node. Raises ``Refused`` where it is not idle any more."""
+        marks = self._kube.node(node).metadata.annotations
+        if marks.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        return self._still_empty(node)
+
+    def _still_empty(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it is open to pods, or holds one."""
         now = self._kube.node(node)
-        if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER or not now.spec.unschedulable:
+        if not now.spec.unschedulable:
             raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
         busy = [pod.metadata for pod in self._kube.pods_on(node) if _holds(pod)]
         if busy:
@@ -131,6 +147,8 @@ def describe(step: Step) -> str:  # noqa: PLR0911 - one line for each kind of st
             return f"close node {node} to new pods"
         case Remove(group=group, instance=instance, node=node):
             return f"give back {node or 'the instance'} ({instance} of {group})"
+        case Release(group=group, instance=instance, node=node):
+            return f"let {node or 'the instance'} go ({instance} of {group})"
         case EndJob(namespace=namespace, name=name):
             return f"end job {namespace}/{name}"
 

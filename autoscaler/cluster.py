@@ -351,6 +351,8 @@ class Instance:
     zone: str
     launched: datetime | None = None
     state: Literal["pending", "in-service", "terminating"] = "in-service"
+    held: bool = False
+    """It is terminating, and the group's termination hook waits for our word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +377,10 @@ class Group:
     entry: str
     """Name of the policy entry (``groups[].name``)."""
     instance_type: str
+    """Of a set of types all of them, in words: ``g6.12xlarge or g5.12xlarge``."""
     zone: str
     allocatable: Resources
-    """What pods may use on a new node of it, before DaemonSets."""
+    """What pods may use on a new node of it, before DaemonSets: of a set, what every type has."""
     usd_per_hour: float
     capacity_type: CapacityType = "on-demand"
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -388,6 +391,8 @@ class Group:
     instances: tuple[Instance, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     """Newest first."""
+    mixed: bool = False
+    """Of a set of types: which one a node is of is known when it is there."""
 
 
 @dataclass(frozen=True, slots=True)

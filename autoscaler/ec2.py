@@ -60,6 +60,7 @@ _CODES: Final = (
     (r"Unsupported|is not supported", "Unsupported"),
 )
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
+_HELD: Final = "Terminating:Wait"
 _ARCHES: Final = {"arm64": "arm64"}
 _CREDENTIALS: Final = frozenset(
     {
@@ -170,6 +171,20 @@ class Ec2:
                 InstanceId=instance, ShouldDecrementDesiredCapacity=True
             )
 
+    def release(self, group: str, instance: str) -> None:
+        """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
+        try:
+            with _told_in_words(self._policy.region):
+                self._clients.autoscaling.complete_lifecycle_action(
+                    LifecycleHookName=words.TERMINATION_HOOK,
+                    AutoScalingGroupName=group,
+                    InstanceId=instance,
+                    LifecycleActionResult="CONTINUE",
+                )
+        except Refused as refused:
+            if "No active Lifecycle Action" not in str(refused):
+                raise
+
     def _as_planned(self, name: str, *, expected: int) -> AutoScalingGroupTypeDef:
         now = self._described(name)
         if now is None:
@@ -194,7 +209,7 @@ class Ec2:
     # --- From what AWS says to the noun ---
 
     def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
-        self._learn_types({_instance_type(raw, self._entry(raw)) for raw in raws})
+        self._learn_types({kind for raw in raws for kind in _types(raw, self._entry(raw))})
         self._learn_launch_times(raws)
         for raw in raws:
             try:
@@ -204,9 +219,10 @@ class Ec2:
 
     def _noun(self, raw: AutoScalingGroupTypeDef) -> Group:
         entry, name = self._entry(raw), raw["AutoScalingGroupName"]
-        kind, zone = _instance_type(raw, entry), raw["AvailabilityZones"][0]
+        types, zone = _types(raw, entry), raw["AvailabilityZones"][0]
+        kind = " or ".join(types)
         capacity: CapacityType = "spot" if entry and entry.capacity_type == "spot" else "on-demand"
-        price = self._price(kind, zone=zone, capacity=capacity, entry=entry)
+        price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
         if price is None:
             self._warn_once(
                 f"the price of {kind} ({capacity}) in {zone} is not known, so {name} is not grown: "
@@ -224,16 +240,17 @@ class Ec2:
             entry=_tag(raw, words.TAG_GROUP) or name,
             instance_type=kind,
             zone=zone,
-            allocatable=self._allocatable(raw, entry, kind),
+            allocatable=self._allocatable(raw, entry, types),
             usd_per_hour=price or 0.0,
             capacity_type=capacity,
-            labels=self._labels(raw, entry, kind=kind, zone=zone, capacity=capacity),
+            labels=self._labels(raw, entry, types=types, zone=zone, capacity=capacity),
             taints=_taints(raw, entry),
             minimum=raw["MinSize"],
             maximum=raw["MaxSize"] if price is not None and entry is not None else desired,
             desired=desired,
             instances=instances,
             refusals=self._refusals(name) if desired > len(instances) else (),
+            mixed=len(types) > 1,
         )
 
     def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
@@ -248,16 +265,21 @@ class Ec2:
             zone=raw["AvailabilityZone"],
             launched=self._launched.get(raw["InstanceId"]),
             state=state,  # type: ignore[arg-type]
+            held=raw["LifecycleState"] == _HELD,
         )
 
-    def _allocatable(self, raw: AutoScalingGroupTypeDef, entry: GroupEntry | None, kind: str) -> Resources:
-        """Template tags are the last word; what they leave out, the policy or the type's formula says."""
+    def _allocatable(self, raw: AutoScalingGroupTypeDef, entry: GroupEntry | None, types: tuple[str, ...]) -> Resources:
+        """Template tags are the last word; what they leave out, the policy or the type's formula says.
+
+        Of a set of types the smallest amount of each: any of them may come.
+        """
         tagged = dict(_under(raw, words.TEMPLATE_RESOURCE))
         amounts = dict(Resources.parse(tagged))
         if CPU in amounts and MEMORY in amounts:
             return Resources(amounts)
         disk = int(parse_quantity(entry.disk if entry else "100Gi"))
-        formula = dict(self._types[kind].allocatable(disk=disk))
+        offered = [self._types[kind].allocatable(disk=disk) for kind in types]
+        formula = {name: min(one[name] for one in offered) for name in offered[0]}
         chosen = dict(Resources.parse(entry.resources)) if entry else {}
         return Resources(formula | chosen | amounts)
 
@@ -266,19 +288,19 @@ class Ec2:
         raw: AutoScalingGroupTypeDef,
         entry: GroupEntry | None,
         *,
-        kind: str,
+        types: tuple[str, ...],
         zone: str,
         capacity: str,
     ) -> dict[str, str]:
-        """What a new node will carry, but for its host name."""
-        known = self._types.get(kind)
+        """What a new node will carry, but for its host name, and of a set its type."""
+        known = self._types.get(types[0])
         usual = {
             words.ORIGIN: words.EC2,
             words.GROUP: _tag(raw, words.TAG_GROUP),
             words.CAPACITY_TYPE: capacity,
             words.ZONE: zone,
             words.REGION: self._policy.region,
-            words.INSTANCE_TYPE: kind,
+            **({words.INSTANCE_TYPE: types[0]} if len(types) == 1 else {}),
             words.ARCH: known.arch if known else "amd64",
             words.OS: "linux",
         }
@@ -326,6 +348,14 @@ class Ec2:
         return tuple(sorted(found, key=lambda refusal: refusal.at, reverse=True))
 
     # --- Prices ---
+
+    def _dearest(
+        self, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
+    ) -> float | None:
+        """Of a set of types the highest price, so that limits hold whichever comes; ``None`` where one is unknown."""
+        prices = [self._price(kind, zone=zone, capacity=capacity, entry=entry) for kind in types]
+        known = [price for price in prices if price is not None]
+        return max(known) if len(known) == len(prices) else None
 
     def _price(self, kind: str, *, zone: str, capacity: CapacityType, entry: GroupEntry | None) -> float | None:
         if entry is not None and entry.usd_per_hour is not None:
@@ -379,12 +409,12 @@ def refusal_code(message: str) -> str:
     return next((code for pattern, code in _CODES if re.search(pattern, message, re.IGNORECASE)), "Refused")
 
 
-def _instance_type(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> str:
+def _types(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[str, ...]:
     """The policy's word; for a group that it does not know, what one of its instances or its tags say."""
     if entry is not None:
-        return entry.instance_type
+        return entry.types
     here = [one.get("InstanceType", "") for one in raw.get("Instances", [])]
-    return next(iter(here), "") or dict(_under(raw, words.TEMPLATE_LABEL)).get(words.INSTANCE_TYPE, "")
+    return (next(iter(here), "") or dict(_under(raw, words.TEMPLATE_LABEL)).get(words.INSTANCE_TYPE, ""),)
 
 
 def _taints(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[Taint, ...]:

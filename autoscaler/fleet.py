@@ -54,6 +54,8 @@ class Fleet:
     """Node name -> pods there that are not daemons and not finished."""
     joined: frozenset[str]
     """Instances that a node stands for."""
+    leaving: frozenset[str]
+    """Names of nodes whose instances are being ended."""
 
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or will have, when this plan's withdrawals and removals are done."""
@@ -79,15 +81,17 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
         for instance in sorted(group.instances, key=lambda one: one.id)
         if instance.id not in joined and instance.state != "terminating" and _is_overdue(instance, cluster, policy)
     )
+    ending = {one.id for group in groups for one in group.instances if one.state == "terminating"}
+    leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
     closed = _closed(groups, lost, cluster, policy, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
     loads = _loads(cluster.pods)
     unusable = {
         node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
-    }
+    } | dict.fromkeys(leaving, "its instance is being ended")
     members: dict[str, int] = defaultdict(int)
-    for group in group_of.values():
-        members[group.name] += 1
+    for name, group in group_of.items():
+        members[group.name] += name not in leaving
     outstanding = {
         group.name: max(
             0,
@@ -112,6 +116,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
         overhead=overhead,
         residents={name: load.residents for name, load in loads.items()},
         joined=joined,
+        leaving=leaving,
     )
 
 
@@ -119,7 +124,7 @@ def labels_of(group: Group, hostname: str) -> dict[str, str]:
     """The labels of a new node of the group."""
     return {
         words.ZONE: group.zone,
-        words.INSTANCE_TYPE: group.instance_type,
+        **({} if group.mixed else {words.INSTANCE_TYPE: group.instance_type}),
         words.CAPACITY_TYPE: group.capacity_type,
         words.ORIGIN: words.EC2,
         words.GROUP: group.entry,

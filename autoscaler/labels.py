@@ -77,6 +77,8 @@ TEMPLATE_TAINT: Final = "k8s.io/cluster-autoscaler/node-template/taint/"
 """+ taint key, value ``VALUE:EFFECT``."""
 TEMPLATE_RESOURCE: Final = "k8s.io/cluster-autoscaler/node-template/resources/"
 """+ resource name: allocatable amount as a Kubernetes quantity."""
+TERMINATION_HOOK: Final = "spillway-drain"
+"""Name of the lifecycle hook by which a group's terminating instances wait until the autoscaler lets them go."""
 
 LEASE: Final = "spillway-autoscaler"
 """Name of the coordination.k8s.io Lease that the acting autoscaler holds, in its own namespace."""

@@ -208,14 +208,17 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[_Offer]:
     for price in prices:
         by_type.setdefault(price.instance_type, price)
     for entry in policy.groups:
-        if entry.instance_type not in by_type:
-            raise BadInput(f"group {entry.name!r}: instance_type {entry.instance_type!r} is not in the catalogue")
-        price = by_type[entry.instance_type]
-        room = Resources({**price.room, **Resources.parse(entry.resources)})
-        usd = price.usd if entry.usd_per_hour is None else entry.usd_per_hour
+        for kind in entry.types:
+            if kind not in by_type:
+                raise BadInput(f"group {entry.name!r}: instance_type {kind!r} is not in the catalogue")
+        types = [by_type[kind] for kind in entry.types]
+        # Of a set any may come: count on what every one has, at the price of the dearest.
+        least = {name: min(one.room[name] for one in types) for name in types[0].room}
+        room = Resources({**least, **Resources.parse(entry.resources)})
+        usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
         for zone in entry.zones:
             yield _offer(
-                Price(entry.instance_type, price.arch, room, usd, zone, entry.capacity_type),
+                Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type),
                 zone=zone,
                 entry=entry.name,
                 available=entry.max,
@@ -234,7 +237,7 @@ def _offer(
     taints: tuple[Taint, ...] = (),
 ) -> _Offer:
     seen = {
-        words.INSTANCE_TYPE: price.instance_type,
+        **({} if " " in price.instance_type else {words.INSTANCE_TYPE: price.instance_type}),
         words.CAPACITY_TYPE: price.capacity_type,
         words.ORIGIN: words.EC2,
         words.ARCH: price.arch,

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from autoscaler.cluster import Cluster
 from autoscaler.fleet import Fleet, survey
+from autoscaler.letting_go import let_go
 from autoscaler.policy import Policy
 from autoscaler.scale_down import scale_down
 from autoscaler.scale_up import scale_up
@@ -17,12 +18,12 @@ from autoscaler.steps import EndJob, Grow, Memory, Plan, Remove, Step
 
 
 def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
-    """Decide: end what lingers, place and buy for what waits, let go what is idle."""
+    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended."""
     fleet = survey(cluster, policy, memory.backoffs)
     up = scale_up(cluster, policy, fleet)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing)
-    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving)
+    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *let_go(cluster, fleet))
     return Plan(
         steps=steps,
         waiting=up.waiting,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from autoscaler.cluster import Resources, Taint, parse_quantity
 from autoscaler.documents import Document, Span, read_document
@@ -30,6 +30,11 @@ def _named_well(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_named_well)]
+InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+_OVERRIDES = 40
+"""Types that a mixed instances policy takes.
+
+https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-quotas.html"""
 
 
 class TaintEntry(Document):
@@ -48,8 +53,15 @@ class GroupEntry(Document):
     """One kind of node that may be bought: becomes one Auto Scaling group in each of its zones."""
 
     name: Name = Field(description="a short name for this group, e.g. gpu-a10g")
-    instance_type: str = Field(
-        description="an EC2 instance type, e.g. g5.12xlarge", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$"
+    formerly: tuple[Name, ...] = Field(
+        default=(),
+        description="names that this entry had before, until every stack has been brought up under the new one",
+    )
+    instance_type: InstanceTypeName | None = Field(default=None, description="an EC2 instance type, e.g. g5.12xlarge")
+    instance_types: tuple[InstanceTypeName, ...] = Field(
+        default=(),
+        max_length=_OVERRIDES,
+        description="in place of instance_type: several of one shape, the one to prefer first",
     )
     zones: tuple[str, ...] = Field(
         description="availability zones to buy in, e.g. [us-east-1a, us-east-1b]", min_length=1
@@ -67,14 +79,24 @@ class GroupEntry(Document):
         description="allocatable amounts that differ from what EC2 says of the type, e.g. {ephemeral-storage: 200Gi}",
     )
     disk: str = Field(default="100Gi", description="size of the root volume, e.g. 200Gi")
+    efa: bool = Field(default=False, description="Elastic Fabric Adapters, as many as the instance type has")
+    placement: Literal["any", "cluster"] = Field(
+        default="any", description="cluster: nodes close together on the network, in one placement group"
+    )
 
-    @field_validator("zones")
+    @property
+    def types(self) -> tuple[str, ...]:
+        """What its nodes may be: the type, or those of the set, the preferred one first."""
+        return self.instance_types or (self.instance_type or "",)
+
+    @field_validator("zones", "instance_types", "formerly")
     @classmethod
-    def _zones_once(cls, zones: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(zones)) != len(zones):
-            message = "names a zone twice"
+    def _each_once(cls, listed: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({one for one in listed if listed.count(one) > 1})
+        if twice:
+            message = f"names {twice[0]} twice"
             raise ValueError(message)
-        return zones
+        return listed
 
     @field_validator("labels")
     @classmethod
@@ -98,6 +120,27 @@ class GroupEntry(Document):
             message = "must be at least 8Gi: the operating system's image needs it"
             raise ValueError(message)
         return disk
+
+    @model_validator(mode="after")
+    def _one_way_to_say_the_type(self) -> GroupEntry:
+        if bool(self.instance_type) == bool(self.instance_types):
+            message = (
+                f"gives {'both' if self.instance_type else 'neither'} of instance_type and instance_types: "
+                "write instance_type: g5.12xlarge, or instance_types: [g6.12xlarge, g5.12xlarge] for a set of one shape"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _close_together_in_one_zone(self) -> GroupEntry:
+        asked = "efa: true" if self.efa else "placement: cluster"
+        if (self.efa or self.placement == "cluster") and len(self.zones) > 1:
+            message = (
+                f"{asked} with zones {', '.join(self.zones)}: neither an EFA's traffic nor a cluster placement group "
+                "crosses zones: write one entry for each zone"
+            )
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _min_within_max(self) -> GroupEntry:
@@ -161,6 +204,14 @@ class Policy(Document):
         if twice:
             message = f"two groups are named {twice[0]!r}: names must differ"
             raise ValueError(message)
+        former = [name for group in groups for name in group.formerly]
+        for name in former:
+            if name in names:
+                message = f"formerly names {name!r}, which is an entry of this policy: a name goes to one entry"
+                raise ValueError(message)
+            if former.count(name) > 1:
+                message = f"two entries were formerly {name!r}: a name goes to one entry"
+                raise ValueError(message)
         return groups
 
     @model_validator(mode="after")

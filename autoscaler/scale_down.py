@@ -76,7 +76,9 @@ def _own_nodes(cluster: Cluster, fleet: Fleet) -> list[Node]:
         (
             node
             for node in cluster.nodes
-            if not node.deleting and (node.name in fleet.group_of or (node.cordoned and node.cordoned_by == AUTOSCALER))
+            if not node.deleting
+            and node.name not in fleet.leaving
+            and (node.name in fleet.group_of or (node.cordoned and node.cordoned_by == AUTOSCALER))
         ),
         key=order,
     )

@@ -88,6 +88,19 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Tell Auto Scaling that a terminating instance need not wait any longer, and delete its node if it has one.
+
+    Carried out only after one more look that finds the node still closed and without pods.
+    """
+
+    group: str
+    instance: str
+    node: str | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """Delete a batch/v1 Job (and its pods) that waits for ever though the job it serves has succeeded or failed."""
 
@@ -96,7 +109,7 @@ class EndJob:
     because: str
 
 
-Step = Admit | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | EndJob
+Step = Admit | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | Release | EndJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Aws:
             spec = NodeSpec(cluster=policy.cluster, labels=labels | entry.labels, taints=taints)
             data = {
                 "ImageId": image,
-                "InstanceType": entry.instance_type,
+                "InstanceType": entry.types[0],
                 "UserData": base64.b64encode(render_user_data(spec).encode()).decode(),
             }
             for zone in entry.zones:

@@ -17,6 +17,7 @@ from autoscaler import labels as words
 from autoscaler.cluster import Resources, Taint
 from autoscaler.ec2 import Changed, Clients, Ec2, Refused, connect, refusal_code
 from autoscaler.failures import Unavailable
+from autoscaler.fleet import labels_of
 from autoscaler.policy import Policy
 from stacks.local.keeper import free_ports
 from tests.builders import a_policy, an_entry
@@ -194,6 +195,70 @@ def test_lifecycle_states_are_three(door: Door, state: str, ours: str) -> None:
     door.types_are(TYPE)
     door.instances_are("i-1")
     assert door.door.groups()[0].instances[0].state == ours
+
+
+@pytest.mark.parametrize(("state", "held"), [("Terminating:Wait", True), ("Terminating:Proceed", False)])
+def test_what_a_hook_holds_is_known(door: Door, state: str, held: bool) -> None:  # noqa: FBT001 - a table
+    """Only while it waits."""
+    raw = raw_group(desired=1, instances=("i-1",))
+    raw["Instances"][0]["LifecycleState"] = state
+    door.groups_are(raw)
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    assert door.door.groups()[0].instances[0].held is held
+
+
+def test_letting_go_ends_the_wait_of_our_hook(door: Door) -> None:
+    """One that waits no longer is no failure; any other refusal is."""
+    asked = {
+        "LifecycleHookName": words.TERMINATION_HOOK,
+        "AutoScalingGroupName": NAME,
+        "InstanceId": "i-1",
+        "LifecycleActionResult": "CONTINUE",
+    }
+    door.autoscaling.add_response("complete_lifecycle_action", {}, asked)
+    door.door.release(NAME, "i-1")
+    for message in ("No active Lifecycle Action found with instance ID i-1", "something else"):
+        door.autoscaling.add_client_error("complete_lifecycle_action", "ValidationError", message)
+    door.door.release(NAME, "i-1")
+    with pytest.raises(Refused, match="something else"):
+        door.door.release(NAME, "i-1")
+
+
+SMALLER = TYPE | {"InstanceType": "g6.12xlarge", "MemoryInfo": {"SizeInMiB": 131072}}
+
+
+def a_set(**given: Any) -> Door:
+    """A group of two types, the preferred one with less memory."""
+    kinds = {"instance_type": None, "instance_types": ["g6.12xlarge", "g5.12xlarge"]}
+    return Door(a_policy(an_entry("gpu-a10g", **kinds | given)))
+
+
+def test_of_a_set_of_types_the_smallest_is_promised() -> None:
+    """Any of them may come, so no pod may count on more, nor on the type."""
+    door = a_set(usd_per_hour=5.0)
+    door.groups_are(raw_group())
+    door.types_are(TYPE, SMALLER)
+    [group] = door.door.groups()
+    assert group.instance_type == "g6.12xlarge or g5.12xlarge"
+    assert group.mixed
+    assert words.INSTANCE_TYPE not in group.labels
+    assert words.INSTANCE_TYPE not in labels_of(group, "n")
+    assert group.allocatable[words.GPU] == 4
+    assert group.allocatable["memory"] < 131072 * 2**20
+
+
+def test_of_a_set_of_types_the_dearest_is_what_it_costs() -> None:
+    """So that limits hold whichever comes; with one unknown price the group is not grown."""
+    for prices, maximum, usd in (((3.0, 5.0), 10, 5.0), ((3.0, None), 0, 0.0)):
+        door = a_set(capacity_type="spot")
+        door.groups_are(raw_group() | {"MaxSize": 10})
+        door.types_are(TYPE, SMALLER)
+        for price in prices:
+            history = [] if price is None else [{"SpotPrice": str(price)}]
+            door.ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": history})
+        [group] = door.door.groups()
+        assert (group.usd_per_hour, group.maximum) == (usd, maximum)
 
 
 def test_what_ec2_refused_is_data(door: Door) -> None:

@@ -30,6 +30,7 @@ from autoscaler.steps import (
     Memory,
     Plan,
     Recreate,
+    Release,
     Remove,
     Step,
     Uncordon,
@@ -71,6 +72,10 @@ class Fakes:
     def terminate(self, instance: str) -> None:
         """EC2's."""
         self._note("terminate", instance)
+
+    def release(self, group: str, instance: str) -> None:
+        """EC2's."""
+        self._note("release", group, instance)
 
     def groups(self) -> tuple[Group, ...]:
         """EC2's."""
@@ -406,6 +411,36 @@ def test_when_aws_refuses_the_node_stays() -> None:
     """Its instance would go on running unseen."""
     made = removing(failures={"terminate": ec2.Refused("ValidationError", "min size")})
     assert made.did() == ["pods_on", "terminate"]
+
+
+def releasing(*, node: bool = True, **changes: Any) -> Bench:
+    """A plan that lets a terminating instance go, with or without a node that stands for it."""
+    group = a_group(joined=1)
+    (leaving,) = nodes_of(group)
+    made = bench(Release(group.name, group.instances[0].id, leaving.name if node else None, "r"))
+    for key, value in changes.items():
+        setattr(made.fakes, key, value)
+    loop = made.loop()
+    made.knows_aws(group)
+    loop.once()
+    return made
+
+
+def test_a_terminating_instance_is_looked_at_once_more_before_it_is_let_go() -> None:
+    """Then its node goes; one without a node is let go at once."""
+    assert releasing(on_node=(pod_json(owner="DaemonSet"),)).did() == ["pods_on", "release", "delete_node"]
+    assert releasing(node=False).did() == ["release"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"on_node": (pod_json(),)}, "holds team/p by now"), ({"closed": False}, "is not closed by Spillway any more")],
+)
+def test_a_terminating_instance_with_a_job_goes_on_waiting(changes: dict[str, Any], why: str) -> None:
+    """As long as the hook's time allows."""
+    made = releasing(**changes)
+    assert "release" not in made.did()
+    assert why in made.out.getvalue()
 
 
 @pytest.mark.parametrize("joined", [True, False])

@@ -113,6 +113,23 @@ groups:
     assert {one["pod"] for one in made["waiting"]} == {"low0", "low1"}
 
 
+def test_of_a_set_of_types_the_least_room_and_the_highest_price_count(tmp_path: Path) -> None:
+    """Any of them may come; a pod that names a type is not planned on one."""
+    policy = """
+cluster: c
+groups:
+  - {name: gpu, instance_types: [g.one, g.four], zones: [us-east-1a], max: 3}
+"""
+    made = plan(
+        tmp_path, PODS + "a,1000,1000,1,,,,\nt,1000,1000,1,,,,node.kubernetes.io/instance-type=g.one\n", policy=policy
+    )
+    [node] = made["nodes"]
+    four = plan(tmp_path, PODS + "a,1000,1000,4,,,,\n")["nodes"][0]
+    assert (node["instance_type"], node["usd_per_hour"]) == ("g.one or g.four", four["usd_per_hour"])
+    assert list(made["placements"]) == ["a"]
+    assert plan(tmp_path, PODS + "a,1000,1000,4,,,,\n", policy=policy)["nodes"] == []
+
+
 def test_zones_and_selectors_are_obeyed(tmp_path: Path) -> None:
     """Also where another kind of node is far cheaper: nobody gets arm who does not ask for it."""
     made = plan(

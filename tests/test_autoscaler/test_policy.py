@@ -77,7 +77,7 @@ def test_a_group_has_one_name_per_zone() -> None:
             "policy.yaml:4: groups[0] (gpu-a10g): min 7 is above max 6: max must be at least min",
         ),
         (("5m", "soon"), "scale_down.idle_after = 'soon': must be a span of time such as 90s, 10m or 1h"),
-        (("us-east-1b", "us-east-1a"), "groups[0] (gpu-a10g).zones: names a zone twice"),
+        (("us-east-1b", "us-east-1a"), "groups[0] (gpu-a10g).zones: names us-east-1a twice"),
         (("us-east-1b]", "eu-west-1b]"), "names zone 'eu-west-1b', which is not in region us-east-1"),
         (("cluster: lab", "cluster: Lab_1"), "policy.yaml:1: cluster = 'Lab_1': must be lower-case letters"),
         (("cluster: lab\n", ""), "cluster is missing: the cluster's name"),
@@ -86,6 +86,36 @@ def test_a_group_has_one_name_per_zone() -> None:
         (("max: 6", "max: 6\n    disk: 1Gi"), "disk = '1Gi': must be at least 8Gi"),
         (("max: 6", "max: 6\n    max: 7"), "policy.yaml:8: this policy file is not YAML: the key 'max' is given twice"),
         (("region: us-east-1\n", "region: [\n"), "this policy file is not YAML"),
+        (
+            ("instance_type: g5.12xlarge", "instance_types: [g5.12xlarge, g5.12xlarge]"),
+            "groups[0] (gpu-a10g).instance_types: names g5.12xlarge twice",
+        ),
+        (
+            ("instance_type: g5.12xlarge", "instance_types: [g5]"),
+            "groups[0] (gpu-a10g).instance_types[0] = 'g5': string should match pattern",
+        ),
+        (
+            ("    instance_type: g5.12xlarge\n", ""),
+            "policy.yaml:4: groups[0] (gpu-a10g): gives neither of instance_type and instance_types: write",
+        ),
+        (
+            ("max: 6", "max: 6\n    instance_types: [g6.12xlarge, g5.12xlarge]"),
+            "policy.yaml:4: groups[0] (gpu-a10g): gives both of instance_type and instance_types",
+        ),
+        (("max: 6", "max: 6\n    efa: true"), "groups[0] (gpu-a10g): efa: true with zones us-east-1a, us-east-1b: nei"),
+        (
+            ("max: 6", "max: 6\n    placement: cluster"),
+            "groups[0] (gpu-a10g): placement: cluster with zones us-east-1a",
+        ),
+        (
+            ("max: 6", "max: 6\n    placement: spread"),
+            "groups[0] (gpu-a10g).placement = 'spread': input should be 'any'",
+        ),
+        (
+            ("max: 6", "max: 6\n    formerly: [gpu-a10g]"),
+            "groups: formerly names 'gpu-a10g', which is an entry of this",
+        ),
+        (("max: 6", "max: 6\n    formerly: [Old]"), "groups[0] (gpu-a10g).formerly[0] = 'Old': must be lower-case"),
         (("usd_per_hour: 100", "usd_per_hour: 0"), "limits.usd_per_hour = 0: input should be greater than 0"),
     ],
 )
@@ -93,6 +123,20 @@ def test_a_wrong_policy_names_place_key_value_and_remedy(tmp_path: Path, change:
     """One mistake, one line that says where it is and what would be right."""
     assert change[0] in GOOD
     assert told in refusal(tmp_path, GOOD.replace(*change))
+
+
+def test_two_entries_cannot_have_had_one_name(tmp_path: Path) -> None:
+    """What stands under it could go to one of them only."""
+    group = "  - {name: NAME, instance_type: m5.large, zones: [us-east-1a], max: 1, formerly: [old]}\n"
+    text = "cluster: lab\ngroups:\n" + group.replace("NAME", "a") + group.replace("NAME", "b")
+    assert "two entries were formerly 'old'" in refusal(tmp_path, text)
+
+
+def test_an_entry_knows_its_types(tmp_path: Path) -> None:
+    """The preferred one first."""
+    assert read(tmp_path, GOOD).groups[0].types == ("g5.12xlarge",)
+    of_a_set = GOOD.replace("instance_type: g5.12xlarge", "instance_types: [g6.12xlarge, g5.12xlarge]")
+    assert read(tmp_path, of_a_set).groups[0].types == ("g6.12xlarge", "g5.12xlarge")
 
 
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:

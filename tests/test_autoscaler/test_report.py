@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.act import describe
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.report import HOPELESS, Log, Messenger, Metrics, Report
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Recreate, Remove, Step, Uncordon, Waiting, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Recreate, Release, Remove, Step, Uncordon, Waiting, Withdraw
 from stacks.local.keeper import free_ports
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_observe import until
@@ -40,6 +40,8 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
         (Cordon("n", "r"), "close node n to new pods"),
         (Remove("g", "i-1", "n", "r"), "give back n (i-1 of g)"),
         (Remove("g", "i-1", None, "r"), "give back the instance (i-1 of g)"),
+        (Release("g", "i-1", "n", "r"), "let n go (i-1 of g)"),
+        (Release("g", "i-1", None, "r"), "let the instance go (i-1 of g)"),
         (EndJob("team", "ps", "r"), "end job team/ps"),
     ],
 )
