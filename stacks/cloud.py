@@ -18,9 +18,10 @@ from stacks.control_plane import check_reachable, check_settings, make_control_p
 from stacks.inventory import Inventory, read_inventory
 from stacks.join import NodeAdmission
 from stacks.network import Network, NetworkArgs, check_zones
-from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups, describe_groups
+from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
 from stacks.outputs import MachineOutput, exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.shapes import Shape, adapters_of, check_shapes, look_up_shapes
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
 """In the order in which one needs another."""
@@ -67,6 +68,8 @@ def build(plans: Plans) -> Fields:
     program = plans.settings.program
     parts = _PARTS if program == "all" else (program,)
     built = _Built(plans)
+    if "node-pools" in parts:
+        built.check_types()
     for part in _PARTS:
         if part in parts:
             getattr(built, f"make_{part.replace('-', '_')}")()
@@ -91,6 +94,13 @@ class _Built:
         self._tags = {**plans.settings.tags, words.TAG_CLUSTER: policy.cluster, "spillway.dev/made-by": "pulumi"}
         self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
         self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
+        self._shapes: dict[str, Shape] = {}
+
+    def check_types(self) -> None:
+        """The instance types of the policy, asked of EC2 before the first resource. Raises ``BadInput``."""
+        policy, source = self._plans.policy, str(self._plans.settings.policy_path)
+        self._shapes = look_up_shapes(policy, provider=self._provider, source=source)
+        check_shapes(policy, self._shapes, source=source)
 
     def make_network(self) -> None:
         """VPC, subnets, and the ways out."""
@@ -125,7 +135,7 @@ class _Built:
         settings, network = plans.settings, self._where()
         identity = NodeIdentity(f"{policy.cluster}-node", cluster=policy.cluster, opts=self._on_aws)
         image_id, root_device = _image(settings.nodes.ami, provider=self._provider)
-        for entry in policy.groups:
+        node_groups = [
             NodeGroup(
                 entry.name,
                 NodeGroupArgs(
@@ -137,11 +147,16 @@ class _Built:
                     instance_profile_arn=identity.instance_profile_arn,
                     image_id=image_id,
                     root_device=root_device,
+                    kms_key_id=settings.nodes.kms_key,
+                    adapters=adapters_of(entry, self._shapes),
                     scale_in_protection=settings.nodes.scale_in_protection,
+                    termination_wait=settings.nodes.termination_wait,
                     tags=self._tags,
                 ),
                 opts=self._on_aws,
             )
+            for entry in policy.groups
+        ]
         control_plane = self._joined()
         if control_plane is not None:
             NodeAdmission(
@@ -152,8 +167,10 @@ class _Built:
                 role_arn=identity.role_arn,
                 opts=self._on_aws,
             )
-        groups = [group for entry in policy.groups for group in describe_groups(policy.cluster, entry)]
-        self.fields |= {"groups": msgspec.to_builtins(groups), "node_role_arn": identity.role_arn}
+        groups = pulumi.Output.all(*(one.described for one in node_groups)).apply(
+            lambda described: [msgspec.to_builtins(group) for groups in described for group in groups]
+        )
+        self.fields |= {"groups": groups, "node_role_arn": identity.role_arn}
 
     def make_on_prem(self) -> None:
         """The machines of the inventory."""

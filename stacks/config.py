@@ -9,13 +9,14 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
 from autoscaler import labels as words
-from autoscaler.documents import Document, parse_data
+from autoscaler.documents import Document, Span, parse_data
 from stacks.control_plane_settings import UBUNTU, ControlPlaneSettings
 
 PROJECT: Final = "spillway"
@@ -68,6 +69,22 @@ class NodeSettings(Document):
     scale_in_protection: bool = Field(
         default=True, description="only the autoscaler ends instances, never a group by itself"
     )
+    kms_key: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:(key|alias)/\S+$",
+        description="ARN of the KMS key that encrypts the volumes, e.g. arn:aws:kms:us-east-1:123456789012:key/...",
+    )
+    termination_wait: Span = Field(
+        default=timedelta(minutes=15),
+        description="how long an instance that EC2 takes away may wait for its jobs, 30s to 2h",
+    )
+
+    @field_validator("termination_wait")
+    @classmethod
+    def _wait_is_one_that_aws_takes(cls, span: timedelta) -> timedelta:
+        if not timedelta(seconds=30) <= span <= timedelta(hours=2) or span.microseconds:
+            raise ValueError("must be a whole number of seconds from 30s to 2h")
+        return span
 
     @field_validator("ami")
     @classmethod

@@ -1,29 +1,29 @@
 """The node groups, read from the policy file that the autoscaler obeys.
 
-Each entry of the policy becomes one launch template, and one Auto Scaling group per zone. The groups carry tags by
-which the autoscaler finds them and knows what their nodes will look like while there is none. It sizes them from then
-on: the program never sets the desired capacity, and a later ``pulumi up`` leaves it as it is.
+Each entry of the policy becomes one launch template, and one Auto Scaling group per zone with its termination hook. The
+groups carry tags by which the autoscaler finds them and knows what their nodes will look like while there is none. It
+sizes them from then on: the program never sets the desired capacity, and a later ``pulumi up`` leaves it as it is.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import pulumi
 import pulumi_aws as aws
 
 from autoscaler import labels as words
-from autoscaler.cluster import Taint, parse_quantity
+from autoscaler.cluster import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy, asg_name
+from stacks.launch_templates import launch_template
 from stacks.outputs import GroupOutput
 from stacks.user_data import LIMIT, NodeSpec, render_user_data
 
-_GIB: Final = 2**30
 _TAG_KEY, _TAG_VALUE, _TAGS_PER_GROUP = 128, 256, 50
 _NAME_OF_GROUP: Final = 255
 
@@ -41,7 +41,13 @@ class NodeGroupArgs:
     instance_profile_arn: pulumi.Input[str]
     image_id: pulumi.Input[str]
     root_device: pulumi.Input[str]
+    kms_key_id: pulumi.Input[str] | None = None
+    """Encrypts the volumes; AWS's own key for EBS where none is given."""
+    adapters: int = 0
+    """Elastic Fabric Adapters of each node."""
     scale_in_protection: bool = True
+    termination_wait: timedelta = timedelta(minutes=15)
+    """How long an instance that is to end may wait for its jobs."""
     tags: Mapping[str, str]
     """Of instances and volumes: Auto Scaling does not hand the provider's default tags on to them."""
 
@@ -51,64 +57,68 @@ class NodeGroup(pulumi.ComponentResource):
 
     groups: Mapping[str, aws.autoscaling.Group]
     """By zone."""
+    described: pulumi.Output[tuple[GroupOutput, ...]]
+    """The groups, for the stack's outputs."""
 
     def __init__(self, name: str, args: NodeGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("spillway:nodes:NodeGroup", name, None, opts)
+        before = pulumi.ResourceOptions(aliases=[pulumi.Alias(name=old) for old in args.entry.formerly])
+        super().__init__("spillway:nodes:NodeGroup", name, None, pulumi.ResourceOptions.merge(opts, before))
         self._args = args
-        template = self._launch_template(name)
+        template, placement = self._launch_template(name), self._placement_group(name)
         self.groups = {
-            zone: self._scaling_group(f"{name}-{zone}", zone, minimum, template)
+            zone: self._scaling_group(f"{name}-{zone}", zone, minimum, template, placement)
             for zone, minimum in minimums(args.entry)
         }
-        self.register_outputs({"groups": {zone: group.name for zone, group in self.groups.items()}})
+        names = pulumi.Output.all(**{zone: group.name for zone, group in self.groups.items()})
+        self.described = names.apply(lambda by_zone: describe_groups(args.entry, by_zone))
+        self.register_outputs({"groups": names})
 
     def _launch_template(self, name: str) -> aws.ec2.LaunchTemplate:
         args, entry = self._args, self._args.entry
-        tags = {**args.tags, "Name": f"{args.cluster}-{entry.name}", words.TAG_GROUP: entry.name}
-        return aws.ec2.LaunchTemplate(
+        own = f"{args.cluster}-{entry.name}"
+        return launch_template(
             name,
-            name=f"{args.cluster}-{entry.name}",
-            update_default_version=True,
+            physical_name=own,
+            entry=entry,
+            user_data=user_data(cluster=args.cluster, region=args.region, entry=entry),
             image_id=args.image_id,
-            instance_type=entry.instance_type,
-            user_data=_encoded(user_data(cluster=args.cluster, region=args.region, entry=entry)),
-            iam_instance_profile={"arn": args.instance_profile_arn},
-            vpc_security_group_ids=[args.security_group_id],
-            metadata_options={
-                "http_endpoint": "enabled",
-                "http_tokens": "required",  # IMDSv2
-                "http_put_response_hop_limit": 1,  # pods do not reach the role of their node
-            },
-            block_device_mappings=[
-                {
-                    "device_name": args.root_device,
-                    "ebs": {
-                        "volume_type": "gp3",
-                        "volume_size": root_volume_gib(entry),
-                        "encrypted": "true",
-                        "delete_on_termination": "true",
-                    },
-                }
-            ],
-            instance_market_options={"market_type": "spot"} if entry.capacity_type == "spot" else None,
-            tag_specifications=[
-                {"resource_type": "instance", "tags": tags},
-                {"resource_type": "volume", "tags": tags},
-            ],
-            opts=pulumi.ResourceOptions(parent=self),
+            root_device=args.root_device,
+            instance_profile_arn=args.instance_profile_arn,
+            security_group_id=args.security_group_id,
+            kms_key_id=args.kms_key_id,
+            adapters=args.adapters,
+            tags={**args.tags, "Name": own, words.TAG_GROUP: entry.name},
+            opts=self._named_once,
         )
 
+    def _placement_group(self, name: str) -> aws.ec2.PlacementGroup | None:
+        """Nodes close together on the network: policy entries that ask for it have one zone."""
+        args, entry = self._args, self._args.entry
+        if entry.placement != "cluster":
+            return None
+        own = f"{args.cluster}-{entry.name}"
+        return aws.ec2.PlacementGroup(name, name=own, strategy="cluster", tags={"Name": own}, opts=self._named_once)
+
     def _scaling_group(
-        self, name: str, zone: str, minimum: int, template: aws.ec2.LaunchTemplate
+        self,
+        name: str,
+        zone: str,
+        minimum: int,
+        template: aws.ec2.LaunchTemplate,
+        placement: aws.ec2.PlacementGroup | None,
     ) -> aws.autoscaling.Group:
         args, entry = self._args, self._args.entry
-        return aws.autoscaling.Group(
+        version = template.latest_version.apply(str)
+        several = len(entry.types) > 1
+        group = aws.autoscaling.Group(
             name,
             name=asg_name(args.cluster, entry.name, zone),
             min_size=minimum,
             max_size=entry.max,
             vpc_zone_identifiers=[args.subnets[zone]],
-            launch_template={"id": template.id, "version": template.latest_version.apply(str)},
+            launch_template=None if several else {"id": template.id, "version": version},
+            mixed_instances_policy=mixed_instances_policy(entry, template.id, version) if several else None,
+            placement_group=placement.id if placement else None,
             health_check_type="EC2",
             protect_from_scale_in=args.scale_in_protection,
             # Whether instances come is the autoscaler's concern: `up` does not wait for them ...
@@ -119,8 +129,32 @@ class NodeGroup(pulumi.ComponentResource):
                 {"key": key, "value": value, "propagate_at_launch": False}
                 for key, value in group_tags(args.cluster, args.region, entry, zone).items()
             ],
-            opts=pulumi.ResourceOptions(parent=self, ignore_changes=["desiredCapacity"]),
+            opts=pulumi.ResourceOptions.merge(
+                self._named_once, pulumi.ResourceOptions(ignore_changes=["desiredCapacity"])
+            ),
         )
+        self._termination_hook(name, group)
+        return group
+
+    def _termination_hook(self, name: str, group: aws.autoscaling.Group) -> None:
+        """An instance that is to end waits until the autoscaler has seen its jobs off, or the time is over."""
+        aws.autoscaling.LifecycleHook(
+            name,
+            name=words.TERMINATION_HOOK,
+            autoscaling_group_name=group.name,
+            lifecycle_transition="autoscaling:EC2_INSTANCE_TERMINATING",
+            default_result="CONTINUE",
+            heartbeat_timeout=int(self._args.termination_wait.total_seconds()),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    @property
+    def _named_once(self) -> pulumi.ResourceOptions:
+        """AWS's names cannot be changed: what an entry was called first its resources are called for good.
+
+        Without this a renamed entry's groups would be replaced, with all nodes in them.
+        """
+        return pulumi.ResourceOptions(parent=self, ignore_changes=["name"])
 
 
 class NodeIdentity(pulumi.ComponentResource):
@@ -147,20 +181,42 @@ class NodeIdentity(pulumi.ComponentResource):
         self.register_outputs({"instanceProfileArn": profile.arn})
 
 
-def describe_groups(cluster: str, entry: GroupEntry) -> tuple[GroupOutput, ...]:
-    """The groups of an entry, for the stack's outputs."""
+def describe_groups(entry: GroupEntry, names: Mapping[str, str]) -> tuple[GroupOutput, ...]:
+    """The groups of an entry, for the stack's outputs; ``names`` are AWS's, by zone."""
     return tuple(
         GroupOutput(
-            name=asg_name(cluster, entry.name, zone),
+            name=names[zone],
             entry=entry.name,
             zone=zone,
-            instance_type=entry.instance_type,
+            instance_type=entry.types[0],
+            instance_types=entry.instance_types,
             capacity_type=entry.capacity_type,
             min=minimum,
             max=entry.max,
         )
         for zone, minimum in minimums(entry)
     )
+
+
+def mixed_instances_policy(
+    entry: GroupEntry, template_id: pulumi.Input[str], version: pulumi.Input[str]
+) -> aws.autoscaling.GroupMixedInstancesPolicyArgsDict:
+    """Of a set of types: on-demand in the order of the entry, spot where AWS has most to spare for the price.
+
+    No weights: every type counts as one node, as the autoscaler counts it.
+    """
+    return {
+        "instances_distribution": {
+            "on_demand_allocation_strategy": "prioritized",
+            "on_demand_base_capacity": 0,
+            "on_demand_percentage_above_base_capacity": 0 if entry.capacity_type == "spot" else 100,
+            "spot_allocation_strategy": "price-capacity-optimized",
+        },
+        "launch_template": {
+            "launch_template_specification": {"launch_template_id": template_id, "version": version},
+            "overrides": [{"instance_type": name} for name in entry.types],
+        },
+    }
 
 
 def minimums(entry: GroupEntry) -> Iterator[tuple[str, int]]:
@@ -171,12 +227,12 @@ def minimums(entry: GroupEntry) -> Iterator[tuple[str, int]]:
 
 
 def node_labels(region: str, entry: GroupEntry) -> dict[str, str]:
-    """Labels of an entry's nodes, as far as they are the same in every zone."""
+    """Labels of an entry's nodes, as far as they are the same in every zone and for every type of a set."""
     own = {
         words.ORIGIN: words.EC2,
         words.GROUP: entry.name,
         words.CAPACITY_TYPE: entry.capacity_type,
-        words.INSTANCE_TYPE: entry.instance_type,
+        **({words.INSTANCE_TYPE: entry.types[0]} if len(entry.types) == 1 else {}),
         words.REGION: region,
         words.OS: "linux",
     }
@@ -201,11 +257,6 @@ def user_data(*, cluster: str, region: str, entry: GroupEntry) -> str:
     """What an entry's machines are told at boot. The zone they know from the instance itself."""
     taints = tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in entry.taints)
     return render_user_data(NodeSpec(cluster=cluster, labels=node_labels(region, entry), taints=taints))
-
-
-def root_volume_gib(entry: GroupEntry) -> int:
-    """Size of the root volume in whole GiB, rounded up."""
-    return -(-int(parse_quantity(entry.disk)) // _GIB)
 
 
 def check_groups(policy: Policy, *, source: str) -> None:
@@ -242,10 +293,6 @@ def _mistakes(policy: Policy, entry: GroupEntry) -> Iterator[str]:
                     f"group: AWS takes {_TAG_KEY} characters of key, {_TAG_VALUE} of value"
                 )
         return  # what is too long in one zone is too long in all
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
 
 
 _TRUST_EC2: Final = {

@@ -23,6 +23,9 @@ class GroupOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Name of the policy entry (``groups[].name``)."""
     zone: str
     instance_type: str
+    """Of a set of types the preferred one."""
+    instance_types: tuple[str, ...] = ()
+    """Of a set of types all of them."""
     capacity_type: CapacityType
     min: int
     max: int

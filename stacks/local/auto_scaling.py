@@ -205,13 +205,19 @@ class AutoScaling(AutoScalingBackend):
             going = all(member.lifecycle_state in _GOING for member in group.instance_states)
             raise AutoscalingClientError(*(_ACTIVITY_IN_PROGRESS if going else _IN_USE))
         if not group.instance_states:
-            del self.autoscaling_groups[group_name]
+            self.forget(group_name)
             return
         group.min_size = group.max_size = 0
         group.set_desired_capacity(0)
         group.status = "Delete in progress"
         for member in group.instance_states:
             self.end(group, member, cause="in response to a user request", hooks=False)
+
+    def forget(self, group_name: str) -> None:
+        """A group is gone, and its hooks with it."""
+        self.autoscaling_groups.pop(group_name, None)
+        for key in [key for key, hook in self.lifecycle_hooks.items() if hook.auto_scaling_group_name == group_name]:
+            del self.lifecycle_hooks[key]
 
     def terminate_instance(self, instance_id: str, should_decrement: bool) -> Activity:  # type: ignore[override]  # noqa: FBT001 - moto's signature
         """End one instance of a group, with or without a successor."""
@@ -320,6 +326,14 @@ class AutoScalingCalls(AutoScalingResponse):
             self._get_param("AutoScalingGroupName"), force=bool(self._get_bool_param("ForceDelete"))
         )
         return EmptyResult()
+
+    def update_auto_scaling_group(self) -> ActionResult:
+        """With its placement group, which moto leaves as it was."""
+        result = super().update_auto_scaling_group()
+        placement = self._get_param("PlacementGroup")
+        if placement is not None:
+            self._backend.group(self._get_param("AutoScalingGroupName")).placement_group = placement or None
+        return result
 
     def describe_scaling_activities(self) -> ActionResult:
         """Newest first, in pages."""

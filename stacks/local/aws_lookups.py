@@ -34,8 +34,36 @@ def look_up_parameter(cloud: Cloud, asked: Properties) -> Properties:
     return {"id": found["Name"], "name": found["Name"], "type": found["Type"], "value": found["Value"]}
 
 
+def look_up_instance_type(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ec2.get_instance_type``, as far as programs look at it."""
+    kind = cloud.ec2.describe_instance_types(InstanceTypes=[asked["instanceType"]])["InstanceTypes"][0]
+    network, gpus = kind["NetworkInfo"], kind.get("GpuInfo", {}).get("Gpus", [])
+    return {
+        "id": kind["InstanceType"],
+        "instanceType": kind["InstanceType"],
+        "supportedArchitectures": kind["ProcessorInfo"]["SupportedArchitectures"],
+        "defaultVcpus": kind["VCpuInfo"]["DefaultVCpus"],
+        "memorySize": kind["MemoryInfo"]["SizeInMiB"],
+        "gpuses": [
+            {
+                "name": gpu["Name"],
+                "manufacturer": gpu["Manufacturer"],
+                "count": gpu["Count"],
+                "memorySize": gpu.get("MemoryInfo", {}).get("SizeInMiB", 0),
+            }
+            for gpu in gpus
+        ],
+        "efaSupported": network.get("EfaSupported", False),
+        "efaMaximumInterfaces": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        "maximumNetworkCards": network.get("MaximumNetworkCards", 1),
+        "supportedPlacementStrategies": kind.get("PlacementGroupInfo", {}).get("SupportedStrategies", []),
+        "supportedUsagesClasses": kind.get("SupportedUsageClasses", []),
+    }
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
     "aws:ec2/getAmi:getAmi": look_up_image,
+    "aws:ec2/getInstanceType:getInstanceType": look_up_instance_type,
     "aws:ssm/getParameter:getParameter": look_up_parameter,
 }
 """By token."""

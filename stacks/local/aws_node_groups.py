@@ -1,4 +1,4 @@
-"""Launch templates and Auto Scaling groups, as the stand-in for the aws plugin serves them."""
+"""Launch templates, Auto Scaling groups and what belongs to them, as the stand-in for the aws plugin serves them."""
 
 # ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
@@ -66,6 +66,8 @@ class LaunchTemplate(Kind):
         version = cloud.ec2.describe_launch_template_versions(LaunchTemplateId=key, Versions=[str(latest)])
         data = camel(version["LaunchTemplateVersions"][0]["LaunchTemplateData"])
         data["vpcSecurityGroupIds"] = data.pop("securityGroupIds", [])
+        for interface in data.get("networkInterfaces", []):
+            interface["securityGroups"] = interface.pop("groups", [])
         asked = [one for one in data.get("tagSpecifications", []) if one["resourceType"] != "launch-template"]
         data["tagSpecifications"] = [one | {"tags": mapped(one["tags"])} for one in asked]
         return {
@@ -96,6 +98,11 @@ class LaunchTemplate(Kind):
             for switch in ("Encrypted", "DeleteOnTermination"):  # text in the plugin's schema
                 if switch in mapping.get("Ebs", {}):
                     mapping["Ebs"][switch] = str(mapping["Ebs"][switch]).lower() == "true"
+        for interface in data.get("NetworkInterfaces", []):
+            interface["Groups"] = interface.pop("SecurityGroups", [])
+            for switch in ("AssociatePublicIpAddress", "DeleteOnTermination"):
+                if switch in interface:
+                    interface[switch] = str(interface[switch]).lower() == "true"
         for tagged, asked in zip(data.get("TagSpecifications", []), wanted.get("tagSpecifications", []), strict=True):
             tagged["Tags"] = listed(asked["tags"])
         return data
@@ -109,7 +116,7 @@ class ScalingGroup(Kind):
         {
             *("name", "minSize", "maxSize", "desiredCapacity", "vpcZoneIdentifiers", "launchTemplate", "tags"),
             *("healthCheckType", "healthCheckGracePeriod", "protectFromScaleIn", "waitForCapacityTimeout"),
-            *("forceDelete", "suspendedProcesses", "placementGroup", "capacityRebalance"),
+            *("forceDelete", "suspendedProcesses", "placementGroup", "capacityRebalance", "mixedInstancesPolicy"),
         }
     )
     fixed = frozenset({"name"})
@@ -141,18 +148,20 @@ class ScalingGroup(Kind):
         group = self._find(cloud, key)
         if group is None:
             return None
-        template = group.get("LaunchTemplate") or {}
+        template = group.get("LaunchTemplate")
         return {
             "name": key,
             "arn": group["AutoScalingGroupARN"],
             **{name: group.get(field) for name, field in self._fields.items()},
             "vpcZoneIdentifiers": [one for one in group.get("VPCZoneIdentifier", "").split(",") if one],
             "availabilityZones": group.get("AvailabilityZones", []),
-            "launchTemplate": {
+            "launchTemplate": template
+            and {
                 "id": template.get("LaunchTemplateId"),
                 "name": template.get("LaunchTemplateName"),
                 "version": template.get("Version"),
             },
+            "mixedInstancesPolicy": camel(group["MixedInstancesPolicy"]) if "MixedInstancesPolicy" in group else None,
             "suspendedProcesses": [one["ProcessName"] for one in group.get("SuspendedProcesses", [])],
             "tags": [
                 {"key": tag["Key"], "value": tag["Value"], "propagateAtLaunch": tag["PropagateAtLaunch"]}
@@ -191,6 +200,8 @@ class ScalingGroup(Kind):
             request["LaunchTemplate"] = given(
                 template, id="LaunchTemplateId", name="LaunchTemplateName", version="Version"
             )
+        if wanted.get("mixedInstancesPolicy"):
+            request["MixedInstancesPolicy"] = pascal(wanted["mixedInstancesPolicy"])
         return request
 
     @staticmethod
@@ -214,6 +225,93 @@ class ScalingGroup(Kind):
             cloud.scaling.resume_processes(AutoScalingGroupName=name, ScalingProcesses=sorted(before - after))
 
 
+class LifecycleHook(Kind):
+    """A lifecycle hook of a group. Its id is its name, as the plugin has it."""
+
+    token = "aws:autoscaling/lifecycleHook:LifecycleHook"
+    _fields: ClassVar = {
+        "lifecycleTransition": "LifecycleTransition",
+        "defaultResult": "DefaultResult",
+        "heartbeatTimeout": "HeartbeatTimeout",
+        "notificationMetadata": "NotificationMetadata",
+    }
+    inputs = frozenset({"name", "autoscalingGroupName", *_fields})
+    fixed = frozenset({"name", "autoscalingGroupName"})
+    named = "name"
+    tagged = False
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        self.update(cloud, wanted["name"], {}, wanted)
+        key: str = wanted["name"]
+        return key
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        hooks = cloud.scaling.describe_lifecycle_hooks(
+            AutoScalingGroupName=wanted["autoscalingGroupName"], LifecycleHookNames=[key]
+        )["LifecycleHooks"]
+        if not hooks:
+            return None
+        return {
+            "name": key,
+            "autoscalingGroupName": hooks[0]["AutoScalingGroupName"],
+            **{name: hooks[0].get(field) for name, field in self._fields.items()},
+        }
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        cloud.scaling.put_lifecycle_hook(
+            LifecycleHookName=key, AutoScalingGroupName=new["autoscalingGroupName"], **given(new, **self._fields)
+        )
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        cloud.scaling.delete_lifecycle_hook(LifecycleHookName=key, AutoScalingGroupName=state["autoscalingGroupName"])
+
+
+class PlacementGroup(Kind):
+    """A placement group. Its id is its name, as the plugin has it."""
+
+    token = "aws:ec2/placementGroup:PlacementGroup"
+    inputs = frozenset({"name", "strategy", "partitionCount", "spreadLevel", "tags"})
+    fixed = frozenset({"name", "strategy", "partitionCount", "spreadLevel"})
+    named = "name"
+    _fields: ClassVar = {"strategy": "Strategy", "partitionCount": "PartitionCount", "spreadLevel": "SpreadLevel"}
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        cloud.ec2.create_placement_group(
+            GroupName=wanted["name"],
+            **given(wanted, **self._fields),
+            TagSpecifications=specified("placement-group", tags),
+        )
+        key: str = wanted["name"]
+        return key
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        group = self._find(cloud, key)
+        return group and {
+            "name": key,
+            "placementGroupId": group["GroupId"],
+            "arn": arn(cloud, "ec2", f"placement-group/{key}"),
+            **{name: group.get(field) for name, field in self._fields.items()},
+            **tags_of(group),
+        }
+
+    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
+        group = self._find(cloud, key)
+        if group:
+            super().retag(cloud, group["GroupId"], before, after)
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        cloud.ec2.delete_placement_group(GroupName=key)
+
+    @staticmethod
+    def _find(cloud: Cloud, name: str) -> Any:
+        try:
+            return first(cloud.ec2.describe_placement_groups, "PlacementGroups", GroupNames=[name])
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "InvalidPlacementGroup.Unknown":
+                return None
+            raise
+
+
 def _group_tag(name: str, tag: dict[str, Any]) -> dict[str, Any]:
     return {"ResourceId": name, "ResourceType": "auto-scaling-group", **tag}
 
@@ -222,4 +320,4 @@ def _taken(name: str) -> Any:
     return complaint(f"AutoScalingGroup by this name already exists - {name}", code="AlreadyExists")
 
 
-KINDS: Final[tuple[Kind, ...]] = (LaunchTemplate(), ScalingGroup())
+KINDS: Final[tuple[Kind, ...]] = (LaunchTemplate(), PlacementGroup(), ScalingGroup(), LifecycleHook())

@@ -29,13 +29,13 @@ from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, Reservation
-from moto.ec2.responses import EC2Response
 
 from autoscaler import labels as words
 from autoscaler.instance_types import InstanceType, read_instance_type
 from stacks.local.boot import Booted
 from stacks.local.faults import Faults, Joining
 from stacks.local.ledger import Ledger, Life
+from stacks.local.placement_groups import PlacementGroupCalls, PlacementGroups, placement_groups
 
 GROUP_TAG: Final = "aws:autoscaling:groupName"
 _ROOT_DEVICES: Final = ("/dev/xvda", "/dev/sda1")
@@ -81,6 +81,7 @@ class Ec2(EC2Backend):
         self.begun: dict[str, Begun] = {}
         self._by_token: dict[str, Reservation] = {}
         self._by_id: dict[str, Instance] = {}
+        self.placement_groups = PlacementGroups()
 
     # moto searches all instances and images for each of these; with a thousand instances that takes a minute
 
@@ -243,6 +244,19 @@ class Inventory:
         """Whether there is such a subnet."""
         return any(subnet in zone for zone in self._backend.subnets.values())
 
+    def has_placement_group(self, name: str) -> bool:
+        """Whether there is such a placement group."""
+        return name in placement_groups(self._backend).strategies
+
+    def most_adapters(self, instance_type: str) -> int:
+        """Elastic Fabric Adapters that a type can have."""
+        network = INSTANCE_TYPES[instance_type]["NetworkInfo"]
+        return int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0))
+
+    def network_cards(self, instance_type: str) -> int:
+        """How many a type has."""
+        return int(INSTANCE_TYPES[instance_type]["NetworkInfo"]["MaximumNetworkCards"])
+
     def launch_template(self, specification: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The data of a template in the version that is named; ``None`` where there is no such template."""
         by_name = self._backend.launch_template_name_to_ids.get(specification.get("LaunchTemplateName", ""))
@@ -252,7 +266,7 @@ class Inventory:
         return dict(template.get_version(specification.get("Version") or "$Default").data)
 
 
-class Ec2Response(EC2Response):
+class Ec2Response(PlacementGroupCalls):
     """EC2's calls."""
 
     def create_launch_template_version(self) -> ActionResult:

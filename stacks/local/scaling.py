@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from moto.core.exceptions import ServiceException
 
@@ -96,7 +96,7 @@ def _advance_members(region: AutoScaling, group: Group, now: float) -> float | N
         if member.lifecycle_state in ENDING:
             dues.append(member.ends_at)
     if group.status and not group.instance_states:
-        region.autoscaling_groups.pop(group.name, None)
+        region.forget(group.name)
     return min(dues, default=None)
 
 
@@ -169,7 +169,7 @@ def _launched(group: Group, *, instance_type: str, zone: str, subnet: str | None
         1,
         data.get("UserData") if template else group.launch_config.user_data,
         group.security_groups,
-        security_group_ids=list(data.get("SecurityGroupIds") or []),
+        security_group_ids=_security_groups(data),
         instance_type=instance_type,
         is_instance_type_default=False,
         tags={"instance": {**group.get_propagated_tags(), **group.instance_tags, GROUP_TAG: group.name}},
@@ -186,6 +186,14 @@ def _launched(group: Group, *, instance_type: str, zone: str, subnet: str | None
     member = Member(instance, lifecycle_state="Pending", protected_from_scale_in=protected)
     member.template_version = version
     return member
+
+
+def _security_groups(data: dict[str, Any]) -> list[str]:
+    """The template's own, or those of its first interface: further interfaces are not simulated."""
+    interfaces = data.get("NetworkInterfaces") or [{}]
+    return list(
+        data.get("SecurityGroupIds") or interfaces[0].get("Groups") or interfaces[0].get("SecurityGroupId") or []
+    )
 
 
 def _types(group: Group) -> list[tuple[str, int | None]]:

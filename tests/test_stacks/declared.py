@@ -41,6 +41,17 @@ class Recorder(pulumi.runtime.Mocks):
         """Look-ups."""
         answers: dict[str, dict[str, Any]] = {
             "aws:ec2/getAmi:getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
+            "aws:ec2/getInstanceType:getInstanceType": {
+                "supportedArchitectures": ["x86_64"],
+                "defaultVcpus": 48,
+                "memorySize": 196608,
+                "gpuses": [{"name": "A10G", "manufacturer": "NVIDIA", "count": 4, "memorySize": 24576}],
+                "efaSupported": True,
+                "efaMaximumInterfaces": 4,
+                "maximumNetworkCards": 4,
+                "supportedPlacementStrategies": ["cluster", "partition", "spread"],
+                "supportedUsagesClasses": ["on-demand", "spot"],
+            },
             "aws:ssm/getParameter:getParameter": {"value": "ami-0123456789abcdef0"},
         }
         return answers[args.token], []

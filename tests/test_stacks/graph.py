@@ -27,7 +27,7 @@ import grpc
 import pulumi.runtime
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, resource_pb2, resource_pb2_grpc
-from pulumi.runtime.settings import Settings, configure
+from pulumi.runtime.settings import Settings, configure, set_root_resource
 from pulumi.runtime.stack import run_in_stack
 
 from tests.test_stacks.declared import Recorder
@@ -151,6 +151,7 @@ def spoken(urn: str) -> str:
 
 def _run(program: Callable[[], Any], settings: Settings) -> None:
     configure(settings)
+    set_root_resource(None)  # type: ignore[arg-type]  # one that mocks have left in this thread
 
     def run() -> None:  # what a program gives back is not for the engine
         program()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,23 +15,29 @@ from autoscaler import labels as words
 from autoscaler.cluster import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry
+from stacks.launch_templates import root_volume_gib
 from stacks.node_groups import (
     NodeGroup,
     NodeGroupArgs,
     NodeIdentity,
     check_groups,
-    describe_groups,
     minimums,
-    root_volume_gib,
 )
 from stacks.user_data import parse_user_data
 from tests.test_stacks.declared import Declared, declare, group, of_type, policy
+from tests.test_stacks.graph import Graph, graph
 
+HOOK = "aws:autoscaling/lifecycleHook:LifecycleHook"
 GPU_TAINT = {"key": words.GPU, "effect": "NoSchedule"}
 
 
 def declared_for(entry: GroupEntry, **changed: Any) -> list[Declared]:
     """What one policy entry becomes."""
+    return declare(lambda: next(iter(made_from(entry, **changed).groups.values())).arn)
+
+
+def made_from(entry: GroupEntry, **changed: Any) -> NodeGroup:
+    """The component of one policy entry."""
     args: dict[str, Any] = {
         "cluster": "lab",
         "region": "us-east-1",
@@ -42,7 +49,12 @@ def declared_for(entry: GroupEntry, **changed: Any) -> list[Declared]:
         "root_device": "/dev/sda1",
         "tags": {"spillway.dev/cluster": "lab"},
     } | changed
-    return declare(lambda: next(iter(NodeGroup(entry.name, NodeGroupArgs(**args)).groups.values())).arn)
+    return NodeGroup(entry.name, NodeGroupArgs(**args))
+
+
+def graph_of(entry: GroupEntry, **changed: Any) -> Graph:
+    """What an engine sees of it."""
+    return graph(lambda: made_from(entry, **changed))
 
 
 def template_of(entry: GroupEntry, **changed: Any) -> dict[str, Any]:
@@ -142,6 +154,100 @@ def test_spot_is_asked_for_in_the_template(capacity_type: str, market: dict[str,
     assert template_of(group(capacity_type=capacity_type)).get("instanceMarketOptions") == market
 
 
+A_SET = {"instance_type": None, "instance_types": ["g6.12xlarge", "g5.12xlarge"]}
+
+
+@pytest.mark.parametrize(("capacity_type", "on_demand"), [("spot", 0), ("on-demand", 100)])
+def test_a_set_of_types_becomes_a_mixed_instances_policy(capacity_type: str, on_demand: int) -> None:
+    """Which says types and market; AWS refuses a template that says them too."""
+    entry = group(**A_SET, capacity_type=capacity_type)
+    [one] = groups_of(entry).values()
+    mixed = one["mixedInstancesPolicy"]
+    assert "launchTemplate" not in one
+    assert mixed["launchTemplate"]["launchTemplateSpecification"]["launchTemplateId"] == "gpu-id"
+    assert mixed["launchTemplate"]["overrides"] == [{"instanceType": "g6.12xlarge"}, {"instanceType": "g5.12xlarge"}]
+    assert mixed["instancesDistribution"]["onDemandPercentageAboveBaseCapacity"] == on_demand
+    assert mixed["instancesDistribution"]["onDemandAllocationStrategy"] == "prioritized"
+    assert mixed["instancesDistribution"]["spotAllocationStrategy"] == "price-capacity-optimized"
+    template = template_of(entry)
+    assert "instanceType" not in template
+    assert "instanceMarketOptions" not in template
+
+
+def test_nodes_of_a_set_are_not_told_their_type() -> None:
+    """They know it themselves; neither tags nor user data can."""
+    entry = group(**A_SET)
+    [one] = groups_of(entry).values()
+    assert f"{words.TEMPLATE_LABEL}{words.INSTANCE_TYPE}" not in tags_of(one)
+    assert words.INSTANCE_TYPE not in parse_user_data(base64.b64decode(template_of(entry)["userData"]).decode()).labels
+
+
+def test_volumes_may_be_encrypted_with_a_key_of_ones_own() -> None:
+    """Else AWS's key for EBS does it."""
+    key = "arn:aws:kms:us-east-1:123456789012:key/1"
+    [volume] = template_of(group(), kms_key_id=key)["blockDeviceMappings"]
+    assert (volume["ebs"]["kmsKeyId"], volume["ebs"]["encrypted"]) == (key, "true")
+
+
+def test_an_adapter_stands_on_each_network_card() -> None:
+    """The first is the node's interface too; the others take no address. Interfaces bring their security groups."""
+    template = template_of(group(efa=True), adapters=4)
+    interfaces = template["networkInterfaces"]
+    assert [(one["networkCardIndex"], one["deviceIndex"]) for one in interfaces] == [(0, 0), (1, 1), (2, 1), (3, 1)]
+    assert [one["interfaceType"] for one in interfaces] == ["efa", *["efa-only"] * 3]
+    assert all(one["securityGroups"] == ["sg-1"] for one in interfaces)
+    assert "vpcSecurityGroupIds" not in template
+    assert "networkInterfaces" not in template_of(group())
+
+
+def test_nodes_stand_close_together_where_asked() -> None:
+    """In a placement group of their own, which the Auto Scaling group names."""
+    declared = declared_for(group(placement="cluster"))
+    [placement] = of_type(declared, "aws:ec2/placementGroup:PlacementGroup").values()
+    [one] = of_type(declared, "aws:autoscaling/group:Group").values()
+    assert (placement["strategy"], placement["name"], one["placementGroup"]) == ("cluster", "lab-gpu", "gpu-id")
+    assert not of_type(declared_for(group()), "aws:ec2/placementGroup:PlacementGroup")
+
+
+def test_an_instance_that_is_to_end_waits_for_its_jobs() -> None:
+    """By a hook in each group; without an answer it ends when the time is over."""
+    entry = group(zones=["us-east-1a", "us-east-1b"])
+    hooks = of_type(declared_for(entry, termination_wait=timedelta(minutes=2)), HOOK)
+    assert {one["autoscalingGroupName"] for one in hooks.values()} == set(groups_of(entry))
+    for hook in hooks.values():
+        assert hook["name"] == words.TERMINATION_HOOK
+        assert hook["lifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
+        assert (hook["defaultResult"], hook["heartbeatTimeout"]) == ("CONTINUE", 120)
+
+
+def test_an_entrys_resources_stand_under_it() -> None:
+    """So that an alias of the entry is one of all of them."""
+    entry = group(zones=["us-east-1a", "us-east-1b"])
+    made = graph_of(entry)
+    assert made.under("NodeGroup gpu") == {
+        "LaunchTemplate gpu",
+        *("Group gpu-us-east-1a", "LifecycleHook gpu-us-east-1a"),
+        *("Group gpu-us-east-1b", "LifecycleHook gpu-us-east-1b"),
+    }
+    assert made["Group gpu-us-east-1a"].needs == {"LaunchTemplate gpu"}
+    assert made["LifecycleHook gpu-us-east-1a"].needs == {"Group gpu-us-east-1a"}
+
+
+def test_what_the_autoscaler_sets_is_left_alone_and_names_stay() -> None:
+    """Mocks do not see what is ignored."""
+    made = graph_of(group(placement="cluster"))
+    assert made["Group gpu-us-east-1a"].ignores == ("name", "desiredCapacity")
+    assert made["LaunchTemplate gpu"].ignores == ("name",)
+    assert made["PlacementGroup gpu"].ignores == ("name",)
+
+
+def test_a_renamed_entry_is_known_by_its_former_names() -> None:
+    """The engine then takes what stands under them for its own."""
+    made = graph_of(group(formerly=["gpu-old", "gpus"]))
+    assert made["NodeGroup gpu"].aliases[:2] == ("gpu-old", "gpus")
+    assert graph_of(group())["NodeGroup gpu"].aliases == ()
+
+
 @given(minimum=st.integers(0, 40), count=st.integers(1, 6))
 def test_an_entrys_minimum_is_spread_over_its_zones(minimum: int, count: int) -> None:
     """As evenly as whole nodes can be, and never more in all."""
@@ -161,7 +267,9 @@ def test_a_disk_is_rounded_up_to_whole_gib(disk: str, gib: int) -> None:
 def test_the_outputs_name_what_was_made() -> None:
     """Group for group."""
     entry = group(min=3, max=5, zones=["us-east-1a", "us-east-1b"])
-    described = {one.name: one for one in describe_groups("lab", entry)}
+    seen: list[Any] = []
+    declare(lambda: made_from(entry).described.apply(seen.append))
+    described = {one.name: one for one in seen[0]}
     made = groups_of(entry)
     assert described.keys() == made.keys()
     for name, one in described.items():

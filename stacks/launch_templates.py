@@ -1,0 +1,94 @@
+"""The launch template of a policy entry: how each of its instances is made. Imports no policy of scaling."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws as aws
+
+from autoscaler.cluster import parse_quantity
+from autoscaler.policy import GroupEntry
+
+_GIB: Final = 2**30
+
+
+def launch_template(
+    name: str,
+    *,
+    physical_name: str,
+    entry: GroupEntry,
+    user_data: str,
+    image_id: pulumi.Input[str],
+    root_device: pulumi.Input[str],
+    instance_profile_arn: pulumi.Input[str],
+    security_group_id: pulumi.Input[str],
+    kms_key_id: pulumi.Input[str] | None,
+    adapters: int,
+    tags: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> aws.ec2.LaunchTemplate:
+    """IMDSv2, an encrypted root volume, no secret in user data; adapters and spot where the entry asks for them."""
+    several = len(entry.types) > 1
+    return aws.ec2.LaunchTemplate(
+        name,
+        name=physical_name,
+        update_default_version=True,
+        image_id=image_id,
+        # Of a set the group says the types, and the market with them: AWS refuses a template that says it too.
+        instance_type=None if several else entry.types[0],
+        instance_market_options={"market_type": "spot"} if entry.capacity_type == "spot" and not several else None,
+        user_data=base64.b64encode(user_data.encode()).decode(),
+        iam_instance_profile={"arn": instance_profile_arn},
+        # Where interfaces are listed, each has its security groups, and the template must have none.
+        vpc_security_group_ids=None if adapters else [security_group_id],
+        network_interfaces=network_interfaces(adapters, security_group_id) or None,
+        metadata_options={
+            "http_endpoint": "enabled",
+            "http_tokens": "required",  # IMDSv2
+            "http_put_response_hop_limit": 1,  # pods do not reach the role of their node
+        },
+        block_device_mappings=[
+            {
+                "device_name": root_device,
+                "ebs": {
+                    "volume_type": "gp3",
+                    "volume_size": root_volume_gib(entry),
+                    "encrypted": "true",
+                    "delete_on_termination": "true",
+                    **({"kms_key_id": kms_key_id} if kms_key_id is not None else {}),
+                },
+            }
+        ],
+        tag_specifications=[
+            {"resource_type": "instance", "tags": tags},
+            {"resource_type": "volume", "tags": tags},
+        ],
+        opts=opts,
+    )
+
+
+def network_interfaces(adapters: int, security_group_id: pulumi.Input[str]) -> list[Any]:
+    """One Elastic Fabric Adapter on each network card.
+
+    The first is the node's ordinary interface as well. The others carry fabric traffic only (``efa-only``), so that a
+    node of 32 adapters takes one address of its subnet, not 32; their device index is 1, as EC2 wants it beside card 0:
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
+    """
+    return [
+        {
+            "network_card_index": card,
+            "device_index": 0 if card == 0 else 1,
+            "interface_type": "efa" if card == 0 else "efa-only",
+            "security_groups": [security_group_id],
+            "delete_on_termination": "true",
+        }
+        for card in range(adapters)
+    ]
+
+
+def root_volume_gib(entry: GroupEntry) -> int:
+    """Size of the root volume in whole GiB, rounded up."""
+    return -(-int(parse_quantity(entry.disk)) // _GIB)
