@@ -13,11 +13,13 @@ import pulumi_aws as aws
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from autoscaler.policy import Policy, read_policy
+from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
 from stacks.control_plane import check_reachable, check_settings, make_control_plane
+from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
 from stacks.join import NodeAdmission
-from stacks.network import Network, NetworkArgs, check_zones
+from stacks.network import Network, NetworkArgs
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
 from stacks.outputs import MachineOutput, exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
@@ -37,8 +39,16 @@ class Plans:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """All zones that the policy names, in order."""
-        return tuple(sorted({zone for entry in self.policy.groups for zone in entry.zones}))
+        """All zones that have a subnet, in order: those that the stack file names, else those of the policy."""
+        network = self.settings.network
+        named = network.vpc.subnets if network.vpc else network.zones
+        return tuple(sorted(named or {zone for entry in self.policy.groups for zone in entry.zones}))
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Services of AWS that have an interface endpoint in the VPC."""
+        control_plane = self.settings.control_plane
+        return self.settings.network.interface_endpoints(eks=control_plane is not None and control_plane.kind == "eks")
 
 
 def read_plans(settings: Settings) -> Plans:
@@ -48,9 +58,20 @@ def read_plans(settings: Settings) -> Plans:
     inventory = read_inventory(path) if path else Inventory(machines=())
     plans = Plans(settings=settings, policy=policy, inventory=inventory)
     check_groups(policy, source=str(settings.policy_path))
-    check_zones(plans.zones)
+    _check_network(plans)
     check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
     return plans
+
+
+def _check_network(plans: Plans) -> None:
+    settings, source = plans.settings, str(plans.settings.policy_path)
+    check_networks(settings, plans.inventory)
+    if settings.program not in ("all", "network"):
+        return  # whose network is another stack's
+    check_zones(plans.zones, policy=plans.policy, source=source)
+    if not settings.network.vpc:
+        free = room(ipaddress.IPv4Network(settings.network.cidr), plans.zones)
+        check_room(plans.policy, free, source=source, where="spillway:network.cidr")
 
 
 Fields = dict[str, pulumi.Input[Any]]
@@ -68,6 +89,8 @@ def build(plans: Plans) -> Fields:
     program = plans.settings.program
     parts = _PARTS if program == "all" else (program,)
     built = _Built(plans)
+    if "network" in parts:
+        built.check_vpc()
     if "node-pools" in parts:
         built.check_types()
     for part in _PARTS:
@@ -95,6 +118,7 @@ class _Built:
         self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
         self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
         self._shapes: dict[str, Shape] = {}
+        self._found: FoundVpc | None = None
 
     def check_types(self) -> None:
         """The instance types of the policy, asked of EC2 before the first resource. Raises ``BadInput``."""
@@ -102,19 +126,39 @@ class _Built:
         self._shapes = look_up_shapes(policy, provider=self._provider, source=source)
         check_shapes(policy, self._shapes, source=source)
 
+    def check_vpc(self) -> None:
+        """A VPC that is there, asked of EC2 before the first resource. Raises ``BadInput``."""
+        plans, settings = self._plans, self._plans.settings.network
+        if settings.vpc is None:
+            return
+        services = (*plans.endpoints, "s3") if settings.nat == "none" else ()
+        found = look_up_vpc(settings.vpc, services=services, region=plans.policy.region, provider=self._provider)
+        check_vpc(found, nat=settings.nat, services=services)
+        check_networks(plans.settings, plans.inventory, networks_of(found))
+        free = {zone: subnet.free for zone, subnet in found.subnets.items()}
+        source = str(plans.settings.policy_path)
+        check_room(plans.policy, free, source=source, where="spillway:network.vpc.subnets")
+        self._found = found
+
     def make_network(self) -> None:
         """VPC, subnets, and the ways out."""
-        settings = self._plans.settings.network
-        network = Network(
-            self._plans.policy.cluster,
-            NetworkArgs(
+        plans, settings = self._plans, self._plans.settings.network
+        cluster = plans.policy.cluster
+        network: Network | ExistingNetwork
+        if self._found:
+            network = ExistingNetwork(cluster, self._found, trusted=settings.trusted, opts=self._on_aws)
+        else:
+            args = NetworkArgs(
                 cidr=ipaddress.IPv4Network(settings.cidr),
-                zones=self._plans.zones,
+                zones=plans.zones,
+                region=plans.policy.region,
                 nat=settings.nat,
+                endpoints=plans.endpoints,
+                flow_logs=settings.flow_logs,
                 trusted=settings.trusted,
-            ),
-            opts=self._on_aws,
-        )
+                protect=settings.protect,
+            )
+            network = Network(cluster, args, opts=self._on_aws)
         self._network = NetworkPart.made(network)
         self.fields |= self._network.fields()
 

@@ -5,7 +5,6 @@ Every mistake is told with its key (``spillway:network.nat``) before any resourc
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -18,48 +17,13 @@ from pydantic import ConfigDict, Field, field_validator
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
 from stacks.control_plane_settings import UBUNTU, ControlPlaneSettings
+from stacks.network_settings import NetworkSettings
 
 PROJECT: Final = "spillway"
 ROOT: Final = Path(__file__).parents[1]
 """Where relative paths in a stack's configuration start: the folder of ``Pulumi.yaml``."""
 
 Program = Literal["all", "network", "control-plane", "node-pools", "on-prem", "release"]
-_WIDEST, _NARROWEST = 16, 20
-
-
-def _network(text: str) -> ipaddress.IPv4Network:
-    try:
-        return ipaddress.IPv4Network(text)
-    except ValueError as error:
-        raise ValueError(f"must be a network such as 10.40.0.0/16: {error}") from None
-
-
-class NetworkSettings(Document):
-    """The VPC."""
-
-    cidr: str = Field(default="10.40.0.0/16", description="addresses of the VPC, /16 to /20")
-    nat: Literal["one", "per-zone", "none"] = Field(
-        default="one", description="how private nodes reach the internet: one gateway, one per zone, or not at all"
-    )
-    trusted: tuple[str, ...] = Field(
-        default=(), description="networks, on-prem ones as a rule, that may reach the nodes on every port"
-    )
-
-    @field_validator("cidr")
-    @classmethod
-    def _cidr_holds_the_subnets(cls, text: str) -> str:
-        network = _network(text)
-        if not _WIDEST <= network.prefixlen <= _NARROWEST:
-            raise ValueError(f"must be between /{_WIDEST} and /{_NARROWEST}, e.g. 10.40.0.0/16")
-        return text
-
-    @field_validator("trusted")
-    @classmethod
-    def _trusted_are_private(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            if not _network(text).is_private:
-                raise ValueError(f"names {text}: only private networks may reach every port of the nodes")
-        return texts
 
 
 class NodeSettings(Document):

@@ -1,7 +1,7 @@
 """The network: a VPC with one private subnet for nodes per zone, and the way out.
 
     VPC /16 ── node subnets  /20 each, by the zone's letter: a, b, c ... (block 0, 1, 2 ...)
-            └─ public subnets /24 each, in the last /20: only the NAT gateways stand there
+            └─ public subnets /24 each, in the last /20: NAT gateways and load balancers that face the internet
 
 A zone's addresses depend on its letter alone, so adding a zone moves no other.
 """
@@ -16,10 +16,10 @@ from typing import Literal
 import pulumi
 import pulumi_aws as aws
 
-from autoscaler.failures import BadInput
-
-_BLOCKS = 16
-_ZONES_AT_MOST = 8
+from stacks.addresses import node_block, public_block
+from stacks.endpoints import Endpoints, EndpointsArgs
+from stacks.flow_logs import FlowLogs, FlowLogsArgs
+from stacks.network_settings import FlowLogSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,14 @@ class NetworkArgs:
 
     cidr: ipaddress.IPv4Network
     zones: tuple[str, ...]
+    region: str
     nat: Literal["one", "per-zone", "none"] = "one"
+    endpoints: tuple[str, ...] = ()
+    """Services of AWS that have an interface endpoint, e.g. ``ecr.api``."""
+    flow_logs: FlowLogSettings | None = None
     trusted: tuple[str, ...] = ()
     """Networks that may reach the nodes on every port: those of the on-prem machines."""
+    protect: bool = False
 
 
 class Network(pulumi.ComponentResource):
@@ -39,28 +44,45 @@ class Network(pulumi.ComponentResource):
     vpc_id: pulumi.Output[str]
     subnets: Mapping[str, pulumi.Output[str]]
     """Of the nodes, by zone."""
+    public_subnets: Mapping[str, pulumi.Output[str]]
+    """By zone; none without a way to the internet."""
+    route_tables: Mapping[str, pulumi.Output[str]]
+    """Of the nodes' subnets, by zone."""
     node_security_group_id: pulumi.Output[str]
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("spillway:network:Network", name, None, opts)
         self._name = name
         self._args = args
-        vpc = aws.ec2.Vpc(
+        self._vpc = aws.ec2.Vpc(
             f"{name}-vpc",
             cidr_block=str(args.cidr),
             enable_dns_support=True,
             enable_dns_hostnames=True,
             tags={"Name": name},
-            opts=self._child,
+            opts=pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
-        self.vpc_id = vpc.id
+        self.vpc_id = self._vpc.id
+        self.public_subnets = {}
         gateways = self._ways_out()
-        self.subnets = {zone: self._node_subnet(zone, gateways.get(zone)) for zone in args.zones}
-        self.node_security_group_id = self._node_security_group()
+        self.subnets, self.route_tables = {}, {}
+        for zone in args.zones:
+            self.subnets[zone], self.route_tables[zone] = self._node_subnet(zone, gateways.get(zone))
+        self.node_security_group_id = node_security_group(
+            f"{name}-nodes", vpc_id=self.vpc_id, trusted=args.trusted, opts=self._child
+        )
+        self._endpoints()
+        if args.flow_logs:
+            FlowLogs(
+                f"{name}-flow-logs",
+                FlowLogsArgs(name=name, vpc_id=self.vpc_id, settings=args.flow_logs, protect=args.protect),
+                opts=self._child,
+            )
         self.register_outputs(
             {
                 "vpcId": self.vpc_id,
                 "subnets": self.subnets,
+                "publicSubnets": self.public_subnets,
                 "nodeSecurityGroupId": self.node_security_group_id,
             }
         )
@@ -74,59 +96,66 @@ class Network(pulumi.ComponentResource):
         zones = self._args.zones
         if self._args.nat == "none":
             return {}
-        public = self._public_routes()
+        table, way_out = self._public_routes()
+        routed = {zone: self._public_subnet(zone, table) for zone in zones}
         if self._args.nat == "one":
-            shared = self._nat_gateway(zones[0], public)
+            shared = self._nat_gateway(zones[0], after=[routed[zones[0]], way_out])
             return dict.fromkeys(zones, shared)
-        return {zone: self._nat_gateway(zone, public) for zone in zones}
+        return {zone: self._nat_gateway(zone, after=[routed[zone], way_out]) for zone in zones}
 
-    def _public_routes(self) -> aws.ec2.RouteTable:
+    def _public_routes(self) -> tuple[aws.ec2.RouteTable, aws.ec2.Route]:
         internet = aws.ec2.InternetGateway(
             f"{self._name}-internet", vpc_id=self.vpc_id, tags={"Name": self._name}, opts=self._child
         )
         table = aws.ec2.RouteTable(
             f"{self._name}-public", vpc_id=self.vpc_id, tags={"Name": f"{self._name}-public"}, opts=self._child
         )
-        aws.ec2.Route(
+        route = aws.ec2.Route(
             f"{self._name}-public-out",
             route_table_id=table.id,
             destination_cidr_block="0.0.0.0/0",
             gateway_id=internet.id,
             opts=self._child,
         )
-        return table
+        return table, route
 
-    def _nat_gateway(self, zone: str, public: aws.ec2.RouteTable) -> pulumi.Output[str]:
-        name = f"{self._name}-nat-{zone}"
+    def _public_subnet(self, zone: str, table: aws.ec2.RouteTable) -> pulumi.Resource:
+        """In every zone, also with one gateway: a load balancer that faces the internet needs two of them."""
+        name = f"{self._name}-public-{zone}"
         subnet = aws.ec2.Subnet(
-            f"{self._name}-public-{zone}",
+            name,
             vpc_id=self.vpc_id,
             availability_zone=zone,
             cidr_block=str(public_block(self._args.cidr, zone)),
-            tags={"Name": f"{self._name}-public-{zone}"},
+            tags={"Name": name, "kubernetes.io/role/elb": "1"},
             opts=self._child,
         )
-        routed = aws.ec2.RouteTableAssociation(
-            f"{self._name}-public-{zone}", subnet_id=subnet.id, route_table_id=public.id, opts=self._child
-        )
+        self.public_subnets = {**self.public_subnets, zone: subnet.id}
+        return aws.ec2.RouteTableAssociation(name, subnet_id=subnet.id, route_table_id=table.id, opts=self._child)
+
+    def _nat_gateway(self, zone: str, *, after: list[pulumi.Resource]) -> pulumi.Output[str]:
+        """A gateway in a subnet that leads nowhere fails to start: its subnet's way out comes first."""
+        name = f"{self._name}-nat-{zone}"
         address = aws.ec2.Eip(name, domain="vpc", tags={"Name": name}, opts=self._child)
         gateway = aws.ec2.NatGateway(
             name,
-            subnet_id=subnet.id,
+            subnet_id=self.public_subnets[zone],
             allocation_id=address.id,
             tags={"Name": name},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[routed]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=after),
         )
         return gateway.id
 
-    def _node_subnet(self, zone: str, gateway: pulumi.Output[str] | None) -> pulumi.Output[str]:
+    def _node_subnet(
+        self, zone: str, gateway: pulumi.Output[str] | None
+    ) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
         name = f"{self._name}-nodes-{zone}"
         subnet = aws.ec2.Subnet(
             name,
             vpc_id=self.vpc_id,
             availability_zone=zone,
             cidr_block=str(node_block(self._args.cidr, zone)),
-            tags={"Name": name},
+            tags={"Name": name, "kubernetes.io/role/internal-elb": "1"},
             opts=self._child,
         )
         table = aws.ec2.RouteTable(name, vpc_id=self.vpc_id, tags={"Name": name}, opts=self._child)
@@ -139,71 +168,55 @@ class Network(pulumi.ComponentResource):
                 nat_gateway_id=gateway,
                 opts=self._child,
             )
-        return subnet.id
+        return subnet.id, table.id
 
-    def _node_security_group(self) -> pulumi.Output[str]:
-        """Nodes reach each other and the world; only the trusted networks reach them."""
-        name = f"{self._name}-nodes"
-        group = aws.ec2.SecurityGroup(
-            name,
-            description="Nodes of the cluster",
-            vpc_id=self.vpc_id,
-            revoke_rules_on_delete=True,
-            tags={"Name": name},
+    def _endpoints(self) -> None:
+        args = self._args
+        Endpoints(
+            f"{self._name}-endpoints",
+            EndpointsArgs(
+                name=self._name,
+                region=args.region,
+                vpc_id=self.vpc_id,
+                vpc_cidr=str(args.cidr),
+                subnets=self.subnets,
+                route_tables=self.route_tables,
+                services=args.endpoints,
+            ),
             opts=self._child,
         )
-        aws.vpc.SecurityGroupEgressRule(
-            f"{name}-out", security_group_id=group.id, ip_protocol="-1", cidr_ipv4="0.0.0.0/0", opts=self._child
-        )
+
+
+def node_security_group(
+    name: str, *, vpc_id: pulumi.Input[str], trusted: tuple[str, ...], opts: pulumi.ResourceOptions
+) -> pulumi.Output[str]:
+    """Nodes reach each other and the world; only the trusted networks reach them."""
+    group = aws.ec2.SecurityGroup(
+        name,
+        description="Nodes of the cluster",
+        vpc_id=vpc_id,
+        revoke_rules_on_delete=True,
+        tags={"Name": name},
+        opts=opts,
+    )
+    aws.vpc.SecurityGroupEgressRule(
+        f"{name}-out", security_group_id=group.id, ip_protocol="-1", cidr_ipv4="0.0.0.0/0", opts=opts
+    )
+    aws.vpc.SecurityGroupIngressRule(
+        f"{name}-each-other",
+        security_group_id=group.id,
+        ip_protocol="-1",
+        referenced_security_group_id=group.id,
+        description="from node to node",
+        opts=opts,
+    )
+    for block in trusted:
         aws.vpc.SecurityGroupIngressRule(
-            f"{name}-each-other",
+            f"{name}-from-{block.replace('/', '-')}",
             security_group_id=group.id,
             ip_protocol="-1",
-            referenced_security_group_id=group.id,
-            description="from node to node",
-            opts=self._child,
+            cidr_ipv4=block,
+            description="from a trusted network",
+            opts=opts,
         )
-        for block in self._args.trusted:
-            aws.vpc.SecurityGroupIngressRule(
-                f"{name}-from-{block.replace('/', '-')}",
-                security_group_id=group.id,
-                ip_protocol="-1",
-                cidr_ipv4=block,
-                description="from a trusted network",
-                opts=self._child,
-            )
-        return group.id
-
-
-def node_block(vpc: ipaddress.IPv4Network, zone: str) -> ipaddress.IPv4Network:
-    """Addresses of a zone's nodes."""
-    return _block(vpc, _place(zone))
-
-
-def public_block(vpc: ipaddress.IPv4Network, zone: str) -> ipaddress.IPv4Network:
-    """Addresses of a zone's public subnet."""
-    return _block(_block(vpc, _BLOCKS - 1), _place(zone))
-
-
-def check_zones(zones: tuple[str, ...]) -> None:
-    """Whether a network can be laid over these zones. Raises ``BadInput``."""
-    places: dict[int, str] = {}
-    for zone in zones:
-        place = _place(zone)
-        if place in places:
-            raise BadInput(
-                f"zones {places[place]} and {zone} end in the same letter, by which a zone gets its addresses: "
-                "take one of them out of the policy"
-            )
-        places[place] = zone
-
-
-def _block(network: ipaddress.IPv4Network, place: int) -> ipaddress.IPv4Network:
-    return list(network.subnets(prefixlen_diff=4))[place]
-
-
-def _place(zone: str) -> int:
-    place = ord(zone[-1]) - ord("a")
-    if not 0 <= place < _ZONES_AT_MOST:
-        raise BadInput(f"zone {zone!r}: the name of a zone ends in a letter from a to h, e.g. us-east-1a")
-    return place
+    return group.id

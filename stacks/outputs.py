@@ -82,6 +82,10 @@ class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     vpc_id: str = ""
     subnets: dict[str, str] = {}
     """Subnet of the nodes, by zone."""
+    public_subnets: dict[str, str] = {}
+    """By zone; empty where no way leads to the internet, or the VPC was there before."""
+    route_tables: dict[str, str] = {}
+    """Of the nodes' subnets, by zone."""
     node_security_group_id: str = ""
     node_role_arn: str = ""
     """Role of the EC2 nodes."""

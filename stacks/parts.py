@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Self
 
 import msgspec
 import pulumi
 
+from stacks.existing_vpc import ExistingNetwork
 from stacks.network import Network
 from stacks.outputs import ControlPlaneOutput, exported_name
 
@@ -24,24 +25,31 @@ class NetworkPart:
     subnets: Mapping[str, pulumi.Output[str]]
     """Of the nodes, by zone."""
     node_security_group_id: pulumi.Output[str]
+    public_subnets: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
+    """By zone; none where no way leads to the internet, or the VPC was there before."""
+    route_tables: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
+    """Of the nodes' subnets, by zone."""
 
     @classmethod
-    def made(cls, network: Network) -> Self:
+    def made(cls, network: Network | ExistingNetwork) -> Self:
         """By this program."""
         return cls(
             vpc_id=network.vpc_id,
             subnets=network.subnets,
             node_security_group_id=network.node_security_group_id,
+            public_subnets=network.public_subnets,
+            route_tables=network.route_tables,
         )
 
     @classmethod
     def referred(cls, stack: str, *, zones: Iterable[str]) -> Self:
         """By another program: what its stack exports."""
         other = pulumi.StackReference(stack)
-        subnets = _required(other, "subnets")
+        subnets, tables = _required(other, "subnets"), _required(other, "route_tables")
         return cls(
             vpc_id=_required(other, "vpc_id"),
             subnets={zone: subnets.apply(partial(_subnet, zone=zone, stack=stack)) for zone in zones},
+            route_tables={zone: tables.apply(partial(_subnet, zone=zone, stack=stack)) for zone in zones},
             node_security_group_id=_required(other, "node_security_group_id"),
         )
 
@@ -50,6 +58,8 @@ class NetworkPart:
         return {
             "vpc_id": self.vpc_id,
             "subnets": dict(self.subnets),
+            "public_subnets": dict(self.public_subnets),
+            "route_tables": dict(self.route_tables),
             "node_security_group_id": self.node_security_group_id,
         }
 

@@ -8,14 +8,17 @@ from typing import Final
 
 from stacks.local import (
     aws_eks,
+    aws_endpoints,
     aws_iam,
     aws_identities,
     aws_keys_and_logs,
     aws_lookups,
     aws_network,
     aws_node_groups,
+    aws_s3,
     aws_security_groups,
     aws_ssm,
+    aws_vpc_lookups,
 )
 from stacks.local.aws_kinds import Kind
 
@@ -28,7 +31,9 @@ _SERVICES: Final = (
     aws_eks.KINDS,
     aws_ssm.KINDS,
     aws_keys_and_logs.KINDS,
+    aws_endpoints.KINDS,
+    aws_s3.KINDS,
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.token: kind for kind in chain.from_iterable(_SERVICES)}
 """By token."""
-LOOKUPS: Final = aws_lookups.LOOKUPS
+LOOKUPS: Final = {**aws_lookups.LOOKUPS, **aws_vpc_lookups.LOOKUPS}

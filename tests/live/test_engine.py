@@ -209,7 +209,7 @@ def test_a_mistake_in_a_file_is_told_before_anything_is_touched(
 def test_aws_not_answering_is_told_without_a_stack_trace(tools: dict[str, Path], tmp_path: Path) -> None:
     """With the address that does not answer."""
     nowhere = "http://127.0.0.1:1"
-    settings = settings_for(tmp_path, aws_url=nowhere, tools=tools, cluster="alone", groups=GROUPS[1:])
+    settings = settings_for(tmp_path, aws_url=nowhere, tools=tools, cluster="alone", groups=GROUPS)
     with pytest.raises(Unavailable) as outage:
         pulumi_up(settings)
     assert nowhere in str(outage.value)

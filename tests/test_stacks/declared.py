@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 import pulumi.runtime
@@ -28,8 +28,10 @@ class Declared:
 class Recorder(pulumi.runtime.Mocks):
     """Takes every resource as made, under the id ``NAME-id``."""
 
-    def __init__(self) -> None:
+    def __init__(self, **answers: dict[str, Any]) -> None:
+        """``answers`` to look-ups, by the function's name: ``getVpc={...}``."""
         self.declared: list[Declared] = []
+        self._answers = _ANSWERS | answers
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
         """The inputs come back as outputs, with what AWS would add."""
@@ -39,22 +41,24 @@ class Recorder(pulumi.runtime.Mocks):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """Look-ups."""
-        answers: dict[str, dict[str, Any]] = {
-            "aws:ec2/getAmi:getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
-            "aws:ec2/getInstanceType:getInstanceType": {
-                "supportedArchitectures": ["x86_64"],
-                "defaultVcpus": 48,
-                "memorySize": 196608,
-                "gpuses": [{"name": "A10G", "manufacturer": "NVIDIA", "count": 4, "memorySize": 24576}],
-                "efaSupported": True,
-                "efaMaximumInterfaces": 4,
-                "maximumNetworkCards": 4,
-                "supportedPlacementStrategies": ["cluster", "partition", "spread"],
-                "supportedUsagesClasses": ["on-demand", "spot"],
-            },
-            "aws:ssm/getParameter:getParameter": {"value": "ami-0123456789abcdef0"},
-        }
-        return answers[args.token], []
+        return self._answers[args.token.rpartition(":")[2]], []
+
+
+_ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
+    "getInstanceType": {
+        "supportedArchitectures": ["x86_64"],
+        "defaultVcpus": 48,
+        "memorySize": 196608,
+        "gpuses": [{"name": "A10G", "manufacturer": "NVIDIA", "count": 4, "memorySize": 24576}],
+        "efaSupported": True,
+        "efaMaximumInterfaces": 4,
+        "maximumNetworkCards": 4,
+        "supportedPlacementStrategies": ["cluster", "partition", "spread"],
+        "supportedUsagesClasses": ["on-demand", "spot"],
+    },
+    "getParameter": {"value": "ami-0123456789abcdef0"},
+}
 
 
 def declare(program: Callable[[], Any]) -> list[Declared]:
@@ -86,5 +90,7 @@ def plans(folder: Path, *groups: dict[str, Any], **configured: Any) -> Plans:
     entries = list(groups) or [{"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a"], "max": 4}]
     path = folder / "policy.yaml"
     path.write_text(json.dumps({"cluster": "lab", "groups": entries}), encoding="utf-8")
+    if "vpc" not in configured.get("network", {}):  # the ordinary group is in one zone, a VPC in two
+        configured["network"] = {"zones": ["us-east-1a", "us-east-1b"]} | configured.get("network", {})
     configuration = {"spillway:policy": str(path), **{f"spillway:{key}": value for key, value in configured.items()}}
     return read_plans(read_settings(configuration, stack="test"))

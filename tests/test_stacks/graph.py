@@ -27,7 +27,7 @@ import grpc
 import pulumi.runtime
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, resource_pb2, resource_pb2_grpc
-from pulumi.runtime.settings import Settings, configure, set_root_resource
+from pulumi.runtime.settings import ROOT, Settings, configure
 from pulumi.runtime.stack import run_in_stack
 
 from tests.test_stacks.declared import Recorder
@@ -138,8 +138,10 @@ def graph(program: Callable[[], Any], *, preview: bool = False, mocks: pulumi.ru
             dry_run=preview,
             parallel=16,
         )
-        # Pulumi keeps its settings in context variables: those of other tests stay as they are.
-        contextvars.copy_context().run(_run, program, settings)
+        # Pulumi keeps its settings in context variables, and asyncio a loop for each thread: in a context and a thread
+        # of its own, a program touches none of another test's.
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(contextvars.copy_context().run, _run, program, settings).result()
     return Graph(nodes=tuple(engine.nodes), registered=dict(engine.registered), said=tuple(engine.said))
 
 
@@ -150,8 +152,8 @@ def spoken(urn: str) -> str:
 
 
 def _run(program: Callable[[], Any], settings: Settings) -> None:
+    ROOT.set(None)
     configure(settings)
-    set_root_resource(None)  # type: ignore[arg-type]  # one that mocks have left in this thread
 
     def run() -> None:  # what a program gives back is not for the engine
         program()

@@ -92,5 +92,16 @@ def test_the_program_exports_each_field_of_the_record(tmp_path: Path, monkeypatc
 
     declare(program)
     assert exported == [
-        *("cluster", "region", "vpcId", "subnets", "nodeSecurityGroupId", "groups", "nodeRoleArn", "machines"),
+        *(
+            "cluster",
+            "region",
+            "vpcId",
+            "subnets",
+            "publicSubnets",
+            "routeTables",
+            "nodeSecurityGroupId",
+            "groups",
+            "nodeRoleArn",
+            "machines",
+        ),
     ]

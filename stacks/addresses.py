@@ -1,0 +1,166 @@
+"""Who has which addresses: zones, the subnets laid over them, and the networks that must not meet.
+
+Two machines that have one address never hear of each other, and nothing says why; so all networks that a stack file
+and an inventory name are compared before anything is made.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, Literal
+
+from autoscaler.failures import BadInput
+from autoscaler.policy import Policy
+from stacks.config import Settings
+from stacks.control_plane_settings import EksSettings, KubeadmSettings
+from stacks.inventory import Inventory
+from stacks.network_settings import FEWEST_ZONES, MOST_ZONES
+
+_BLOCKS: Final = 16
+_LETTERS: Final = 8
+_TAKEN_BY_AWS: Final = 5
+"""Addresses of every subnet: https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html."""
+Place = Literal["vpc", "on-prem", "pods", "services", "on-prem pods"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A network, where it is, and the words that say where it was written."""
+
+    key: str
+    network: ipaddress.IPv4Network
+    place: Place
+
+    def __str__(self) -> str:
+        """As in a file."""
+        whole = self.network.prefixlen < self.network.max_prefixlen
+        return f"{self.key} = {self.network if whole else self.network.network_address}"
+
+
+def node_block(vpc: ipaddress.IPv4Network, zone: str) -> ipaddress.IPv4Network:
+    """Addresses of a zone's nodes."""
+    return _block(vpc, _place(zone))
+
+
+def public_block(vpc: ipaddress.IPv4Network, zone: str) -> ipaddress.IPv4Network:
+    """Addresses of a zone's public subnet."""
+    return _block(_block(vpc, _BLOCKS - 1), _place(zone))
+
+
+def check_zones(zones: Sequence[str], *, policy: Policy, source: str) -> None:
+    """Whether a network can be laid over these zones for the policy's groups. Raises ``BadInput``."""
+    if not FEWEST_ZONES <= len(zones) <= MOST_ZONES:
+        raise BadInput(
+            f"{source}: the groups are in {len(zones)} zones ({', '.join(zones)}), a VPC is laid over {FEWEST_ZONES} "
+            f"to {MOST_ZONES}: name them all in spillway:network.zones of the stack file, or change groups[].zones"
+        )
+    for place, entry in enumerate(policy.groups):
+        for zone in entry.zones:
+            if zone not in zones:
+                raise BadInput(
+                    f"{source}: groups[{place}] ({entry.name}).zones names {zone}, where spillway:network of the "
+                    f"stack file has no subnet (it has {', '.join(zones)}): add it there, or take it out here"
+                )
+    places: dict[int, str] = {}
+    for zone in zones:
+        twin = places.setdefault(_place(zone), zone)
+        if twin != zone:
+            raise BadInput(
+                f"zones {twin} and {zone} end in the same letter, by which a zone gets its addresses: "
+                "take one of them out of the policy"
+            )
+
+
+def check_networks(settings: Settings, inventory: Inventory, vpc: Iterable[Range] = ()) -> None:
+    """That no two places have an address in common. Raises ``BadInput`` naming each pair, with both keys.
+
+    ``vpc`` are the networks of a VPC that is there, which no file tells.
+    """
+    known = [*vpc, *named_networks(settings), *machine_addresses(inventory, source=settings.inventory or "")]
+    wrong = [
+        f"{one} ({one.place}) and {other} ({other.place}) overlap: an address must be in one place only; "
+        f"{_remedy(one, other, known)}"
+        for one, other in combinations(known, 2)
+        if one.place != other.place and one.network.overlaps(other.network)
+    ]
+    if wrong:
+        raise BadInput("\n".join(wrong))
+
+
+def named_networks(settings: Settings) -> Iterator[Range]:
+    """Every network that the stack file names."""
+    network, control_plane = settings.network, settings.control_plane
+    if not network.vpc:
+        yield _range("network.cidr", network.cidr, "vpc")
+    yield from _ranges("network.on_prem", network.on_prem, "on-prem")
+    if not network.vpc:  # in a VPC that is there, others may be trusted
+        yield from _ranges("network.trusted", network.trusted, "on-prem")
+    if isinstance(control_plane, EksSettings):
+        yield from _ranges("control_plane.remote_node_networks", control_plane.remote_node_networks, "on-prem")
+        yield from _ranges("control_plane.remote_pod_networks", control_plane.remote_pod_networks, "on-prem pods")
+    if isinstance(control_plane, KubeadmSettings):
+        yield _range("control_plane.pod_network", control_plane.pod_network, "pods")
+        yield _range("control_plane.service_network", control_plane.service_network, "services")
+
+
+def machine_addresses(inventory: Inventory, *, source: str) -> Iterator[Range]:
+    """Every on-prem machine that is named by an IPv4 address."""
+    for place, machine in enumerate(inventory.machines):
+        try:
+            network = ipaddress.IPv4Network(machine.address)
+        except ValueError:
+            continue  # a name, or IPv6
+        yield Range(key=f"{source}: machines[{place}] ({machine.name}).address", network=network, place="on-prem")
+
+
+def check_room(policy: Policy, free: Mapping[str, int], *, source: str, where: str) -> None:
+    """Whether each zone has an address for every node that the policy may buy there. Raises ``BadInput``.
+
+    ``free`` are the addresses left in each zone's subnet, ``where`` the key that decides them.
+    """
+    for zone, addresses in free.items():
+        wanted = sum(entry.max for entry in policy.groups if zone in entry.zones)
+        if wanted > addresses:
+            raise BadInput(
+                f"{source}: groups[].max come to {wanted} nodes in {zone}, whose subnet has {addresses} addresses "
+                f"free: lower them, or give the nodes a larger network ({where})"
+            )
+
+
+def room(vpc: ipaddress.IPv4Network, zones: Iterable[str]) -> dict[str, int]:
+    """Addresses for nodes in each zone of a VPC that is yet to be made."""
+    return {zone: node_block(vpc, zone).num_addresses - _TAKEN_BY_AWS for zone in zones}
+
+
+def _ranges(key: str, texts: Iterable[str], place: Place) -> Iterator[Range]:
+    return (_range(f"{key}[{position}]", text, place) for position, text in enumerate(texts))
+
+
+def _range(key: str, text: str, place: Place) -> Range:
+    return Range(key=f"spillway:{key}", network=ipaddress.IPv4Network(text), place=place)
+
+
+def _remedy(one: Range, other: Range, known: Collection[Range]) -> str:
+    """A network of the same size that is free, for the first of the two that is not a single machine."""
+    moved = next((each for each in (one, other) if each.network.prefixlen < each.network.max_prefixlen), one)
+    prefix = max(moved.network.prefixlen, _BLOCKS)
+    free = (
+        network
+        for network in ipaddress.IPv4Network("10.0.0.0/8").subnets(new_prefix=prefix)
+        if not any(network.overlaps(each.network) for each in known)
+    )
+    return f"{next(free)} is free, for example"
+
+
+def _block(network: ipaddress.IPv4Network, place: int) -> ipaddress.IPv4Network:
+    return list(network.subnets(prefixlen_diff=4))[place]
+
+
+def _place(zone: str) -> int:
+    place = ord(zone[-1]) - ord("a")
+    if not 0 <= place < _LETTERS:
+        raise BadInput(f"zone {zone!r}: the name of a zone ends in a letter from a to h, e.g. us-east-1a")
+    return place

@@ -1,0 +1,125 @@
+"""The network in a stack's configuration: ``spillway:network``.
+
+What is wrong in itself is refused here; what is wrong with the rest of the stack (zones, other networks), by
+``stacks/addresses.py``; what is wrong with a VPC that is there already, by ``stacks/existing_vpc.py``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from autoscaler.documents import Document
+from stacks.control_plane_settings import LogDays
+
+_WIDEST, _NARROWEST = 16, 20
+FEWEST_ZONES: Final = 2
+MOST_ZONES: Final = 4
+"""AWS asks for subnets in two zones for a control plane and a load balancer; NAT and endpoints are paid per zone."""
+INTERFACE_ENDPOINTS: Final = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "logs", "ssm", "ssmmessages", "sts")
+"""What nodes, Session Manager and the autoscaler talk to; where nothing leads out, each needs an endpoint."""
+
+
+def _private_network(text: str) -> str:
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise ValueError(f"must be a network such as 10.20.0.0/16: {error}") from None
+    if not network.is_private:
+        raise ValueError("must be a private network, e.g. 10.20.0.0/16: these are addresses of the internet")
+    return text
+
+
+PrivateNetwork = Annotated[str, AfterValidator(_private_network)]
+Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*[a-h]$")]
+
+
+class FlowLogSettings(Document):
+    """A record of who talked to whom in the VPC."""
+
+    to: Literal["cloudwatch", "s3"] = Field(default="cloudwatch", description="where they are kept; s3 is cheaper")
+    traffic: Literal["ALL", "ACCEPT", "REJECT"] = Field(default="ALL", description="which connections are recorded")
+    keep_days: LogDays = Field(default=30, description="days until a record is removed, e.g. 30")
+
+
+class ExistingVpcSettings(Document):
+    """A VPC that is there already, and the subnets in it that nodes may use."""
+
+    id: str = Field(pattern=r"^vpc-[0-9a-f]{8,17}$", description="e.g. vpc-0123456789abcdef0")
+    subnets: dict[Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]] = Field(
+        min_length=FEWEST_ZONES,
+        max_length=MOST_ZONES,
+        description="private subnet of the nodes in each zone, e.g. {us-east-1a: subnet-..., us-east-1b: subnet-...}",
+    )
+
+
+class NetworkSettings(Document):
+    """The VPC: one that is made, or one that is there."""
+
+    vpc: ExistingVpcSettings | None = Field(default=None, description="a VPC that is there; absent: one is made")
+    cidr: PrivateNetwork = Field(default="10.40.0.0/16", description="addresses of the VPC, /16 to /20")
+    zones: tuple[Zone, ...] | None = Field(
+        default=None,
+        min_length=FEWEST_ZONES,
+        max_length=MOST_ZONES,
+        description="zones with a subnet, 2 to 4; absent: those that the policy names",
+    )
+    nat: Literal["one", "per-zone", "none"] = Field(
+        default="one", description="how private nodes reach the internet: one gateway, one per zone, or not at all"
+    )
+    endpoints: tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")], ...] | None = Field(
+        default=None,
+        description="services of AWS that have an interface endpoint in the VPC, e.g. [ecr.api, ecr.dkr]; "
+        "absent: with nat none all that nodes need, else none",
+    )
+    flow_logs: FlowLogSettings | None = Field(default=None, description="record connections; absent: none is kept")
+    on_prem: tuple[PrivateNetwork, ...] = Field(
+        default=(), description="networks of the on-prem machines, e.g. [10.20.0.0/16]: no other may overlap them"
+    )
+    trusted: tuple[str, ...] = Field(
+        default=(), description="networks, on-prem ones as a rule, that may reach the nodes on every port"
+    )
+    protect: bool = Field(default=False, description="whether the engine refuses to delete the VPC")
+
+    @field_validator("cidr")
+    @classmethod
+    def _cidr_holds_the_subnets(cls, text: str) -> str:
+        if not _WIDEST <= ipaddress.IPv4Network(text).prefixlen <= _NARROWEST:
+            raise ValueError(f"must be between /{_WIDEST} and /{_NARROWEST}, e.g. 10.40.0.0/16")
+        return text
+
+    @field_validator("trusted")
+    @classmethod
+    def _trusted_are_private(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            try:
+                _private_network(text)
+            except ValueError as error:
+                raise ValueError(
+                    f"names {text}: only private networks may reach every port of the nodes: {error}"
+                ) from None
+        return texts
+
+    @field_validator("zones")
+    @classmethod
+    def _each_zone_once(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if zones and len(set(zones)) < len(zones):
+            raise ValueError("names a zone twice")
+        return zones
+
+    @model_validator(mode="after")
+    def _one_vpc(self) -> Self:
+        said = [key for key in ("cidr", "zones", "endpoints", "flow_logs", "protect") if key in self.model_fields_set]
+        if self.vpc and said:
+            raise ValueError(f"has vpc, one that is there, and {', '.join(said)} of one to be made: take either out")
+        return self
+
+    def interface_endpoints(self, *, eks: bool) -> tuple[str, ...]:
+        """The services that get an interface endpoint."""
+        if self.endpoints is not None:
+            return tuple(sorted(set(self.endpoints)))
+        if self.nat != "none":
+            return ()
+        return tuple(sorted((*INTERFACE_ENDPOINTS, *(("eks",) if eks else ()))))
