@@ -10,7 +10,7 @@ import base64
 import ipaddress
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -81,6 +81,9 @@ class Machine(Document):
     probe: Literal["ssh", "none"] = Field(
         default="ssh",
         description="how what is written here is compared with the machine: over SSH, or not at all (a stand-in)",
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="how its software is set up, over the fleet's: see roles/README.md"
     )
 
     @field_validator("memory", "disk")
@@ -159,6 +162,9 @@ class Inventory(Document):
     """All on-prem machines of one cluster."""
 
     machines: tuple[Machine, ...] = Field(description="the on-prem machines, one entry each")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="how the software of all of them is set up: see roles/README.md"
+    )
 
     @field_validator("machines")
     @classmethod

@@ -1,0 +1,145 @@
+r"""The machines to prepare, for pyinfra: from an inventory file, from a stack's outputs, or from both.
+
+Plain pyinfra finds them by two environment variables::
+
+    SPILLWAY_INVENTORY=inventory.yaml SPILLWAY_OUTPUTS=outputs.json \
+        pyinfra roles.inventory.machines roles.node.prepare
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from autoscaler.documents import parse_data
+from autoscaler.failures import BadInput
+from roles.settings import MachineSettings, merged
+from stacks.inventory import Inventory, Machine, read_inventory
+from stacks.outputs import MachineOutput, StackOutputs, parse_outputs
+
+FILE: Final = "SPILLWAY_INVENTORY"
+OUTPUTS: Final = "SPILLWAY_OUTPUTS"
+Hosts = list[tuple[str, dict[str, Any]]]
+"""pyinfra's inventory: name and data of each machine."""
+
+
+def machines() -> dict[str, Hosts]:
+    """The hosts for plain pyinfra, by group. Raises ``BadInput``."""
+    outputs = os.environ.get(OUTPUTS)
+    file = os.environ.get(FILE, "" if outputs else "inventory.yaml")
+    return {"machines": read_machines(Path(file) if file else None, outputs=Path(outputs) if outputs else None)}
+
+
+def read_machines(file: Path | None, *, outputs: Path | None = None) -> Hosts:
+    """The hosts of an inventory file, of a stack's outputs (JSON), or of both. Raises ``BadInput``."""
+    if file is None and outputs is None:
+        raise BadInput("no machines: give an inventory file, or the outputs of a stack")
+    written = read_inventory(file) if file else Inventory(machines=())
+    stack = _exported(outputs) if outputs else None
+    exported = stack.machines if stack else ()
+    mistakes = _mistakes(written, exported, file=file, outputs=outputs)
+    if mistakes:
+        raise BadInput("\n".join(mistakes))
+    fleet = merged(_of_control_plane(stack), written.settings)
+    hosts = [(machine.name, host_data(machine, fleet=fleet, source=str(file))) for machine in written.machines]
+    known = {machine.name for machine in written.machines}
+    return hosts + [
+        (one.name, _of_output(one, fleet=fleet, source=str(outputs))) for one in exported if one.name not in known
+    ]
+
+
+def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The pyinfra data of one machine. Raises ``BadInput`` naming file, machine and key."""
+    own = {
+        "name": machine.name,
+        "address": machine.address,
+        "labels": machine.node_labels(),
+        "taints": [taint.model_dump() for taint in machine.taints],
+        "gpu_product": machine.gpus.product if machine.gpus else "",
+        "gpu_count": machine.gpus.count if machine.gpus else 0,
+        "provider_id": f"onprem://{machine.name}",
+    }
+    ssh = machine.ssh
+    data = _connection(machine.address, user=ssh.user, port=ssh.port, key=ssh.key, host_key=ssh.host_key)
+    entry = f"{source}: machine {machine.name}: settings"
+    return data | {"settings": _checked(own, fleet, machine.settings, source=entry)}
+
+
+def _of_output(machine: MachineOutput, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """A machine that only the stack knows: its name and address."""
+    own = {"name": machine.name, "address": machine.address, "provider_id": f"onprem://{machine.name}"}
+    data = _connection(machine.address)
+    return data | {"settings": _checked(own, fleet, {}, source=f"{source}: machine {machine.name}")}
+
+
+def _checked(
+    own: Mapping[str, Any], fleet: Mapping[str, Any], settings: Mapping[str, Any], *, source: str
+) -> MachineSettings:
+    given = merged(fleet, settings)
+    fixed = sorted(given.keys() & {"name", "address", "taints", "gpu_product", "gpu_count", "provider_id"})
+    if fixed:
+        raise BadInput(f"{source}.{fixed[0]}: stands in the machine's own entry, not among its settings")
+    return parse_data(merged(given, own), MachineSettings, source=source)
+
+
+def _connection(
+    address: str, *, user: str = "root", port: int = 22, key: str = "", host_key: str = ""
+) -> dict[str, Any]:
+    """How pyinfra connects. With a host key nobody else is taken for the machine; without one, as ~/.ssh knows it."""
+    data: dict[str, Any] = {"ssh_hostname": address, "ssh_user": user, "ssh_port": port}
+    if user != "root":
+        data["_sudo"] = True
+    if key:
+        data["ssh_key"] = str(Path(key).expanduser())
+    if host_key:
+        data["ssh_known_hosts_file"] = str(_known_hosts(address, port, host_key))
+        data["ssh_strict_host_key_checking"] = "yes"
+    return data
+
+
+def _known_hosts(address: str, port: int, host_key: str) -> Path:
+    """A file of ssh(1) with this one key: paramiko takes keys from files only. It goes with the process."""
+    folder = Path(_SCRATCH.setdefault("folder", tempfile.TemporaryDirectory(prefix="spillway-hosts-")).name)
+    file = folder / f"{address}-{port}"
+    shown = address if port == 22 else f"[{address}]:{port}"  # noqa: PLR2004 - as known_hosts writes other ports
+    file.write_text(f"{shown} {host_key}\n", encoding="ascii")
+    return file
+
+
+_SCRATCH: Final[dict[str, tempfile.TemporaryDirectory[str]]] = {}
+
+
+def _of_control_plane(stack: StackOutputs | None) -> dict[str, Any]:
+    """The cluster that the stack made is the one that its machines join, unless the file says otherwise."""
+    plane = stack.control_plane if stack else None
+    if plane is None or plane.kind == "eks":  # machines of a lab join EKS by its own agent, not as kubelets of ours
+        return {}
+    authority = base64.b64decode(plane.certificate_authority).decode()
+    return {"kubelet": {"server": plane.endpoint, "authority": authority}}
+
+
+def _exported(outputs: Path) -> StackOutputs:
+    try:
+        return parse_outputs(json.loads(outputs.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInput(f"{outputs}: cannot read the stack's outputs: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"{outputs}: is not JSON as `pulumi stack output --json` prints it: {error}") from None
+
+
+def _mistakes(
+    written: Inventory, exported: Iterable[MachineOutput], *, file: Path | None, outputs: Path | None
+) -> list[str]:
+    """Where file and stack speak of one machine and mean two."""
+    by_name = {machine.name: machine for machine in written.machines}
+    return [
+        f"{file}: machine {one.name}: address = {by_name[one.name].address!r}, but {outputs} says {one.address!r}:"
+        " bring the stack up to date (pulumi up), or mend the file"
+        for one in exported
+        if one.name in by_name and by_name[one.name].address != one.address
+    ]

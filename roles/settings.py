@@ -1,0 +1,233 @@
+"""What one machine is to be: its entry of the inventory with everything that the roles read, typed and checked.
+
+The fleet's ``settings`` of the inventory file come first, a machine's own ``settings`` lie over them, key by key.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pyinfra.context import host
+
+from autoscaler.documents import Document
+from autoscaler.policy import TaintEntry
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_PUBLIC_KEY: Final = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?")
+
+
+class Download(Document):
+    """A file that the machine fetches, known by its content."""
+
+    url: str = Field(description="where the machine fetches it, e.g. http://mirror.lab/kubelet-1.35.4")
+    sha256: str = Field(description="of its content, 64 hex digits, as sha256sum prints them")
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_http(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("must begin with https:// or http://")
+        return url
+
+    @field_validator("sha256")
+    @classmethod
+    def _digest_is_whole(cls, digest: str) -> str:
+        if not _SHA256.fullmatch(digest):
+            raise ValueError("must be 64 hex digits, as sha256sum prints them")
+        return digest
+
+
+class Image(Download):
+    """An archive with a container image, for machines that reach no registry."""
+
+    name: str = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10", min_length=1)
+
+
+class Time(Document):
+    """How the clock is kept right."""
+
+    service: Literal["chrony", "none"] = Field(
+        default="chrony", description="chrony, or none where the machine's own host keeps its clock"
+    )
+    servers: tuple[str, ...] = Field(default=(), description="time servers; empty: those of the distribution")
+
+
+class Kernel(Document):
+    """The kernel's settings and modules, on top of those that Kubernetes needs."""
+
+    sysctl: dict[str, str] = Field(default_factory=dict, description="more settings, e.g. {vm.max_map_count: 262144}")
+    modules: tuple[str, ...] = Field(default=(), description="more modules to load now and at boot")
+    swap: Literal["off", "keep"] = Field(default="off", description="off, or keep: kubelet then tolerates it")
+
+    @field_validator("sysctl", mode="before")
+    @classmethod
+    def _values_are_text(cls, given: Any) -> Any:
+        return {key: str(value) for key, value in given.items()} if isinstance(given, dict) else given
+
+
+class User(Document):
+    """An account."""
+
+    name: str = Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$", description="e.g. ada")
+    keys: tuple[str, ...] = Field(default=(), description="public SSH keys that are let in; no others are")
+    groups: tuple[str, ...] = Field(default=(), description="further groups that it is a member of")
+    sudo: bool = Field(default=False, description="may become root without a password")
+    shell: str = "/bin/bash"
+    gone: bool = Field(default=False, description="true: the account is locked and lets no key in; its files stay")
+
+    @field_validator("keys")
+    @classmethod
+    def _keys_are_public(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        for key in keys:
+            if not _PUBLIC_KEY.fullmatch(key):
+                raise ValueError(f"holds {key[:40]!r}, which is no public key: write 'ssh-ed25519 AAAA... name'")
+        return keys
+
+
+class Logs(Document):
+    """How long logs stay, and where they go."""
+
+    journal_size: str = Field(default="2G", pattern=r"^\d+[KMGT]$", description="of the journal at most, e.g. 2G")
+    keep: str = Field(default="14day", pattern=r"^\d+(day|week|month)$", description="how long, e.g. 14day")
+    ship_to: str = Field(default="", description="HOST:PORT of a syslog server (RFC 5424 over TCP); empty: nowhere")
+    container_size: str = Field(default="50Mi", description="of one container's log before it is rotated")
+    container_files: int = Field(default=3, ge=2, le=20, description="rotated files kept for each container")
+
+    @field_validator("ship_to")
+    @classmethod
+    def _ship_to_has_a_port(cls, text: str) -> str:
+        if text and not re.fullmatch(r"[^\s:]+:\d{1,5}", text):
+            raise ValueError("must be HOST:PORT, e.g. logs.lab:6514")
+        return text
+
+
+class ContainerRuntime(Document):
+    """containerd and runc."""
+
+    package: Literal["containerd.io", "containerd"] = Field(
+        default="containerd.io", description="Docker's package (brings runc), or the distribution's own"
+    )
+    cgroup_driver: Literal["systemd", "cgroupfs"] = Field(
+        default="systemd", description="of containerd and kubelet alike; cgroupfs where systemd does not own the tree"
+    )
+    sandbox_image: str = Field(default="registry.k8s.io/pause:3.10", description="holds a pod's namespaces")
+    images: tuple[Image, ...] = Field(default=(), description="images imported from archives: no registry is asked")
+    keep_oom_scores: bool = Field(
+        default=False, description="true inside a container whose host refuses lower OOM scores"
+    )
+
+
+class PodNetwork(Document):
+    """How pods get addresses."""
+
+    kind: Literal["cluster", "bridge"] = Field(
+        default="cluster", description="cluster: a DaemonSet of the cluster brings it; bridge: one of our own"
+    )
+    pods: str = Field(default="", description="for a bridge: this machine's pods, e.g. 10.244.7.0/24")
+
+    @model_validator(mode="after")
+    def _a_bridge_has_a_subnet(self) -> PodNetwork:
+        if self.kind == "bridge":
+            try:
+                ipaddress.ip_network(self.pods)
+            except ValueError:
+                raise ValueError("pods must be this machine's own subnet, e.g. 10.244.7.0/24") from None
+        return self
+
+
+class Kubelet(Document):
+    """The kubelet, and the cluster that it joins."""
+
+    server: str = Field(description="the API server as the machine reaches it, e.g. https://10.20.0.1:6443")
+    authority: str = Field(description="the cluster's certificate authority: PEM text, or a path on the controller")
+    join: Literal["controller", "machine"] = Field(
+        default="controller",
+        description="who brings the token: the controller by SSH, or the machine finds it at boot (EC2)",
+    )
+    download: Download | None = Field(default=None, description="the kubelet as a file; else its Debian package")
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"
+    max_pods: int = Field(default=110, ge=1, le=1000)
+    reserved: dict[str, str] = Field(
+        default_factory=lambda: {"cpu": "500m", "memory": "1Gi"}, description="kept for the machine's own services"
+    )
+    config: dict[str, Any] = Field(default_factory=dict, description="further keys of its KubeletConfiguration")
+
+    @field_validator("server")
+    @classmethod
+    def _server_is_https(cls, server: str) -> str:
+        if not re.fullmatch(r"https://[^/\s]+", server):
+            raise ValueError("must be https://HOST:PORT")
+        return server
+
+    @field_validator("authority")
+    @classmethod
+    def _authority_is_read(cls, given: str) -> str:
+        if given.lstrip().startswith("-----BEGIN CERTIFICATE"):
+            return given.strip() + "\n"
+        try:
+            return Path(given).expanduser().read_text(encoding="ascii").strip() + "\n"
+        except OSError as error:
+            raise ValueError(f"cannot be read: {error.strerror}") from None
+
+
+class Health(Document):
+    """When a machine calls itself ill."""
+
+    disk_free: int = Field(default=10, ge=1, le=90, description="percent of each disk that must be free")
+    every: str = Field(default="1min", pattern=r"^\d+(s|min|h)$", description="how often it looks, e.g. 1min")
+
+
+class MachineSettings(Document):
+    """Everything about one machine."""
+
+    name: str
+    address: str
+    labels: dict[str, str] = Field(default_factory=dict)
+    taints: tuple[TaintEntry, ...] = ()
+    gpu_product: str = ""
+    gpu_count: int = 0
+    provider_id: str = ""
+    kubeconfig: str = Field(default="", description="by which the controller reaches the API server; else $KUBECONFIG")
+
+    time: Time = Time()
+    kernel: Kernel = Kernel()
+    users: tuple[User, ...] = ()
+    ssh_passwords: Literal["as-is", "refused"] = Field(default="as-is", description="refused: only keys are let in")
+    logs: Logs = Logs()
+    health: Health = Health()
+    container_runtime: ContainerRuntime = ContainerRuntime()
+    pod_network: PodNetwork = PodNetwork()
+    kubelet: Kubelet | None = Field(default=None, description="absent: the machine is prepared, but joins no cluster")
+    versions: dict[str, str] = Field(default_factory=dict, description="in place of the matrix's, e.g. {driver: ...}")
+    sources: dict[str, Any] = Field(default_factory=dict, description="in place of sources.yaml's, or a mirror")
+
+    @field_validator("users")
+    @classmethod
+    def _each_user_once(cls, users: tuple[User, ...]) -> tuple[User, ...]:
+        names = [user.name for user in users]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"has {twice[0]} twice: an account has one entry")
+        return users
+
+
+def settings() -> MachineSettings:
+    """The settings of the machine that a role is running for."""
+    found = host.data.get("settings")
+    return found if isinstance(found, MachineSettings) else MachineSettings.model_validate(found)
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers over earlier ones; mappings are merged key by key, everything else is replaced whole."""
+    made: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = made.get(key)
+            made[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return made
