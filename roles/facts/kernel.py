@@ -1,0 +1,146 @@
+"""The kernel as it runs: settings, modules, swap, and the name that the machine goes by."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.facts import FactBase
+
+from roles.facts.many import About, Kind, Lines
+
+_SIGNS: Final = {"overlay": "grep -qw overlay /proc/filesystems", "br_netfilter": "[ -d /proc/sys/net/bridge ]"}
+"""How a module shows that is part of the kernel itself, where its parameters do not."""
+
+
+def _path(key: str) -> str:
+    """A key with dots in an interface's name is written with slashes: net/ipv4/conf/eth0.1/forwarding."""
+    return key if "/" in key else key.replace(".", "/")
+
+
+def _values(keys: Sequence[str]) -> str:
+    pairs = " ".join(shlex.quote(f"{key}={_path(key)}") for key in keys)
+    return (
+        f'for p in {pairs}; do printf "%s=" "${{p%%=*}}"; tr "\\n" " " < "/proc/sys/${{p#*=}}" 2>/dev/null; echo; done'
+    )
+
+
+def _split_values(lines: Lines, keys: Sequence[str]) -> dict[str, Lines]:
+    said = dict(line.partition("=")[::2] for line in lines)
+    return {key: [" ".join(said[key].split())] if said.get(key, "").strip() else [] for key in keys}
+
+
+SYSCTL: Final = Kind("sysctl", _values, _split_values)
+
+
+class SysctlValue(FactBase[str | None]):
+    """The value in force, its parts separated by single spaces; ``None`` where the kernel has no such setting."""
+
+    def command(self, key: str) -> StringCommand:
+        """One key of the question."""
+        return About(SYSCTL, key)
+
+    def process(self, output: list[str]) -> str | None:
+        """``key=value`` where asked alone, the value where asked among others."""
+        text = output[0] if output else ""
+        value = " ".join(text.partition("=")[2].split()) if "=" in text else text
+        return value or None
+
+
+class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
+    """Every assignment in files that are read at boot, in the order in which they are read: path, key, value."""
+
+    @staticmethod
+    def default() -> list[tuple[str, str, str]]:
+        """None."""
+        return []
+
+    def command(self) -> str:
+        """As systemd-sysctl reads them: by file name, whatever the folder."""
+        return (
+            "find /usr/lib/sysctl.d /usr/local/lib/sysctl.d /run/sysctl.d /etc/sysctl.d -name '*.conf' 2>/dev/null"
+            " | sed 's|\\(.*\\)/\\([^/]*\\)$|\\2 \\1/\\2|' | LC_ALL=C sort | cut -d' ' -f2-"
+            " | while IFS= read -r f; do grep -sHE '^[[:space:]]*-?[^#;=[:space:]][^=]*=' \"$f\"; done; true"
+        )
+
+    def process(self, output: list[str]) -> list[tuple[str, str, str]]:
+        """``path:key = value``."""
+        found = []
+        for line in output:
+            path, _, assignment = line.partition(":")
+            key, equals, value = assignment.partition("=")
+            if equals:
+                found.append((path, key.strip().lstrip("-").strip().replace("/", "."), " ".join(value.split())))
+        return found
+
+
+def _modules(names: Sequence[str]) -> str:
+    tests = []
+    for name in names:
+        plain, quoted = name.replace("-", "_"), shlex.quote(name)
+        sign = f" || {{ {_SIGNS[plain]}; }}" if plain in _SIGNS else ""
+        tests.append(
+            f"if [ -d /sys/module/{plain} ] || grep -q '^{plain} ' /proc/modules{sign}; then echo {quoted} loaded;"
+            f" elif modinfo {quoted} >/dev/null 2>&1; then echo {quoted} available; else echo {quoted} absent; fi"
+        )
+    return "\n".join(tests)
+
+
+def _split_modules(lines: Lines, names: Sequence[str]) -> dict[str, Lines]:
+    return {name: [line for line in lines if line.split()[:1] == [name]] for name in names}
+
+
+MODULES: Final = Kind("modules", _modules, _split_modules)
+
+
+class ModuleState(FactBase[str]):
+    """Of a kernel module: ``loaded`` (also: part of the kernel itself), ``available``, or ``absent``."""
+
+    @staticmethod
+    def default() -> str:
+        """Not known to be there."""
+        return "absent"
+
+    def command(self, module: str) -> StringCommand:
+        """One module of the question."""
+        return About(MODULES, module)
+
+    def process(self, output: list[str]) -> str:
+        """``name state``."""
+        return output[0].split()[1] if output else "absent"
+
+
+class SwapDevices(FactBase[list[str]]):
+    """What is swapped to now."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Nothing."""
+        return []
+
+    def command(self) -> str:
+        """The kernel's own list, without its heading."""
+        return "sed 1d /proc/swaps"
+
+    def process(self, output: list[str]) -> list[str]:
+        """The first column."""
+        return [line.split()[0] for line in output if line.strip()]
+
+
+class LiveHostname(FactBase[str]):
+    """The name that the kernel gives the machine."""
+
+    @staticmethod
+    def default() -> str:
+        """Not known."""
+        return ""
+
+    def command(self) -> str:
+        """Not hostname(1), which a bare machine may lack."""
+        return "cat /proc/sys/kernel/hostname"
+
+    def process(self, output: list[str]) -> str:
+        """One line."""
+        return output[0].strip() if output else ""

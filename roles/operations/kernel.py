@@ -1,0 +1,80 @@
+"""Operations on the kernel: settings in force and at boot, modules now and at boot, swap, the machine's name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import OperationError
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from roles.facts.files import FileText
+from roles.facts.kernel import LiveHostname, ModuleState, SwapDevices, SysctlFiles, SysctlValue
+from roles.operations import files
+from roles.operations.files import Commands
+
+SYSCTL_FILE: Final = "/etc/sysctl.d/99-zz-spillway.conf"
+"""Late in the order in which files are read, so that a distribution's own settings do not come after it."""
+MODULES_FILE: Final = "/etc/modules-load.d/spillway.conf"
+
+
+@operation()
+def sysctl(values: Mapping[str, str]) -> Commands:
+    """Have these settings in force, and at the next boot.
+
+    A file that is read later and says otherwise is refused: which of two writers is right only a person knows.
+    """
+    wanted = {key: " ".join(value.split()) for key, value in sorted(values.items())}
+    assigned = host.get_fact(SysctlFiles)
+    ours = next((place for place, one in reversed(list(enumerate(assigned))) if one[0] == SYSCTL_FILE), None)
+    for path, key, value in assigned[ours + 1 :] if ours is not None else ():
+        if wanted.get(key, value) != value:
+            raise OperationError(
+                f"{path} sets {key} = {value} after {SYSCTL_FILE}, which sets {wanted[key]}: two writers. Remove the"
+                " line there, or write the value that is right into the machine's settings (kernel.sysctl)"
+            )
+    text = "".join(f"{key} = {value}\n" for key, value in wanted.items())
+    yield from files.place._inner(SYSCTL_FILE, text, meaning="sysctl")  # noqa: SLF001 - pyinfra's way to nest
+    for key, value in wanted.items():
+        if host.get_fact(SysctlValue, key=key) != value:
+            yield StringCommand(f"sysctl -q -w {shlex.quote(f'{key}={value}')}")
+
+
+@operation()
+def modules(names: Collection[str]) -> Commands:
+    """Have these modules loaded now, and at boot. One that is part of the kernel is loaded for good."""
+    text = "".join(f"{name}\n" for name in sorted(names))
+    yield from files.place._inner(MODULES_FILE, text, meaning="text")  # noqa: SLF001 - as above
+    for name in sorted(names):
+        if host.get_fact(ModuleState, module=name) != "loaded":
+            yield StringCommand(f"modprobe {shlex.quote(name)}")
+
+
+@operation()
+def no_swap() -> Commands:
+    """Have nothing to swap to, now and at boot: kubelet accounts for memory that is there."""
+    table = host.get_fact(FileText, path="/etc/fstab") or ""
+    without = "".join(line for line in table.splitlines(keepends=True) if not _is_swap(line))
+    if without != table:
+        yield from files.place._inner("/etc/fstab", without)  # noqa: SLF001 - as above
+    if host.get_fact(SwapDevices):
+        yield StringCommand("swapoff -a")
+
+
+@operation()
+def hostname(wanted: str, *, address: str) -> Commands:
+    """Have the machine go by this name, and find itself under it without asking anyone."""
+    yield from files.place._inner("/etc/hostname", f"{wanted}\n", meaning="text")  # noqa: SLF001 - as above
+    table = host.get_fact(FileText, path="/etc/hosts") or "127.0.0.1 localhost\n"
+    if not any(wanted in line.partition("#")[0].split()[1:] for line in table.splitlines()):
+        yield from files.place._inner("/etc/hosts", f"{table.rstrip()}\n{address} {wanted}\n")  # noqa: SLF001 - as above
+    if host.get_fact(LiveHostname) != wanted:
+        yield StringCommand(f"printf %s {shlex.quote(wanted)} > /proc/sys/kernel/hostname")
+
+
+def _is_swap(line: str) -> bool:
+    columns = line.partition("#")[0].split()
+    return len(columns) > 2 and columns[2] == "swap"  # noqa: PLR2004 - the type's column of fstab(5)

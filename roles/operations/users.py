@@ -1,0 +1,74 @@
+"""Accounts: who is there, which keys they come in with, and who may become root."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from roles.facts.files import FileState
+from roles.facts.users import Account, Accounts
+from roles.operations import files
+from roles.operations.files import Commands
+
+
+@operation()
+def present(
+    user: str, *, keys: Collection[str], groups: Collection[str] = (), shell: str = "/bin/bash", sudo: bool = False
+) -> Commands:
+    """Have this account, let in by exactly these keys, in (at least) these groups."""
+    now: Account | None = host.get_fact(Accounts).get(user)
+    quoted = shlex.quote(user)
+    if now is None:
+        yield StringCommand(f"useradd -m -s {shlex.quote(shell)} {quoted}")
+    elif now.shell != shell:
+        yield StringCommand(f"usermod -s {shlex.quote(shell)} {quoted}")
+    if now and now.expired:
+        yield StringCommand(f"usermod -e '' {quoted}")
+    for group in sorted({*groups} - (now.groups if now else frozenset())):
+        group_ = shlex.quote(group)
+        yield StringCommand(
+            f"{{ getent group {group_} >/dev/null || groupadd {group_}; }} && usermod -aG {group_} {quoted}"
+        )
+    home = now.home if now else f"/home/{user}"
+    yield from _keys(user, home, group=now.group if now else user, keys=keys)
+    yield from _rights(user, sudo=sudo)
+
+
+@operation()
+def gone(user: str) -> Commands:
+    """Have the account locked, without keys and without rights; its files stay."""
+    now: Account | None = host.get_fact(Accounts).get(user)
+    if now is None:
+        host.noop(f"there is no {user}")
+        return
+    if not now.expired:
+        yield StringCommand(f"usermod -L -e 1 {shlex.quote(user)}")
+    yield from files.absent._inner(f"{now.home}/.ssh/authorized_keys")  # noqa: SLF001 - pyinfra's way to nest
+    yield from _rights(user, sudo=False)
+
+
+def _keys(user: str, home: str, *, group: str, keys: Collection[str]) -> Commands:
+    """Sshd refuses keys in a folder that others can write: its mode and owner are part of the matter."""
+    folder = f"{home}/.ssh"
+    found = host.get_fact(FileState, path=folder)
+    if found is None or (found.mode, found.user) != ("700", user):
+        quoted = shlex.quote(folder)
+        yield StringCommand(f"install -d -m 700 -o {shlex.quote(user)} -g {shlex.quote(group)} {quoted}")
+    text = "".join(f"{key.strip()}\n" for key in keys)
+    yield from files.place._inner(  # noqa: SLF001 - as above
+        f"{folder}/authorized_keys", text, mode="600", user=user, group=group, meaning="text"
+    )
+    yield from files.absent._inner(f"{folder}/authorized_keys2")  # noqa: SLF001 - sshd reads it as well
+
+
+def _rights(user: str, *, sudo: bool) -> Commands:
+    path = f"/etc/sudoers.d/spillway-{user}"
+    if not sudo:
+        yield from files.absent._inner(path)  # noqa: SLF001 - as above
+        return
+    text = f"{user} ALL=(ALL) NOPASSWD:ALL\n"
+    yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="text")  # noqa: SLF001
