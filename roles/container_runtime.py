@@ -1,0 +1,100 @@
+"""Role: containerd and runc, configured in the format of the version at hand, and images that need no registry."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyinfra.api.deploy import deploy
+
+from roles import toml
+from roles.operations import files, images, packages, services
+from roles.operations.services import DAEMON_RELOAD, restarts
+from roles.settings import ContainerRuntime, settings
+from roles.versions import Chosen, choose, read_matrix
+
+CONFIG: Final = "/etc/containerd/config.toml"
+DROP_IN: Final = "/etc/systemd/system/containerd.service.d/90-spillway.conf"
+REGISTRIES: Final = "/etc/containerd/certs.d"
+RUNC: Final = "io.containerd.runc.v2"
+_IS_WHOLE: Final = (
+    "containerd --config {path} config dump > /run/.spillway-containerd"
+    " && grep -q 'containerd.runtimes.runc\\]' /run/.spillway-containerd"
+    " && grep -Eq 'default_runtime_name = .runc.' /run/.spillway-containerd; r=$?; rm -f /run/.spillway-containerd;"
+    " [ $r = 0 ]"
+)
+"""containerd itself starts with a default runtime that does not exist, and then no pod does."""
+
+
+@deploy("containerd and runc")
+def container_runtime() -> None:
+    """One writer of containerd's configuration: this role. What the NVIDIA runtime needs stands in the same file."""
+    machine = settings()
+    wanted = machine.container_runtime
+    chosen = choose(read_matrix(), machine.versions, machine=machine.name)
+    needed = runtime_packages(wanted, chosen)
+    with restarts("containerd"):
+        packages.pinned(pins_of="containerd", wanted=needed, name="containerd's version is pinned")
+        packages.installed(wanted=needed, name=f"containerd {chosen.containerd}")
+        config = containerd_config(
+            wanted,
+            version=chosen.containerd,
+            gpus=machine.gpu_count > 0,
+            cni="/usr/lib/cni" if machine.pod_network.kind == "bridge" else "/opt/cni/bin",
+        )
+        files.place(
+            name="containerd's configuration",
+            dest=CONFIG,
+            content=toml.dumps(config),
+            meaning="toml",
+            validate=_IS_WHOLE,
+        )
+    with restarts(DAEMON_RELOAD), restarts("containerd"):
+        files.place(
+            name="containerd's limits",
+            dest=DROP_IN,
+            content="[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
+            meaning="ini",
+        )
+        services.only_drop_ins(unit="containerd", allowed=(DROP_IN,), name="containerd has no other overrides")
+    services.daemon_reload(name="systemd knows containerd's unit")
+    services.running(unit="containerd", name="containerd runs")
+    for image in wanted.images:
+        images.imported(image=image.name, url=image.url, sha256=image.sha256, name=f"image {image.name}")
+
+
+def runtime_packages(wanted: ContainerRuntime, chosen: Chosen) -> dict[str, str]:
+    """Debian packages with their versions. Docker's brings its own runc."""
+    if wanted.package == "containerd.io":
+        return {"containerd.io": f"{chosen.containerd}-*"}
+    return {"containerd": f"{chosen.containerd}~*", "runc": f"{chosen.runc}+*"}
+
+
+def containerd_config(
+    wanted: ContainerRuntime, *, version: str, gpus: bool = False, cni: str = "/opt/cni/bin"
+) -> dict[str, Any]:
+    """Containerd's configuration: format 3 from containerd 2.0 on, whose CRI plugin is two, else format 2.
+
+    Every runtime has the cgroup driver of the kubelet: a second one that differs has its pods killed within seconds
+    (containerd issue 7276).
+    """
+    major, minor = (int(part) for part in version.split(".")[:2])
+    systemd = wanted.cgroup_driver == "systemd"
+    runtimes: dict[str, Any] = {"runc": {"runtime_type": RUNC, "options": {"SystemdCgroup": systemd}}}
+    if gpus:
+        options = {"BinaryName": "/usr/bin/nvidia-container-runtime", "SystemdCgroup": systemd}
+        runtimes["nvidia"] = {"runtime_type": RUNC, "options": options}
+    runtime: dict[str, Any] = {"restrict_oom_score_adj": wanted.keep_oom_scores}
+    if (major, minor) >= (1, 7):
+        runtime["enable_cdi"] = True
+    runtime["containerd"] = {"default_runtime_name": "runc", "runtimes": runtimes}
+    folders = {"bin_dirs": [cni]} if (major, minor) >= (2, 1) else {"bin_dir": cni}
+    runtime["cni"] = {**folders, "conf_dir": "/etc/cni/net.d"}
+    registry = {"registry": {"config_path": REGISTRIES}}
+    if major >= 2:  # noqa: PLR2004 - the format's change
+        images: dict[str, Any] = {"pinned_images": {"sandbox": wanted.sandbox_image}, **registry}
+        plugins = {"io.containerd.cri.v1.images": images, "io.containerd.cri.v1.runtime": runtime}
+        config: dict[str, Any] = {"version": 3, "plugins": plugins}
+    else:
+        cri = {"sandbox_image": wanted.sandbox_image, **runtime, **registry}
+        config = {"version": 2, "plugins": {"io.containerd.grpc.v1.cri": cri}}
+    return config
