@@ -43,6 +43,10 @@ CORDONED_BY: Final = f"{PREFIX}/cordoned-by"
 CORDONED_AT: Final = f"{PREFIX}/cordoned-at"
 """When, as RFC 3339 in UTC: the idle time counts from here."""
 AUTOSCALER: Final = "spillway-autoscaler"
+DECLARED: Final = f"{PREFIX}/declared"
+"""Labels and taints that an inventory declared for the node, as JSON: what it declares no longer is taken away again."""
+JOINING: Final = f"{PREFIX}/joining"
+"""Taint of a node from its registration until it has the labels and taints that its inventory declares."""
 
 # --- Words on pods and the objects that make them ---------------------------------------------------------------------
 GANG: Final = f"{PREFIX}/gang"

@@ -35,6 +35,16 @@ from tests.live.debian import BenchError, cached_root, run
 
 _START: Final = Path(__file__).with_name("start_machine.sh")
 _ALONE: Final = ("unshare", "-m", "-n", "-u", "-i", "-p", "-f", "--mount-proc", "--kill-child=KILL")
+_AS_ON_HARDWARE: Final = """[Unit]
+Description=Control groups can be written, as on hardware
+DefaultDependencies=no
+Before=sysinit.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=-/bin/sh -c 'for one in /sys/fs/cgroup/*/; do mount -o remount,bind,rw $one; done'
+"""
 _BOOT_PATIENCE: Final = 60.0
 
 
@@ -162,7 +172,7 @@ class Bench:
     def _furnish(self, name: str, address: str) -> None:
         """What an installer would have asked for: name, addresses, keys, where packages come from."""
         upper = self._directory / "machines" / name / "upper"
-        for folder in ("etc/ssh", "root/.ssh", "etc/apt/apt.conf.d"):
+        for folder in ("etc/ssh", "root/.ssh", "etc/apt/apt.conf.d", "etc/systemd/system/sysinit.target.wants"):
             (upper / folder).mkdir(parents=True)
         (upper / "root").chmod(0o700)
         (upper / "root/.ssh").chmod(0o700)
@@ -180,6 +190,9 @@ class Bench:
         for file in Path("/etc/apt/apt.conf.d").glob("*"):
             if ways.search(file.read_text(encoding="utf-8", errors="replace")):
                 shutil.copyfile(file, upper / "etc/apt/apt.conf.d" / file.name)
+        units = upper / "etc/systemd/system"
+        (units / "bench.service").write_text(_AS_ON_HARDWARE, encoding="ascii")
+        (units / "sysinit.target.wants/bench.service").symlink_to("/etc/systemd/system/bench.service")
 
     def _launch(self, name: str, address: str, *, kind: str) -> Host:
         place = self._directory / "machines" / name

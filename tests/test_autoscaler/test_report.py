@@ -12,7 +12,20 @@ from prometheus_client import CollectorRegistry
 from autoscaler.act import describe
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.report import HOPELESS, Log, Messenger, Metrics, Report
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Recreate, Release, Remove, Step, Uncordon, Waiting, Withdraw
+from autoscaler.steps import (
+    Admit,
+    Cordon,
+    EndJob,
+    Grow,
+    Plan,
+    Recreate,
+    Release,
+    Remove,
+    Step,
+    Uncordon,
+    Waiting,
+    Withdraw,
+)
 from stacks.local.keeper import free_ports
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_observe import until

@@ -1,0 +1,53 @@
+"""What a machine has and knows as a member of the cluster: its certificates, and its own Node object."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, Final
+
+from pyinfra.api.facts import FactBase
+
+AUTHORITY: Final = "/etc/kubernetes/pki/ca.crt"
+PKI: Final = "/var/lib/kubelet/pki"
+
+
+class Identity(FactBase[frozenset[str]]):
+    """Of ``client`` and ``server`` those certificates that are the node's own, signed, and good for another week."""
+
+    @staticmethod
+    def default() -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def command(self, node: str) -> str:
+        """As openssl judges them."""
+        subject = shlex.quote(f"CN *= *system:node:{node}\\b")
+        return (
+            f"for k in client server; do f={PKI}/kubelet-$k-current.pem; [ -s $f ]"
+            f" && openssl x509 -in $f -noout -checkend 604800 >/dev/null"
+            f" && openssl verify -CAfile {AUTHORITY} $f >/dev/null 2>&1"
+            f" && openssl x509 -in $f -noout -subject | grep -q {subject} && echo $k; done; true"
+        )
+
+    def process(self, output: list[str]) -> frozenset[str]:
+        """One word a line."""
+        return frozenset(line for line in output if line in ("client", "server"))
+
+
+class OwnNode(FactBase[dict[str, Any] | None]):
+    """The machine's Node object, read with its own certificate; ``None`` where it has none or nothing answers."""
+
+    def command(self, server: str, node: str) -> str:
+        """A node may read itself."""
+        pem = f"{PKI}/kubelet-client-current.pem"
+        url = shlex.quote(f"{server}/api/v1/nodes/{node}")
+        return f"curl -sf -m 10 --cacert {AUTHORITY} --cert {pem} --key {pem} {url} 2>/dev/null || true"
+
+    def process(self, output: list[str]) -> dict[str, Any] | None:
+        """What of it roles write."""
+        try:
+            node = json.loads("\n".join(output))
+        except ValueError:
+            return None
+        return {"metadata": node["metadata"], "spec": node.get("spec", {})}

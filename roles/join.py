@@ -1,0 +1,265 @@
+"""The controller's part of a join, at the Kubernetes API: a token for one node, its certificates, labels and taints.
+
+What may be approved is decided in :mod:`roles.admission`; here it is read, and carried out.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import secrets
+import socket
+import string
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from autoscaler import labels as words
+from autoscaler.failures import Unavailable
+from autoscaler.kube import Kube, Refused
+from roles.admission import BINDING, NODE, OURS, SERVING, SIGNERS, USED_BY, Expected, Request, token_secret, why_not
+
+TOKEN_LIFE: Final = timedelta(minutes=10)
+PATIENCE: Final = 120.0
+"""Seconds from the kubelet's start to a Ready node with a signed serving certificate."""
+_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+_SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
+_MERGE: Final = "application/merge-patch+json"
+_APPLY: Final = "application/apply-patch+yaml"
+_CONFLICT, _NOT_FOUND = 409, 404
+_LETTERS: Final = string.ascii_lowercase + string.digits
+_APPROVED_BY: Final = "SpillwayNodeApprover"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one request."""
+
+    request: str
+    node: str
+    refused_because: str
+    """Empty: it was approved."""
+
+
+def mint_token(kube: Kube, node: str) -> str:
+    """A fresh token for this node, ``id.secret``; older ones of the node end with it."""
+    drop_tokens(kube, node)
+    binding = BINDING["metadata"]["name"]
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}?fieldManager=spillway-roles&force=true"
+    kube.send("PATCH", path, BINDING, content=_APPLY)
+    token, secret = _random(6), _random(16)
+    expires = (datetime.now(UTC) + TOKEN_LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
+    kube.send("POST", _SECRETS, token_secret(node, token=token, secret=secret, expires=expires))
+    return f"{token}.{secret}"
+
+
+def drop_tokens(kube: Kube, node: str) -> None:
+    """No token of this node is good any more."""
+    for secret in _tokens(kube):
+        if secret["metadata"]["annotations"].get(NODE) == node:
+            _delete(kube, f"{_SECRETS}/{secret['metadata']['name']}")
+
+
+def expected_node(kube: Kube, name: str, address: str) -> Expected:
+    """The node as the inventory has it, with the token that was made for it."""
+    mine = [one for one in _tokens(kube) if one["metadata"]["annotations"].get(NODE) == name and _is_valid(one)]
+    marks = mine[0]["metadata"]["annotations"] if mine else {}
+    return Expected(
+        name=name,
+        addresses=frozenset(_addresses(address)),
+        dns_names=frozenset() if _is_address(address) else frozenset({address}),
+        token=mine[0]["metadata"]["name"].removeprefix("bootstrap-token-") if mine else "",
+        used_by=marks.get(USED_BY, ""),
+    )
+
+
+def approve_pending(kube: Kube, nodes: Iterable[Expected]) -> list[Verdict]:
+    """Decide every request that nobody has decided on and that asks for one of these nodes."""
+    expected = {node.name: node for node in nodes}
+    verdicts = []
+    for raw in json.loads(kube.get(_REQUESTS))["items"]:
+        if raw["spec"]["signerName"] not in SIGNERS or raw.get("status", {}).get("conditions"):
+            continue
+        request = read_request(raw)
+        if request.node not in expected:
+            continue
+        because = why_not(request, expected[request.node])
+        if not because:
+            _approve(kube, raw, request, expected[request.node])
+        verdicts.append(Verdict(request.name, request.node, because))
+    return verdicts
+
+
+def admit(
+    kube: Kube,
+    node: str,
+    address: str,
+    *,
+    patience: float = PATIENCE,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Approve what the node may have until it is Ready and serves with a signed certificate; then its token ends.
+
+    Raises ``Unavailable`` saying what is still missing, and which requests were refused.
+    """
+    end, refused, missing = time.monotonic() + patience, dict[str, str](), "nothing was heard of it"
+    try:
+        while time.monotonic() < end:
+            for verdict in approve_pending(kube, [expected_node(kube, node, address)]):
+                if verdict.refused_because:
+                    refused[verdict.request] = verdict.refused_because
+            missing = _what_is_missing(kube, node)
+            if not missing:
+                return
+            sleep(0.3)
+    finally:
+        drop_tokens(kube, node)
+    last = next(reversed(refused.items()), None)
+    told = f"; of its requests {len(refused)} were refused, {last[0]} because {last[1]}" if last else ""
+    raise Unavailable(f"node {node} did not join within {patience:.0f} s: {missing}{told}")
+
+
+def mark(kube: Kube, node: str, *, labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]) -> None:
+    """Have these on the node. Of others only those go that were declared before, and the joining taint."""
+    path = f"/api/v1/nodes/{node}"
+    now = json.loads(kube.get(path))
+    body = marks(now, labels=labels, taints=taints)
+    body["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"]
+    kube.send("PATCH", path, body, content=_MERGE)
+
+
+def marks(node: Mapping[str, Any], *, labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """The merge patch that does it."""
+    before = declared_before(node)
+    ours = {tuple(one) for one in before["taints"]} | {(words.JOINING, "NoSchedule")}
+    ours |= {(one["key"], one["effect"]) for one in taints}
+    others = [one for one in node["spec"].get("taints", ()) if (one["key"], one["effect"]) not in ours]
+    gone: dict[str, str | None] = {key: None for key in before["labels"] if key not in labels}
+    declared = {"labels": sorted(labels), "taints": sorted([one["key"], one["effect"]] for one in taints)}
+    return {
+        "metadata": {
+            "labels": {**gone, **labels},
+            "annotations": {words.DECLARED: json.dumps(declared, separators=(",", ":"))},
+        },
+        "spec": {"taints": [*others, *(dict(one) for one in taints)]},
+    }
+
+
+def declared_before(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of labels, and keys and effects of taints, that an earlier run put on the node."""
+    text = node["metadata"].get("annotations", {}).get(words.DECLARED, "")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        found = {}
+    return {"labels": found.get("labels", []), "taints": found.get("taints", [])}
+
+
+def read_request(raw: Mapping[str, Any]) -> Request:
+    """A CertificateSigningRequest of the API in plain values."""
+    spec = raw["spec"]
+    csr = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
+    names, others = _alternative_names(csr)
+    subject = {NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME}
+    return Request(
+        name=raw["metadata"]["name"],
+        signer=spec["signerName"],
+        user=spec.get("username", ""),
+        groups=frozenset(spec.get("groups", ())),
+        usages=frozenset(spec.get("usages", ())),
+        common_name="".join(str(one.value) for one in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)),
+        organizations=tuple(str(one.value) for one in csr.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)),
+        dns_names=frozenset(names.get_values_for_type(x509.DNSName)) if names else frozenset(),
+        addresses=frozenset(map(str, names.get_values_for_type(x509.IPAddress))) if names else frozenset(),
+        others=others + sum(1 for one in csr.subject if one.oid not in subject),
+    )
+
+
+def _alternative_names(csr: x509.CertificateSigningRequest) -> tuple[x509.SubjectAlternativeName | None, int]:
+    try:
+        names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None, 0
+    return names, sum(1 for one in names if not isinstance(one, (x509.DNSName, x509.IPAddress)))
+
+
+def _approve(kube: Kube, raw: dict[str, Any], request: Request, node: Expected) -> None:
+    """The token is marked as used before it is: should both be tried at once, one of the two writes is refused."""
+    if request.user.startswith("system:bootstrap:"):
+        path = f"{_SECRETS}/bootstrap-token-{node.token}"
+        now = json.loads(kube.get(path))
+        meta = {"resourceVersion": now["metadata"]["resourceVersion"], "annotations": {USED_BY: request.name}}
+        kube.send("PATCH", path, {"metadata": meta}, content=_MERGE)
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": _APPROVED_BY,
+        "message": f"asked for node {node.name} by {request.user}, as the inventory has it",
+    }
+    raw.setdefault("status", {})["conditions"] = [condition]
+    kube.send("PUT", f"{_REQUESTS}/{request.name}/approval", raw)
+
+
+def _what_is_missing(kube: Kube, node: str) -> str:
+    try:
+        found = json.loads(kube.get(f"/api/v1/nodes/{node}"))
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+        return "it is not registered"
+    ready: dict[str, str] = next((one for one in found["status"].get("conditions", ()) if one["type"] == "Ready"), {})
+    if ready.get("status") != "True":
+        return f"it is not Ready: {ready.get('message', 'its kubelet has not reported yet')}"
+    issued = [
+        one
+        for one in json.loads(kube.get(_REQUESTS))["items"]
+        if one["spec"].get("username") == f"system:node:{node}" and one.get("status", {}).get("certificate")
+    ]
+    serves = any(one["spec"]["signerName"] == SERVING for one in issued)
+    return "" if serves else "it has no signed serving certificate"
+
+
+def _tokens(kube: Kube) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(kube.get(_SECRETS, labelSelector=f"{OURS}=true"))["items"]
+    return [one for one in items if one["metadata"].get("annotations")]
+
+
+def _is_valid(secret: Mapping[str, Any]) -> bool:
+    expires = base64.b64decode(secret["data"]["expiration"]).decode()
+    return datetime.fromisoformat(expires) > datetime.now(UTC)
+
+
+def _delete(kube: Kube, path: str) -> None:
+    try:
+        kube.send("DELETE", path)
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _addresses(address: str) -> list[str]:
+    """Of a machine that the inventory knows by a DNS name: what the name resolves to here."""
+    if _is_address(address):
+        return [str(ipaddress.ip_address(address))]
+    try:
+        return sorted({str(one[4][0]) for one in socket.getaddrinfo(address, None)})
+    except OSError:
+        return []
