@@ -19,6 +19,7 @@ COMMANDS: Final = {
     ),
     "gpus": ("autoscaler.cli:gpus", "Which GPUs exist, who holds them, how long they have idled."),
     "jobs": ("images.cli:jobs", "Render and submit training jobs from templates."),
+    "nodes": ("roles.cli:nodes", "Check, plan, apply and reconcile what the machines are."),
     "local": ("stacks.local.cli:local", "A hybrid cluster on this machine: up, status, down."),
 }
 

@@ -36,6 +36,7 @@ class Lease:
         *,
         namespace: str,
         identity: str,
+        name: str = words.LEASE,
         on_change: Tell = lambda _line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -44,6 +45,7 @@ class Lease:
         self._kube = kube
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace = namespace
+        self._name = name
         self._on_change = on_change
         self._clock = clock
         self._renewed = float("-inf")
@@ -74,16 +76,16 @@ class Lease:
         """One attempt to get or renew it; gives who holds it now."""
         began = self._clock()
         try:
-            lease = msgspec.json.decode(self._kube.get(f"{self._path}/{words.LEASE}"))
+            lease = msgspec.json.decode(self._kube.get(f"{self._path}/{self._name}"))
         except Refused as refused:
             if refused.status != _NOT_FOUND:  # 404: nobody has made it yet
                 raise
-            return self._write("POST", self._path, {"metadata": {"name": words.LEASE}}, began)
+            return self._write("POST", self._path, {"metadata": {"name": self._name}}, began)
         spec = lease.get("spec", {})
         holder = str(spec.get("holderIdentity") or "")
         if holder not in ("", self.identity) and not self._is_stale(holder, spec):
             return holder
-        return self._write("PUT", f"{self._path}/{words.LEASE}", lease, began)
+        return self._write("PUT", f"{self._path}/{self._name}", lease, began)
 
     def _is_stale(self, holder: str, spec: dict[str, Any]) -> bool:
         """The record stood unchanged before us for as long as it says that it lasts."""
@@ -110,10 +112,10 @@ class Lease:
 
     def _release(self) -> None:
         try:
-            lease = msgspec.json.decode(self._kube.get(f"{self._path}/{words.LEASE}"))
+            lease = msgspec.json.decode(self._kube.get(f"{self._path}/{self._name}"))
             if lease["spec"].get("holderIdentity") == self.identity:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                self._kube.send("PUT", f"{self._path}/{words.LEASE}", lease)
+                self._kube.send("PUT", f"{self._path}/{self._name}", lease)
         except (Refused, Unavailable, KeyError):
             return  # it runs out by itself
 
@@ -124,7 +126,7 @@ class Lease:
 
     def _attempt(self) -> str:
         """What came of it, in words."""
-        lease = f"the lease {self._namespace}/{words.LEASE}"
+        lease = f"the lease {self._namespace}/{self._name}"
         try:
             holder = self.try_once()
         except (Refused, Unavailable) as error:

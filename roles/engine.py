@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -29,6 +30,8 @@ from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from autoscaler.failures import BadInput
 from roles.disruption import Disruption, disruption_of
+from roles.facts.gpu import Driver, DriverState
+from roles.facts.packages import Package, Packages
 from roles.look import Ask, Looking
 from roles.plan import Change, Done, HostPlan, Refusal, held
 
@@ -40,6 +43,10 @@ Role = Callable[[], Any]
 AT_ONCE: Final = 50
 CONNECT_SECONDS: Final = 5
 _GLOBAL_ARGUMENTS: Final = arguments.all_global_arguments
+_VERSIONED: Final = re.compile(
+    r"kubelet|containerd(\.io)?|runc|nvidia-.*|libnvidia-.*|cuda-toolkit.*|docker(-ce|\.io)|kubernetes-cni"
+)
+"""Packages whose versions should be the same on all machines of a kind."""
 _ROUNDS: Final = 12
 """A fact that depends on another is asked a round later; a role that still asks after this many never ends."""
 
@@ -145,11 +152,12 @@ class Fleet:
             self.state.op_meta.pop(op_hash, None)  # else an operation bears the names of all that stood in its place
         host.op_hash_order.clear()
         self.state.ops[host].clear()
-        for key in ("disruption", "disruption_found", "diffs", "would_owe", "versions"):
+        for key in ("disruption", "disruption_found", "diffs", "would_owe"):
             host.connector_data.pop(key, None)
         changes: list[Change] = []
         refused: list[Refusal] = []
         with _current(self.state, host):
+            host.connector_data["versions"] = _versions(host)
             self.role()
             for op_hash in host.op_hash_order:
                 resource = self._resource(op_hash)
@@ -282,8 +290,13 @@ def _one_state_each() -> None:
 
 
 def _versions(host: Host) -> dict[str, str]:
-    """What the roles said of installed versions, for the matrix of the fleet."""
-    return dict(host.connector_data.get("versions", {}))
+    """What is installed and what runs, for the matrix of the fleet; asked in the same look as everything else."""
+    packages: dict[str, Package] = host.get_fact(Packages)
+    driver: Driver = host.get_fact(DriverState)
+    found = {name: one.version for name, one in packages.items() if one.installed and _VERSIONED.fullmatch(name)}
+    running = {"kernel": driver.kernel, "driver, running": driver.running, "driver, on disk": driver.on_disk}
+    libraries = {"driver, library": ", ".join(driver.library)}
+    return {name: version for name, version in sorted((running | libraries | found).items()) if version}
 
 
 def _shown(command: PyinfraCommand) -> str:

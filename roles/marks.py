@@ -103,6 +103,16 @@ class Marks:
 
         self._patch(name, change)
 
+    def forget_outcomes(self, names: Iterable[str]) -> None:
+        """An operator says to try again."""
+        seen = self.look()
+        for name in names:
+            node = seen.get(name)
+            if node and (node.outcome is not Outcome.NONE or node.phase is Phase.FAILED):
+                phase = Phase.VERIFYING.value if node.phase is Phase.FAILED else node.phase.value or None
+                marks = {OUTCOME: None, PHASE: phase}
+                self._patch(name, lambda _node, marks=marks: {"metadata": {"annotations": marks}})
+
     def evict(self, pod: Resident) -> str:
         """Ask it to leave; gives why it may not now (a PodDisruptionBudget), empty where it goes or is gone."""
         namespace, _, name = pod.key.partition("/")

@@ -23,8 +23,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def role(self) -> str:
-        """The part before the bar: what is held of a role holds the rest of it."""
-        return self.resource.partition(" | ")[0]
+        """The part before the last bar: what is held of a role holds the rest of it."""
+        return self.resource.rpartition(" | ")[0] or self.resource
 
 
 class Refusal(msgspec.Struct, frozen=True):

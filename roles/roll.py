@@ -102,12 +102,14 @@ class Roll:
         tell: Tell = print,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         """``domains``: every machine of the rollout, with its failure domain."""
         self._hosts, self._marks, self._domains = hosts, marks, domains
         self._rules, self._journal = rules, journal
         self._patience = patience or Patience()
         self._tell, self._clock, self._sleep = tell, clock, sleep
+        self._may_act = may_act
         self._own: dict[str, Seen] = {}
         """The marks of machines that are no nodes: kept for this run only, they have no pods to lose."""
         self._since: dict[str, float] = {}
@@ -177,6 +179,8 @@ class Roll:
 
     def _do(self, step: Step, member: Member) -> bool:
         """One step; gives whether it brought anything forward. What goes wrong stays with its machine."""
+        if not self._may_act():
+            raise Unavailable("another run has taken the lease: this one stops; the next goes on where it stood")
         self._journal.write("step", step=type(step).__name__, host=step.host, because=step.because)
         try:
             match step:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from pyinfra.api.command import PyinfraCommand, StringCommand
 from pyinfra.api.operation import operation
@@ -27,9 +27,12 @@ DAEMON_RELOAD: Final = "daemon-reload"
 """In place of a unit's name in :func:`restarts`: the files of the block are unit files."""
 
 
-def owed_at() -> str:
-    """The folder of the marks on the machine, one file per unit that owes a restart. A reboot settles them all."""
-    return f"{host.data.get('run_directory', '/run/spillway')}/owed"
+def owed_at(data: Any) -> str:
+    """The folder on a machine with this data that holds a file for each unit that owes a restart; a reboot settles all.
+
+    Beside it, ``owed.done`` names those that were restarted since the machine was last found healthy.
+    """
+    return f"{data.get('run_directory', '/run/spillway')}/owed"
 
 
 @contextmanager
@@ -59,7 +62,8 @@ def running(unit: str, *, enabled: bool | None = True, reload: bool = False) -> 
     if owed:
         note(Disruption.RELOAD if reload else of_restart(unit))
         verb = "reload-or-restart" if reload and now.is_running else "restart"
-        yield StringCommand(f"systemctl {verb} {quoted} && rm -f {owed_at()}/{quoted}")
+        at = owed_at(host.data)
+        yield StringCommand(f"systemctl {verb} {quoted} && echo {quoted} >> {at}.done && rm -f {at}/{quoted}")
     elif not now.is_running:
         note(Disruption.RELOAD)
         yield StringCommand(f"systemctl start {quoted}")
@@ -95,7 +99,7 @@ def daemon_reload(*units: str) -> Commands:
         host.noop("no unit file changed")
         return
     note(Disruption.DAEMON_RELOAD)
-    yield StringCommand(f"systemctl daemon-reload && rm -f {owed_at()}/{DAEMON_RELOAD}")
+    yield StringCommand(f"systemctl daemon-reload && rm -f {owed_at(host.data)}/{DAEMON_RELOAD}")
 
 
 @operation()
@@ -120,7 +124,7 @@ def _marking_first(
         for command in commands():
             if first:
                 host.connector_data.setdefault("would_owe", set()).add(unit)
-                yield StringCommand(f"mkdir -p {owed_at()} && touch {owed_at()}/{shlex.quote(unit)}")
+                yield StringCommand(f"mkdir -p {owed_at(host.data)} && touch {owed_at(host.data)}/{shlex.quote(unit)}")
                 first = False
             yield command
 
@@ -130,4 +134,4 @@ def _marking_first(
 def _is_owed(unit: str) -> bool:
     """By a mark on the machine, or, while nothing runs yet, by a change that is planned before."""
     planned = () if host.state.is_executing else host.connector_data.get("would_owe", ())
-    return unit in planned or unit in host.get_fact(Owed, folder=owed_at())
+    return unit in planned or unit in host.get_fact(Owed, folder=owed_at(host.data))

@@ -1,0 +1,145 @@
+"""`spillway nodes`. Imports are late, so that help is instant.
+
+Exit status: 0 all clean, 2 drift (left), 3 machines of which nothing is known, 4 both, 5 a rollout is halted, 1 an
+outside party is away, 64 a mistake in what the user wrote: 2 says drift here, as in other tools that compare.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from autoscaler.failures import BadInput, Unavailable
+
+BAD_INPUT: Final = 64
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_MARK: Final = "SPILLWAY_NODES_PROCESS"
+
+
+def _options(command: Any) -> Any:
+    """What every command that looks at machines takes."""
+    for option in reversed(
+        (
+            click.option("-i", "--inventory", type=_FILE, help="The machines that you own (inventory.yaml)."),
+            click.option("--outputs", type=_FILE, help="A stack's outputs: `pulumi stack output --json`."),
+            click.option("--limit", default="", help="Only these machines: names or patterns, with commas between."),
+            click.option("--state", type=click.Path(path_type=Path), help="Journal and reports; else ~/.local/state."),
+            click.option("--json", "as_json", is_flag=True, help="Print the record of the run."),
+            click.option("--html", type=_FILE, help="Write the report as one page."),
+            click.option(
+                "--role", default="roles.node:prepare", show_default=True, help="What the machines are to be."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _rolling(command: Any) -> Any:
+    """What every command that changes machines takes."""
+    for option in reversed(
+        (
+            click.option("--batch", default="10%", show_default=True, help="Machines under way: a number, or a share."),
+            click.option(
+                "--max-down", type=click.IntRange(0), default=1, show_default=True, help="Nodes down at most."
+            ),
+            click.option("--kubeconfig", type=_FILE, help="Of the cluster that the machines belong to."),
+            click.option("--no-cluster", is_flag=True, help="The machines are in no cluster: nothing to drain."),
+            click.option("--smoke-image", default="", help="Image of a pod that must run to its end after a change."),
+            click.option("--allow", default="reload", show_default=True, help="What may happen beside GPU pods."),
+            click.option("--retry", is_flag=True, help="Try again where a change failed: resumes a halted rollout."),
+            click.option("--slack", envvar="SPILLWAY_SLACK_WEBHOOK", help="Webhook that is told the summary."),
+            click.option("--textfile", type=_FILE, help="Metrics for Prometheus' textfile collector."),
+            click.option("--drain-seconds", type=float, default=3600.0, show_default=True, help="Then it is opened."),
+            click.option("--health-seconds", type=float, default=300.0, show_default=True, help="Then it is put back."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def nodes() -> None:
+    """What the machines are, compared with what they should be; and the way there.
+
+    Exit status: 0 clean, 2 drift, 3 machines not seen, 4 both, 5 rollout halted, 64 a mistake in what you wrote.
+    """
+    if _MARK not in os.environ:
+        os.environ[_MARK] = "1"
+        arguments = sys.argv[sys.argv.index("nodes") + 1 :] if "nodes" in sys.argv else sys.argv[1:]
+        os.execv(sys.executable, [sys.executable, "-m", "roles", *arguments])  # noqa: S606 - it is this program
+
+
+@nodes.command()
+@_options
+@click.option("--kubeconfig", type=_FILE, help="Also checks that the API server answers.")
+def check(**given: Any) -> None:
+    """Preflight: what stands in the way of a change, each finding with its remedy. Changes nothing."""
+    from roles.runs import check as run  # noqa: PLC0415 - see the module's docstring
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
+@_options
+def plan(**given: Any) -> None:
+    """What would change, for each machine, with diffs. Changes nothing."""
+    from roles.runs import plan as run  # noqa: PLC0415
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
+@_options
+@_rolling
+def apply(**given: Any) -> None:
+    """Make the changes, a few machines at a time, draining nodes for what would hurt their pods."""
+    from roles.runs import apply as run  # noqa: PLC0415
+
+    sys.exit(run(drain=True, tolerate=0, **given))
+
+
+@nodes.command()
+@_options
+@_rolling
+@click.option("--drain", is_flag=True, help="Evict pods for what disrupts them; else such changes are held.")
+@click.option("--tolerate", type=click.IntRange(0), default=3, show_default=True, help="Machines that may refuse.")
+def reconcile(**given: Any) -> None:
+    """The nightly run: mend what can be mended beside running jobs, and report everything."""
+    from roles.runs import reconcile as run  # noqa: PLC0415
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
+@click.option("--state", type=click.Path(path_type=Path), help="Where the journal is; else ~/.local/state.")
+def journal(*, state: Path | None) -> None:
+    """Verify the journal: whether any line was changed, left out or put in."""
+    from roles.runs import journal as run  # noqa: PLC0415
+
+    sys.exit(run(state))
+
+
+def main() -> None:
+    """Run in the process that ``__main__`` has prepared, with the exit statuses of this command."""
+    os.environ[_MARK] = "1"
+    try:
+        nodes.main(prog_name="spillway nodes", standalone_mode=False)
+    except BadInput as mistake:
+        print(f"spillway: {mistake}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except Unavailable as outage:
+        print(f"spillway: {outage}", file=sys.stderr)
+        sys.exit(1)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as usage:
+        usage.show()
+        sys.exit(BAD_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        print("spillway: interrupted; the next run goes on where this one stopped", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,72 @@
+"""One run at a time: a lock of this machine, and a Lease of the cluster where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from autoscaler.failures import Unavailable
+from autoscaler.kube import Kube, Refused
+from autoscaler.labels import NAMESPACE
+from autoscaler.lease import LASTS, Lease
+
+LEASE: Final = "spillway-nodes"
+
+
+@contextlib.contextmanager
+def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
+    """Hold both for the block. Raises ``Unavailable`` that says who runs.
+
+    Ask the lease that comes back ``is_mine`` before each act: a controller that was cut off for ten seconds stops.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+") as file:
+        _lock(file.fileno(), folder / "lock")
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        if kube is None:
+            yield None
+            return
+        with _leased(kube) as lease:
+            yield lease
+
+
+@contextlib.contextmanager
+def _leased(kube: Kube) -> Iterator[Lease]:
+    identity = f"{socket.gethostname()}-{os.getpid()}"
+    lease = Lease(kube, namespace=NAMESPACE, identity=identity, name=LEASE)
+    holder = _try(lease)
+    until = time.monotonic() + LASTS + 2
+    while holder != identity and time.monotonic() < until:  # whoever died without a word holds it for a while
+        time.sleep(1)
+        holder = _try(lease)
+    if holder != identity:
+        raise Unavailable(f"{holder} holds the lease {NAMESPACE}/{LEASE}: another run is under way; wait for it")
+    lease.start()
+    try:
+        yield lease
+    finally:
+        lease.stop()
+
+
+def _try(lease: Lease) -> str:
+    try:
+        return lease.try_once()
+    except Refused as refused:
+        mend = "apply roles/nightly/cronjob.yaml, which brings namespace and rights"
+        raise Unavailable(f"the lease {NAMESPACE}/{LEASE} is refused ({refused}): {mend}") from None
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        held_by = path.read_text(encoding="ascii").strip() or "another process"
+        raise Unavailable(f"{path}: process {held_by} is running already: wait for it, or end it") from None

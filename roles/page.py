@@ -1,0 +1,163 @@
+"""The report as one self-contained HTML page: no script, no font, no picture from anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+_STYLE: Final = Path(__file__).with_name("page.css")
+_STATES: Final = ("clean", "drifted", "refused", "unreachable", "unknown")
+
+
+def page(run: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> str:
+    """The run, and those before it, the latest first."""
+    command, machines = escape(f"spillway nodes {run['command']}"), len(run["machines"])
+    body = [
+        "<h1>Nodes</h1>",
+        f'<p class="sub"><code>{command}</code> on {escape(run["at"])}, {run["seconds"]} s, {machines} machines</p>',
+        _tiles(run["counts"]),
+        *_alerts(run),
+        _section("Drift", _drift(run["machines"]), empty="Every machine is as it should be."),
+        _section("Not seen", _away(run["machines"]), empty="Every machine answered."),
+        _section("Held, failed, unsettled", _outcomes(run), empty="Nothing is waiting."),
+        _section("Versions across the fleet", _versions(run), empty="No versions are known."),
+        _section("Nights", _nights(nights), empty="This is the first."),
+        f'<p class="soft">End of the journal: <code>{escape(run["journal"] or "none")}</code></p>',
+    ]
+    title = f"Nodes {run['at'][:10]}"
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE.read_text(encoding='utf-8')}</style>"
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body><main>{"".join(body)}</main></body></html>\n'
+
+
+def _tiles(counts: Mapping[str, int]) -> str:
+    shown = [name for name in _STATES if counts.get(name) or name in ("clean", "drifted", "unreachable")]
+    tiles = [
+        f'<div class="tile"><b style="color:var(--{name})">{counts.get(name, 0)}</b><span>{name}</span></div>'
+        for name in shown
+    ]
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _alerts(run: Mapping[str, Any]) -> list[str]:
+    if not run["halted"]:
+        return []
+    return [f'<div class="alert"><b>The rollout is halted.</b> {escape(run["halted"])}</div>']
+
+
+def _drift(machines: Iterable[Mapping[str, Any]]) -> str:
+    rows: list[str] = []
+    for machine in machines:
+        host = machine["host"]
+        rows += [
+            _row(host, _state("drifted"), escape(change["resource"]), _disruption(change), _change(change))
+            for change in machine["changes"]
+        ]
+        rows += [
+            _row(host, _state("refused"), escape(refusal["resource"]), "", escape(refusal["reason"]))
+            for refusal in machine["refused"]
+        ]
+    return _table(("Machine", "State", "Resource", "Disrupts", "What"), rows)
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    """The diff where there is one, else the commands."""
+    text = change["diff"] or "\n".join(change["commands"])
+    lines = text.splitlines()
+    first = next(
+        (line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")), lines[0] if lines else ""
+    )
+    if len(lines) <= 1:
+        return f"<code>{escape(text)}</code>"
+    whole = "".join(map(_diff_line, lines))
+    summary = f"<summary><code>{escape(first[:100])}</code></summary>"
+    return f"<details>{summary}<pre>{whole}</pre></details>"
+
+
+def _diff_line(line: str) -> str:
+    kind = {"+": "add", "-": "cut"}.get(line[:1], "")
+    return f'<span class="{kind}">{escape(line)}</span>\n' if kind else f"{escape(line)}\n"
+
+
+def _disruption(change: Mapping[str, Any]) -> str:
+    return "" if change["disruption"] == "none" else escape(change["disruption"])
+
+
+def _away(machines: Iterable[Mapping[str, Any]]) -> str:
+    rows = [_row(one["host"], _state(one["state"]), escape(one["reason"])) for one in machines if one["reason"]]
+    return _table(("Machine", "State", "Why"), rows)
+
+
+def _outcomes(run: Mapping[str, Any]) -> str:
+    rows = [
+        _row(host, kind, escape(why)) for kind in ("failed", "unsettled", "held") for host, why in run[kind].items()
+    ]
+    return _table(("Machine", "What", "Why"), rows)
+
+
+def _versions(run: Mapping[str, Any]) -> str:
+    """One column for each part that more than one version of is about, and the rest in one line."""
+    machines = [one for one in run["machines"] if one["versions"]]
+    parts = sorted({part for one in machines for part in one["versions"]})
+    if not parts:
+        return ""
+    mixed = [part for part in parts if part in run["odd"]]
+    same = [part for part in parts if part not in run["odd"]]
+    told = ", ".join(
+        f"{part} {next(one['versions'][part] for one in machines if part in one['versions'])}" for part in same
+    )
+    foot = f'<p class="soft" style="padding:0 12px">The same wherever installed: {escape(told) or "nothing"}</p>'
+    if not mixed:
+        return foot
+    rows = []
+    for one in machines:
+        cells = []
+        for part in mixed:
+            version = one["versions"].get(part, "")
+            odd = ' class="odd"' if one["host"] in run["odd"][part]["odd"] else ""
+            cells.append(f"<td{odd}>{escape(version) or '<span class=soft>none</span>'}</td>")
+        rows.append(f"<tr><td>{escape(one['host'])}</td>{''.join(cells)}</tr>")
+    return _table(("Machine", *mixed), rows) + foot
+
+
+def _nights(nights: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for night in nights:
+        counts = night.get("counts", {})
+        total = sum(counts.values()) or 1
+        bar = "".join(
+            f'<i style="width:{100 * counts[name] / total:.1f}%;background:var(--{name})"></i>'
+            for name in _STATES
+            if counts.get(name)
+        )
+        told = ", ".join(f"{counts[name]} {name}" for name in _STATES if counts.get(name))
+        changed = len(night.get("changed", ()))
+        ended = "halted" if night.get("halted") else "damaged record" if night.get("damaged") else ""
+        rows.append(
+            _row(night["at"], f'<div class="bar">{bar}</div>', told, f"{changed} changed" if changed else "", ended)
+        )
+    return _table(("Run", "", "Found", "Done", ""), rows)
+
+
+def _section(title: str, body: str, *, empty: str) -> str:
+    inner = f'<div class="box">{body}</div>' if body else f'<p class="soft">{escape(empty)}</p>'
+    return f"<h2>{escape(title)}</h2>{inner}"
+
+
+def _table(heads: Iterable[str], rows: Sequence[str]) -> str:
+    if not rows:
+        return ""
+    return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{''.join(rows)}</table>"
+
+
+def _row(first: str, *cells: str) -> str:
+    """The first cell is text, the others are HTML already."""
+    return f"<tr><td>{escape(first)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _state(name: str) -> str:
+    return f'<span class="state" style="color:var(--{name})">{name}</span>'

@@ -1,0 +1,147 @@
+"""`spillway nodes check`: what must hold before a machine is changed, each with its remedy.
+
+All checks of a machine run in one command that only reads. A check prints nothing where it holds, and what it found
+where it does not; ``error`` stops a rollout on that machine, ``warning`` does not.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Final, Literal
+
+_MARK: Final = "==spillway-check=="
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One named question."""
+
+    name: str
+    severity: Literal["error", "warning"]
+    shell: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check that did not hold on a machine."""
+
+    host: str
+    check: str
+    severity: str
+    found: str
+    remedy: str
+
+
+CHECKS: Final = (
+    Check(
+        "distribution",
+        "error",
+        '. /etc/os-release 2>/dev/null; case "$ID" in debian|ubuntu) ;; *) echo "${PRETTY_NAME:-unknown}";; esac',
+        "the roles know Debian and Ubuntu: install one of them",
+    ),
+    Check(
+        "root",
+        "error",
+        '[ "$(id -u)" = 0 ] || echo "commands run as $(id -un)"',
+        "let the SSH user become root without a password: a file in /etc/sudoers.d with NOPASSWD: ALL",
+    ),
+    Check(
+        "systemd",
+        "error",
+        '[ -d /run/systemd/system ] || echo "PID 1 is $(cat /proc/1/comm)"',
+        "boot the machine with systemd: its services cannot be kept otherwise",
+    ),
+    Check(
+        "disk",
+        "error",
+        'df -Pk / /var | awk \'NR > 1 && $4 < 1048576 { print $6 " has " int($4 / 1024) " MiB free" }\' | sort -u',
+        "free at least 1 GiB, such as with apt-get clean and journalctl --vacuum-size=500M",
+    ),
+    Check(
+        "inodes",
+        "error",
+        'df -Pi / /var | awk \'NR > 1 && $2 > 0 && $4 < 10000 { print $6 " has " $4 " inodes free" }\' | sort -u',
+        "remove small files: find where they are with du --inodes -x / | sort -n | tail",
+    ),
+    Check(
+        "read-only",
+        "error",
+        'awk \'$2 == "/" && $4 ~ /^ro(,|$)/ { print "the root file system is mounted read-only" }\' /proc/mounts',
+        "look for errors of the disk in dmesg, repair it with fsck, and mount it read-write",
+    ),
+    Check(
+        "dpkg",
+        "error",
+        "dpkg --audit 2>/dev/null | head -3",
+        "finish what was cut off: dpkg --configure -a, then apt-get -f install",
+    ),
+    Check(
+        "apt-lock",
+        "warning",
+        "command -v fuser >/dev/null && fuser /var/lib/dpkg/lock-frontend 2>/dev/null | sed 's/^/held by process /'",
+        "wait for the other apt to end: changes wait up to five minutes for it",
+    ),
+    Check(
+        "host-name",
+        "warning",
+        'getent hosts "$(hostname)" >/dev/null || echo "$(hostname) does not resolve on the machine itself"',
+        "the roles mend it (/etc/hosts); until then sudo may be slow",
+    ),
+    Check(
+        "memory",
+        "error",
+        "awk '/^MemAvailable/ && $2 < 262144 { print int($2 / 1024) \" MiB of memory are free\" }' /proc/meminfo",
+        "find what holds the memory: ps aux --sort=-rss | head",
+    ),
+    Check(
+        "reboot",
+        "warning",
+        "[ ! -e /run/reboot-required ] || sed 's/^/asked for by /' /run/reboot-required.pkgs 2>/dev/null | head -3",
+        "reboot at a time that suits: spillway nodes apply drains the node for what needs it",
+    ),
+    Check(
+        "unfinished",
+        "warning",
+        "[ ! -d /run/spillway/owed ] || ls /run/spillway/owed | sed 's/^/a restart is owed by /'",
+        "an earlier run ended in between: the next one goes on by itself",
+    ),
+)
+
+
+def script(checks: tuple[Check, ...] = CHECKS) -> str:
+    """Asks everything; a check that hangs ends after ten seconds."""
+    parts = [f"echo; echo {_MARK} {one.name}; timeout 10 sh -c {shlex.quote(one.shell)} 2>/dev/null" for one in checks]
+    return "\n".join([*parts, "true"])
+
+
+def findings(host: str, said: str, checks: tuple[Check, ...] = CHECKS) -> list[Finding]:
+    """What does not hold, given what :func:`script` printed."""
+    parts = {}
+    for piece in said.split(f"{_MARK} ")[1:]:
+        name, _, body = piece.partition("\n")
+        parts[name.strip()] = " ".join(body.split())
+    return [
+        Finding(host=host, check=one.name, severity=one.severity, found=parts[one.name], remedy=one.remedy)
+        for one in checks
+        if parts.get(one.name)
+    ]
+
+
+def clock_finding(host: str, skew: float) -> list[Finding]:
+    """The machine's clock against ours, seconds: certificates and leases need them together."""
+    if abs(skew) < 30:  # noqa: PLR2004 - seconds; the kubelet's own certificates are valid from five minutes before
+        return []
+    found = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this controller"
+    return [Finding(host, "clock", "error", found, "start its time service: timedatectl set-ntp true, then look again")]
+
+
+def unreachable(host: str, reason: str) -> Finding:
+    """No connection, or nobody who may come in."""
+    remedy = "try ssh to its address by hand: is it up, is the port open, is its host key the one in the inventory?"
+    if "uthentication" in reason:
+        remedy = "put the controller's public key into the authorized_keys of the inventory's SSH user"
+    if "host key" in reason.lower():
+        remedy = "compare its host key at its console; if it was installed anew, write the new key into the inventory"
+    return Finding(host, "connection", "error", reason, remedy)

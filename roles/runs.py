@@ -1,0 +1,236 @@
+"""The commands of `spillway nodes`, each from its options to its exit status."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+
+from autoscaler.failures import BadInput
+from autoscaler.kube import Kube
+from autoscaler.labels import RACK
+from roles import journal as journals
+from roles import preflight, report
+from roles.disruption import Disruption
+from roles.engine import Role, connected
+from roles.hosts import SshHosts
+from roles.journal import Journal
+from roles.lock import only_run
+from roles.marks import Marks
+from roles.page import page
+from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
+from roles.roll import Patience, Roll, Rolled
+from roles.rollout import Rules, parse_batch
+
+HALTED: Final = 5
+Machines = list[tuple[str, dict[str, Any]]]
+
+
+def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
+    """Look, compare, tell."""
+    machines, role = _machines(given), _role(given["role"])
+    began, clock = datetime.now(UTC), time.monotonic()
+    with connected(machines, role) as fleet:
+        plans = fleet.plan()
+    run = report.record(plans.values(), command="plan", began=began, seconds=time.monotonic() - clock)
+    _tell(run, plans.values(), as_json=as_json)
+    if html:
+        report.write_whole(html, page(run, report.history(_folder(state))))
+    return exit_status(plans.values())
+
+
+def check(*, as_json: bool, kubeconfig: Path | None, **given: Any) -> int:
+    """Preflight of every machine; the versions of all are compared before any is asked."""
+    machines = _machines(given)
+    found: list[preflight.Finding] = []
+    if kubeconfig:
+        Kube.connect(kubeconfig)
+    with connected(machines, lambda: None) as fleet:
+        found += [preflight.unreachable(host, reason) for host, reason in sorted(fleet.unreachable.items())]
+        for name, _ in machines:
+            if name not in fleet.unreachable:
+                found += _checked(fleet, name)
+    if as_json:
+        print(json.dumps([asdict(one) for one in found], indent=1))
+    else:
+        for one in found:
+            print(f"{one.host}: {one.severity}: {one.check}: {one.found}\n    {one.remedy}")
+        errors = sum(one.severity == "error" for one in found)
+        print(f"{len(machines)} machines: {errors} errors, {len(found) - errors} warnings")
+    away = any(one.check == "connection" for one in found)
+    wrong = any(one.severity == "error" and one.check != "connection" for one in found)
+    return {(False, False): CLEAN, (True, False): DRIFT, (False, True): UNREACHABLE, (True, True): BOTH}[wrong, away]
+
+
+def apply(**given: Any) -> int:
+    """A rolling change."""
+    return _roll("apply", **given)
+
+
+def reconcile(**given: Any) -> int:
+    """The same at night: kept for the history, told to others."""
+    return _roll("reconcile", **given)
+
+
+def journal(state: Path | None) -> int:
+    """Whether the chain holds."""
+    path = _folder(state) / "journal.jsonl"
+    broken = journals.why_broken(path)
+    digests = [entry["digest"] for entry in Journal(path).entries()] if not broken else []
+    print(broken or f"{path}: {len(digests)} entries, the chain holds; the last digest is {(digests or [''])[-1]}")
+    return 1 if broken else 0
+
+
+def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
+    machines, role, folder = _machines(given), _role(given["role"]), _folder(state)
+    rules = _rules(given, len(machines))
+    kube = None if given["no_cluster"] else Kube.connect(given["kubeconfig"])
+    marks = Marks(kube) if kube else None
+    began, clock = datetime.now(UTC), time.monotonic()
+    with only_run(folder, kube) as lease:
+        book = Journal(folder / "journal.jsonl")
+        book.write("run", command=command, machines=[name for name, _ in machines])
+        if given["retry"] and marks:
+            marks.forget_outcomes(name for name, _ in machines)
+        hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"])
+        before = hosts.plan(name for name, _ in machines)
+        roll = Roll(
+            hosts,
+            marks,
+            domains={name: _domain(data) for name, data in machines},
+            rules=rules,
+            journal=book,
+            patience=Patience(drain=given["drain_seconds"], health=given["health_seconds"]),
+            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            may_act=lease.is_mine if lease else lambda: True,
+        )
+        rolled = roll.run(before)
+        digest = book.write("run-over", command=command)
+    run = report.record(
+        before.values(),
+        command=command,
+        began=began,
+        seconds=time.monotonic() - clock,
+        rolled=rolled,
+        journal=digest,
+        allowed=rules.allowed,
+    )
+    nights = report.keep(run, folder)
+    report.write_whole(folder / "report.json", json.dumps(run, indent=1))
+    report.write_whole(html or folder / "report.html", page(run, nights))
+    if given["textfile"]:
+        report.write_whole(given["textfile"], report.as_metrics(run))
+    _tell(run, before.values(), as_json=as_json)
+    if given["slack"]:
+        _say(given["slack"], report.in_words(run))
+    return _ended(rolled)
+
+
+def _ended(rolled: Rolled) -> int:
+    """What is left after a run, as an exit status."""
+    if rolled.halted:
+        return HALTED
+    drift = any(plan.changes or plan.refused for plan in rolled.plans.values()) or bool(rolled.failed)
+    away = any(plan.unreachable or plan.failed for plan in rolled.plans.values())
+    return {(False, False): CLEAN, (True, False): DRIFT, (False, True): UNREACHABLE, (True, True): BOTH}[drift, away]
+
+
+def _rules(given: Mapping[str, Any], machines: int) -> Rules:
+    try:
+        allowed = Disruption.parse(given["allow"])
+    except ValueError as error:
+        raise BadInput(f"--allow: {error}") from None
+    return Rules(
+        batch=parse_batch(given["batch"], machines=machines),
+        max_down=given["max_down"],
+        allowed=allowed,
+        drain=given["drain"],
+        tolerate=given["tolerate"],
+    )
+
+
+def _machines(given: Mapping[str, Any]) -> Machines:
+    """Of the inventory, limited to those asked for."""
+    read = importlib.import_module("roles.inventory").read_machines
+    machines: Machines = read(given["inventory"], outputs=given["outputs"])
+    wanted = [pattern.strip() for pattern in given["limit"].split(",") if pattern.strip()]
+    known = [name for name, _ in machines]
+    for pattern in wanted:
+        if not fnmatch.filter(known, pattern):
+            raise BadInput(
+                f"--limit: no machine of the inventory is called {pattern!r}; there are {', '.join(known[:10])}"
+            )
+    if not wanted:
+        return machines
+    return [one for one in machines if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in wanted)]
+
+
+def _role(path: str) -> Role:
+    """``module:function``."""
+    module, _, name = path.partition(":")
+    try:
+        role: Role = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(f"--role: {path!r} is no function ({error}): write module:function") from None
+    return role
+
+
+def _domain(data: Mapping[str, Any]) -> str:
+    """The rack, as the inventory says it."""
+    labels = getattr(data.get("settings"), "labels", None) or data.get("labels") or {}
+    return str(labels.get(RACK, ""))
+
+
+def _folder(state: Path | None) -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return state or Path(base) / "spillway" / "nodes"
+
+
+def _checked(fleet: Any, name: str) -> list[preflight.Finding]:
+    done, said = fleet.shell(name, f"date +%s.%N; {preflight.script()}")
+    if not done:
+        return [preflight.unreachable(name, said or "its checks did not end")]
+    clock = said.split("\n", 1)[0]
+    try:
+        skew = float(clock) - time.time()
+    except ValueError:
+        skew = 0.0
+    return preflight.findings(name, said) + preflight.clock_finding(name, skew)
+
+
+def _tell(run: Mapping[str, Any], plans: Sequence[HostPlan] | Any, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(run, indent=1))
+        return
+    for plan in plans:
+        if plan.is_clean:
+            continue
+        print(": ".join(filter(None, (plan.host, state(plan), plan.unreachable or plan.failed))))
+        for change in plan.changes:
+            print(f"  {change.resource}{f'  [{change.disruption}]' if change.disruption else ''}")
+            shown = change.diff or "\n".join(command.splitlines()[0] for command in change.commands)
+            print("\n".join(f"      {line}" for line in shown.splitlines()[:40]))
+        for refusal in plan.refused:
+            print(f"  {refusal.resource}: refused: {refusal.reason}")
+    print(report.in_words(run))
+
+
+def _say(webhook: str, text: str) -> None:
+    """A report that cannot be sent is no reason to fail: it is written down here as well."""
+    try:
+        answer = urllib3.request("POST", webhook, json={"text": text}, timeout=10.0, retries=False)
+        why = f"HTTP status {answer.status}" if answer.status >= 400 else ""  # noqa: PLR2004 - where its errors begin
+    except urllib3.exceptions.HTTPError as error:
+        why = type(error).__name__
+    if why:
+        print(f"spillway: the summary could not be sent: {why}", file=sys.stderr)
