@@ -19,9 +19,10 @@ from stacks.control_plane import check_reachable, check_settings, make_control_p
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
 from stacks.join import NodeAdmission
+from stacks.machines import Machines, MachinesArgs, describe_machine
 from stacks.network import Network, NetworkArgs
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
-from stacks.outputs import MachineOutput, exported_name
+from stacks.outputs import exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.shapes import Shape, adapters_of, check_shapes, look_up_shapes
 
@@ -218,8 +219,24 @@ class _Built:
 
     def make_on_prem(self) -> None:
         """The machines of the inventory."""
-        machines = [MachineOutput(name=one.name, address=one.address) for one in self._plans.inventory.machines]
-        self.fields |= {"machines": msgspec.to_builtins(machines)}
+        plans, machines = self._plans, self._plans.inventory.machines
+        self.fields |= {"machines": msgspec.to_builtins([describe_machine(machine) for machine in machines])}
+        control_plane = self._joined() if machines else None
+        if control_plane is None:
+            return
+        member = control_plane.kind != "eks"  # whose hybrid nodes come in by Systems Manager, under its names
+        made = Machines(
+            plans.policy.cluster,
+            MachinesArgs(
+                cluster=plans.policy.cluster,
+                inventory=plans.inventory,
+                kubeconfig=control_plane.kubeconfig if member else None,
+                settings=plans.settings.machines,
+                member=member,
+            ),
+        )
+        tokens = {name: machine.join_token for name, machine in made.machines.items()}
+        self.fields |= {"join_tokens": pulumi.Output.json_dumps(tokens)} if member else {}  # secret, as each of them
 
     def make_release(self) -> None:
         """The autoscaler in the cluster."""

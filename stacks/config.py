@@ -18,6 +18,7 @@ from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
 from stacks.control_plane_settings import UBUNTU, ControlPlaneSettings
 from stacks.network_settings import NetworkSettings
+from stacks.on_prem_settings import MachineSettings
 
 PROJECT: Final = "spillway"
 ROOT: Final = Path(__file__).parents[1]
@@ -96,6 +97,7 @@ class Settings(Document):
     control_plane: ControlPlaneSettings | None = Field(
         default=None, description="an existing cluster, eks or kubeadm, by its kind; absent: none is made"
     )
+    machines: MachineSettings = MachineSettings()
     release: ReleaseSettings | None = Field(
         default=None, description="the autoscaler's release into the cluster; absent: none is made"
     )

@@ -31,11 +31,32 @@ class GroupOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max: int
 
 
+class TaintOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
 class MachineOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One on-prem machine of the inventory."""
 
     name: str
     address: str
+    ssh_user: str = "root"
+    ssh_port: int = 22
+    ssh_key: str = ""
+    """Path of the private key where the inventory names one."""
+    ssh_host_key: str = ""
+    """Its public host key: whoever connects takes no other."""
+    labels: dict[str, str] = {}
+    """Of its node, those of the inventory's fields among them."""
+    taints: tuple[TaintOutput, ...] = ()
+    gpu_product: str = ""
+    gpus: int = 0
+    rack: str = ""
+    owner: str = ""
 
 
 class ControlPlaneOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -96,6 +117,8 @@ class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """Secret: what an on-prem machine shows to Systems Manager to become an EKS hybrid node."""
     groups: tuple[GroupOutput, ...] = ()
     machines: tuple[MachineOutput, ...] = ()
+    join_tokens: str = ""
+    """Secret, a JSON object: by machine, the bootstrap token by which it joins within ten minutes of its issue."""
     release: ReleaseOutput | None = None
 
 

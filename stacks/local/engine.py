@@ -127,6 +127,7 @@ def _prepare(settings: EngineSettings) -> None:
     _write_yaml(own, kept | {"config": _configuration(settings)})
     python = shlex.quote(sys.executable)
     _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.aws_provider "$@"')
+    _script(settings, "pulumi-resource-spillway-onprem", f'exec {python} -m stacks.on_prem_provider "$@"')
     for name in ("python", "python3"):
         _script(settings, name, f'exec {python} "$@"')
 
