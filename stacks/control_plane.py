@@ -9,7 +9,7 @@ from autoscaler.failures import BadInput
 from stacks.config import ROOT, Settings
 from stacks.control_plane_settings import EksSettings, ExistingSettings
 from stacks.eks import EksControlPlane
-from stacks.existing import Kubeconfig, check_existing, read_kubeconfig
+from stacks.existing import check_existing, read_kubeconfig
 from stacks.join import join_parameter
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
@@ -46,8 +46,7 @@ def make_control_plane(
     """The control plane that the settings ask for; ``network`` is where one of our own stands."""
     wanted = settings.control_plane
     if isinstance(wanted, ExistingSettings):
-        kubeconfig = read_kubeconfig(wanted, root=ROOT)
-        return ExistingControlPlane(cluster, wanted, kubeconfig, cluster=cluster, opts=opts).part
+        return ExistingControlPlane(cluster, wanted, cluster=cluster, opts=opts).part
     if isinstance(wanted, EksSettings) and network is not None:
         return EksControlPlane(cluster, wanted, cluster=cluster, region=region, network=network, opts=opts).part
     raise AssertionError((wanted, region, network))
@@ -62,7 +61,6 @@ class ExistingControlPlane(pulumi.ComponentResource):
         self,
         name: str,
         settings: ExistingSettings,
-        kubeconfig: Kubeconfig,
         *,
         cluster: str,
         opts: pulumi.ResourceOptions | None = None,
@@ -77,15 +75,21 @@ class ExistingControlPlane(pulumi.ComponentResource):
                 description=f"Bootstrap token of the nodes of {cluster}",
                 opts=pulumi.ResourceOptions(parent=self),
             )
-        about = ControlPlaneOutput(
-            kind="existing",
-            endpoint=kubeconfig.endpoint,
-            certificate_authority=kubeconfig.certificate_authority,
-            join_parameter=join_parameter(cluster) if settings.join_token else "",
-        )
-        self.part = ControlPlanePart(
-            kind="existing",
-            about=pulumi.Output.from_input(about),
-            kubeconfig=pulumi.Output.secret(kubeconfig.text),
-        )
-        self.register_outputs({"endpoint": kubeconfig.endpoint})
+        self.part = existing_part(settings, cluster=cluster)
+        self.register_outputs({"endpoint": self.part.about.endpoint})
+
+
+def existing_part(settings: ExistingSettings, *, cluster: str) -> ControlPlanePart:
+    """What the other parts need to know of a cluster that is there: its kubeconfig says it all."""
+    kubeconfig = read_kubeconfig(settings, root=ROOT)
+    about = ControlPlaneOutput(
+        kind="existing",
+        endpoint=kubeconfig.endpoint,
+        certificate_authority=kubeconfig.certificate_authority,
+        join_parameter=join_parameter(cluster) if settings.join_token else "",
+    )
+    return ControlPlanePart(
+        kind="existing",
+        about=pulumi.Output.from_input(about),
+        kubeconfig=pulumi.Output.secret(kubeconfig.text),
+    )

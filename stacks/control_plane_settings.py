@@ -137,6 +137,7 @@ class Snapshots(Document):
 
     every: Span = Field(default=parse_span("1h"), description="time between two, e.g. 1h")
     keep_days: int = Field(default=30, ge=1, le=3650, description="days until a snapshot is removed")
+    outlive_the_cluster: bool = Field(default=False, description="whether `pulumi destroy` leaves the bucket alone")
 
 
 class KubeadmSettings(Document):

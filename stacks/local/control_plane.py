@@ -183,7 +183,7 @@ def apply_manifests(kube: KubeHttp, text: str) -> None:
     """Server-side apply of every document of a YAML file, in order."""
     for manifest in yaml.safe_load_all(text):
         if manifest:
-            path = _path_of(manifest)
+            path = path_of(manifest)
             kube.send(
                 "PATCH",
                 f"{path}/{manifest['metadata']['name']}?fieldManager=spillway-local&force=true",
@@ -210,7 +210,8 @@ _PLURALS = {"DaemonSet": "daemonsets", "PriorityClass": "priorityclasses"}
 _CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "Node", "CustomResourceDefinition"}
 
 
-def _path_of(manifest: Mapping[str, object]) -> str:
+def path_of(manifest: Mapping[str, object]) -> str:
+    """Where objects of the manifest's kind and namespace are in the API."""
     kind, version = str(manifest["kind"]), str(manifest["apiVersion"])
     metadata = manifest["metadata"]
     namespace = metadata.get("namespace", "default") if isinstance(metadata, dict) else "default"

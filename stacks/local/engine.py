@@ -2,7 +2,8 @@
 
 State, plugins and the stack's settings lie in the ground's folder, as a project that links to this one's programs:
 nothing is written in the checkout or ``~/.pulumi``.
-The ``pulumi-resource-aws`` on the engine's PATH is ``aws_provider.py``, since the published plugin is a download.
+``pulumi-resource-aws`` and ``pulumi-resource-kubernetes`` on the engine's PATH are ``aws_provider.py`` and
+``kubernetes_provider.py``, since the published plugins are downloads.
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ def _prepare(settings: EngineSettings) -> None:
     python = shlex.quote(sys.executable)
     _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.aws_provider "$@"')
     _script(settings, "pulumi-resource-spillway-onprem", f'exec {python} -m stacks.on_prem_provider "$@"')
+    _script(settings, "pulumi-resource-kubernetes", f'exec {python} -m stacks.local.kubernetes_provider "$@"')
     for name in ("python", "python3"):
         _script(settings, name, f'exec {python} "$@"')
 

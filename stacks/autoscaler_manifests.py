@@ -1,0 +1,188 @@
+"""The objects of the autoscaler in the cluster, as plain manifests. Imports no Pulumi.
+
+Accounts and rights come from ``autoscaler/rbac.yaml``, the policy from the very file that the groups are made from. A
+policy that changed changes the pods' annotation: the Deployment rolls, one replica at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from autoscaler import labels as words
+
+RBAC: Final = Path(__file__).parents[1] / "autoscaler" / "rbac.yaml"
+NAME: Final = words.AUTOSCALER
+NAMESPACE: Final = words.NAMESPACE
+METRICS_PORT: Final = 9090
+POLICY_FOLDER: Final = "/etc/spillway"
+AWS_SECRET: Final = f"{NAME}-aws"
+_CHECKSUM: Final = f"{words.PREFIX}/policy-checksum"
+_MINE: Final = {"app.kubernetes.io/name": NAME}
+_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
+
+AwsAccess = Literal["irsa", "instance-profile", "access-key"]
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseSpec:
+    """What one release is made from."""
+
+    image: str
+    region: str
+    policy: str
+    """The policy file's text."""
+    aws_access: AwsAccess
+    pull_secret: str | None = None
+
+
+def manifests(spec: ReleaseSpec) -> list[Manifest]:
+    """Every object but the Secret, in an order in which each finds what it needs."""
+    rbac = [one for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")) if one]
+    return [*rbac, _priority_class(), _policy_map(spec), _deployment(spec), _disruption_budget()]
+
+
+def checksum(policy: str) -> str:
+    """Of the policy's text."""
+    return hashlib.sha256(policy.encode()).hexdigest()
+
+
+def _priority_class() -> Manifest:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": NAME},
+        "value": 900_000_000,  # above every job: without it nobody makes room; below the cluster's own components
+        "globalDefault": False,
+        "description": "The autoscaler: jobs wait for it, not it for jobs.",
+    }
+
+
+def _policy_map(spec: ReleaseSpec) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{NAME}-policy", "namespace": NAMESPACE, "labels": _MINE},
+        "data": {"policy.yaml": spec.policy},
+    }
+
+
+def _disruption_budget() -> Manifest:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": _MINE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": _MINE}},
+    }
+
+
+def _deployment(spec: ReleaseSpec) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": _MINE,
+            # Whether there is a node for its pods yet is not what `pulumi up` waits for.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "replicas": 2,  # one acts, one waits for its lease
+            "selector": {"matchLabels": _MINE},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+            "template": {
+                "metadata": {"labels": _MINE, "annotations": {_CHECKSUM: checksum(spec.policy)}},
+                "spec": _pod(spec),
+            },
+        },
+    }
+
+
+def _pod(spec: ReleaseSpec) -> Manifest:
+    by_instance = spec.aws_access == "instance-profile"
+    # Only the control plane's instances have the role, and only pods on the host's network reach it.
+    at_home = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet", "nodeSelector": {_CONTROL_PLANE: ""}}
+    return {
+        "serviceAccountName": NAME,
+        "priorityClassName": NAME,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "runAsGroup": 10001,
+            "fsGroup": 10001,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": _affinity(),
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": words.HOSTNAME,
+                # The second may have to wait for its own node where the host's network is shared.
+                "whenUnsatisfiable": "DoNotSchedule" if by_instance else "ScheduleAnyway",
+                "labelSelector": {"matchLabels": _MINE},
+            }
+        ],
+        "tolerations": [
+            {"key": words.GPU, "operator": "Exists", "effect": "NoSchedule"},  # a lab may have GPU machines alone
+            {"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
+        ],
+        "containers": [_container(spec)],
+        "volumes": [
+            {"name": "policy", "configMap": {"name": f"{NAME}-policy"}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        ],
+        **(at_home if by_instance else {}),
+        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
+    }
+
+
+def _affinity() -> Manifest:
+    """Rather not on a node that it could give back."""
+    bought = {"key": words.ORIGIN, "operator": "NotIn", "values": [words.EC2]}
+    return {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "preference": {"matchExpressions": [bought]}}
+            ]
+        }
+    }
+
+
+def _container(spec: ReleaseSpec) -> Manifest:
+    probe = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
+    return {
+        "name": "autoscaler",
+        "image": spec.image,
+        "args": [
+            *("autoscale", "run", "--policy", f"{POLICY_FOLDER}/policy.yaml"),
+            *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
+            *("--log-format", "json", "--metrics-port", str(METRICS_PORT)),
+        ],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "AWS_REGION", "value": spec.region},
+            {"name": "AWS_DEFAULT_REGION", "value": spec.region},
+        ],
+        **({"envFrom": [{"secretRef": {"name": AWS_SECRET}}]} if spec.aws_access == "access-key" else {}),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "readinessProbe": {**probe, "periodSeconds": 10},
+        "livenessProbe": {**probe, "periodSeconds": 20, "failureThreshold": 3},
+        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - where Python expects it
+        ],
+    }

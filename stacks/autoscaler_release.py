@@ -1,0 +1,170 @@
+"""The autoscaler's release: its objects in the cluster, and its rights on AWS.
+
+How it comes to its rights depends on the control plane: on EKS its ServiceAccount takes a role (IRSA); on kubeadm it
+runs beside the control plane and has the role of those instances; elsewhere it has an access key of a user that may do
+nothing else, which stands in a Secret of the cluster and in the stack's encrypted state.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from autoscaler.failures import BadInput
+from stacks.autoscaler_manifests import AWS_SECRET, NAME, NAMESPACE, AwsAccess, Manifest, ReleaseSpec, manifests
+from stacks.autoscaler_rights import autoscaler_rights, trust_of_service_account
+from stacks.config import ReleaseSettings
+from stacks.outputs import ReleaseOutput
+from stacks.parts import ControlPlanePart, Kind
+
+_USUAL: Final[dict[Kind, AwsAccess]] = {
+    "eks": "irsa",
+    "kubeadm": "instance-profile",
+    "existing": "access-key",
+}
+_CLASSES: Final[dict[str, Any]] = {
+    "Namespace": k8s.core.v1.Namespace,
+    "ServiceAccount": k8s.core.v1.ServiceAccount,
+    "ConfigMap": k8s.core.v1.ConfigMap,
+    "Secret": k8s.core.v1.Secret,
+    "ClusterRole": k8s.rbac.v1.ClusterRole,
+    "ClusterRoleBinding": k8s.rbac.v1.ClusterRoleBinding,
+    "Role": k8s.rbac.v1.Role,
+    "RoleBinding": k8s.rbac.v1.RoleBinding,
+    "PriorityClass": k8s.scheduling.v1.PriorityClass,
+    "Deployment": k8s.apps.v1.Deployment,
+    "PodDisruptionBudget": k8s.policy.v1.PodDisruptionBudget,
+}
+_NEEDS: Final = {
+    "Deployment": ("ServiceAccount", "ClusterRoleBinding", "RoleBinding", "PriorityClass", "ConfigMap", "Secret")
+}
+
+
+class AutoscalerRelease(pulumi.ComponentResource):
+    """Two replicas of the autoscaler, and whatever they need."""
+
+    about: pulumi.Output[ReleaseOutput]
+
+    def __init__(
+        self,
+        name: str,
+        settings: ReleaseSettings,
+        *,
+        cluster: str,
+        region: str,
+        policy: str,
+        control_plane: ControlPlanePart,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """``policy``: the text of the policy file."""
+        super().__init__("spillway:release:Autoscaler", name, None, opts)
+        self._name, self._cluster, self._control_plane = name, cluster, control_plane
+        self._rights = json.dumps(autoscaler_rights(cluster=cluster, region=region))
+        access = access_of(settings, control_plane.kind)
+        spec = ReleaseSpec(
+            image=settings.image, region=region, policy=policy, aws_access=access, pull_secret=settings.pull_secret
+        )
+        provider = k8s.Provider(
+            f"{name}-cluster", kubeconfig=control_plane.kubeconfig, opts=pulumi.ResourceOptions(parent=self)
+        )
+        self._in_cluster = pulumi.ResourceOptions(parent=self, provider=provider)
+        self._made: dict[str, pulumi.Resource] = {}
+        role_arn = self._role() if access == "irsa" else None
+        objects = manifests(spec)
+        for manifest in objects[:-2]:
+            self._declare(_annotated(manifest, role_arn))
+        if access == "access-key":
+            self._declare(self._secret())
+        if access == "instance-profile":
+            self._let_instances()
+        for manifest in objects[-2:]:
+            self._declare(manifest)
+        self.about = pulumi.Output.from_input(role_arn or "").apply(
+            lambda arn: ReleaseOutput(namespace=NAMESPACE, image=settings.image, role_arn=arn)
+        )
+        self.register_outputs({"namespace": NAMESPACE})
+
+    def _declare(self, manifest: Manifest) -> None:
+        kind, named = manifest["kind"], manifest["metadata"]["name"]
+        needed = [self._made[one] for one in (*_NEEDS.get(kind, ()), "Namespace") if one in self._made]
+        fields = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+        renamed = {"roleRef": "role_ref", "globalDefault": "global_default", "stringData": "string_data"}
+        self._made[kind] = _CLASSES[kind](
+            f"{self._name}-{named}",
+            **{renamed.get(key, key): value for key, value in fields.items()},
+            opts=pulumi.ResourceOptions.merge(self._in_cluster, pulumi.ResourceOptions(depends_on=needed)),
+        )
+
+    def _role(self) -> pulumi.Output[str]:
+        trust = self._control_plane.about.apply(
+            lambda known: json.dumps(
+                trust_of_service_account(
+                    provider_arn=known.oidc_provider_arn, issuer=known.oidc_issuer, namespace=NAMESPACE, account=NAME
+                )
+            )
+        )
+        role = aws.iam.Role(
+            f"{self._name}-autoscaler",
+            name=f"{self._cluster}-autoscaler",
+            assume_role_policy=trust,
+            description=f"Autoscaler of the cluster {self._cluster}",
+            opts=self._child,
+        )
+        aws.iam.RolePolicy(
+            f"{self._name}-autoscaler", name="autoscaler", role=role.name, policy=self._rights, opts=self._child
+        )
+        return role.arn
+
+    def _let_instances(self) -> None:
+        role = self._control_plane.about.apply(lambda known: known.role_name)
+        aws.iam.RolePolicy(
+            f"{self._name}-autoscaler", name="autoscaler", role=role, policy=self._rights, opts=self._child
+        )
+
+    def _secret(self) -> Manifest:
+        user = aws.iam.User(f"{self._name}-autoscaler", name=f"{self._cluster}-autoscaler", opts=self._child)
+        aws.iam.UserPolicy(
+            f"{self._name}-autoscaler", name="autoscaler", user=user.name, policy=self._rights, opts=self._child
+        )
+        key = aws.iam.AccessKey(
+            f"{self._name}-autoscaler",
+            user=user.name,
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["secret"]),
+        )
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": AWS_SECRET, "namespace": NAMESPACE},
+            "type": "Opaque",
+            "stringData": {
+                "AWS_ACCESS_KEY_ID": key.id,
+                "AWS_SECRET_ACCESS_KEY": pulumi.Output.secret(key.secret),
+            },
+        }
+
+    @property
+    def _child(self) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self)
+
+
+def access_of(settings: ReleaseSettings, kind: Kind) -> AwsAccess:
+    """How the autoscaler comes to its rights on AWS. Raises ``BadInput`` where this control plane has no such way."""
+    wanted = settings.aws_access or _USUAL[kind]
+    if wanted != "access-key" and wanted != _USUAL[kind]:
+        raise BadInput(
+            f"spillway:release.aws_access = {wanted!r}: with a control plane of kind {kind} it must be "
+            f"{' or '.join(sorted({_USUAL[kind], 'access-key'}))}"
+        )
+    return wanted
+
+
+def _annotated(manifest: Manifest, role_arn: pulumi.Output[str] | None) -> Manifest:
+    """By this annotation EKS hands the role to the ServiceAccount's pods."""
+    if manifest["kind"] != "ServiceAccount" or role_arn is None:
+        return manifest
+    metadata = manifest["metadata"] | {"annotations": {"eks.amazonaws.com/role-arn": role_arn}}
+    return manifest | {"metadata": metadata}

@@ -1,0 +1,60 @@
+"""What the autoscaler may do on AWS: the calls of ``autoscaler/ec2.py``, and changes to its own cluster's groups alone.
+
+Imports no Pulumi.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autoscaler import labels as words
+
+READS: Final = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "autoscaling:DescribeScalingActivities",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeInstances",
+    "ec2:DescribeSpotPriceHistory",
+    "pricing:GetProducts",
+)
+"""None of these can be narrowed to a resource."""
+WRITES: Final = (
+    "autoscaling:CompleteLifecycleAction",
+    "autoscaling:SetDesiredCapacity",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+)
+
+
+def autoscaler_rights(*, cluster: str, region: str) -> dict[str, Any]:
+    """The policy document of the autoscaler of one cluster."""
+    groups = f"arn:*:autoscaling:{region}:*:autoScalingGroup:*:autoScalingGroupName/{cluster}-*"
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Sid": "Look", "Effect": "Allow", "Action": list(READS), "Resource": "*"},
+            {
+                "Sid": "ResizeItsOwnGroups",
+                "Effect": "Allow",
+                "Action": list(WRITES),
+                "Resource": groups,
+                "Condition": {"StringEquals": {f"autoscaling:ResourceTag/{words.TAG_CLUSTER}": cluster}},
+            },
+        ],
+    }
+
+
+def trust_of_service_account(*, provider_arn: str, issuer: str, namespace: str, account: str) -> dict[str, Any]:
+    """Who may take the autoscaler's role on EKS: its own ServiceAccount, and no other of the cluster."""
+    name = issuer.removeprefix("https://")
+    wanted = {f"{name}:aud": "sts.amazonaws.com", f"{name}:sub": f"system:serviceaccount:{namespace}:{account}"}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "sts:AssumeRoleWithWebIdentity",
+                "Principal": {"Federated": provider_arn},
+                "Condition": {"StringEquals": wanted},
+            }
+        ],
+    }

@@ -1,0 +1,289 @@
+"""The autoscaler's release on a real API server; what its ServiceAccount may do there: what it uses, and no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoscaler import labels as words
+from autoscaler.kube import Kube, Refused
+from stacks.autoscaler_manifests import RBAC, manifests
+from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, path_of, wait_for_namespace
+from stacks.local.engine import pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.ground import ENGINE_BINARIES
+from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.kube_http import KubeHttp, KubeRefusedError
+from stacks.local.tools import ensure_tools
+from tests.live.hybrid import autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
+from tests.live.test_engine import client, settings_for
+
+pytestmark = pytest.mark.live
+
+ACCOUNT = f"system:serviceaccount:{words.NAMESPACE}:{words.AUTOSCALER}"
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
+}
+Use = tuple[str, str, str]
+"""API group, resource, verb."""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A control plane that writes down what the autoscaler's account asks."""
+
+    kube: KubeHttp
+    kubeconfig: Path
+    url: str
+    directory: Path
+
+    def uses(self) -> dict[Use, set[int]]:
+        """What the account asked for so far, and how it was answered."""
+        found: dict[Use, set[int]] = {}
+        for line in (self.directory / "audit.log").read_text(encoding="utf-8").splitlines():
+            event = json.loads(line)
+            asked = event.get("objectRef", {})
+            if asked.get("resource"):
+                use = (asked.get("apiGroup", ""), asked["resource"], event["verb"])
+                found.setdefault(use, set()).add(event.get("responseStatus", {}).get("code", 0))
+        return found
+
+    def as_the_account(self, path: Path) -> Path:
+        """A kubeconfig with a token of the ServiceAccount, as its pods have one."""
+        account = f"/api/v1/namespaces/{words.NAMESPACE}/serviceaccounts/{words.AUTOSCALER}"
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        token = self.kube.send("POST", f"{account}/token", asked)["status"]["token"]
+        config = json.loads(self.kubeconfig.read_text(encoding="utf-8"))
+        config["users"][0]["user"] = {"token": token}
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return path
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
+    """Of this module's own: it loses and gains the autoscaler's objects."""
+    tools = ensure_tools(BINARIES, progress=print)
+    directory = tmp_path_factory.mktemp("audited")
+    client_port, peer, api = free_ports(3)
+    plane = control_plane(directory, tools=tools, ports=(client_port, peer, api))
+    (directory / "audit.yaml").write_text(json.dumps(AUDIT), encoding="utf-8")
+    flags = (f"--audit-policy-file={directory / 'audit.yaml'}", f"--audit-log-path={directory / 'audit.log'}")
+    processes = [
+        replace(one, argv=(*one.argv, *flags)) if one.name == "kube-apiserver" else one for one in plane.processes
+    ]
+    keeper = start_keeper(processes, directory=directory, tie=True)
+    try:
+        kube = KubeHttp(plane.kubeconfig)
+        wait_for_namespace(kube)
+        yield Audited(kube=kube, kubeconfig=plane.kubeconfig, url=plane.url, directory=directory)
+    finally:
+        stop_keeper(directory)
+        keeper.wait(timeout=30)
+        if keeper.stdin:
+            keeper.stdin.close()
+
+
+def test_the_release_through_its_life(audited: Audited, tmp_path: Path) -> None:
+    """Up, nothing to do, a changed policy rolls the pods, an edit by hand is mended, destroy takes it away."""
+    tools = dict(ensure_tools(ENGINE_BINARIES, progress=print))
+    with stand_in_aws(tmp_path / "aws") as aws:
+        groups = [{"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a"], "max": 4}]
+        made = settings_for(tmp_path, aws_url=aws.url, tools=tools, cluster="lab", groups=groups)
+        release = {"spillway:program": "release", "spillway:release": {"image": "registry.example.org/autoscaler:1"}}
+        settings = replace(made, kubeconfig=audited.kubeconfig, overrides=release)
+        outputs = pulumi_up(settings)
+        assert outputs.release
+        assert outputs.release.namespace == words.NAMESPACE
+        standing = objects(audited.kube)
+        assert {one["kind"] for one in standing} >= {"Deployment", "ConfigMap", "PodDisruptionBudget", "PriorityClass"}
+        first = deployment(audited.kube)
+        assert first["spec"]["replicas"] == 2
+        secret = audited.kube.get(f"/api/v1/namespaces/{words.NAMESPACE}/secrets/{words.AUTOSCALER}-aws")
+        assert set(secret["data"]) == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+        state = "".join(file.read_text(encoding="utf-8") for file in (settings.directory / "state").rglob("*.json"))
+        assert '"AWS_SECRET_ACCESS_KEY": "' not in state
+        assert pulumi_preview(settings), "a second up changes nothing"
+
+        settings.policy.write_text(
+            json.dumps({"cluster": "lab", "groups": [{**groups[0], "max": 5}]}), encoding="utf-8"
+        )
+        name = f"/apis/policy/v1/namespaces/{words.NAMESPACE}/poddisruptionbudgets/{words.AUTOSCALER}"
+        merge = "application/merge-patch+json"
+        audited.kube.send("PATCH", name, {"spec": {"minAvailable": 0}}, content=merge)
+        pulumi_up(settings, refresh=True)
+        rolled = deployment(audited.kube)
+        assert rolled["metadata"]["generation"] > first["metadata"]["generation"]
+        assert rolled["spec"]["template"]["metadata"] != first["spec"]["template"]["metadata"]
+        assert audited.kube.get(name)["spec"]["minAvailable"] == 1, "an edit by hand is mended"
+
+        pulumi_destroy(settings)
+        users = client("iam", aws.url).list_users()["Users"]
+    assert not [one["UserName"] for one in users]
+    until(lambda: not objects(audited.kube), told=lambda: [one["metadata"]["name"] for one in objects(audited.kube)])
+
+
+def objects(kube: KubeHttp) -> list[dict[str, Any]]:
+    """Those of a release that stand."""
+    found = []
+    for manifest in manifests_of_a_release():
+        try:
+            found.append(kube.get(f"{path_of(manifest)}/{manifest['metadata']['name']}"))
+        except KubeRefusedError as refused:
+            assert refused.status == 404  # noqa: PT017 - anything else is a failure of the server
+    return found
+
+
+def manifests_of_a_release() -> list[dict[str, Any]]:
+    """By name."""
+    from stacks.autoscaler_manifests import ReleaseSpec  # noqa: PLC0415
+
+    return manifests(ReleaseSpec(image="x", region="us-east-1", policy="", aws_access="access-key"))
+
+
+def deployment(kube: KubeHttp) -> dict[str, Any]:
+    """The autoscaler's."""
+    found = kube.get(f"/apis/apps/v1/namespaces/{words.NAMESPACE}/deployments/{words.AUTOSCALER}")
+    return dict(found)
+
+
+def granted() -> set[Use]:
+    """What `rbac.yaml` says, spelled out."""
+    found: set[Use] = set()
+    for document in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")):
+        for rule in (document or {}).get("rules", []):
+            found |= {
+                (group, resource, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+    return found
+
+
+def test_all_that_the_autoscaler_does_is_allowed_and_all_that_is_allowed_it_does(
+    audited: Audited, tmp_path: Path
+) -> None:
+    """The real autoscaler as its ServiceAccount, and the writes that no plan of this test needs by its own door."""
+    apply_manifests(audited.kube, RBAC.read_text(encoding="utf-8"))
+    kubeconfig = audited.as_the_account(tmp_path / "account.kubeconfig")
+    file, policy = write_policy(tmp_path)
+    with stand_in_aws(tmp_path / "aws", kubeconfig=audited.kubeconfig, boot_delay="500ms") as aws:
+        aws.make_groups(policy)
+        with autoscaler(policy=file, env=aws.env, kubeconfig=kubeconfig, log=tmp_path / "log") as brain:
+            pod = gpu_pod("gang-0", labels={words.GANG: "g"}, annotations={words.GANG_SIZE: "1"})
+            pod["spec"]["schedulingGates"] = [{"name": words.GATE}]
+            make_pod(audited.kube, pod)
+            make_pod(audited.kube, gpu_pod("hopeless", gpus=16))
+            node = until(lambda: bound(audited.kube, "gang-0"), told=brain.texts)
+            until(lambda: ("", "events", "create") in audited.uses(), told=brain.texts)
+            assert brain.stop() == 0
+            assert "apply autoscaler/rbac.yaml" not in brain.texts()
+    use_the_door(audited, Kube.connect(kubeconfig), node)
+    used = audited.uses()
+    refused = {use: codes for use, codes in used.items() if 403 in codes}
+    assert not refused
+    assert set(used) - OWN_QUESTIONS <= granted()
+    assert granted() - set(used) <= NOT_SERVED, "what nobody uses is not to be granted"
+
+
+OWN_QUESTIONS = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
+OF_OTHERS = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "jobset.x-k8s.io", "kubeflow.org")
+NOT_SERVED = {use for use in granted() if use[0] in OF_OTHERS}
+"""Gangs of schedulers and operators that this cluster has not installed."""
+
+
+def use_the_door(audited: Audited, door: Kube, node: str) -> None:
+    """Cordon and uncordon, take a node away, replace a pinned pod, end a job with its partner."""
+    at_last(lambda: door.cordon(node, at=datetime.now(UTC)))
+    at_last(lambda: door.uncordon(node))
+    seen = door.node(node)
+    list(door.pods_on(node))
+    waiting = audited.kube.get("/api/v1/namespaces/default/pods/hopeless")
+    door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"])
+    for name, partner in (("workers", ""), ("servers", "workers")):
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "annotations": {words.ENDS_WITH: partner} if partner else {}},
+            "spec": {
+                "suspend": bool(partner),
+                "template": {
+                    "metadata": {"annotations": {"local.spillway.dev/runs-for": "0s"}},
+                    "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}], "nodeName": node},
+                },
+            },
+        }
+        audited.kube.send("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+    path = "/apis/batch/v1/namespaces/default/jobs/workers"
+    until(lambda: "Complete" in str(audited.kube.get(path).get("status", {}).get("conditions")))
+    door.end_job("default", "servers")
+    door.delete_node(node, uid=seen.metadata.uid)
+
+
+def at_last(write: Callable[[], object]) -> None:
+    """Try again where somebody else, such as the node's kubelet, has written in between."""
+
+    def tried() -> bool:
+        try:
+            write()
+        except Refused as refused:
+            if "has been modified" not in str(refused):
+                raise
+            return False
+        return True
+
+    until(tried)
+
+
+def test_nothing_else_is_allowed(audited: Audited, tmp_path: Path) -> None:
+    """Every verb on every resource that the server knows: yes for those of `rbac.yaml`, no for the rest."""
+    apply_manifests(audited.kube, RBAC.read_text(encoding="utf-8"))
+    account = KubeHttp(audited.as_the_account(tmp_path / "account.kubeconfig"))
+    allowed = {
+        (group, resource, verb)
+        for group, resource in resources(audited.kube)
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+        if may(account, group, resource, verb)
+    }
+    known = {(group, resource) for group, resource in resources(audited.kube)}
+    of_everybody = {use for use in allowed if use[0] in ("authorization.k8s.io", "authentication.k8s.io")}
+    assert allowed - of_everybody == {use for use in granted() if use[:2] in known}
+
+
+def resources(kube: KubeHttp) -> list[tuple[str, str]]:
+    """API group and resource of all that the server serves, subresources too."""
+    versions = ["/api/v1"] + [f"/apis/{one['preferredVersion']['groupVersion']}" for one in kube.get("/apis")["groups"]]
+    return [
+        (path.split("/")[2] if path.startswith("/apis") else "", one["name"])
+        for path in versions
+        for one in kube.get(path)["resources"]
+    ]
+
+
+def may(account: KubeHttp, group: str, resource: str, verb: str) -> bool:
+    """Whether the account may, in its own namespace, and for the lease by its name."""
+    kind, _, below = resource.partition("/")
+    attributes = {
+        "group": group,
+        "resource": kind,
+        "subresource": below,
+        "verb": verb,
+        "namespace": words.NAMESPACE,
+        "name": words.LEASE if kind == "leases" and verb != "create" else "",
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = account.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
