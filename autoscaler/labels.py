@@ -44,7 +44,7 @@ CORDONED_AT: Final = f"{PREFIX}/cordoned-at"
 """When, as RFC 3339 in UTC: the idle time counts from here."""
 AUTOSCALER: Final = "spillway-autoscaler"
 DECLARED: Final = f"{PREFIX}/declared"
-"""Labels and taints that an inventory declared for the node, as JSON: what it declares no longer is taken away again."""
+"""Labels and taints that an inventory declared for the node, as JSON: what it declares no longer goes again."""
 JOINING: Final = f"{PREFIX}/joining"
 """Taint of a node from its registration until it has the labels and taints that its inventory declares."""
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from pyinfra.api.deploy import deploy
 
-from roles.operations import files, packages, services
+from roles.operations import files, services
 from roles.operations.services import restarts
 from roles.settings import settings
 
@@ -20,7 +20,6 @@ def logs() -> None:
     Logs of containers are rotated by the kubelet, the journal by journald.
     """
     wanted = settings().logs
-    packages.installed(wanted={"logrotate": "*"}, hold=False, name="log rotation")
     files.place(
         name="logs are rotated",
         dest="/etc/logrotate.d/spillway",
@@ -32,7 +31,6 @@ def logs() -> None:
     if not wanted.ship_to:
         files.absent(name="logs stay here", dest=SHIPPING)
         return
-    packages.installed(wanted={"rsyslog": "*"}, hold=False, name="log shipping")
     with restarts("rsyslog"):
         files.place(
             name=f"logs go to {wanted.ship_to}",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyinfra.api.deploy import deploy
 
-from roles.operations import files, packages
+from roles.operations import files
 from roles.settings import settings
 
 CONFIG: Final = "/etc/cni/net.d/10-spillway.conflist"
@@ -20,7 +20,6 @@ def pod_network() -> None:
     if wanted.kind == "cluster":
         files.absent(name="no bridge beside the cluster's network", dest=CONFIG)
         return
-    packages.installed(wanted={"containernetworking-plugins": "*"}, hold=False, name="plugins of the pod network")
     files.place(
         name=f"pods get addresses of {wanted.pods}",
         dest=CONFIG,

@@ -8,10 +8,10 @@ from pyinfra.api.deploy import deploy
 
 from roles.operations import files, kernel, packages, services
 from roles.operations.services import restarts
-from roles.settings import settings
+from roles.settings import MachineSettings, settings
 
 PACKAGES: Final = (
-    *("ca-certificates", "conntrack", "curl", "ethtool", "iptables", "kmod", "openssl", "procps", "socat"),
+    *("ca-certificates", "conntrack", "curl", "ethtool", "iptables", "kmod", "logrotate", "openssl", "procps", "socat"),
 )
 """What kubelet, the pod network and these roles themselves call."""
 MODULES: Final = ("br_netfilter", "nf_conntrack", "overlay")
@@ -40,7 +40,7 @@ def system() -> None:
     """The machine below the cluster."""
     wanted = settings()
     kernel.hostname(wanted=wanted.name, address=wanted.address, name=f"host name {wanted.name}")
-    packages.installed(wanted=dict.fromkeys(PACKAGES, "*"), hold=False, name="tools that a node calls")
+    packages.installed(name="tools that a node calls", wanted=dict.fromkeys(tools(wanted), "*"), hold=False)
     packages.spared_by_unattended_upgrades(patterns=SPARED, name="unattended upgrades leave the node's software alone")
     _clock()
     kernel.modules(names=(*MODULES, *wanted.kernel.modules), name="kernel modules, now and at boot")
@@ -51,11 +51,20 @@ def system() -> None:
     _journal()
 
 
+def tools(machine: MachineSettings) -> list[str]:
+    """Packages of the distribution that this and later roles need: in one go, since apt reads its lists each time."""
+    more = {
+        "chrony": machine.time.service == "chrony",
+        "containernetworking-plugins": machine.pod_network.kind == "bridge",
+        "rsyslog": bool(machine.logs.ship_to),
+    }
+    return sorted({*PACKAGES, *(name for name, needed in more.items() if needed)})
+
+
 def _clock() -> None:
     clock = settings().time
     if clock.service == "none":
         return
-    packages.installed(wanted={"chrony": "*"}, hold=False, name="time service")
     with restarts("chrony"):
         if clock.servers:
             files.place(

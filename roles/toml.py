@@ -29,16 +29,23 @@ def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key)
+    return key if _BARE.fullmatch(key) else _string(key)
 
 
 def _value(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
-        case str() | int():
-            return json.dumps(value)  # JSON's strings are TOML's basic strings
+        case str():
+            return _string(value)
+        case int():
+            return str(value)
         case Sequence():
             return f"[{', '.join(map(_value, value))}]"
         case _:
             raise TypeError(f"{value!r} is not written as TOML here")
+
+
+def _string(text: str) -> str:
+    """JSON's strings are TOML's basic ones, but for escapes of surrogate pairs and a bare DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -31,7 +30,7 @@ from typing import Final, Self
 
 from stacks.local.keeper import die_with_parent
 from tests.live.bridge import SUBNETS, remove_groups, set_up, take_down
-from tests.live.debian import BenchError, cached_root, run
+from tests.live.debian import BenchError, apt_settings, cached_root, run
 
 _START: Final = Path(__file__).with_name("start_machine.sh")
 _ALONE: Final = ("unshare", "-m", "-n", "-u", "-i", "-p", "-f", "--mount-proc", "--kill-child=KILL")
@@ -186,10 +185,8 @@ class Bench:
         (upper / "etc/hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n", encoding="ascii")
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile("/etc/resolv.conf", upper / "etc/resolv.conf")
-        ways = re.compile(r"^\s*Acquire::(http|https|Check|Retries)", re.MULTILINE)
-        for file in Path("/etc/apt/apt.conf.d").glob("*"):
-            if ways.search(file.read_text(encoding="utf-8", errors="replace")):
-                shutil.copyfile(file, upper / "etc/apt/apt.conf.d" / file.name)
+        for file in apt_settings():
+            shutil.copyfile(file, upper / "etc/apt/apt.conf.d" / file.name)
         units = upper / "etc/systemd/system"
         (units / "bench.service").write_text(_AS_ON_HARDWARE, encoding="ascii")
         (units / "sysinit.target.wants/bench.service").symlink_to("/etc/systemd/system/bench.service")

@@ -1,0 +1,162 @@
+"""A lab as an owner has it: bare machines, a control plane that they reach, and a mirror of what they need."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stacks.local.control_plane import BINARIES, control_plane, wait_for_namespace
+from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.kube_http import KubeHttp
+from stacks.local.tools import ensure_tools
+from tests.live.debian import image_archive
+from tests.live.machines import Bench, Host
+
+SANDBOX = "lab.local/pause:1"
+BUSYBOX = "lab.local/busybox:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """All of it, running."""
+
+    bench: Bench
+    kube: KubeHttp
+    url: str
+    """Of the API server."""
+    kubeconfig: Path
+    authority: Path
+    mirror: str
+    """URL of the folder with kubelet and images."""
+    digests: Mapping[str, str]
+    """SHA-256 by file name."""
+    directory: Path
+
+    def settings(self) -> dict[str, Any]:
+        """Of the fleet: what differs from the defaults because these machines are containers, or have no registry."""
+        images = [
+            {"name": name, "url": f"{self.mirror}/{file}", "sha256": self.digests[file]}
+            for name, file in ((SANDBOX, "pause.tar"), (BUSYBOX, "busybox.tar"))
+        ]
+        kubelet = {"url": f"{self.mirror}/kubelet", "sha256": self.digests["kubelet"]}
+        return {
+            "kubeconfig": str(self.kubeconfig),
+            "time": {"service": "none"},
+            "kernel": {"swap": "keep"},
+            "versions": {"containerd": "1.6.20", "runc": "1.1.5"},
+            "container_runtime": {
+                "package": "containerd",
+                "cgroup_driver": "cgroupfs",
+                "keep_oom_scores": True,
+                "sandbox_image": SANDBOX,
+                "images": images,
+            },
+            "kubelet": {
+                "server": self.url,
+                "authority": str(self.authority),
+                "download": kubelet,
+                "config": {"failCgroupV1": False},
+            },
+        }
+
+    def inventory(self, hosts: list[Host], **settings: Any) -> Path:
+        """The inventory file of these machines."""
+        known = [line.split(" ", 1) for line in self.bench.known_hosts.read_text(encoding="ascii").splitlines()]
+        entries = [
+            {
+                "name": host.name,
+                "address": host.address,
+                "cpus": 2,
+                "memory": "2Gi",
+                "rack": f"r{number % 2}",
+                "owner": "vision",
+                "taints": [{"key": "lab.example/shared", "value": "yes"}],
+                "ssh": {"key": str(self.bench.key), "host_key": dict(known)[host.address].strip()},
+                "settings": {"pod_network": {"kind": "bridge", "pods": f"10.244.{number}.0/24"}},
+            }
+            for number, host in enumerate(hosts, start=1)
+        ]
+        file = self.directory / "inventory.yaml"
+        file.write_text(yaml.safe_dump({"settings": self.settings() | settings, "machines": entries}), encoding="utf-8")
+        return file
+
+
+@contextlib.contextmanager
+def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
+    """The control plane and the mirror for the length of a ``with`` block."""
+    tools = ensure_tools([*BINARIES, "kubelet"], progress=lambda line: print(line, file=sys.stderr, flush=True))
+    ports = free_ports(3)
+    plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]), address=bench.gateway)
+    keeper = start_keeper(plane.processes, directory=directory, tie=True)
+    try:
+        kube = KubeHttp(plane.kubeconfig)
+        wait_for_namespace(kube)
+        folder = directory / "mirror"
+        folder.mkdir()
+        (folder / "kubelet").symlink_to(tools["kubelet"])
+        image_archive(folder / "pause.tar", SANDBOX, command=("/bin/busybox", "sleep", "2147483647"))
+        image_archive(folder / "busybox.tar", BUSYBOX)
+        with serving(folder, address=bench.gateway) as url:
+            yield Lab(
+                bench=bench,
+                kube=kube,
+                url=plane.url,
+                kubeconfig=plane.kubeconfig,
+                authority=directory / "certificates" / "ca.crt",
+                mirror=url,
+                digests={file.name: _digest(file) for file in folder.iterdir()},
+                directory=directory,
+            )
+    finally:
+        stop_keeper(directory)
+        keeper.wait(timeout=30)
+        if keeper.stdin:
+            keeper.stdin.close()
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *, address: str) -> Iterator[str]:
+    """The folder over HTTP for the length of a ``with`` block; gives its URL."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        """Says nothing of each request."""
+
+        def log_message(self, *_: object) -> None:
+            """Silent."""
+
+    with ThreadingHTTPServer((address, 0), functools.partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{address}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def spillway(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line, as a user calls it."""
+    return subprocess.run(
+        [sys.executable, "-m", "spillway", *words],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=600,
+        check=False,
+    )

@@ -1,0 +1,127 @@
+"""An inventory file, a stack's outputs, or both become pyinfra hosts with checked settings; mistakes are told."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoscaler.failures import BadInput
+from roles import inventory
+from roles.inventory import read_machines
+from roles.settings import MachineSettings, merged
+
+MACHINE = {"name": "dgx-01", "address": "10.20.0.11", "cpus": 8, "memory": "64Gi", "rack": "r1"}
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Pp0Iwu2Q2j0z0l2s9v0m6v3Yk1d2c3b4a5Z6y7X8w"
+OUTPUTS: dict[str, Any] = {
+    "cluster": "lab",
+    "region": "us-east-1",
+    "machines": [{"name": "dgx-01", "address": "10.20.0.11"}, {"name": "dgx-02", "address": "10.20.0.12"}],
+    "controlPlane": {
+        "kind": "kubeadm",
+        "endpoint": "https://10.0.0.5:6443",
+        "certificateAuthority": base64.b64encode(b"-----BEGIN CERTIFICATE-----\nx\n").decode(),
+    },
+}
+
+
+def write(tmp_path: Path, *machines: dict[str, Any], **settings: Any) -> Path:
+    """An inventory file."""
+    path = tmp_path / "inventory.yaml"
+    path.write_text(yaml.safe_dump({"machines": list(machines), "settings": settings}), encoding="utf-8")
+    return path
+
+
+def outputs(tmp_path: Path, **changed: Any) -> Path:
+    """A stack's outputs."""
+    path = tmp_path / "outputs.json"
+    path.write_text(json.dumps(OUTPUTS | changed), encoding="utf-8")
+    return path
+
+
+def settings_of(hosts: inventory.Hosts, name: str) -> MachineSettings:
+    """Of one host."""
+    found = dict(hosts)[name]["settings"]
+    assert isinstance(found, MachineSettings)
+    return found
+
+
+def test_a_machine_has_its_own_settings_over_the_fleets(tmp_path: Path) -> None:
+    """Key by key; what it does not say is the fleet's."""
+    own = MACHINE | {"settings": {"logs": {"keep": "3day"}, "kernel": {"sysctl": {"vm.swappiness": 1}}}}
+    file = write(tmp_path, own, logs={"keep": "7day", "journal_size": "4G"}, time={"servers": ["ntp.lab"]})
+    wanted = settings_of(read_machines(file), "dgx-01")
+    assert (wanted.logs.keep, wanted.logs.journal_size) == ("3day", "4G")
+    assert wanted.time.servers == ("ntp.lab",)
+    assert wanted.kernel.sysctl == {"vm.swappiness": "1"}
+    assert wanted.labels["spillway.dev/rack"] == "r1"
+
+
+def test_the_machine_is_known_by_its_host_key(tmp_path: Path) -> None:
+    """Nobody else is taken for it; an account that is not root goes through sudo."""
+    ssh = {"user": "ops", "port": 2222, "host_key": KEY}
+    data = dict(read_machines(write(tmp_path, MACHINE | {"ssh": ssh})))["dgx-01"]
+    assert (data["ssh_user"], data["ssh_port"], data["_sudo"]) == ("ops", 2222, True)
+    assert data["ssh_strict_host_key_checking"] == "yes"
+    assert Path(data["ssh_known_hosts_file"]).read_text(encoding="ascii") == f"[10.20.0.11]:2222 {KEY}\n"
+
+
+def test_the_stack_adds_machines_and_the_cluster_that_they_join(tmp_path: Path) -> None:
+    """A machine of both is one; its cluster is the stack's unless the file names another."""
+    hosts = read_machines(write(tmp_path, MACHINE), outputs=outputs(tmp_path))
+    assert [name for name, _ in hosts] == ["dgx-01", "dgx-02"]
+    for name in ("dgx-01", "dgx-02"):
+        kubelet = settings_of(hosts, name).kubelet
+        assert kubelet
+        assert kubelet.server == "https://10.0.0.5:6443"
+    alone = read_machines(None, outputs=outputs(tmp_path))
+    assert [name for name, _ in alone] == ["dgx-01", "dgx-02"]
+
+
+def test_plain_pyinfra_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By two variables of the environment."""
+    monkeypatch.setenv(inventory.FILE, str(write(tmp_path, MACHINE)))
+    monkeypatch.setenv(inventory.OUTPUTS, str(outputs(tmp_path)))
+    assert [name for name, _ in inventory.machines()["machines"]] == ["dgx-01", "dgx-02"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"kernel": {"swop": "off"}}, r"dgx-01: settings: kernel.swop is not a key here; did you mean swap\?"),
+        ({"logs": {"ship_to": "logs.lab"}}, r"logs.ship_to = 'logs.lab': must be HOST:PORT"),
+        ({"users": [{"name": "ada", "keys": ["AAAA"]}]}, r"users\[0\] \(ada\).keys.*is no public key"),
+        ({"users": [{"name": "ada"}, {"name": "ada"}]}, r"users.*has ada twice"),
+        ({"pod_network": {"kind": "bridge"}}, r"pod_network.*must be this machine's own subnet"),
+        ({"kubelet": {"server": "http://x", "authority": "-----BEGIN CERTIFICATE-----"}}, r"kubelet.server.*https://"),
+        ({"kubelet": {"server": "https://x:1", "authority": "/nowhere/ca"}}, r"kubelet.authority.*cannot be read"),
+        ({"container_runtime": {"images": [{"name": "a", "url": "http://x", "sha256": "1"}]}}, r"64 hex digits"),
+        ({"address": "10.0.0.1"}, r"settings.address: stands in the machine's own entry"),
+    ],
+)
+def test_a_mistake_is_told_with_machine_and_key(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
+    """And what would be right."""
+    with pytest.raises(BadInput, match=told):
+        read_machines(write(tmp_path, MACHINE | {"settings": settings}))
+
+
+def test_file_and_stack_that_mean_two_machines_are_told(tmp_path: Path) -> None:
+    """One name, two addresses."""
+    path = outputs(tmp_path, machines=[{"name": "dgx-01", "address": "10.20.0.99"}])
+    with pytest.raises(BadInput, match=r"machine dgx-01: address = '10.20.0.11', but .*outputs.json says '10.20.0.99'"):
+        read_machines(write(tmp_path, MACHINE), outputs=path)
+
+
+def test_no_machines_at_all_is_told() -> None:
+    """Neither file nor stack."""
+    with pytest.raises(BadInput, match="give an inventory file"):
+        read_machines(None)
+
+
+def test_lists_are_replaced_and_mappings_merged() -> None:
+    """A machine's list of time servers is its own, not an addition."""
+    assert merged({"a": {"b": [1], "c": 2}}, {"a": {"b": [3]}}) == {"a": {"b": [3], "c": 2}}

@@ -1,0 +1,156 @@
+"""What roles write: configurations of containerd and kubelet, labels, marks, and the scripts of facts and checks."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roles import join, toml
+from roles.container_runtime import containerd_config
+from roles.facts.kernel import SYSCTL, SysctlFiles
+from roles.facts.users import Accounts
+from roles.health import health_script
+from roles.kubelet import kubelet_config, kubelet_unit, self_labels
+from roles.logs import rotation
+from roles.settings import ContainerRuntime, Kubelet, MachineSettings
+
+PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
+KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=PEM)
+MACHINE = MachineSettings(
+    name="dgx-01", address="10.20.0.11", gpu_count=8, kubelet=KUBELET, labels={"spillway.dev/rack": "r1"}
+)
+PLAIN = st.recursive(
+    st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
+    lambda inner: st.lists(st.text(), max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), PLAIN, max_size=5))
+def test_toml_is_read_back_as_it_was_meant(document: dict[str, Any]) -> None:
+    """By the standard library's reader."""
+    assert tomllib.loads(toml.dumps(document)) == document
+
+
+@pytest.mark.parametrize(
+    ("version", "format_", "plugin"),
+    [
+        ("1.6.20", 2, "io.containerd.grpc.v1.cri"),
+        ("1.7.28", 2, "io.containerd.grpc.v1.cri"),
+        ("2.1.4", 3, "io.containerd.cri.v1.runtime"),
+    ],
+)
+def test_containerd_is_configured_in_its_own_format(version: str, format_: int, plugin: str) -> None:
+    """With runc beside nvidia, runc the default, and one cgroup driver for both."""
+    config = containerd_config(ContainerRuntime(sandbox_image="lab/pause:1"), version=version, gpus=True)
+    assert config["version"] == format_
+    runtime = config["plugins"][plugin]
+    assert runtime["containerd"]["default_runtime_name"] == "runc"
+    runtimes = runtime["containerd"]["runtimes"]
+    assert sorted(runtimes) == ["nvidia", "runc"]
+    assert {one["options"]["SystemdCgroup"] for one in runtimes.values()} == {True}
+    assert "lab/pause:1" in toml.dumps(config)
+    assert runtime.get("enable_cdi") == (True if version != "1.6.20" else None)
+
+
+def test_the_kubelet_and_containerd_have_one_cgroup_driver() -> None:
+    """Whichever it is: a pod whose two parents differ is killed within seconds."""
+    machine = MACHINE.model_copy(update={"container_runtime": ContainerRuntime(cgroup_driver="cgroupfs")})
+    assert kubelet_config(machine, KUBELET)["cgroupDriver"] == "cgroupfs"
+    runtimes = containerd_config(machine.container_runtime, version="2.1.4")["plugins"]
+    options = runtimes["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]["runc"]["options"]
+    assert options["SystemdCgroup"] is False
+
+
+def test_a_node_of_the_controller_comes_in_with_one_taint_and_no_labels() -> None:
+    """So that a label that changes restarts no kubelet."""
+    assert [one["key"] for one in kubelet_config(MACHINE, KUBELET)["registerWithTaints"]] == ["spillway.dev/joining"]
+    assert "--node-labels" not in kubelet_unit(MACHINE, KUBELET)
+    itself = KUBELET.model_copy(update={"join": "machine"})
+    assert "--node-labels=spillway.dev/rack=r1" in kubelet_unit(MACHINE, itself)
+    assert kubelet_config(MACHINE, itself)["registerWithTaints"] == []
+
+
+def test_a_kubelet_gives_itself_no_label_that_it_may_not() -> None:
+    """Else the API server refuses the whole node."""
+    labels = {
+        "kubernetes.io/hostname": "x",
+        "topology.kubernetes.io/zone": "a",
+        "node-role.kubernetes.io/worker": "",
+        "node-restriction.kubernetes.io/team": "v",
+        "nvidia.com/gpu.count": "8",
+        "plain": "1",
+    }
+    assert sorted(self_labels(labels)) == ["nvidia.com/gpu.count", "plain", "topology.kubernetes.io/zone"]
+
+
+def node(**spec: Any) -> dict[str, Any]:
+    """As the API has it."""
+    metadata = {"labels": {"spillway.dev/rack": "r1", "other": "x"}, "annotations": {}}
+    return {"metadata": metadata, "spec": {"taints": [{"key": "theirs", "effect": "NoExecute"}], **spec}}
+
+
+def test_marks_are_written_over_ours_only() -> None:
+    """What an earlier inventory declared goes; what others wrote stays; the joining taint goes."""
+    first = join.marks(node(), labels={"spillway.dev/rack": "r2"}, taints=[{"key": "ours", "effect": "NoSchedule"}])
+    assert [one["key"] for one in first["spec"]["taints"]] == ["theirs", "ours"]
+    later = node(taints=[*first["spec"]["taints"], {"key": "spillway.dev/joining", "effect": "NoSchedule"}])
+    later["metadata"]["annotations"] = first["metadata"]["annotations"]
+    second = join.marks(later, labels={"tier": "a"}, taints=[])
+    assert second["metadata"]["labels"] == {"spillway.dev/rack": None, "tier": "a"}
+    assert [one["key"] for one in second["spec"]["taints"]] == ["theirs"]
+
+
+def test_marks_survive_an_annotation_that_somebody_garbled() -> None:
+    """Nothing is known of what was declared before: nothing of it goes."""
+    garbled = node()
+    garbled["metadata"]["annotations"]["spillway.dev/declared"] = "{not json"
+    assert join.marks(garbled, labels={}, taints=[])["metadata"]["labels"] == {}
+
+
+def test_sysctl_values_are_those_in_force() -> None:
+    """Also of keys with several numbers, and of keys that this kernel lacks."""
+    keys = ["kernel.ostype", "net.ipv4.ip_local_port_range", "kernel.no_such_thing"]
+    said = subprocess.run(["sh", "-c", SYSCTL.shell(keys)], capture_output=True, text=True, check=True).stdout
+    found = SYSCTL.split(said.splitlines(), keys)
+    assert found["kernel.ostype"] == ["Linux"]
+    assert len(found["net.ipv4.ip_local_port_range"][0].split()) == 2
+    assert found["kernel.no_such_thing"] == []
+
+
+def test_assignments_are_read_in_whatever_way_they_are_written() -> None:
+    """With and without spaces, with slashes, with a leading dash."""
+    lines = ["/a:x.y = 1", "/b:-x/z=2  3", "/c:nonsense"]
+    assert SysctlFiles().process(lines) == [("/a", "x.y", "1"), ("/b", "x.z", "2 3")]
+
+
+def test_no_password_hash_leaves_the_machine() -> None:
+    """Of the shadow file only whether an account can be logged into by password, and whether it has expired."""
+    lines = ["u:ada:x:1000:1000::/home/ada:/bin/bash", "g:ada:x:1000:", "g:sudo:x:27:ada", "s:ada:locked:1"]
+    ada = Accounts().process(lines)["ada"]
+    assert (ada.locked, ada.expired, ada.groups, ada.group) == (True, True, frozenset({"sudo"}), "ada")
+    script = Accounts().command().replace("/etc/", "/dev/fd/").split("cut")[1]
+    shadow = "ada:$6$salt$secret:19000:0:99999:7:::\nold:!$6$secret:1:0:9:7::1:\nnew::19000:0:99999:7:::\n"
+    shell = f"cut{script.replace('/dev/fd/shadow 2>/dev/null', '')}"
+    said = subprocess.run(["sh", "-c", shell], input=shadow, capture_output=True, text=True, check=True).stdout
+    assert "secret" not in said
+    assert said.splitlines() == ["s:ada:open:", "s:old:locked:1", "s:new::"]
+
+
+def test_the_health_check_is_shell_that_parses() -> None:
+    """For a machine with everything."""
+    script = health_script(MACHINE)
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    assert "nvidia-smi" in script
+    assert "nvidia-smi" not in health_script(MACHINE.model_copy(update={"gpu_count": 0}))
+
+
+@pytest.mark.parametrize(("keep", "days"), [("14day", 14), ("2week", 14), ("1month", 30)])
+def test_logs_are_kept_as_long_as_asked(keep: str, days: int) -> None:
+    """In days, as logrotate counts."""
+    assert f"rotate {days}\n" in rotation(keep)
