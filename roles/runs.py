@@ -24,6 +24,7 @@ from roles import preflight, report
 from roles.disruption import Disruption
 from roles.engine import Role, connected
 from roles.hosts import SshHosts
+from roles.inventory import read_machines
 from roles.journal import Journal
 from roles.lock import only_run
 from roles.marks import Marks
@@ -161,8 +162,7 @@ def _rules(given: Mapping[str, Any], machines: int) -> Rules:
 
 def _machines(given: Mapping[str, Any]) -> Machines:
     """Of the inventory, limited to those asked for."""
-    read = importlib.import_module("roles.inventory").read_machines
-    machines: Machines = read(given["inventory"], outputs=given["outputs"])
+    machines = read_machines(given["inventory"], outputs=given["outputs"])
     wanted = [pattern.strip() for pattern in given["limit"].split(",") if pattern.strip()]
     known = [name for name, _ in machines]
     for pattern in wanted:

@@ -28,7 +28,7 @@ def base() -> None:
 
 @deploy("containerd")
 def containerd() -> None:
-    """A restart is owed after a change."""
+    """A restart is owed after a change; there is no systemd on light machines, so nobody settles it."""
     with restarts("containerd"):
         path = f"{host.data.get('root', '')}/etc/containerd/config.toml"
         files.place(path, host.data.get("containerd", CONTAINERD), meaning="toml", name="Configuration")

@@ -1,0 +1,193 @@
+"""`spillway nodes` on machines with sshd and nothing else: plan, apply, drift, faults. Each call is a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.live.debian import why_not
+from tests.live.machines import Bench, Host
+
+pytestmark = pytest.mark.live
+
+ROOT = Path(__file__).parents[2]
+ROLE = "tests.test_roles.small_role:prepare"
+NAMES = ("n0", "n1", "n2")
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
+    """Three light machines."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Bench(tmp_path_factory.mktemp("bench")) as bench:
+        yield {host.name: host for host in bench.light(*NAMES)}
+
+
+class Operator:
+    """Calls the command as an operator does."""
+
+    def __init__(self, machines: dict[str, Host], folder: Path) -> None:
+        self.hosts = machines
+        self.folder, self.inventory = folder, folder / "inventory.yaml"
+        self.write_inventory()
+
+    def write_inventory(self, **addresses: str) -> None:
+        """The machines with their host keys."""
+        keys = dict(
+            line.split(" ", 1) for line in self.hosts["n0"].known_hosts.read_text(encoding="ascii").splitlines()
+        )
+        machines = [
+            {
+                "name": name,
+                "address": addresses.get(name, host.address),
+                "ssh": {"key": str(host.key), "host_key": keys[host.address].strip()},
+                "cpus": 2,
+                "memory": "1Gi",
+                "rack": "r1",
+            }
+            for name, host in self.hosts.items()
+        ]
+        self.inventory.write_text(yaml.safe_dump({"machines": machines}), encoding="utf-8")
+
+    def start(self, command: str, *options: str) -> subprocess.Popen[str]:
+        """A running command."""
+        words = [sys.executable, "-m", "spillway", "nodes", command, "-i", str(self.inventory), "--role", ROLE]
+        words += ["--state", str(self.folder / "state"), *options]
+        if command in ("apply", "reconcile"):
+            words += ["--no-cluster", "--health-seconds", "0"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+    def call(self, command: str, *options: str) -> tuple[int, str]:
+        """Exit status, and all that it said."""
+        process = self.start(command, *options)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out + err
+
+    def record(self, command: str, *options: str) -> tuple[int, dict[str, Any]]:
+        """Exit status, and the record of the run."""
+        process = self.start(command, "--json", *options)
+        out, err = process.communicate(timeout=120)
+        assert out, err
+        return process.returncode, json.loads(out)
+
+
+@pytest.fixture
+def operator(machines: dict[str, Host], tmp_path: Path) -> Operator:
+    """An operator before three bare machines."""
+    operator = Operator(machines, tmp_path)
+    for host in operator.hosts.values():
+        host.run(
+            "rm -rf /etc/sysctl.d/90-test.conf /etc/modules-load.d/test.conf /etc/spillway-name /etc/test-link"
+            " /var/lib/test-spool /etc/containerd /etc/driver-version /var/lib/spillway /run/spillway"
+        )
+    return operator
+
+
+def test_plan_apply_and_plan_again(operator: Operator) -> None:
+    """Bare machines drift in everything, then in nothing; the journal's chain holds until a line is changed."""
+    status, said = operator.call("plan")
+    assert status == 2
+    assert "base | Kernel settings" in said
+    assert "+vm.swappiness = 1" in said
+    assert "containerd | Configuration  [containerd-restart]" in said
+    assert operator.hosts["n0"].run("ls /etc/spillway-name", check=False).returncode != 0  # a plan writes nothing
+    status, said = operator.call("apply", "--batch", "2")
+    assert status == 0, said
+    assert operator.hosts["n1"].run("cat /etc/spillway-name").stdout == "n1\n"
+    assert operator.call("plan")[0] == 0
+    page = (operator.folder / "state" / "report.html").read_text(encoding="utf-8")
+    assert "<h1>Nodes</h1>" in page
+    assert "http" not in page.replace("https://json", "")
+    book = operator.folder / "state" / "journal.jsonl"
+    check = [sys.executable, "-m", "spillway", "nodes", "journal", "--state", str(operator.folder / "state")]
+    assert subprocess.run(check, cwd=ROOT, check=False, capture_output=True).returncode == 0
+    book.write_text(book.read_text(encoding="utf-8").replace("n1", "n9", 1), encoding="utf-8")
+    told = subprocess.run(check, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert told.returncode == 1
+    assert "was changed after it was written" in told.stdout
+
+
+def test_drift_and_a_machine_that_is_away(operator: Operator) -> None:
+    """The drift of one, the silence of another, and their exit statuses; the record says who is the odd one out."""
+    operator.call("apply", "--batch", "3")
+    operator.hosts["n2"].run("echo 'vm.swappiness = 60' > /etc/sysctl.d/90-test.conf; chmod 600 /etc/spillway-name")
+    status, record = operator.record("plan")
+    assert status == 2
+    assert record["counts"] == {"clean": 2, "drifted": 1}
+    (drifted,) = [one for one in record["machines"] if one["state"] == "drifted"]
+    assert [change["resource"] for change in drifted["changes"]] == ["base | Kernel settings", "base | Name"]
+    assert "-vm.swappiness = 60" in drifted["changes"][0]["diff"]
+    operator.write_inventory(n0="198.18.255.254")
+    status, record = operator.record("plan")
+    assert status == 4
+    assert record["counts"] == {"clean": 1, "drifted": 1, "unreachable": 1}
+    assert operator.call("plan", "--limit", "n1")[0] == 0
+    assert operator.call("plan", "--limit", "n0")[0] == 3
+    status, said = operator.call("plan", "--limit", "nobody")
+    assert (status, "there are n0, n1, n2" in said) == (64, True)
+    status, said = operator.call("reconcile")
+    assert status == 3, said  # what could be reached is mended
+    assert operator.call("plan", "--limit", "n1,n2")[0] == 0
+
+
+def test_a_full_disk_is_one_machines_trouble(operator: Operator) -> None:
+    """Its file stays whole, the others are changed, and the next run finishes."""
+    operator.call("apply", "--batch", "3")
+    for host in operator.hosts.values():
+        host.run("echo old > /etc/containerd/config.toml")
+    full = operator.hosts["n1"]
+    full.run(
+        "cp -a /etc/containerd /tmp/c; mount -t tmpfs -o size=8k tmpfs /etc/containerd; cp -a /tmp/c/. /etc/containerd"
+    )
+    full.run("head -c 4096 /dev/zero > /etc/containerd/filler")
+    try:
+        status, record = operator.record("reconcile")
+        assert status == 2
+        assert "No space left on device" in record["failed"]["n1"]
+        assert record["changed"] == ["n0", "n2"]
+        assert full.run("cat /etc/containerd/config.toml").stdout == "old\n"
+        assert full.run("ls -A /etc/containerd").stdout.split() == ["config.toml", "filler"]
+    finally:
+        full.run("umount /etc/containerd")
+    assert operator.call("reconcile")[0] == 0
+
+
+def test_a_controller_that_is_killed_goes_on(operator: Operator) -> None:
+    """With SIGKILL in the middle of a change; a second run beside the first is refused."""
+    first = operator.start("apply", "--batch", "1")
+    try:
+        for _ in range(600):
+            if operator.hosts["n0"].run("ls /etc/spillway-name", check=False).returncode == 0:
+                break
+            time.sleep(0.05)
+        status, said = operator.call("apply")
+        assert status == 1, said
+        assert "is running already" in said
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+    status, said = operator.call("apply", "--batch", "3")
+    assert status == 0, said
+    assert operator.call("plan")[0] == 0
+
+
+def test_check_names_each_finding_and_its_remedy(operator: Operator) -> None:
+    """These machines have no systemd, and one is away."""
+    operator.write_inventory(n0="198.18.255.254")
+    status, said = operator.call("check")
+    assert status == 4
+    assert "n1: error: systemd: PID 1 is " in said
+    assert "    boot the machine with systemd" in said
+    assert "n0: error: connection: " in said
