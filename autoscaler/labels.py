@@ -24,6 +24,8 @@ GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 """Label written by GPU feature discovery: memory of one GPU in MiB."""
 GPU_COUNT: Final = "nvidia.com/gpu.count"
+GPU_PRESENT: Final = "nvidia.com/gpu.present"
+"""``true`` on nodes with GPUs: device plugin and metrics run there."""
 
 # --- Labels on nodes --------------------------------------------------------------------------------------------------
 ORIGIN: Final = f"{PREFIX}/origin"

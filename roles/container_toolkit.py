@@ -20,6 +20,7 @@ from roles.facts.containerd import ContainerdDump, DropIns
 from roles.facts.gpu import CDI, CdiState
 from roles.operations import files, packages, services
 from roles.operations.files import Commands
+from roles.settings import settings
 
 _RUNTIME: Final = """\
 # The devices of a container are those of the CDI specification. In this mode they stand in the container's own
@@ -64,12 +65,17 @@ def container_toolkit(*, wanted: Mapping[str, str], driver: str) -> None:
 
 
 @deploy("containerd can run pods with and without GPUs")
-def containerd_sound(*, nvidia: bool, systemd_cgroup: bool) -> None:
+def containerd_sound() -> None:
     """After containerd's own role: no other tool's drop-in, and a configuration that loses no runtime."""
     for path in host.get_fact(DropIns):
         with services.restarts("containerd"):
             files.absent(name=f"no second writer of containerd's configuration: {path}", dest=path)
-    sound(name="runc, nvidia and the default runtime are there", nvidia=nvidia, systemd_cgroup=systemd_cgroup)
+    machine = settings()
+    sound(
+        name="runc, nvidia and the default runtime are there",
+        nvidia=machine.gpu_count > 0,
+        systemd_cgroup=machine.container_runtime.cgroup_driver == "systemd",
+    )
 
 
 @operation()

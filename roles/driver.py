@@ -6,7 +6,7 @@ version: NVML ends every GPU program of a machine on which two of them differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyinfra.api.command import StringCommand
@@ -17,6 +17,7 @@ from pyinfra.context import host
 
 from roles.disruption import Disruption, disrupts, note
 from roles.facts.gpu import LIBRARIES, Driver, DriverState, OlderInitramfs
+from roles.facts.packages import Packages
 from roles.operations import files, packages
 from roles.operations.files import Commands
 
@@ -49,15 +50,21 @@ def nvidia_driver(
     if unsigned:
         packages.refused(name="Secure Boot lets the driver load", because=unsigned)
         return
+    packages.pinned(name="driver version pinned", pins_of="nvidia-driver", wanted=wanted)
     headers = {f"linux-headers-{kernel}": "*" for kernel in {state.kernel, state.newest_kernel} if kernel}
     packages.installed(name="headers of the kernels", wanted=headers, hold=False)
     _without_nouveau()
-    packages.pinned(name="driver version pinned", pins_of="nvidia-driver", wanted=wanted)
+    files.place(
+        name="modules are loaded at boot",
+        dest="/etc/modules-load.d/spillway-nvidia.conf",
+        content="nvidia\nnvidia_uvm\n",
+        meaning="text",
+    )
     with disrupts(Disruption.MODULE_RELOAD):
         packages.removed(name="the other kind of modules", names=unwanted)
         packages.installed(name="driver installed and held", wanted=wanted)
     modules_built(name="modules for every kernel", version=version)
-    one_library(name="one library, of this version", version=version)
+    one_library(name="one library, of this version", version=version, packages_of_it=tuple(wanted))
     module_loaded(name="the module that is installed is the one that runs", version=version)
 
 
@@ -89,11 +96,13 @@ def modules_built(version: str) -> Commands:
 
 
 @operation()
-def one_library(version: str) -> Commands:
-    """Refuse a second ``libnvidia-ml``: no package of ours put it there, and the loader may choose it."""
+def one_library(version: str, packages_of_it: Collection[str]) -> Commands:
+    """Refuse a second ``libnvidia-ml``: none of these packages put it there, and the loader may choose it."""
     state: Driver = host.get_fact(DriverState)
-    strangers = [found for found in state.library if found != version]
-    if strangers and version in state.library:
+    have = host.get_fact(Packages)
+    packed = {have[name].version.rpartition("-")[0] for name in packages_of_it if name in have}
+    strangers = [found for found in state.library if found not in {version, *packed}]
+    if strangers:
         paths = ", ".join(f"{LIBRARIES}/libnvidia-ml.so.{found}" for found in strangers)
         raise OperationError(
             f"{paths} lies beside the library of {version}: what a .run installer put there is taken away by"

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
+from autoscaler import labels as words
 from autoscaler.documents import Document
 
 NVSWITCH: Final = ("A100-SXM", "A800-SXM", "H100-80GB-HBM3", "H200", "H800", "H20", "B200", "B300", "V100-SXM3")
@@ -54,3 +55,22 @@ def has_nvswitch(product: str, count: int) -> bool:
 def spoken_for(software: GpuSoftware, *, count: int) -> list[str]:
     """What a MIG layout says of GPUs that the machine does not have; nothing where it fits."""
     return [f"mig names GPU {index}, and there are {count}" for index in software.mig if int(index) >= count]
+
+
+def gpu_labels(software: GpuSoftware | None, driver: str, modules: str) -> dict[str, str]:
+    """Labels of a node with GPUs about their software, beside those of the inventory (product, count, memory).
+
+    What the machine's image brings (``software`` is absent, or has ``driver: false``) is not vouched for.
+    """
+    found = {words.GPU_PRESENT: "true"}
+    if software and software.driver:
+        major, minor = driver.split(".")[:2]
+        found |= {
+            "nvidia.com/cuda.driver-version.full": driver,
+            "nvidia.com/cuda.driver-version.major": major,
+            "nvidia.com/cuda.driver-version.minor": minor,
+            f"{words.PREFIX}/driver-modules": modules,
+        }
+    if software and any(software.mig.values()):
+        found["nvidia.com/mig.strategy"] = "mixed"
+    return found

@@ -7,36 +7,41 @@ where they come from, in the package sources.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from pyinfra.api.deploy import deploy
+from pyinfra.context import host
 
-from autoscaler import labels as words
 from roles.container_toolkit import container_toolkit
 from roles.driver import nvidia_driver
+from roles.facts.gpu import DriverState
+from roles.facts.packages import OsRelease
 from roles.gpu_services import fabric_manager, mig_layout, persistence_daemon
 from roles.gpu_settings import GpuSoftware, has_nvswitch
 from roles.operations import packages as package_operations
-from roles.versions import Chosen, Matrix, packages
-
-SPARED: Final = ("nvidia", "libnvidia", "libcuda", "cuda", "linux-image", "linux-headers", "linux-modules")
-"""Packages that no unattended upgrade may touch: a library that changes under running programs ends them, and a kernel
-that comes by night has no module in the morning. (The NVIDIA packages are held as well.)"""
+from roles.settings import settings
+from roles.versions import Chosen, Matrix, choose, packages, read_matrix
 
 
-def labels(software: GpuSoftware, chosen: Chosen) -> dict[str, str]:
-    """Labels of the node about its GPU software, beside those of the inventory (product, count, memory)."""
-    major, minor, *_ = (*chosen.driver.split("."), "0")
-    found = {
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/cuda.driver-version.full": chosen.driver,
-        "nvidia.com/cuda.driver-version.major": major,
-        "nvidia.com/cuda.driver-version.minor": minor,
-        f"{words.PREFIX}/driver-modules": chosen.driver_modules,
-    }
-    if any(software.mig.values()):
-        found["nvidia.com/mig.strategy"] = "mixed"
-    return found
+@deploy("GPUs")
+def gpus() -> None:
+    """The software that the machine's settings ask for; nothing where they leave it to the machine's image."""
+    machine = settings()
+    os = host.get_fact(OsRelease)
+    if machine.gpu is None or not machine.gpu_count or not os:
+        return
+    matrix = read_matrix()
+    gpu_software(
+        software=machine.gpu,
+        matrix=matrix,
+        chosen=choose(matrix, machine.versions, machine=machine.name),
+        distribution=os.partition("-")[0],
+        product=machine.gpu_product,
+        count=machine.gpu_count,
+    )
+    state = host.get_fact(DriverState)
+    host.connector_data.setdefault("versions", {}).update(
+        {"driver (running)": state.running, "driver (on disk)": state.on_disk, "libnvidia-ml": ", ".join(state.library)}
+    )
 
 
 @deploy("GPU software")
@@ -49,7 +54,6 @@ def gpu_software(
         return packages(matrix, chosen, part, distribution=distribution)
 
     kinds = ("open", "proprietary") if chosen.driver_modules == "open" else ("proprietary", "open")
-    package_operations.spared_by_unattended_upgrades(name="no upgrade by night", patterns=SPARED)
     if software.driver:
         nvidia_driver(
             version=chosen.driver,

@@ -18,7 +18,10 @@ from typing import Any, Final
 
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
+from roles.gpu_settings import gpu_labels
 from roles.settings import MachineSettings, merged
+from roles.version_check import machine_mistakes
+from roles.versions import choose, read_matrix, refuse
 from stacks.inventory import Inventory, Machine, read_inventory
 from stacks.outputs import MachineOutput, StackOutputs, parse_outputs
 
@@ -84,7 +87,13 @@ def _checked(
     fixed = sorted(given.keys() & {"name", "address", "taints", "gpu_product", "gpu_count", "provider_id"})
     if fixed:
         raise BadInput(f"{source}.{fixed[0]}: stands in the machine's own entry, not among its settings")
-    return parse_data(merged(given, own), MachineSettings, source=source)
+    machine = parse_data(merged(given, own), MachineSettings, source=source)
+    refuse(machine_mistakes(machine))
+    if not machine.gpu_count:
+        return machine
+    chosen = choose(read_matrix(), machine.versions, machine=machine.name)
+    of_gpus = gpu_labels(machine.gpu, chosen.driver, chosen.driver_modules)
+    return machine.model_copy(update={"labels": of_gpus | machine.labels})
 
 
 def _connection(

@@ -16,6 +16,7 @@ from pyinfra.context import host
 
 from autoscaler.documents import Document
 from autoscaler.policy import TaintEntry
+from roles.gpu_settings import GpuSoftware
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _PUBLIC_KEY: Final = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?")
@@ -204,6 +205,9 @@ class MachineSettings(Document):
     container_runtime: ContainerRuntime = ContainerRuntime()
     pod_network: PodNetwork = PodNetwork()
     kubelet: Kubelet | None = Field(default=None, description="absent: the machine is prepared, but joins no cluster")
+    gpu: GpuSoftware | None = Field(
+        default=None, description="NVIDIA's software; absent: as the machine's image brings it"
+    )
     versions: dict[str, str] = Field(default_factory=dict, description="in place of the matrix's, e.g. {driver: ...}")
     sources: dict[str, Any] = Field(default_factory=dict, description="in place of sources.yaml's, or a mirror")
 

@@ -6,11 +6,13 @@ route to anywhere else. Keys travel with the controller, checked there against t
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +22,11 @@ from pyinfra.context import host
 
 from autoscaler.documents import Document, parse_data, read_document
 from autoscaler.failures import BadInput, Unavailable
-from roles.facts.packages import SourceFiles
+from roles.facts.packages import OsRelease, SourceFiles
 from roles.operations import files
+from roles.settings import MachineSettings, settings
 from roles.signatures import armored, fingerprints, signers
+from roles.versions import choose, read_matrix
 
 SOURCES: Final = Path(__file__).with_name("sources.yaml")
 CODENAMES: Final = {"12": "bookworm", "13": "trixie", "22.04": "jammy", "24.04": "noble", "26.04": "resolute"}
@@ -148,6 +152,7 @@ def why_not_signed_by_us(name: str, repository: Repository, uri: str) -> str:
     )
 
 
+@cache
 def read_key(place: str) -> bytes:
     """A key from a path or an address. Raises ``BadInput`` or ``Unavailable``."""
     if "://" in place:
@@ -156,6 +161,37 @@ def read_key(place: str) -> bytes:
         return Path(place).expanduser().read_bytes()
     except OSError as error:
         raise BadInput(f"{place}: cannot read this signing key: {error.strerror}") from None
+
+
+@deploy("package sources")
+def node_sources() -> None:
+    """The repositories that the settings of the machine ask for; with a mirror, all of them from there."""
+    machine = settings()
+    os = host.get_fact(OsRelease)
+    if not os:
+        return
+    sources = _of_settings(json.dumps(machine.sources, sort_keys=True), source=f"machine {machine.name}")
+    minor = ".".join(choose(read_matrix(), machine.versions, machine=machine.name).kubelet.split(".")[:2])
+    chosen = chosen_sources(sources, needed(machine, mirrored=bool(sources.mirror)), os=os, minor=minor)
+    package_sources(chosen=chosen, exclusive=bool(sources.mirror))
+
+
+def needed(machine: MachineSettings, *, mirrored: bool) -> list[str]:
+    """The repositories that a machine installs from; its distribution's own are written for a mirror only."""
+    names = ["debian", "debian-security", "ubuntu"] if mirrored else []
+    if machine.gpu and machine.gpu_count:
+        names += ["nvidia-cuda", "nvidia-container-toolkit"] if machine.gpu.driver else ["nvidia-container-toolkit"]
+    if machine.kubelet and machine.kubelet.download is None:
+        names.append("kubernetes")
+    if machine.container_runtime.package == "containerd.io":
+        names.append("docker")
+    return names
+
+
+@cache
+def _of_settings(own: str, *, source: str) -> Sources:
+    """Read once for all machines that have the same."""
+    return read_sources(json.loads(own), source=source)
 
 
 @deploy("package sources")

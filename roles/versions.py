@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,6 +101,7 @@ class Mistake:
     """False: told, and gone on."""
 
 
+@cache
 def read_matrix(path: Path = MATRIX) -> Matrix:
     """The matrix. Raises ``BadInput`` where the file is wrong, also where a rule speaks of an unknown part."""
     matrix = read_document(path, Matrix, what="version matrix")

@@ -21,7 +21,7 @@ _PROBES: Final = {
     "newest_kernel": r"ls /boot | sed -n 's/^vmlinuz-//p' | sort -V | tail -n 1",
     "modules_for": "ls -d /lib/modules/*/*/nvidia.ko* /lib/modules/*/*/*/nvidia.ko* | cut -d/ -f4 | sort -u",
     "dkms": "dkms status | grep ^nvidia",
-    "nouveau": "grep -q '^nouveau ' /proc/modules && echo loaded",
+    "nouveau": "test -d /sys/module/nouveau && echo loaded",
     "secure_boot": "od -An -t u1 /sys/firmware/efi/efivars/SecureBoot-* | awk '{print $NF}'",
     "lockdown": r"sed -n 's/.*\[\(.*\)\].*/\1/p' /sys/kernel/security/lockdown",
 }

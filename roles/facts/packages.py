@@ -124,6 +124,23 @@ class SourceFiles(FactBase[list[str]]):
         return [line for line in output if line]
 
 
+class OsRelease(FactBase[str]):
+    """The distribution and its release: ``debian-12``."""
+
+    @staticmethod
+    def default() -> str:
+        """Not known."""
+        return ""
+
+    def command(self) -> str:
+        """From os-release(5)."""
+        return '. /etc/os-release 2>/dev/null && echo "$ID-$VERSION_ID" || true'
+
+    def process(self, output: list[str]) -> str:
+        """One line."""
+        return "".join(output[:1])
+
+
 class PinFiles(FactBase[list[str]]):
     """Files with pins, ours and others'."""
 

@@ -28,11 +28,18 @@ _APT: Final = (
     "DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -q -y"
     f" -o DPkg::Lock::Timeout={LOCK_TIMEOUT} -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 )
-_UPDATE: Final = f"{_APT} -o APT::Update::Error-Mode=any update"
+_STAMP: Final = "/var/lib/apt/lists/spillway-updated"
+_KNOWN: Final = (
+    f'[ -n "$(find {_STAMP} -mmin -60 2>/dev/null)" ] && [ -z "$(find /etc/apt -newer {_STAMP} -print -quit)" ]'
+)
+_UPDATE: Final = f"{{ {_APT} -o APT::Update::Error-Mode=any update >/dev/null && touch {_STAMP}; }}"
 """Fails where a source cannot be read or is signed by an unknown key; apt by itself would only warn."""
 _INSTALL: Final = f"{_APT} --no-install-recommends --no-remove --allow-downgrades --allow-change-held-packages install"
-
-
+_WHOLE: Final = (
+    "{ apt-get -q check >/dev/null 2>&1"
+    f" || {_APT} --no-remove --allow-downgrades --allow-change-held-packages --ignore-hold -f install; }}"
+)
+"""Packages that were forced in and do not fit each other keep apt from installing any other: to the pins first."""
 _FINISH: Final = (
     "DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a"
     f" || {_APT} --no-remove -f install"
@@ -45,15 +52,13 @@ def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
     """Have these packages in these versions (``580.126.09-*``: any revision; ``*``: any), and held there."""
     have: dict[str, Package] = host.get_fact(Packages)
     if any(package.broken for package in have.values()):
-        yield StringCommand(
-            f"DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a || {_APT} -f install"
-        )
+        yield StringCommand(_FINISH)
     wrong = [name for name, version in wanted.items() if name not in have or not have[name].fits(version)]
     if wrong:
         # All of them in one go: a driver and its library must never be apart, not even between two commands.
         words = " ".join(shlex.quote(_word(name, version)) for name, version in wanted.items())
-        yield StringCommand(f"{_UPDATE} >/dev/null && {_INSTALL} {words}")
-    loose = [name for name in wanted if hold and not (name in have and have[name].held)]
+        yield StringCommand(_install(words))
+    loose = [name for name in wanted if hold and (wrong or not have[name].held)]  # apt lets go of what it changes
     if loose:
         yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, loose))} >/dev/null")
     if not wrong and not loose:
@@ -70,7 +75,10 @@ def unaltered(names: Collection[str]) -> Commands:
         host.noop("as packed")
         return
     words = " ".join(shlex.quote(_word(name, have[name].version)) for name in present)
-    yield StringCommand(f"{_UPDATE} >/dev/null && {_INSTALL} --reinstall {words}  # {' '.join(sorted(altered))}")
+    yield StringCommand(f"{_install(f'--reinstall {words}')}  # {' '.join(sorted(altered))}")
+    held = [name for name in present if have[name].held]
+    if held:  # apt lets go of what it changes
+        yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, held))} >/dev/null")
 
 
 @operation()
@@ -143,6 +151,11 @@ def pins(wanted: Mapping[str, str]) -> str:
 def pin_file(pins_of: str) -> str:
     """Where the pins of a role lie."""
     return f"/etc/apt/preferences.d/spillway-{pins_of}"
+
+
+def _install(words: str) -> str:
+    """Shell that installs, with an index fetched anew where it is old, or not from the sources of now, or too small."""
+    return f"{{ {_KNOWN} && {_INSTALL} -s {words} >/dev/null 2>&1 || {_UPDATE}; }} && {_WHOLE} && {_INSTALL} {words}"
 
 
 def _word(name: str, version: str) -> str:

@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.test_roles.signing import Signer
 
@@ -49,13 +51,18 @@ class Deb:
 
 
 class AptRepository:
-    """A folder of packages, one suite ``/``, served at :attr:`address` for the length of a ``with`` block."""
+    """A folder of packages, one suite ``/``, served at :attr:`address` for the length of a ``with`` block.
 
-    def __init__(self, folder: Path, signer: Signer, *, listen: str) -> None:
+    ``passes_on``: what begins with the key is fetched from the address that is its value, as a mirror would have it.
+    """
+
+    def __init__(
+        self, folder: Path, signer: Signer, *, listen: str, passes_on: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self._signer = signer
         self._debs: dict[str, str] = {}
-        handler = functools.partial(_Quiet, directory=str(folder))
+        handler = functools.partial(_Mirror, passes_on or {}, directory=str(folder))
         self._server = http.server.ThreadingHTTPServer((listen, 0), handler)
         self.address = f"http://{listen}:{self._server.server_port}"
 
@@ -130,8 +137,35 @@ def _listed(deb: Deb, built: Path) -> str:
     return f"{deb.control()}Filename: ./{built.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    """Says nothing of what is fetched."""
+class _Mirror(http.server.SimpleHTTPRequestHandler):
+    """Serves the folder, and passes on what others have."""
+
+    def __init__(self, passes_on: Mapping[str, str], *rest: Any, **arguments: Any) -> None:
+        self._passes_on = passes_on
+        super().__init__(*rest, **arguments)
+
+    def do_GET(self) -> None:
+        """A file of the folder, or of the archive that stands behind the beginning of its path."""
+        for beginning, address in self._passes_on.items():
+            if self.path.startswith(beginning):
+                self._pass_on(address + self.path.removeprefix(beginning))
+                return
+        super().do_GET()
+
+    def _pass_on(self, address: str) -> None:
+        try:
+            with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 - an archive that the test names
+                body = answer.read()
+        except urllib.error.HTTPError as error:
+            self.send_error(error.code)
+            return
+        except OSError as error:
+            self.send_error(http.HTTPStatus.BAD_GATEWAY, str(error))
+            return
+        self.send_response(http.HTTPStatus.OK)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Nothing."""

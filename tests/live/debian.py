@@ -87,7 +87,7 @@ def cached_root() -> Path:
         fresh = place.with_name(f"{name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         done = subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(IN_ROOT)}", SUITE, str(fresh), _mirror()],
+            ["debootstrap", "--variant=minbase", f"--include={','.join(IN_ROOT)}", SUITE, str(fresh), debian_archive()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -146,7 +146,7 @@ def image_archive(path: Path, name: str, *, command: Sequence[str] = ("/bin/busy
     return path
 
 
-def _mirror() -> str:
+def debian_archive() -> str:
     """The archive that this machine itself installs Debian from, else Debian's own."""
     for file in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))):
         if file.is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Self
 
@@ -16,9 +17,8 @@ needs_gpg = pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg (Debia
 class Signer:
     """One key in a folder of its own, for the length of a ``with`` block."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._home = folder / f"gnupg-{re.sub(r'[^a-z]', '-', name)}"
-        self._home.mkdir(mode=0o700, parents=True)
+    def __init__(self, name: str) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="gpg-"))  # short: the path of the agent's socket has 108 bytes
         self.gpg("--quick-generate-key", name, "rsa3072", "sign", "never")
         listed = self.gpg("--list-keys", "--with-colons").decode()
         self.fingerprint = re.findall(r"^fpr:+([0-9A-F]{40}):", listed, flags=re.MULTILINE)[0]
@@ -45,3 +45,4 @@ class Signer:
     def __exit__(self, *_: object) -> None:
         """End the agent that gpg started for this folder."""
         subprocess.run(["gpgconf", "--homedir", str(self._home), "--kill", "all"], check=False, capture_output=True)
+        shutil.rmtree(self._home, ignore_errors=True)

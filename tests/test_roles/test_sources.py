@@ -18,9 +18,9 @@ pytestmark = needs_gpg
 
 
 @pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+def signer() -> Iterator[Signer]:
     """A key made for these tests."""
-    with Signer(tmp_path_factory.mktemp("gpg"), "the archive of the tests") as made:
+    with Signer("the archive of the tests") as made:
         yield made
 
 
@@ -95,7 +95,7 @@ def test_a_repository_of_another_distribution_is_passed_over() -> None:
 def test_a_key_with_another_fingerprint_is_refused(signer: Signer, tmp_path: Path) -> None:
     """The message has both, for whoever must decide whether the rotation was announced."""
     with (
-        Signer(tmp_path, "a stranger") as stranger,
+        Signer("a stranger") as stranger,
         pytest.raises(BadInput, match=f"is {stranger.fingerprint}, not {signer.fingerprint}"),
     ):
         checked_key("nvidia-cuda", read_sources(own(signer, tmp_path)).repositories["nvidia-cuda"], stranger.public)

@@ -62,7 +62,10 @@ WantedBy=multi-user.target
 """
 _STARTS: Final = """\
 systemctl daemon-reload 2>/dev/null || true
-for unit in {units}; do systemctl -q enable $unit 2>/dev/null; systemctl -q start $unit 2>/dev/null || true; done"""
+for unit in {units}; do
+  systemctl -q enable $unit 2>/dev/null || true
+  systemctl -q start $unit 2>/dev/null || true
+done"""
 
 
 def driver(version: str) -> list[Deb]:

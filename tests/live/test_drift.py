@@ -1,0 +1,144 @@
+"""The drift campaign: every kind in ``tests/drift`` on a real machine, and fifty nights on which nothing drifted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roles.disruption import Disruption
+from roles.engine import connected
+from roles.node import prepare
+from roles.plan import HostPlan
+from roles.settings import MachineSettings
+from stacks.local.tools import ensure_tools
+from tests.live.apt_repository import AptRepository
+from tests.live.debian import debian_archive
+from tests.live.drift import Kind, read_kinds, rounds
+from tests.live.machines import Bench, Host
+from tests.live.nvidia import packages
+from tests.test_roles.signing import Signer
+
+pytestmark = pytest.mark.live
+
+KINDS = read_kinds()
+ROUNDS = rounds(KINDS)
+NIGHTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine that was prepared, and the settings with which it was."""
+
+    host: Host
+    settings: MachineSettings
+
+    def night(self, *, apply: bool = True) -> tuple[HostPlan, str]:
+        """What a nightly run finds, and, where it also mends, why it stopped early."""
+        data = {**self.host.ssh_data(), "settings": self.settings}
+        with connected([(self.host.name, data)], prepare) as fleet:
+            plan = fleet.plan()[self.host.name]
+            assert not plan.failed, plan.failed
+            assert not plan.unreachable
+            if not apply:
+                return plan, ""
+            (done,) = fleet.apply([self.host.name], allowed=Disruption.REBOOT)
+            return plan, done.failed
+
+
+@pytest.fixture(scope="module")
+def node(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A machine that was made a GPU node from bare, and that reaches one other machine: the mirror of its packages."""
+    if not shutil.which("gcc") or not shutil.which("gpg"):
+        pytest.skip("needs gcc and gpg to make packages")
+    folder = tmp_path_factory.mktemp("repository")
+    ctk = ensure_tools(["nvidia-ctk"], progress=print)["nvidia-ctk"]
+    with Signer("the tests") as signer, mirror(folder, signer, bench) as repository:
+        for version in ("580.126.09", "580.95.05", "590.48.01"):
+            repository.add(*packages.driver(version))
+        for version in ("1.20.0", "1.17.8"):
+            repository.add(*packages.container_toolkit(version, ctk=ctk))
+        repository.add(*packages.kernel(), packages.headers("6.99.0-test"))
+        (host,) = bench.machines("gpu")
+        host.run("ip route del default")
+        made = Node(host, MachineSettings.model_validate(settings_of(repository, signer, folder)))
+        _, failed = made.night()
+        assert failed == ""
+        assert said(made.night(apply=False)[0]) == ""
+        yield made
+
+
+def mirror(folder: Path, signer: Signer, bench: Bench) -> AptRepository:
+    """Our packages, and behind it Debian's own archive."""
+    archive = debian_archive().rstrip("/")
+    behind = {"/debian/": f"{archive}/", "/debian-security/": f"{archive}-security/"}
+    return AptRepository(folder, signer, listen=bench.gateway, passes_on=behind)
+
+
+def settings_of(repository: AptRepository, signer: Signer, folder: Path) -> dict[str, Any]:
+    """A machine with two A100s whose packages all come from one mirror, and which joins no cluster."""
+    key = folder / "key.asc"
+    key.write_bytes(signer.public)
+    entries = {}
+    for name in ("nvidia-cuda", "nvidia-container-toolkit"):
+        (repository.folder / name).symlink_to(".")
+        entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint]}
+    return {
+        "name": "gpu",
+        "address": "198.18.0.10",
+        "gpu_product": "NVIDIA-A100-SXM4-40GB",
+        "gpu_count": 2,
+        "gpu": {"mig": {"0": ["3g.20gb", "3g.20gb"], "1": []}, "fabric_manager": True},
+        "sources": {"mirror": repository.address, "repositories": entries},
+        "versions": {"containerd": "1.6.20", "runc": "1.1.5"},
+        "container_runtime": {"package": "containerd", "cgroup_driver": "cgroupfs", "keep_oom_scores": True},
+        "pod_network": {"kind": "bridge", "pods": "10.244.7.0/24"},
+        "time": {"service": "none"},
+        "kernel": {"swap": "keep"},
+        "users": [{"name": "ada", "keys": [f"ssh-ed25519 {'A' * 68} ada"], "sudo": True}],
+    }
+
+
+def said(plan: HostPlan) -> str:
+    """Everything that a plan has to say, a line each."""
+    changes = [f"{change.resource}: {change.commands[0][:200]}" for change in plan.changes]
+    return "\n".join(changes + [f"{refusal.resource}: {refusal.reason}" for refusal in plan.refused])
+
+
+def test_the_campaign_is_as_large_as_it_says() -> None:
+    """Names are unique; a kind is named by what drifted."""
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize("number", range(len(ROUNDS)), ids=lambda number: f"round-{number}")
+def test_drift_is_found_and_mended_or_refused_with_the_reason(node: Node, number: int) -> None:
+    """Each kind of the round by its own operation; then the plan is empty."""
+    kinds = ROUNDS[number]
+    for kind in kinds:
+        node.host.run(kind.script())
+    plan, failed = node.night()
+    wrong = [mistake for kind in kinds for mistake in mistakes(kind, plan, failed, node.host)]
+    for kind in kinds:
+        node.host.run(f"set -e; {kind.undo or kind.after or ':'}".replace("$APT", "apt-get -q -y"), check=False)
+    assert wrong == []
+    assert failed == "" or kinds[0].alone, failed
+    assert said(node.night(apply=False)[0]) == ""
+
+
+def mistakes(kind: Kind, plan: HostPlan, failed: str, host: Host) -> list[str]:
+    """What was not as the kind says."""
+    wrong = []
+    seen = [change.resource for change in plan.changes] + [refusal.resource for refusal in plan.refused]
+    if not any(resource.split(" (")[0].endswith(kind.found) for resource in seen):
+        wrong.append(f"{kind.name}: not found by {kind.found!r}; the plan:\n{said(plan)}")
+    if kind.refused and kind.refused not in failed + said(plan):
+        wrong.append(f"{kind.name}: not refused; {failed}\n{said(plan)}")
+    if kind.proof:
+        proof = host.run(kind.proof, check=False)
+        if proof.returncode:
+            wrong.append(f"{kind.name}: not mended: {proof.stdout}{proof.stderr} {failed}")
+    return wrong
