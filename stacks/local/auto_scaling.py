@@ -349,6 +349,11 @@ class AutoScalingCalls(AutoScalingResponse):
         token = str(start + size) if len(found) > start + size else None
         return ActionResult({"Activities": found[start : start + size], "NextToken": token})
 
+    def put_lifecycle_hook(self) -> ActionResult:
+        """Of a group that is there."""
+        self._backend.group(self._get_param("AutoScalingGroupName"))
+        return super().put_lifecycle_hook()
+
     def complete_lifecycle_action(self) -> ActionResult:
         """By instance."""
         self._backend.complete_lifecycle_action(

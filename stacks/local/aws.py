@@ -111,8 +111,6 @@ class StandIn:
         refused = self._world.faults.refuse(call)
         if refused is not None:
             return refused
-        if call.service not in ("ec2", "autoscaling"):
-            return None
         try:
             with self._world.lock:
                 check(call, Inventory(ec2_backends[ACCOUNT][call.region]))

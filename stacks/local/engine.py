@@ -79,7 +79,7 @@ def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Prog
 
     Raises ``BadInput`` for the stack's files and ``Unavailable`` for all else, with the engine's own words.
     """
-    _prepare(settings)
+    prepare(settings)
     _run(settings, "stack", "select", "--create", *_on(settings))
     _run(settings, "up", *_on(settings), "--yes", "--skip-preview", _refresh(refresh), progress=progress)
     return pulumi_outputs(settings)
@@ -92,7 +92,7 @@ def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
 
 def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
-    _prepare(settings)
+    prepare(settings)
     _run(settings, "stack", "select", "--create", *_on(settings))
     arguments = ("preview", *_on(settings), "--expect-no-changes", _refresh(refresh))
     said = _start(settings, *arguments, progress=progress)
@@ -103,7 +103,7 @@ def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: 
 
 def pulumi_destroy(settings: EngineSettings, *, progress: Progress = _quiet) -> None:
     """Take everything of the stack away."""
-    _prepare(settings)
+    prepare(settings)
     _run(settings, "destroy", *_on(settings), "--yes", "--skip-preview", _refresh(refresh=False), progress=progress)
 
 
@@ -115,7 +115,7 @@ def _refresh(refresh: bool) -> str:  # noqa: FBT001 - it is all that is said
     return f"--refresh={str(refresh).lower()}"
 
 
-def _prepare(settings: EngineSettings) -> None:
+def prepare(settings: EngineSettings) -> None:
     """A project of the ground's own around this one's programs, and the programs that the engine calls."""
     project = settings.directory / "project"
     for folder in (settings.directory / "home", settings.directory / "state", settings.directory / "bin", project):
@@ -183,7 +183,7 @@ def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Pope
     return subprocess.Popen(
         leashed(command),  # its language host would outlive it
         cwd=settings.directory / "project",
-        env=_environment(settings),
+        env=environment(settings),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -194,7 +194,8 @@ def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Pope
     )
 
 
-def _environment(settings: EngineSettings) -> dict[str, str]:
+def environment(settings: EngineSettings) -> dict[str, str]:
+    """What a shell needs to run `pulumi` on the stack."""
     path = [
         str(settings.directory / "bin"),
         *dict.fromkeys(str(tool.parent) for tool in settings.tools.values()),

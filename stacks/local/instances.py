@@ -257,6 +257,11 @@ class Inventory:
         """How many a type has."""
         return int(INSTANCE_TYPES[instance_type]["NetworkInfo"]["MaximumNetworkCards"])
 
+    def rules_of(self, group: str, *, egress: bool) -> int:
+        """How many rules a security group has in one direction."""
+        found = self._backend.get_security_group_from_id(group)
+        return len((found.egress_rules if egress else found.ingress_rules) if found else [])
+
     def launch_template(self, specification: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The data of a template in the version that is named; ``None`` where there is no such template."""
         by_name = self._backend.launch_template_name_to_ids.get(specification.get("LaunchTemplateName", ""))

@@ -62,8 +62,8 @@ def read_call(environ: dict[str, Any]) -> Call:
         region=scope.group(2) if scope else "us-east-1",
         access_key=scope.group(1) if scope else "",
         user_agent=environ.get("HTTP_USER_AGENT", ""),
-        json_protocol=bool(target),
-        parameters=payload if target else form,
+        json_protocol=bool(target or payload),
+        parameters=payload or form,
     )
 
 

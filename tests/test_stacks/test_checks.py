@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from stacks.local.checks import USER_DATA_LIMIT, check
+from stacks.local.check_templates import USER_DATA_LIMIT
+from stacks.local.checks import check
 from stacks.local.wire import Call, Refused, nested
 from tests.test_stacks.stand_in import StandIn, stand_in
 
@@ -37,6 +38,22 @@ class There:
         """One subnet."""
         return subnet == "subnet-1"
 
+    def has_placement_group(self, name: str) -> bool:
+        """One placement group."""
+        return name == "close"
+
+    def most_adapters(self, instance_type: str) -> int:
+        """Two adapters at most."""
+        return 2 if instance_type == "m5.large" else 0
+
+    def network_cards(self, instance_type: str) -> int:
+        """Two cards."""
+        return 2 if instance_type == "m5.large" else 1
+
+    def rules_of(self, group: str, *, egress: bool) -> int:
+        """Nearly full in one direction."""
+        return 0 if egress or group != "sg-1" else 59
+
     def launch_template(self, specification: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Those that were given."""
         return self.templates.get(specification["LaunchTemplateName"])
@@ -45,6 +62,8 @@ class There:
 def template(**data: str) -> Call:
     """A call that creates a launch template; data by flat names with ``_`` for the dots."""
     flat = {f"LaunchTemplateData.{key.replace('_', '.')}": value for key, value in data.items()}
+    if any("BlockDeviceMapping" in key for key in flat):
+        flat.setdefault("LaunchTemplateData.BlockDeviceMapping.1.DeviceName", "/dev/xvda")
     return ec2("CreateLaunchTemplate", {"LaunchTemplateName": "node", **flat})
 
 

@@ -1,0 +1,230 @@
+"""What stands in AWS though no state records it: found by what its creation asked for, and taken away by a call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from autoscaler import labels as words
+
+_WRITTEN_OVER: Final = ("kubernetes:", "spillway:", "pulumi:", "aws:iam/rolePolicy:", "aws:autoscaling/lifecycleHook:")
+"""Types whose creation writes over what is there: made again they are the same thing."""
+_PATIENCE: Final = 300.0
+"""Seconds that a NAT gateway or a group may take to go."""
+Inputs = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One thing in AWS that nobody owns."""
+
+    name: str
+    """What the program called it."""
+    what: str
+    """Type and id, for people."""
+    remove: Callable[[], object]
+
+
+class OrphanFinder:
+    """Looks into one region."""
+
+    def __init__(self, *, region: str, cluster: str, recorded: frozenset[str]) -> None:
+        import boto3  # noqa: PLC0415 - slow to import
+
+        session = boto3.session.Session(region_name=region or None)
+        self._ec2: Any = session.client("ec2")
+        self._scaling: Any = session.client("autoscaling")
+        self._iam: Any = session.client("iam")
+        self._cluster = cluster
+        self._recorded = recorded
+        self._finders: dict[str, Callable[[Inputs], Iterator[tuple[str, Callable[[], object]]]]] = {
+            **{token: partial(self._tagged, prefix, remove) for token, (prefix, remove) in self._by_tag().items()},
+            "aws:ec2/route:Route": self._route,
+            "aws:ec2/routeTableAssociation:RouteTableAssociation": self._association,
+            "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": partial(self._rule, egress=False),
+            "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": partial(self._rule, egress=True),
+            "aws:ec2/placementGroup:PlacementGroup": self._placement_group,
+            "aws:autoscaling/group:Group": self._scaling_group,
+            "aws:iam/role:Role": self._role,
+            "aws:iam/instanceProfile:InstanceProfile": self._profile,
+        }
+
+    def knows(self, token: str) -> bool:
+        """Whether things of that type can be looked for."""
+        return token in self._finders
+
+    def find(self, token: str, name: str, inputs: Inputs) -> list[Orphan]:
+        """What that creation has left, and no state records."""
+        kind = token.rpartition(":")[2]
+        return [
+            Orphan(name=name, what=f"{kind} {key}", remove=remove)
+            for key, remove in self._finders[token](inputs)
+            if key not in self._recorded
+        ]
+
+    # --- EC2, by the tags that every one of our resources has ---
+
+    def _by_tag(self) -> dict[str, tuple[str, Callable[[str], object]]]:
+        """Token -> how ids of the type begin, and how one is taken away."""
+        ec2 = self._ec2
+        return {
+            "aws:ec2/vpc:Vpc": ("vpc-", lambda key: ec2.delete_vpc(VpcId=key)),
+            "aws:ec2/subnet:Subnet": ("subnet-", lambda key: ec2.delete_subnet(SubnetId=key)),
+            "aws:ec2/internetGateway:InternetGateway": ("igw-", self._remove_gateway),
+            "aws:ec2/eip:Eip": ("eipalloc-", lambda key: ec2.release_address(AllocationId=key)),
+            "aws:ec2/natGateway:NatGateway": ("nat-", self._remove_nat),
+            "aws:ec2/routeTable:RouteTable": ("rtb-", lambda key: ec2.delete_route_table(RouteTableId=key)),
+            "aws:ec2/securityGroup:SecurityGroup": (
+                "sg-",
+                lambda key: ec2.delete_security_group(GroupId=key),
+            ),
+            "aws:ec2/vpcEndpoint:VpcEndpoint": (
+                "vpce-",
+                lambda key: ec2.delete_vpc_endpoints(VpcEndpointIds=[key]),
+            ),
+            "aws:ec2/flowLog:FlowLog": ("fl-", lambda key: ec2.delete_flow_logs(FlowLogIds=[key])),
+            "aws:ec2/launchTemplate:LaunchTemplate": (
+                "lt-",
+                lambda key: ec2.delete_launch_template(LaunchTemplateId=key),
+            ),
+        }
+
+    def _tagged(
+        self, prefix: str, remove: Callable[[str], object], inputs: Inputs
+    ) -> Iterator[tuple[str, Callable[[], object]]]:
+        keys = self._with_tag(prefix, words.TAG_CLUSTER, self._cluster)
+        name = (inputs.get("tags") or {}).get("Name")
+        if name:
+            keys &= self._with_tag(prefix, "Name", name)
+        for key in sorted(keys):
+            if prefix != "nat-" or self._nat_state(key) not in ("deleting", "deleted", "failed"):
+                yield key, partial(remove, key)
+
+    def _with_tag(self, prefix: str, tag: str, value: str) -> set[str]:
+        """Ids of one type of resource: every type has a prefix of its own."""
+        filters = [("key", tag), ("value", value)]
+        pages = self._ec2.get_paginator("describe_tags").paginate(
+            Filters=[{"Name": name, "Values": [one]} for name, one in filters]
+        )
+        return {one["ResourceId"] for page in pages for one in page["Tags"] if one["ResourceId"].startswith(prefix)}
+
+    def _remove_gateway(self, key: str) -> None:
+        for gateway in self._ec2.describe_internet_gateways(InternetGatewayIds=[key])["InternetGateways"]:
+            for attached in gateway["Attachments"]:
+                self._ec2.detach_internet_gateway(InternetGatewayId=key, VpcId=attached["VpcId"])
+        self._ec2.delete_internet_gateway(InternetGatewayId=key)
+
+    def _remove_nat(self, key: str) -> None:
+        self._ec2.delete_nat_gateway(NatGatewayId=key)
+        _until(lambda: self._nat_state(key) in ("deleted", ""))  # its address is held till then
+
+    def _nat_state(self, key: str) -> str:
+        found = self._ec2.describe_nat_gateways(Filters=[{"Name": "nat-gateway-id", "Values": [key]}])["NatGateways"]
+        return str(found[0]["State"]) if found else ""
+
+    # --- EC2, by what they join ---
+
+    def _route(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        table, destination = inputs["routeTableId"], inputs.get("destinationCidrBlock")
+        for found in self._tables("route-table-id", table):
+            if any(route.get("DestinationCidrBlock") == destination for route in found["Routes"]):
+                yield (
+                    f"{table}_{destination}",
+                    partial(self._ec2.delete_route, RouteTableId=table, DestinationCidrBlock=destination),
+                )
+
+    def _association(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        for table in self._tables("association.subnet-id", inputs["subnetId"]):
+            for one in table["Associations"]:
+                if one.get("SubnetId") == inputs["subnetId"]:
+                    key = one["RouteTableAssociationId"]
+                    yield key, partial(self._ec2.disassociate_route_table, AssociationId=key)
+
+    def _tables(self, field: str, value: str) -> list[Any]:
+        found: list[Any] = self._ec2.describe_route_tables(Filters=[{"Name": field, "Values": [value]}])["RouteTables"]
+        return found
+
+    def _rule(self, inputs: Inputs, *, egress: bool) -> Iterator[tuple[str, Callable[[], object]]]:
+        group = inputs["securityGroupId"]
+        by_group = [{"Name": "group-id", "Values": [group]}]
+        revoke = self._ec2.revoke_security_group_egress if egress else self._ec2.revoke_security_group_ingress
+        for rule in self._ec2.describe_security_group_rules(Filters=by_group)["SecurityGroupRules"]:
+            if rule["IsEgress"] is egress and _is_asked_for(rule, inputs):
+                key = rule["SecurityGroupRuleId"]
+                yield key, partial(revoke, GroupId=group, SecurityGroupRuleIds=[key])
+
+    # --- By name ---
+
+    def _placement_group(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        for group in self._ec2.describe_placement_groups()["PlacementGroups"]:
+            if group["GroupName"] == inputs["name"] and self._is_ours(group):
+                yield inputs["name"], partial(self._ec2.delete_placement_group, GroupName=inputs["name"])
+
+    def _scaling_group(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        name = inputs["name"]
+        for group in self._scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]:
+            if self._is_ours(group):
+                yield name, partial(self._remove_scaling_group, name)
+
+    def _remove_scaling_group(self, name: str) -> None:
+        def is_gone() -> bool:
+            answer = self._scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+            return not answer["AutoScalingGroups"]
+
+        self._scaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+        _until(is_gone)
+
+    def _role(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        role = self._of_iam(self._iam.get_role, "Role", RoleName=inputs["name"])
+        if role and self._is_ours(role):
+            yield inputs["name"], partial(self._iam.delete_role, RoleName=inputs["name"])
+
+    def _profile(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        name = inputs["name"]
+        profile = self._of_iam(self._iam.get_instance_profile, "InstanceProfile", InstanceProfileName=name)
+        if profile and self._is_ours(profile):
+            yield name, partial(self._remove_profile, name, [role["RoleName"] for role in profile["Roles"]])
+
+    def _remove_profile(self, name: str, roles: list[str]) -> None:
+        for role in roles:
+            self._iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
+        self._iam.delete_instance_profile(InstanceProfileName=name)
+
+    def _is_ours(self, described: Mapping[str, Any]) -> bool:
+        """It carries the cluster's tag: another's thing of that name is not touched."""
+        return (words.TAG_CLUSTER, self._cluster) in {(tag["Key"], tag["Value"]) for tag in described.get("Tags") or ()}
+
+    def _of_iam(self, call: Callable[..., Any], field: str, **asked: str) -> Any:
+        try:
+            return call(**asked)[field]
+        except self._iam.exceptions.NoSuchEntityException:
+            return None
+
+
+def is_written_over(token: str) -> bool:
+    """Whether making it again does no harm."""
+    return token.startswith(_WRITTEN_OVER)
+
+
+def token_of(urn: str) -> str:
+    """The type in a URN: ``aws:ec2/vpc:Vpc``."""
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _is_asked_for(rule: Mapping[str, Any], inputs: Inputs) -> bool:
+    every_port = str(inputs["ipProtocol"]) == "-1"
+    return (
+        str(rule["IpProtocol"]) == str(inputs["ipProtocol"])
+        and rule.get("CidrIpv4") == inputs.get("cidrIpv4")
+        and (rule.get("ReferencedGroupInfo") or {}).get("GroupId") == inputs.get("referencedSecurityGroupId")
+        and (every_port or (rule.get("FromPort"), rule.get("ToPort")) == (inputs.get("fromPort"), inputs.get("toPort")))
+    )
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not holds() and time.monotonic() < end:
+        time.sleep(1)

@@ -1,0 +1,150 @@
+"""After a `pulumi up` that was killed: ``spillway recover --stack NAME``, and `pulumi up` again converges.
+
+An engine that is killed while AWS makes something never learns its id. Its state then says only that a creation was
+begun; the next `pulumi up` would make the thing again, and the first one would stand unowned, and be paid for. Such a
+thing has nothing that hangs on it yet, since nobody knows its id: so it is taken away, and `up` makes it anew.
+
+It is looked for by what the creation asked for (name, or `Name` tag, and the cluster's tag), and what the state records
+is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from autoscaler import labels as words
+from autoscaler.failures import BadInput, Unavailable
+from stacks.orphans import Orphan, OrphanFinder, is_written_over, token_of
+
+_PROVIDER: Final = "pulumi:providers:aws"
+Say = Callable[[str], None]
+_NO_LOCK: Final = ("has never been updated", "no update in progress", "no lock")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A creation that the engine did not see the end of."""
+
+    urn: str
+    inputs: Mapping[str, Any]
+
+    @property
+    def token(self) -> str:
+        """The type of the resource."""
+        return token_of(self.urn)
+
+    @property
+    def name(self) -> str:
+        """What the program calls it."""
+        return self.urn.rpartition("::")[2]
+
+
+def recover(*, stack: str, project: Path, confirm: Callable[[list[Orphan]], bool], say: Say) -> bool:
+    """Mend the stack whose update was killed; ``False`` where the user does not want it.
+
+    Raises ``BadInput`` for a stack that is not there, ``Unavailable`` where a party does not answer or something was
+    begun that this cannot look for.
+    """
+    _cancel(stack, project)
+    deployment = json.loads(_pulumi(project, "stack", "export", "--stack", stack)).get("deployment") or {}
+    begun = list(begun_creations(deployment))
+    if not begun:
+        say(f"no creation was cut off in {stack}: `pulumi up --refresh` brings it up to date")
+        return True
+    orphans = _look_for(begun, deployment)
+    for one in orphans:
+        say(f"begun and not recorded: {one.what}, for {one.name}")
+    if orphans and not confirm(orphans):
+        return False
+    for one in reversed(orphans):
+        one.remove()
+        say(f"taken away: {one.what}")
+    _pulumi(project, "refresh", "--stack", stack, "--yes", "--skip-preview", "--clear-pending-creates")
+    say(f"{stack} is whole again: `pulumi up` goes on where it was cut off")
+    return True
+
+
+def begun_creations(deployment: Mapping[str, Any]) -> Iterator[Begun]:
+    """Those that the state holds as pending, each once, in the order in which they were begun."""
+    seen: set[str] = set()
+    for operation in deployment.get("pending_operations") or ():
+        resource = operation["resource"]
+        if operation["type"] == "creating" and resource["urn"] not in seen:
+            seen.add(resource["urn"])
+            yield Begun(urn=resource["urn"], inputs=resource.get("inputs") or {})
+
+
+def recorded_ids(deployment: Mapping[str, Any]) -> frozenset[str]:
+    """Of all that the state knows."""
+    return frozenset(resource["id"] for resource in deployment.get("resources") or () if resource.get("id"))
+
+
+def whereabouts(deployment: Mapping[str, Any]) -> tuple[str, str]:
+    """Region and cluster of the stack, as its AWS provider has them: nothing without the cluster's tag is touched.
+
+    Raises ``BadInput`` where the state has no such provider: nothing can have been begun in AWS then.
+    """
+    for resource in deployment.get("resources") or ():
+        inputs = resource.get("inputs") or {}
+        if token_of(resource["urn"]) == _PROVIDER and inputs.get("defaultTags"):
+            tags = json.loads(inputs["defaultTags"]).get("tags", {})
+            return str(inputs["region"]), str(tags[words.TAG_CLUSTER])
+    raise BadInput("this stack's state has no AWS provider with the cluster's tag: is it one of this project's?")
+
+
+def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orphan]:
+    region, cluster = whereabouts(deployment)
+    finder = OrphanFinder(region=region, cluster=cluster, recorded=recorded_ids(deployment))
+    found, unknown = [], []
+    for one in begun:
+        if is_written_over(one.token):
+            continue
+        if finder.knows(one.token):
+            found += finder.find(one.token, one.name, one.inputs)
+        else:
+            unknown.append(one)
+    if unknown:
+        listed = "\n".join(f"    {one.token} ({one.name})" for one in unknown)
+        raise Unavailable(
+            f"cannot look for these, whose creation was begun:\n{listed}\n"
+            "Look for them in the console by that name and the tag spillway.dev/cluster, delete what is there, and "
+            "run: pulumi refresh --clear-pending-creates"
+        )
+    return found
+
+
+def _cancel(stack: str, project: Path) -> None:
+    """The lock of a killed engine stays; without one there is nothing to cancel."""
+    said = _run(project, "cancel", "--yes", "--stack", stack)
+    if said.returncode and "no stack named" in said.stdout:
+        raise BadInput(f"--stack {stack}: there is no such stack here: `pulumi stack ls` lists them")
+    if said.returncode and not any(words in said.stdout for words in _NO_LOCK):
+        raise Unavailable(f"`pulumi cancel` failed:\n{said.stdout.strip()}")
+
+
+def _pulumi(project: Path, *arguments: str) -> str:
+    said = _run(project, *arguments)
+    if said.returncode:
+        raise Unavailable(f"`pulumi {' '.join(arguments[:2])}` failed:\n{said.stdout.strip()}")
+    return said.stdout
+
+
+def _run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command: Sequence[str] = ["pulumi", *arguments, "--color", "never"]
+    try:
+        return subprocess.run(
+            [*command, "--non-interactive"],
+            cwd=project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if arguments[:2] == ("stack", "export") else subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BadInput("pulumi is not on PATH: https://www.pulumi.com/docs/install") from None

@@ -1,0 +1,128 @@
+"""An engine killed in the middle of its work, at several points: mended by the command, it converges, and owns all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.leash import leashed
+from tests.live.test_engine import GROUPS, aws_url, calls_so_far, everything_in, settings_for, tools
+
+pytestmark = pytest.mark.live
+
+__all__ = ["aws_url", "tools"]
+AT = (2, 13, 27, 40)
+"""Calls to AWS that change something, after which the engine is killed: early, in the network, in the groups."""
+QUIET = ("--non-interactive", "--color", "never")
+
+
+@pytest.fixture
+def settings(aws_url: str, tools: dict[str, Path], tmp_path: Path) -> EngineSettings:
+    """A stack that does not stand yet."""
+    made = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="cut", groups=GROUPS)
+    prepare(made)
+    run(made, "stack", "select", "--create", "--stack", "local")
+    return made
+
+
+def run(settings: EngineSettings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`pulumi` as a user calls it."""
+    return subprocess.run(
+        [str(settings.tools["pulumi"]), *arguments, *QUIET],
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def recover(settings: EngineSettings) -> str:
+    """`spillway recover` as a user calls it; what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "spillway", "recover", "--stack", "local", "--yes"],
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def kill_in_the_middle(settings: EngineSettings, verb: str, *, after: int) -> bool:
+    """Start the engine and kill it once it has asked AWS for so many changes; whether it was still at work."""
+    before = calls_so_far(settings.aws_url)
+    command = [str(settings.tools["pulumi"]), verb, "--stack", "local", "--yes", "--skip-preview", *QUIET]
+    with subprocess.Popen(
+        leashed(command),
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as leash:
+        while leash.poll() is None and calls_so_far(settings.aws_url) < before + after:
+            time.sleep(0.005)
+        at_work = leash.poll() is None
+        if at_work:
+            children = Path(f"/proc/{leash.pid}/task/{leash.pid}/children").read_text(encoding="utf-8").split()
+            os.kill(int(children[0]), signal.SIGKILL)
+    return at_work
+
+
+def pending(settings: EngineSettings) -> list[str]:
+    """What the state holds as begun."""
+    state = json.loads(run(settings, "stack", "export", "--stack", "local").stdout)["deployment"]
+    return [one["resource"]["urn"] for one in state.get("pending_operations") or ()]
+
+
+def test_an_engine_killed_while_it_makes_things_leaves_none_unowned(settings: EngineSettings) -> None:
+    """Killed four times on its way up, mended each time: then `up` ends, changes nothing more, and destroys all."""
+    before = everything_in(settings.aws_url)
+    cut_off = 0
+    for after in AT:
+        if kill_in_the_middle(settings, "up", after=after):
+            assert "locked" in run(settings, "up", "--stack", "local", "--yes", "--skip-preview").stderr
+        cut_off += recover(settings).count("taken away")
+        assert pending(settings) == []
+    assert cut_off, "the engine was never killed between AWS's answer and its own note of it"
+
+    pulumi_up(settings, refresh=True)
+    assert pulumi_preview(settings), "it has converged"
+    pulumi_destroy(settings)
+    assert everything_in(settings.aws_url) == before, "nothing was made twice"
+
+
+def test_an_engine_killed_while_it_changes_and_removes_things_goes_on(settings: EngineSettings) -> None:
+    """In an update that renames a group, removes one and adds one; and in a destroy."""
+    before = everything_in(settings.aws_url)
+    pulumi_up(settings)
+    changed = [
+        {**GROUPS[0], "name": "gpus", "formerly": ["gpu"], "max": 6},
+        {"name": "more", "instance_type": "m5.large", "zones": ["us-east-1a"], "max": 1},
+    ]
+    policy = json.loads(settings.policy.read_text(encoding="utf-8"))
+    settings.policy.write_text(json.dumps(policy | {"groups": changed}), encoding="utf-8")
+    for after in (1, 3):
+        kill_in_the_middle(settings, "up", after=after)
+        recover(settings)
+    outputs = pulumi_up(settings, refresh=True)
+    assert {group.entry for group in outputs.groups} == {"gpus", "more"}
+    assert pulumi_preview(settings)
+    kill_in_the_middle(settings, "destroy", after=4)
+    recover(settings)
+    pulumi_destroy(settings)
+    assert everything_in(settings.aws_url) == before
