@@ -35,6 +35,7 @@ _NOT_OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "iam": frozenset({"PassRole"}),
     "s3": frozenset({"ListBucket", "ListBucketVersions", "ListAllMyBuckets", "PutLifecycleConfiguration"}),
     "kms": frozenset({"ReEncryptFrom", "ReEncryptTo"}),
+    "ssm": frozenset({"UpdateInstanceInformation", "GetManifest", "PutConfigurePackageResult", "PutInventory"}),
     "eks": frozenset({"AccessKubernetesApi"}),
 }
 _NO_API: Final = frozenset({"ssmmessages", "ec2messages"})

@@ -1,4 +1,4 @@
-"""What EKS, S3, Elastic Load Balancing and KMS refuse of names."""
+"""What S3, Elastic Load Balancing and KMS refuse of names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from stacks.local.wire import Call, Refused
 
-_CLUSTER: Final = re.compile(r"[0-9A-Za-z][A-Za-z0-9\-_]{0,99}")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+")
 _BALANCER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?")
@@ -22,16 +21,6 @@ def check_names(call: Call) -> None:
         check(call.parameters)
     if call.service == "s3" and re.fullmatch(r"PUT /[^/]+/?", call.action):
         _bucket(call.action.removeprefix("PUT /").rstrip("/"))
-
-
-def _cluster(asked: Mapping[str, Any]) -> None:
-    name = str(asked.get("name", ""))
-    if not _CLUSTER.fullmatch(name):
-        raise Refused(
-            "InvalidParameterException",
-            f"The cluster name {name!r} must have 1 to 100 letters, digits, dashes and underscores, and begin with a "
-            "letter or digit",
-        )
 
 
 def _bucket(name: str) -> None:
@@ -56,7 +45,6 @@ def _alias(asked: Mapping[str, Any]) -> None:
 
 
 _CHECKS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], None]]] = {
-    ("eks", "POST /clusters"): _cluster,
     ("elasticloadbalancing", "CreateLoadBalancer"): _balancer,
     ("elasticloadbalancing", "CreateTargetGroup"): _balancer,
     ("kms", "CreateAlias"): _alias,

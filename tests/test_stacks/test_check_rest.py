@@ -253,8 +253,6 @@ def test_a_network_out_of_form_is_refused(action: str, asked: dict[str, str], co
 @pytest.mark.parametrize(
     ("service", "action", "asked", "code"),
     [
-        ("eks", "POST /clusters", {"name": "-lab"}, "InvalidParameterException"),
-        ("eks", "POST /clusters", {"name": "l" * 101}, "InvalidParameterException"),
         ("s3", "PUT /Snapshots", {}, "InvalidBucketName"),
         ("s3", "PUT /a..b", {}, "InvalidBucketName"),
         ("elasticloadbalancing", "CreateLoadBalancer", {"Name": "l" * 33}, "ValidationError"),
@@ -264,14 +262,13 @@ def test_a_network_out_of_form_is_refused(action: str, asked: dict[str, str], co
 )
 def test_a_name_that_a_service_does_not_take(service: str, action: str, asked: dict[str, str], code: str) -> None:
     """With its code."""
-    call = Call(service, action, "us-east-1", json_protocol=service in ("eks", "kms"), parameters=asked)
+    call = Call(service, action, "us-east-1", json_protocol=service == "kms", parameters=asked)
     assert refused(call)[0] == code
 
 
 def test_ordinary_names_pass() -> None:
     """A key in a bucket is no bucket's name."""
     for service, action, asked in (
-        ("eks", "POST /clusters", {"name": "lab-1"}),
         ("s3", "PUT /lab-etcd-snapshots", {}),
         ("s3", "PUT /lab/Key.Of/Something", {}),
         ("elasticloadbalancing", "CreateLoadBalancer", {"Name": "lab-api"}),
