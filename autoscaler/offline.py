@@ -526,7 +526,7 @@ class _Desk:
         kinds = [offer.kind for offer in self.offers]
         for number, group in enumerate(groups):
             room = tuple(int(one) for one in np.maximum(self.free[group[0]], 0))
-            kinds.append(Kind(f"machine-{number}", room, 0.0, len(group)))  # type: ignore[arg-type]
+            kinds.append(Kind(f"machine-{number}", room, 0.0, len(group)))
         rows: Counter[Any] = Counter()
         allowed: dict[Any, frozenset[str]] = {}
         for number in chosen:

@@ -1,0 +1,280 @@
+"""Finding the fillings that a cheap plan is made of: the second step of :mod:`autoscaler.columns`.
+
+Prices that the master asks for are far off while it knows few fillings. So it may ask only within a box around the best
+prices known (the *centre*), and what is looked at lies between the two. Prices are the better, the more all pods are
+worth at them when no kind of node can hold more than its own price: that number is the bound that they would prove if
+the search were perfect, and the centre moves only when it grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.knapsack import Bin, Fillings, Floats, Mask, Whole, highest
+from autoscaler.master import Master, Problem, relaxation
+
+_BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.05, 1.3, 0.8, 0.5, 0.95
+_WIDEST = 1e4
+_SLACK = 0.01
+"""A filling is kept that lacks so much to its node's price: prices change."""
+_TAKE, _LOOK = 60, 40
+_KINDS, _KINDS_SOMETIMES, _SOMETIMES = 2, 4, 4
+_USED = 0.002
+"""Part of the money that makes a kind worth looking at first."""
+_FEW = 4
+_UNTIL = 0.66
+"""Part of the time after which no more fillings are sought."""
+_HALVES = 15
+_FORGET = 1.002
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How much of the time is over."""
+
+    clock: Callable[[], float]
+    start: float
+    deadline: float
+
+    def spent(self) -> float:
+        """As a part of all of it."""
+        return (self.clock() - self.start) / self.deadline if self.deadline > 0 else 1.0
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline - (self.clock() - self.start))
+
+
+class Generation:
+    """The fillings found, the prices that they lead to, and what these prove."""
+
+    def __init__(self, problem: Problem, watch: Watch) -> None:
+        self.problem, self.watch = problem, watch
+        self.usd = np.maximum(problem.usd, _EPSILON)
+        self.smaller = problem.smaller()
+        self.master = Master(problem, self.smaller)
+        self.prices: Floats = np.zeros(len(problem.counts))
+        """The best known value of one pod of each shape."""
+        self._stock = np.zeros((256, len(problem.counts)), dtype=np.int64)
+        self._kinds = np.zeros(256, dtype=np.int64)
+        self._many = self.simple = 0
+        self._seen: set[tuple[int, bytes]] = set()
+        self._bins: dict[int, Bin] = {}
+        self._proofs: list[tuple[Floats, Floats]] = []
+        self._weights: Floats = np.zeros((0, 0))
+        self._reach = np.ones(len(problem.usd))
+        """Of each kind: what its best filling was worth, as a part of the ceiling, when it was looked at last."""
+
+    @property
+    def many(self) -> int:
+        """How many fillings are known; the first ``simple`` of them hold pods of one shape, and leave nobody out."""
+        return self._many
+
+    @property
+    def fillings(self) -> Whole:
+        """Pods by filling and shape."""
+        return self._stock[: self._many]
+
+    @property
+    def kinds(self) -> Whole:
+        """The kind of each filling."""
+        return self._kinds[: self._many]
+
+    def relax(self) -> None:
+        """Prices and a bound from the fractional problem; one simple filling for each shape."""
+        problem = self.problem
+        self.prices, self._weights, money = relaxation(problem)
+        self._proofs.append((self.prices.copy(), self._ceilings(self.prices)))
+        self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
+        endless = np.isinf(problem.available)
+        for row in range(len(problem.counts)):
+            for among in (problem.holds[row], problem.holds[row] & endless):
+                if among.any():
+                    kind, pods = self._uniform(row, among)
+                    self._add(kind, pods[None, :])
+
+        self.simple = self._many
+
+    def run(self, *, rounds: int) -> None:
+        """Fillings, until none is found that would help or the time for it is over."""
+        if not rounds:
+            self._look(self.prices, kinds=_KINDS)
+            self.prices = self.master.solve()
+            return
+        best, _, _ = self._look(self.prices, kinds=5 * _KINDS_SOMETIMES)
+        centre = self.prices / max(best, 1 - _SLACK)
+        height = float(centre @ self.problem.counts)
+        below, above = np.full(len(centre), _BOX), np.full(len(centre), _BOX)
+        trust = _TRUST
+        for turn in range(rounds):
+            if self.watch.spent() > _UNTIL:
+                break
+            self.master.keep_near(centre, below, above)
+            asked = self.master.solve()
+            low, high = self.master.pressed()
+            low &= below < 1
+            below, above = (
+                np.where(low, np.minimum(below * _WIDER, 1), below),
+                np.where(high, np.minimum(above * _WIDER, _WIDEST), above),
+            )
+            prices = trust * centre + (1 - trust) * asked
+            best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
+            worth = float(prices @ self.problem.counts) / best if all_seen and best > 0 else 0.0
+            if worth > height:
+                height, centre, trust = worth, prices / best, max(min(_LEAST_TRUST, trust), trust - 0.1)
+            elif added >= _FEW:
+                trust = max(trust, min(_MOST_TRUST, trust + (1 - trust) * 0.1))
+            if added < _FEW:
+                if not added and trust <= 0 and not low.any() and not high.any():
+                    self._reach[:] = 1.0
+                    if not self._look(prices, kinds=len(self.usd))[1]:
+                        break
+                trust = max(0.0, trust - 0.3) if added else 0.0
+                below, above = np.minimum(below * 1.5, 1), np.minimum(above * 1.5, _WIDEST)
+        self.master.let_go()
+        self.prices = self.master.solve()
+
+    def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
+        """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""
+        added = 0
+        hope = self._hopes(prices, limits)
+        for kind in np.argsort(-hope, kind="stable")[:kinds].tolist():
+            if hope[kind] <= 0:
+                break
+            found = self._bin(kind).best(prices, limits, least=0.9 * self._charged(kind), take=20, width=60)
+            added += self._add(kind, found.pods)
+        return added
+
+    def bound(self, counts: Whole) -> float:
+        """What no plan for so many pods of each shape can undercut."""
+        return max((self._farley(prices, ceilings, counts) for prices, ceilings in self._proofs), default=0.0)
+
+    def _farley(self, prices: Floats, ceilings: Floats, counts: Whole) -> float:
+        problem = self.problem
+        endless = np.isinf(problem.available)
+        priced = endless & (problem.usd > 0)
+        stretch = float((ceilings[priced] / problem.usd[priced]).max()) if priced.any() else 1.0
+        stretch = stretch if stretch > 0 else 1.0
+        short = problem.available[~endless] * np.maximum(0.0, ceilings[~endless] - stretch * problem.usd[~endless])
+        if (endless & (problem.usd <= 0) & (ceilings > 0)).any():
+            return 0.0
+        return (float(prices @ counts) - float(short.sum())) / stretch * (1 - 1e-9)
+
+    def _ceilings(self, prices: Floats) -> Floats:
+        """No filling of a kind is worth more: its weights, stretched until no shape is worth more than it weighs."""
+        problem = self.problem
+        stretch = self._stretch(prices, problem.counts)
+        for kind in np.nonzero(~np.isfinite(stretch))[0].tolist():
+            node = self._bin(kind)
+            node.ceiling(prices)
+            self._weights[kind] = node.weights
+            stretch[kind] = 1.0
+        ceilings: Floats = stretch * (self._weights * problem.rooms).sum(axis=1)
+        return ceilings
+
+    def _stretch(self, prices: Floats, limits: Whole) -> Floats:
+        problem = self.problem
+        taken = problem.sizes @ self._weights.T
+        worth = np.where(problem.holds & (limits > 0)[:, None], prices[:, None], 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stretch: Floats = np.where(worth > 0, worth / taken, 0.0).max(axis=0)
+        return stretch
+
+    def _hopes(self, prices: Floats, limits: Whole) -> Floats:
+        """Of each kind: what a filling may be worth, as a part of its node's price, as far as can be told cheaply."""
+        stretch = np.nan_to_num(self._stretch(prices, limits), posinf=1e9)
+        usd = self.usd + self.master.shortage
+        hopes: Floats = stretch * (self._weights * self.problem.rooms).sum(axis=1) / usd * self._reach
+        return hopes
+
+    def _charged(self, kind: int) -> float:
+        """Price of a node, with what the shortage of its kind adds."""
+        return float(self.usd[kind] + self.master.shortage[kind])
+
+    def _look(self, prices: Floats, *, kinds: int) -> tuple[float, int, bool]:
+        """Look at the most promising kinds. Gives the best worth found as a part of a price, how many are new, all."""
+        hope = self._hopes(prices, self.problem.counts)
+        best, added, all_seen = 0.0, 0, False
+        for _ in range(kinds):
+            kind = int(np.argmax(hope))
+            if hope[kind] < max(0.999, best * 0.995):
+                all_seen = True
+                break
+            usd = self._charged(kind)
+            found = self._found(kind, prices, least=usd * (1 - _SLACK))
+            worth = float(found.values[0]) / usd if len(found.values) else 0.0
+            added += self._add(kind, found.pods[found.values > usd * (1 - _SLACK)])
+            best = max(best, worth)
+            self._reach[kind] = min(1.0, self._reach[kind] * worth / hope[kind])
+            hope[kind] = 0.0
+        self._reach = np.minimum(1.0, self._reach * _FORGET)
+        return best, added, all_seen
+
+    def _found(self, kind: int, prices: Floats, *, least: float) -> Fillings:
+        fresh = kind not in self._bins
+        node = self._bin(kind)
+        if fresh:
+            return node.best(prices, self.problem.counts, least=least, take=_TAKE)
+        found = node.around(self._known(kind, prices), prices, self.problem.counts, least=least, take=_LOOK)
+        if self._is_new(kind, found):
+            return found
+        return node.best(prices, self.problem.counts, least=least, take=_TAKE)
+
+    def _is_new(self, kind: int, found: Fillings) -> bool:
+        return len(found.values) > 0 and (kind, found.pods[0].tobytes()) not in self._seen
+
+    def _known(self, kind: int, prices: Floats) -> Whole:
+        """Fillings of the kind; and for a node with many devices, those of two smaller nodes together."""
+        own: Whole = self.fillings[self.kinds == kind]
+        devices = self.problem.rooms[:, 2]
+        if devices[kind] <= 1:
+            return own
+        halves = np.nonzero((devices[self.kinds] <= devices[kind] / 2) & (devices[self.kinds] > 0))[0]
+        worth = self.fillings[halves] @ prices / self.usd[self.kinds[halves]]
+        half = self.fillings[halves[highest(worth, _HALVES)]]
+        left, right = np.nonzero(np.tri(len(half), dtype=bool))
+        both = np.vstack([half[left] + half[right], half])
+        fits = (both @ self.problem.sizes <= self.problem.rooms[kind]).all(axis=1)
+        fits &= (both <= self.problem.counts).all(axis=1)
+        fits &= ~both[:, ~self.problem.holds[:, kind]].any(axis=1)
+        return np.vstack([own, both[fits]])
+
+    def _bin(self, kind: int) -> Bin:
+        known = self._bins.get(kind)
+        if known is None:
+            problem = self.problem
+            known = self._bins[kind] = Bin(problem.sizes, problem.holds[:, kind], problem.rooms[kind])
+        return known
+
+    def _uniform(self, row: int, among: Mask) -> tuple[int, Whole]:
+        """Pods of one shape only, where they are cheapest among these kinds."""
+        problem, size = self.problem, self.problem.sizes[row]
+        asked = size > 0
+        fits = np.floor(problem.rooms[:, asked] / size[asked]).min(axis=1) if asked.any() else np.ones(len(self.usd))
+        fits = np.where(among, np.minimum(fits, problem.counts[row]), 0)
+        kind = int(np.argmin(np.where(fits > 0, self.usd / np.maximum(fits, 1), np.inf)))
+        pods = np.zeros(len(problem.counts), dtype=np.int64)
+        pods[row] = int(fits[kind])
+        return kind, pods
+
+    def _add(self, kind: int, pods: Whole) -> int:
+        fresh = []
+        for one in range(len(pods)):
+            key = (kind, pods[one].tobytes())
+            if key not in self._seen:
+                self._seen.add(key)
+                fresh.append(one)
+        if not fresh:
+            return 0
+        end = self._many + len(fresh)
+        while end > len(self._stock):
+            self._stock = np.vstack([self._stock, np.zeros_like(self._stock)])
+            self._kinds = np.concatenate([self._kinds, np.zeros_like(self._kinds)])
+        self._stock[self._many : end], self._kinds[self._many : end] = pods[fresh], kind
+        self._many = end
+        self.master.add(float(self.problem.usd[kind]), kind, pods[fresh])
+        return len(fresh)

@@ -1,0 +1,200 @@
+"""The linear program over the fillings known, and the one that needs none: HiGHS on one thread, warm from step to step.
+
+Besides the fillings the master has three artificial columns for each shape (a pod bought, or given away, near the
+price that is believed; a pod without a node) and *swaps*: where a pod of one shape has a place, one that asks for no
+more of anything, and may run wherever the first may, has one, too. Swaps cost nothing and change no whole plan; they
+keep the prices in order (a pod is never worth less than a smaller one), which saves most of the rounds.
+(Valerio de Carvalho, "Using extra dual cuts to accelerate column generation", INFORMS J. on Computing 17, 2005.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+
+from autoscaler.knapsack import Floats, Mask, Whole, quiet_solver
+
+NEVER = 1e6
+"""Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
+_PRESENT = 1e-7
+_NODES = 300
+"""Of the search for whole numbers: a limit that does not depend on how fast the machine is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Shapes of pods and kinds of node in arrays."""
+
+    sizes: Floats
+    """[shape, resource]"""
+    counts: Whole
+    rooms: Floats
+    """[kind, resource]"""
+    usd: Floats
+    available: Floats
+    holds: Mask
+    """[shape, kind]: it may run there, and an empty node has the room."""
+
+    def smaller(self) -> Mask:
+        """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
+        less = np.all(self.sizes[:, None, :] >= self.sizes[None, :, :], axis=2)
+        less &= np.all(self.holds[:, None, :] <= self.holds[None, :, :], axis=2)
+        twice: Mask = less & less.T & np.tri(len(less), dtype=np.bool_)
+        found: Mask = less & ~twice
+        return found
+
+
+class Master:
+    """Every pod has a node, no kind is used more than it is available; the cheapest fractions of known fillings."""
+
+    def __init__(self, problem: Problem, smaller: Mask) -> None:
+        self.rows = rows = len(problem.counts)
+        limited = np.nonzero(~np.isinf(problem.available))[0]
+        self.scarce = {int(kind): rows + row for row, kind in enumerate(limited)}
+        self.shortage = np.zeros(len(problem.usd))
+        steps = smaller.astype(np.float32)
+        swaps = np.argwhere(smaller & (steps @ steps == 0)).astype(np.int32)
+        self.first = 3 * rows + len(swaps)
+        """Number of the first filling's column."""
+        self.solver = quiet_solver()
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = self.first, rows + len(limited)
+        model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(len(swaps))])
+        model.col_lower_ = np.zeros(self.first)
+        model.col_upper_ = np.concatenate([np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf)])
+        model.row_lower_ = np.concatenate([problem.counts, np.full(len(limited), -highspy.kHighsInf)])
+        model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), problem.available[limited]])
+        alone = np.arange(3 * rows + 1)
+        model.a_matrix_.start_ = np.concatenate([alone, alone[-1] + 2 * np.arange(1, len(swaps) + 1)]).astype(np.int32)
+        model.a_matrix_.index_ = np.concatenate([np.tile(np.arange(rows, dtype=np.int32), 3), swaps.ravel()])
+        signs = np.concatenate([np.repeat([1.0, -1.0, 1.0], rows), np.tile([-1.0, 1.0], len(swaps))])
+        model.a_matrix_.value_ = signs
+        self.solver.passModel(model)
+
+    def add(self, usd: float, kind: int, pods: Whole) -> None:
+        """More fillings of a kind, one a row."""
+        columns, rows = np.nonzero(pods)
+        amounts = pods[columns, rows].astype(float)
+        lengths = (pods > 0).sum(axis=1)
+        if kind in self.scarce:
+            ends = np.cumsum(lengths)
+            rows, amounts = np.insert(rows, ends, self.scarce[kind]), np.insert(amounts, ends, 1.0)
+            lengths = lengths + 1
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
+        many = len(pods)
+        self.solver.addCols(
+            many,
+            np.full(many, usd),
+            np.zeros(many),
+            np.full(many, highspy.kHighsInf),
+            len(rows),
+            starts,
+            rows.astype(np.int32),
+            amounts,
+        )
+
+    def keep_near(self, centre: Floats, below: Floats, above: Floats) -> None:
+        """Pods may be had a little dearer elsewhere, and given away a little cheaper: prices stay in that box."""
+        slack = 1e-4 * float(centre.max(initial=0.0))
+        usd = np.concatenate([centre * (1 + above) + slack, -np.maximum(0.0, centre * (1 - below) - slack)])
+        self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
+
+    def let_go(self) -> None:
+        """Prices are free."""
+        self._artificial(np.zeros(2 * self.rows), np.zeros(2 * self.rows))
+
+    def pressed(self) -> tuple[Mask, Mask]:
+        """Which prices would leave the box downwards, and which upwards."""
+        used = np.array(self.solver.getSolution().col_value)[: 2 * self.rows] > _PRESENT
+        return used[self.rows :], used[: self.rows]
+
+    def _artificial(self, usd: Floats, upper: Floats) -> None:
+        columns = np.arange(2 * self.rows, dtype=np.int32)
+        self.solver.changeColsCost(len(columns), columns, usd)
+        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
+
+    def demand(self, counts: Whole, available: Floats) -> None:
+        """Other numbers of pods and nodes."""
+        for row, count in enumerate(counts.tolist()):
+            self.solver.changeRowBounds(row, float(count), highspy.kHighsInf)
+        for kind, row in self.scarce.items():
+            self.solver.changeRowBounds(row, -highspy.kHighsInf, float(available[kind]))
+
+    def solve(self) -> Floats:
+        """The price of one pod of each shape."""
+        self.solver.run()
+        duals = np.array(self.solver.getSolution().row_dual)
+        for kind, row in self.scarce.items():
+            self.shortage[kind] = max(0.0, -duals[row])
+        prices: Floats = np.maximum(0.0, duals[: self.rows])
+        return prices
+
+    def values(self) -> Floats:
+        """How often each filling is used."""
+        values: Floats = np.array(self.solver.getSolution().col_value)[self.first :]
+        return values
+
+    def whole(self, *, seconds: float) -> Whole:
+        """How often each filling is used in the cheapest plan of whole ones, as far as it is found."""
+        solver = self.solver
+        swaps = np.arange(2 * self.rows, self.first, dtype=np.int32)
+        none = np.zeros(len(swaps))
+        solver.changeColsBounds(
+            len(swaps), swaps, none, np.repeat([highspy.kHighsInf, 0.0], [self.rows, len(swaps) - self.rows])
+        )
+        numbers = np.arange(self.first, solver.getNumCol(), dtype=np.int32)
+        kinds = np.full(len(numbers), highspy.HighsVarType.kInteger)
+        solver.changeColsIntegrality(len(numbers), numbers, kinds)
+        solver.setOptionValue("mip_max_nodes", _NODES)
+        solver.setOptionValue("time_limit", seconds)
+        solver.run()
+        values = np.array(solver.getSolution().col_value)[self.first :]
+        found: Whole = np.round(values).astype(np.int64)
+        return found
+
+
+def relaxation(problem: Problem) -> tuple[Floats, Floats, Floats]:
+    """With pods spread over nodes in any fractions: prices of pods, weights of each kind's resources, dollars by kind.
+
+    The weights are dual values: those of a kind bound what its fillings are worth (:mod:`autoscaler.knapsack`).
+    """
+    rows, kinds = problem.holds.shape
+    many = problem.sizes.shape[1]
+    pairs = np.argwhere(problem.holds)
+    scale = np.where(problem.rooms > 0, problem.rooms, 1.0)
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = kinds + rows + len(pairs), rows + many * kinds
+    model.col_cost_ = np.concatenate([problem.usd, np.full(rows, NEVER), np.zeros(len(pairs))])
+    model.col_lower_ = np.zeros(model.num_col_)
+    model.col_upper_ = np.concatenate(
+        [np.minimum(problem.available, highspy.kHighsInf), np.full(rows + len(pairs), highspy.kHighsInf)]
+    )
+    model.row_lower_ = np.concatenate([problem.counts, np.full(many * kinds, -highspy.kHighsInf)])
+    model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), np.zeros(many * kinds)])
+    _matrix(model, problem, pairs, scale)
+    solver = quiet_solver()
+    solver.passModel(model)
+    solver.run()
+    solution = solver.getSolution()
+    duals = np.array(solution.row_dual)
+    weights = np.maximum(0.0, -duals[rows:].reshape(kinds, many)) / scale
+    return np.maximum(0.0, duals[:rows]), weights, np.array(solution.col_value)[:kinds] * problem.usd
+
+
+def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
+    """Columns: nodes of each kind; pods without a node; pods of a shape on a kind."""
+    rows, kinds = problem.holds.shape
+    many = problem.sizes.shape[1]
+    offset = rows + many * np.arange(kinds)[:, None] + np.arange(many)[None, :]
+    has = problem.rooms > 0
+    shares = problem.sizes[pairs[:, 0]] / scale[pairs[:, 1]]
+    indices = np.concatenate([pairs[:, :1], offset[pairs[:, 1]]], axis=1)
+    amounts = np.concatenate([np.ones((len(pairs), 1)), shares], axis=1)
+    used = amounts > 0
+    lengths = np.concatenate([has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1)])
+    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    model.a_matrix_.index_ = np.concatenate([offset[has], np.arange(rows), indices[used]]).astype(np.int32)
+    model.a_matrix_.value_ = np.concatenate([np.full(int(has.sum()), -1.0), np.ones(rows), amounts[used]])

@@ -1,0 +1,236 @@
+"""From fractions of nodes to whole ones: the third step of :mod:`autoscaler.columns`.
+
+A filling's place for a pod may be taken by a smaller pod (the master's swaps count on it), and what is left free by
+any pod that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.generation import Generation, Watch
+from autoscaler.knapsack import Floats, Whole, highest
+
+_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.95, 0.9, 0.88
+"""Parts of the time after which no such step is begun."""
+_EXACT_UNTIL = 0.9
+_FEW_PODS = 200
+_NEARLY = 0.5
+_LOSSES = 8
+_PAYING = 400
+_EPSILON = 1e-6
+
+
+@dataclass(slots=True, eq=False)
+class Lot:
+    """Some nodes of one kind that hold the same."""
+
+    kind: int
+    pods: Whole
+    times: int = 1
+
+
+Lots = list[Lot]
+
+
+class Rounding:
+    """Whole plans from a generation's fillings."""
+
+    def __init__(self, generation: Generation, watch: Watch) -> None:
+        self.generation, self.watch = generation, watch
+        self.problem, self.master = generation.problem, generation.master
+        order = np.argsort(-generation.prices, kind="stable")
+        smaller = generation.smaller
+        self.stand_ins = [order[smaller[row][order]] for row in range(len(order))]
+        """Of each shape the smaller ones, the most valuable first."""
+
+    def best(self, *, rounds: int) -> Lots:
+        """Everyone in whole nodes, improved until the time is over."""
+        problem = self.problem
+        if not rounds:
+            return self._shrunk(self._filled(problem.counts, problem.available))
+        plan = self._dive(problem.counts, problem.available)
+        if self.watch.spent() > _DIVE_UNTIL:
+            plan = min(plan, self._shrunk(self._filled(problem.counts, problem.available)), key=self._rank)
+        plan = self._improved(plan, rounds=rounds)
+        if problem.counts.sum() <= _FEW_PODS and self.watch.spent() < _EXACT_UNTIL:
+            plan = min(plan, self._shrunk(self._exact()), key=self._rank)
+        return plan
+
+    def _rank(self, plan: Lots) -> tuple[int, float]:
+        """Fewest pods without a node, then least dollars."""
+        return int(self.problem.counts.sum() - self._placed(plan).sum()), self._cost(plan)
+
+    def _cost(self, plan: Sequence[Lot]) -> float:
+        return float(sum(self.problem.usd[lot.kind] * lot.times for lot in plan))
+
+    def _placed(self, plan: Sequence[Lot]) -> Whole:
+        total = np.zeros(len(self.problem.counts), dtype=np.int64)
+        for lot in plan:
+            total += lot.pods * lot.times
+        return total
+
+    def _exact(self) -> Lots:
+        """The cheapest whole numbers of the fillings known, by branch and bound; for few pods only."""
+        values = self.master.whole(seconds=self.watch.left())
+        counts, available, plan = self.problem.counts.copy(), self.problem.available.copy(), Lots()
+        for column in np.nonzero(values)[0].tolist():
+            kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
+            self._take(Lot(kind, pods, int(values[column])), counts, available, plan)
+        self._top_up(plan, counts)
+        return plan + self._filled(counts, available)
+
+    def _dive(self, counts: Whole, available: Floats) -> Lots:
+        """Round the master down, then again for what is left; round up where nothing is whole any more."""
+        counts, available, plan = counts.copy(), available.copy(), Lots()
+        step = 0
+        while counts.any() and self.watch.spent() < _DIVE_UNTIL:
+            self.master.demand(counts, available)
+            duals = self.master.solve()
+            values = self.master.values()
+            whole = np.floor(values + _EPSILON).astype(int)
+            before = int(counts.sum())
+            columns = np.nonzero(whole)[0].tolist()
+            for column in columns:
+                pods = self.generation.fillings[column]
+                asked = pods > 0
+                exact = min(int(whole[column]), int((counts[asked] // pods[asked]).min()))
+                self._take(Lot(int(self.generation.kinds[column]), pods, exact), counts, available, plan)
+            for column in columns if int(counts.sum()) == before else ():
+                filling = Lot(int(self.generation.kinds[column]), self.generation.fillings[column], int(whole[column]))
+                self._take(filling, counts, available, plan)
+            if int(counts.sum()) == before:
+                self._round_up(values, duals, counts, available, plan)
+            if int(counts.sum()) == before:
+                break
+            step += 1
+            if counts.any() and step % 3 == 1 and self.watch.spent() < _LOOK_UNTIL:
+                self.generation.look_again(duals, counts, kinds=3)
+        self.master.demand(self.problem.counts, self.problem.available)
+        self._top_up(plan, counts)
+        return self._shrunk(plan + self._filled(counts, available))
+
+    def _take(self, filling: Lot, counts: Whole, available: Floats, plan: Lots) -> None:
+        """Buy a filling so many times; smaller pods take the places for which none of the right shape are left."""
+        kind, pods = filling.kind, filling.pods
+        times = int(min(filling.times, available[kind]))
+        while times > 0:
+            held = self._held(pods, counts)
+            asked = held > 0
+            if not asked.any():
+                return
+            many = int(min(times, (counts[asked] // held[asked]).min()))
+            counts -= held * many
+            available[kind] -= many
+            plan.append(Lot(kind, held, many))
+            times -= many
+
+    def _held(self, pods: Whole, counts: Whole) -> Whole:
+        held = np.minimum(pods, counts)
+        for row in np.nonzero(pods > held)[0].tolist():
+            lacking = int(pods[row] - held[row])
+            stand_ins = self.stand_ins[row]
+            for other in stand_ins[counts[stand_ins] > held[stand_ins]].tolist():
+                some = min(lacking, int(counts[other] - held[other]))
+                held[other] += some
+                lacking -= some
+                if not lacking:
+                    break
+        return held
+
+    def _round_up(self, values: Floats, duals: Floats, counts: Whole, available: Floats, plan: Lots) -> None:
+        order = np.argsort(-values, kind="stable")
+        many = max(1, int((values > _EPSILON).sum()) // 5)
+        for position, column in enumerate(order[:many].tolist()):
+            kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
+            if values[column] <= _EPSILON or available[kind] < 1:
+                continue
+            worth = float(self._held(pods, counts) @ duals)
+            if position == 0 or (values[column] > _NEARLY and worth > 0.98 * self.problem.usd[kind]):
+                self._take(Lot(kind, pods), counts, available, plan)
+
+    def _top_up(self, plan: Lots, counts: Whole) -> None:
+        """Put the few pods that are left into free room of nodes that are bought anyway."""
+        for lot in plan if counts.any() else ():
+            if lot.times > 1:
+                continue
+            free = self.problem.rooms[lot.kind] - lot.pods @ self.problem.sizes
+            fits = (counts > 0) & self.problem.holds[:, lot.kind] & (self.problem.sizes <= free).all(axis=1)
+            while fits.any():
+                row = int(np.argmax(np.where(fits, self.generation.prices, -1.0)))
+                lot.pods[row] += 1
+                counts[row] -= 1
+                free = free - self.problem.sizes[row]
+                fits &= (counts > 0) & (self.problem.sizes <= free).all(axis=1)
+
+    def _filled(self, counts: Whole, available: Floats) -> Lots:
+        """Again and again the known filling that places most value for its price."""
+        counts, available, plan = counts.copy(), available.copy(), Lots()
+        values = np.maximum(self.generation.prices, _EPSILON)
+        chosen = self._paying(values)
+        kinds, patterns = self.generation.kinds[chosen], self.generation.fillings[chosen]
+        usd = self.generation.usd[kinds]
+        while counts.any():
+            held = np.minimum(patterns, counts)
+            scores = np.where(available[kinds] >= 1, held @ values / usd, 0.0)
+            best = int(np.argmax(scores))
+            if scores[best] <= 0:
+                break
+            asked = held[best] > 0
+            times = int(min((counts[asked] // held[best][asked]).min(), available[kinds[best]]))
+            self._take(Lot(int(kinds[best]), held[best], times), counts, available, plan)
+        return plan
+
+    def _paying(self, values: Floats) -> Whole:
+        """The fillings worth most for their price, and the simple ones, which come first."""
+        generation, simple = self.generation, self.generation.simple
+        worth = generation.fillings @ values / generation.usd[generation.kinds]
+        worth[:simple] = np.inf
+        return np.sort(highest(worth, _PAYING + simple))
+
+    def _shrunk(self, plan: Lots) -> Lots:
+        """Each node's pods on the cheapest kind that holds them; empty nodes are not bought."""
+        problem = self.problem
+        available = self._free(plan)
+        shrunk = []
+        for lot in plan:
+            if not lot.pods.any():
+                available[lot.kind] += lot.times
+                continue
+            used = lot.pods @ problem.sizes
+            holds = problem.holds[lot.pods > 0].all(axis=0) & (problem.rooms >= used).all(axis=1)
+            cheaper = holds & (problem.usd < problem.usd[lot.kind]) & (available >= lot.times)
+            kind = int(np.argmin(np.where(cheaper, problem.usd, np.inf))) if cheaper.any() else lot.kind
+            available[lot.kind] += lot.times
+            available[kind] -= lot.times
+            shrunk.append(Lot(kind, lot.pods, lot.times))
+        return shrunk
+
+    def _improved(self, plan: Lots, *, rounds: int) -> Lots:
+        """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper."""
+        problem, prices = self.problem, self.generation.prices
+        plan = [Lot(lot.kind, lot.pods, 1) for lot in plan for _ in range(lot.times)]
+        losses, floor = 0, self.generation.bound(self._placed(plan))
+        for turn in range(rounds):
+            if self.watch.spent() > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
+                break
+            loss = [problem.usd[lot.kind] - float(lot.pods @ prices) for lot in plan]
+            order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))
+            many = min(len(plan), 40 + 20 * (turn % 4))
+            torn = set(order[:many]) | {(one * 7919 + turn * 104729) % len(plan) for one in range(many // 2)}
+            kept = [lot for number, lot in enumerate(plan) if number not in torn]
+            old = [plan[number] for number in sorted(torn)]
+            new = self._dive(self._placed(old), self._free(kept))
+            losses += 1
+            if self._placed(new).sum() == self._placed(old).sum() and self._cost(new) < self._cost(old) - _EPSILON:
+                plan, losses = kept + [Lot(lot.kind, lot.pods, 1) for lot in new for _ in range(lot.times)], 0
+        return plan
+
+    def _free(self, plan: Lots) -> Floats:
+        available = self.problem.available.copy()
+        for lot in plan:
+            available[lot.kind] -= lot.times
+        return available
