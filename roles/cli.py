@@ -116,6 +116,20 @@ def reconcile(**given: Any) -> None:
 
 
 @nodes.command()
+@click.argument("hosts", nargs=-1, required=True)
+@click.option("--user", default="root", show_default=True, help="Who logs in.")
+@click.option("--key", type=_FILE, help="Private key; else the SSH agent and ~/.ssh/id_*.")
+@click.option("--port", type=click.IntRange(1, 65535), default=22, show_default=True)
+@click.option("--role", default="roles.node:prepare", show_default=True, help="What the machines are to be.")
+@click.option("--output", type=_FILE, help="Write the inventory there; else print it.")
+def adopt(**given: Any) -> None:
+    """Write the inventory of machines that are configured already, as they are, and tell what would still change."""
+    from roles.adopt import adopt as run  # noqa: PLC0415
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
 @click.option("--state", type=click.Path(path_type=Path), help="Where the journal is; else ~/.local/state.")
 def journal(*, state: Path | None) -> None:
     """Verify the journal: whether any line was changed, left out or put in."""

@@ -19,7 +19,7 @@ import gevent
 from gevent.local import local
 from gevent.pool import Pool
 from pyinfra.api import arguments
-from pyinfra.api.command import FileUploadCommand, PyinfraCommand
+from pyinfra.api.command import FileUploadCommand, FunctionCommand, PyinfraCommand
 from pyinfra.api.config import Config
 from pyinfra.api.exceptions import OperationError, PyinfraError
 from pyinfra.api.host import Host, HostData
@@ -174,6 +174,7 @@ class Fleet:
     def _resource(self, op_hash: str) -> str:
         meta = self.state.get_op_meta(op_hash)
         name = " ".join(sorted(meta.names))
+        name = name.partition(" | ")[2] if name.count(" | ") > 1 else name  # the outermost deploy is every machine's
         return f"{name} ({', '.join(meta.args)[:80]})" if meta.args else name
 
     def _change(self, host: Host, op_hash: str, resource: str, commands: list[PyinfraCommand]) -> Change:
@@ -197,9 +198,8 @@ class Fleet:
             resource = self._resource(op_hash)
             if resource in skip or any(one.resource == resource for one in plan.refused):
                 continue
-            before = len(looking(host).executed)
             failed = self._run(host, op_hash, resource)
-            if len(looking(host).executed) > before:
+            if self.state.ops[host][op_hash].operation_meta.executed:
                 applied.append(planned.get(resource) or Change(resource=resource, commands=()))
             if failed:
                 break
@@ -218,6 +218,10 @@ class Fleet:
                 done = run_host_op(self.state, host, op_hash)
         except Exception as error:  # noqa: BLE001 - one machine fails alone
             return f"{resource}: {_words(error)}"
+        here = looking(host)
+        for command in self.state.ops[host][op_hash].operation_meta._commands or ():  # noqa: SLF001 - for the journal
+            if isinstance(command, FunctionCommand):  # runs on this side: the connector has not seen it
+                here.executed.append((repr(command), done, ""))
         if done:
             return ""
         said = next((tail for _, fine, tail in reversed(looking(host).executed) if not fine), "")

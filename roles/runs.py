@@ -39,7 +39,7 @@ Machines = list[tuple[str, dict[str, Any]]]
 
 def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
     """Look, compare, tell."""
-    machines, role = _machines(given), _role(given["role"])
+    machines, role = _machines(given), role_at(given["role"])
     began, clock = datetime.now(UTC), time.monotonic()
     with connected(machines, role) as fleet:
         plans = fleet.plan()
@@ -93,7 +93,7 @@ def journal(state: Path | None) -> int:
 
 
 def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
-    machines, role, folder = _machines(given), _role(given["role"]), _folder(state)
+    machines, role, folder = _machines(given), role_at(given["role"]), _folder(state)
     rules = _rules(given, len(machines))
     kube = None if given["no_cluster"] else Kube.connect(given["kubeconfig"])
     marks = Marks(kube) if kube else None
@@ -175,7 +175,7 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     return [one for one in machines if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in wanted)]
 
 
-def _role(path: str) -> Role:
+def role_at(path: str) -> Role:
     """``module:function``."""
     module, _, name = path.partition(":")
     try:

@@ -1,0 +1,186 @@
+"""`spillway nodes adopt`: the inventory of machines that are configured already, so that their plan is empty.
+
+What a machine is (name, host key, sizes, GPUs) becomes its entry; where its software differs from this project's
+defaults in something that settings can say, they say so. What settings cannot say is told as the plan that is left.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import yaml
+from pyinfra.api.host import Host
+
+from autoscaler.failures import BadInput
+from roles import report
+from roles.engine import Fleet, connected, looking
+from roles.inventory import read_machines
+from roles.plan import UNREACHABLE, exit_status, state
+from roles.runs import role_at
+
+_MARK: Final = "==spillway-adopt=="
+_PROBES: Final = {
+    "name": "hostname",
+    "cpus": "nproc",
+    "memory": "awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo",
+    "disk": "df -Pm / | awk 'NR == 2 { print $2 }'",
+    "gpus": "timeout 20 nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits",
+    "swap": "tail -n +2 /proc/swaps",
+    "chrony": "systemctl is-active chrony chronyd | grep -x active | head -n 1",
+    "packages": "dpkg-query -W -f='${Package} ${Version} ${db:Status-Abbrev}\\n' containerd containerd.io runc kubelet",
+    "containerd": "containerd config dump",
+    "kubelet": "cat /etc/kubernetes/kubelet.json || cat /var/lib/kubelet/config.yaml",
+    "kubeconfig": "cat /var/lib/kubelet/kubeconfig || cat /etc/kubernetes/kubelet.conf",
+    "authority": "cat /etc/kubernetes/pki/ca.crt",
+    "passwords": "sshd -T | grep -x 'passwordauthentication no'",
+    "users": (
+        "getent passwd | awk -F: '$3 >= 1000 && $3 < 60000 { print $1, $6, $7 }' | while read -r user home shell; do"
+        ' sed "/^#/d;/^$/d;s|^|$user $shell |" "$home/.ssh/authorized_keys"; done'
+    ),
+}
+_PRODUCT_OF: Final = str.maketrans(" ", "-")
+
+
+def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, role: str, output: Path | None) -> int:
+    """Write the inventory, and plan with it."""
+    data = {"ssh_user": user, "ssh_port": port} | ({"ssh_key": str(key)} if key else {})
+    machines = [(host, data | {"ssh_hostname": host} | ({} if user == "root" else {"_sudo": True})) for host in hosts]
+    with connected(machines, lambda: None) as fleet:
+        if fleet.unreachable:
+            for host, reason in fleet.unreachable.items():
+                print(f"{host}: {reason}", file=sys.stderr)
+            return UNREACHABLE
+        ssh = {"user": user, "port": port} | ({"key": str(key)} if key else {})
+        entries = [_entry(fleet, host, ssh) for host in hosts]
+    text = yaml.safe_dump({"machines": entries}, sort_keys=False, allow_unicode=True)
+    if output:
+        report.write_whole(output, text)
+    else:
+        print(text)
+    return _left(text, role)
+
+
+def entry_of(said: Mapping[str, str], *, address: str, ssh: Mapping[str, Any]) -> dict[str, Any]:
+    """A machine's entry, given what the probes said."""
+    entry: dict[str, Any] = {
+        "name": said["name"].partition(".")[0],
+        "address": address,
+        "ssh": dict(ssh),
+        "cpus": int(said["cpus"]),
+        "memory": f"{said['memory']}Mi",
+        "disk": f"{said['disk']}Mi",
+    }
+    gpus = [line.rpartition(", ") for line in said["gpus"].splitlines() if ", " in line]
+    if gpus:
+        product, _, memory = gpus[0]
+        entry["gpus"] = {"product": product.translate(_PRODUCT_OF), "count": len(gpus), "memory": f"{memory.strip()}Mi"}
+    return entry | {"settings": _settings(said)}
+
+
+def _entry(fleet: Fleet, host: str, ssh: Mapping[str, Any]) -> dict[str, Any]:
+    parts = [f"echo; echo {_MARK} {name}; {{ {shell}; }} 2>/dev/null" for name, shell in _PROBES.items()]
+    done, text = fleet.shell(host, "\n".join([*parts, "true"]))
+    said = dict.fromkeys(_PROBES, "")
+    for piece in text.split(f"{_MARK} ")[1:]:
+        name, _, body = piece.partition("\n")
+        said[name.strip()] = body.strip()
+    if not done or not said["name"]:
+        raise BadInput(f"{host}: its state could not be read: {text[-200:]}")
+    key = _host_key(fleet.inventory.get_host(host))
+    return entry_of(said, address=host, ssh=dict(ssh) | ({"host_key": key} if key else {}))
+
+
+def _settings(said: Mapping[str, str]) -> dict[str, Any]:
+    """Only what is not the default."""
+    versions, package = _packages(said["packages"])
+    runtime: dict[str, Any] = {"package": package} if package == "containerd" else {}
+    sandbox = _sandbox(said["containerd"])
+    runtime |= {"sandbox_image": sandbox} if sandbox else {}
+    runtime |= {"cgroup_driver": "cgroupfs"} if _yaml(said["kubelet"]).get("cgroupDriver") == "cgroupfs" else {}
+    found: dict[str, Any] = {
+        "time": {} if said["chrony"] else {"service": "none"},
+        "kernel": {"swap": "keep"} if said["swap"] else {},
+        "container_runtime": runtime,
+        "versions": versions,
+        "ssh_passwords": "refused" if said["passwords"] else "",
+        "users": _users(said["users"]),
+    }
+    clusters = _yaml(said["kubeconfig"]).get("clusters") or [{}]
+    server = clusters[0].get("cluster", {}).get("server", "")
+    if server and said["authority"]:
+        found["kubelet"] = {"server": server, "authority": said["authority"] + "\n"}
+    return {key: value for key, value in found.items() if value}
+
+
+def _packages(text: str) -> tuple[dict[str, str], str]:
+    """Upstream versions, as the matrix writes them, and whose containerd it is."""
+    rows = [line.split() for line in text.splitlines()]
+    found = {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith(("ii", "hi"))}  # noqa: PLR2004
+    package = "containerd" if "containerd" in found else "containerd.io"
+    parts = {"containerd": found.get(package), "runc": found.get("runc"), "kubelet": found.get("kubelet")}
+    versions = {part: _upstream(version) for part, version in parts.items() if version}
+    return versions, package
+
+
+def _upstream(version: str) -> str:
+    """Without epoch, revision, and what a distribution put behind."""
+    bare = version.rpartition(":")[2]
+    for end in "-+~":
+        bare = bare.partition(end)[0]
+    return bare
+
+
+def _sandbox(dump: str) -> str:
+    """The pause image, of either format of containerd's configuration."""
+    try:
+        plugins = tomllib.loads(dump).get("plugins", {})
+    except tomllib.TOMLDecodeError:
+        return ""
+    pinned = plugins.get("io.containerd.cri.v1.images", {}).get("pinned_images", {})
+    return str(pinned.get("sandbox") or plugins.get("io.containerd.grpc.v1.cri", {}).get("sandbox_image") or "")
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _users(text: str) -> list[dict[str, Any]]:
+    keys: dict[tuple[str, str], list[str]] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(" ")
+        shell, _, key = rest.partition(" ")
+        keys.setdefault((name, shell), []).append(key.strip())
+    return [{"name": name, "shell": shell, "keys": found} for (name, shell), found in sorted(keys.items())]
+
+
+def _host_key(host: Host) -> str:
+    client = getattr(looking(host).behind, "client", None)
+    if client is None:
+        return ""
+    key = client.get_transport().get_remote_server_key()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def _left(text: str, role: str) -> int:
+    """What would still change with this inventory."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "inventory.yaml"
+        file.write_text(text, encoding="utf-8")
+        with connected(read_machines(file), role_at(role)) as fleet:
+            plans = fleet.plan()
+    for plan in plans.values():
+        print(f"# {plan.host}: {state(plan)} {plan.unreachable or plan.failed}".rstrip(), file=sys.stderr)
+        for change in plan.changes:
+            print(f"#   would change: {change.resource}", file=sys.stderr)
+        for refusal in plan.refused:
+            print(f"#   refused: {refusal.resource}: {refusal.reason}", file=sys.stderr)
+    return exit_status(plans.values())
