@@ -134,10 +134,23 @@ def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: An
     if kind == "extra_forbidden":
         return f"{where}: {shown} is not a key here{_did_you_mean(model, path, data)}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return f"{where}: {shown}.kind must be one of {', '.join(_kinds(model, path, data))}"
-    reason = _PLAINLY.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        said = f" = {value['kind']!r}:" if isinstance(value, dict) and "kind" in value else ""
+        return f"{where}: {shown}.kind{said} must be one of {', '.join(_kinds(model, path, data))}"
+    reason = (
+        _PLAINLY.get(kind)
+        or _unlike(error, model, path, data)
+        or error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    )
     given = "" if isinstance(value, (dict, list)) or _is_secret(model, path, data) else f" = {value!r}"
     return f"{where}: {shown or 'the file'}{given}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _unlike(error: Any, model: type[Document], path: list[Any], data: Any) -> str:
+    """Of text that is not like what it should be: what that is, in the words of the field."""
+    field = _fields(model, path, data).get(str(path[-1])) if path else None
+    if error["type"] != "string_pattern_mismatch" or not (field and field.description):
+        return ""
+    return f"should match pattern {error['ctx']['pattern']!r}: {field.description}"
 
 
 def _as_written(loc: Sequence[Any], data: Any) -> list[Any]:

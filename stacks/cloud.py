@@ -17,6 +17,7 @@ from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
 from stacks.control_plane import check_reachable, check_settings, existing_part, make_control_plane
 from stacks.control_plane_settings import ExistingSettings
+from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
 from stacks.join import NodeAdmission
@@ -25,6 +26,7 @@ from stacks.network import Network, NetworkArgs
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
 from stacks.outputs import exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.prices import Prices
 from stacks.shapes import Shape, adapters_of, check_shapes, look_up_shapes
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
@@ -95,6 +97,7 @@ def build(plans: Plans) -> Fields:
         built.check_vpc()
     if "node-pools" in parts:
         built.check_types()
+    built.tell_costs()
     for part in _PARTS:
         if part in parts:
             getattr(built, f"make_{part.replace('-', '_')}")()
@@ -141,6 +144,26 @@ class _Built:
         source = str(plans.settings.policy_path)
         check_room(plans.policy, free, source=source, where="spillway:network.vpc.subnets")
         self._found = found
+
+    def tell_costs(self) -> None:
+        """What the stack may cost: shown by every preview and update, and exported."""
+        plans, settings = self._plans, self._plans.settings
+        policy, prices = plans.policy, Prices(region=plans.policy.region, provider=self._provider)
+        has_groups = settings.program in ("all", "node-pools")
+        machine = machine_type(settings)
+        idle = tuple(
+            idle_lines(
+                settings,
+                zones=len(plans.zones),
+                endpoints=len(plans.endpoints),
+                instance_usd=prices.of_type(machine) if machine else None,
+            )
+        )
+        cost = costs(group_maxima(policy, prices.of_groups(policy)) if has_groups else (), idle)
+        told = tell(cost, idle, limit=policy.limits.usd_per_hour)
+        if told:
+            pulumi.log.info(told)
+            self.fields["cost"] = msgspec.to_builtins(cost)
 
     def make_network(self) -> None:
         """VPC, subnets, and the ways out."""

@@ -36,6 +36,14 @@ PrivateNetwork = Annotated[str, AfterValidator(_private_network)]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*[a-h]$")]
 
 
+def _check_count(zones: tuple[str, ...]) -> None:
+    if not FEWEST_ZONES <= len(set(zones)) <= MOST_ZONES or len(set(zones)) < len(zones):
+        raise ValueError(
+            f"names {', '.join(zones) or 'no zone'}: a VPC is laid over {FEWEST_ZONES} to {MOST_ZONES} different "
+            "zones, e.g. us-east-1a and us-east-1b"
+        )
+
+
 class FlowLogSettings(Document):
     """A record of who talked to whom in the VPC."""
 
@@ -49,10 +57,14 @@ class ExistingVpcSettings(Document):
 
     id: str = Field(pattern=r"^vpc-[0-9a-f]{8,17}$", description="e.g. vpc-0123456789abcdef0")
     subnets: dict[Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]] = Field(
-        min_length=FEWEST_ZONES,
-        max_length=MOST_ZONES,
         description="private subnet of the nodes in each zone, e.g. {us-east-1a: subnet-..., us-east-1b: subnet-...}",
     )
+
+    @field_validator("subnets")
+    @classmethod
+    def _in_two_to_four_zones(cls, subnets: dict[str, str]) -> dict[str, str]:
+        _check_count(tuple(subnets))
+        return subnets
 
 
 class NetworkSettings(Document):
@@ -62,8 +74,6 @@ class NetworkSettings(Document):
     cidr: PrivateNetwork = Field(default="10.40.0.0/16", description="addresses of the VPC, /16 to /20")
     zones: tuple[Zone, ...] | None = Field(
         default=None,
-        min_length=FEWEST_ZONES,
-        max_length=MOST_ZONES,
         description="zones with a subnet, 2 to 4; absent: those that the policy names",
     )
     nat: Literal["one", "per-zone", "none"] = Field(
@@ -104,9 +114,9 @@ class NetworkSettings(Document):
 
     @field_validator("zones")
     @classmethod
-    def _each_zone_once(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if zones and len(set(zones)) < len(zones):
-            raise ValueError("names a zone twice")
+    def _two_to_four_zones(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if zones is not None:
+            _check_count(zones)
         return zones
 
     @model_validator(mode="after")

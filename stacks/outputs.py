@@ -94,6 +94,30 @@ class ReleaseOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What it may do on AWS is a policy of this role; empty where it has an access key."""
 
 
+class GroupCostOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An entry of the policy at its maximum."""
+
+    entry: str
+    capacity_type: CapacityType
+    instance_types: tuple[str, ...]
+    max: int
+    """Nodes at most, over all zones."""
+    usd_per_hour: float | None = None
+    """Price of one node; ``None`` where nobody tells it."""
+
+
+class CostOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the stack may cost, in dollars per hour."""
+
+    groups: tuple[GroupCostOutput, ...] = ()
+    max_usd_per_hour: float = 0.0
+    """With every group at its maximum."""
+    max_on_demand_usd_per_hour: float = 0.0
+    max_spot_usd_per_hour: float = 0.0
+    idle_usd_per_hour: float = 0.0
+    """An estimate of what it costs with no node."""
+
+
 class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Everything that a stack tells the rest of the house. A program that makes one part exports that part's fields."""
 
@@ -120,6 +144,7 @@ class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     join_tokens: str = ""
     """Secret, a JSON object: by machine, the bootstrap token by which it joins within ten minutes of its issue."""
     release: ReleaseOutput | None = None
+    cost: CostOutput | None = None
 
 
 def parse_outputs(exported: object, *more: object) -> StackOutputs:

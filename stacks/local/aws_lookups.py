@@ -61,9 +61,23 @@ def look_up_instance_type(cloud: Cloud, asked: Properties) -> Properties:
     }
 
 
+def look_up_spot_price(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ec2.get_spot_price``: the newest."""
+    history = cloud.ec2.describe_spot_price_history(
+        InstanceTypes=[asked["instanceType"]],
+        AvailabilityZone=asked["availabilityZone"],
+        ProductDescriptions=["Linux/UNIX"],
+    )["SpotPriceHistory"]
+    if not history:
+        raise ClientError(complaint("no matching EC2 Spot Price found"), "DescribeSpotPriceHistory")
+    newest = max(history, key=lambda one: one["Timestamp"])
+    return {"id": cloud.region, "spotPrice": newest["SpotPrice"], "spotPriceTimestamp": str(newest["Timestamp"])}
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
     "aws:ec2/getAmi:getAmi": look_up_image,
     "aws:ec2/getInstanceType:getInstanceType": look_up_instance_type,
+    "aws:ec2/getSpotPrice:getSpotPrice": look_up_spot_price,
     "aws:ssm/getParameter:getParameter": look_up_parameter,
 }
 """By token."""

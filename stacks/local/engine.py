@@ -34,6 +34,8 @@ PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "programs/"}
 """As ``Pulumi.yaml`` has it, but for where things lie."""
 _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
+_PACK_RUNTIME: Final = "spillway-local"
+_VIOLATION: Final = re.compile(r"^ +- \[mandatory\] +(\S+) +\(\S+: (.+)\)$")
 _BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n\n", re.DOTALL)
 _HEADER: Final = re.compile(r"^  (\S.*):$")
 _ERROR: Final = re.compile(r"^    error: (.+)$")
@@ -72,6 +74,10 @@ class EngineSettings:
     """Of the control plane that the stack is given as an existing one; without it, it has none."""
     overrides: Mapping[str, Any] | None = None
     """Laid over the stack's configuration, e.g. ``{"spillway:network": {"nat": "none"}}``."""
+    programs: Path = ROOT / "stacks"
+    """The folder of the program that is run."""
+    guardrails: Mapping[str, Any] | None = None
+    """Configuration of the policy pack, which then watches each preview and update, e.g. ``{}``."""
 
 
 def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Progress = _quiet) -> StackOutputs:
@@ -81,7 +87,8 @@ def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Prog
     """
     prepare(settings)
     _run(settings, "stack", "select", "--create", *_on(settings))
-    _run(settings, "up", *_on(settings), "--yes", "--skip-preview", _refresh(refresh), progress=progress)
+    guarded = _guarded(settings)
+    _run(settings, "up", *_on(settings), "--yes", "--skip-preview", _refresh(refresh), *guarded, progress=progress)
     return pulumi_outputs(settings)
 
 
@@ -94,7 +101,7 @@ def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: 
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
     prepare(settings)
     _run(settings, "stack", "select", "--create", *_on(settings))
-    arguments = ("preview", *_on(settings), "--expect-no-changes", _refresh(refresh))
+    arguments = ("preview", *_on(settings), "--expect-no-changes", _refresh(refresh), *_guarded(settings))
     said = _start(settings, *arguments, progress=progress)
     if said.returncode not in (0, _CHANGES_FOUND):
         raise _failure(said)
@@ -121,7 +128,7 @@ def prepare(settings: EngineSettings) -> None:
     for folder in (settings.directory / "home", settings.directory / "state", settings.directory / "bin", project):
         folder.mkdir(parents=True, exist_ok=True)
     if not (project / "programs").is_symlink():  # not named as the package: it would be imported from here as well
-        (project / "programs").symlink_to(ROOT / "stacks", target_is_directory=True)
+        (project / "programs").symlink_to(settings.programs, target_is_directory=True)
     _write_yaml(project / "Pulumi.yaml", PROJECT)
     own = project / f"Pulumi.{settings.stack}.yaml"
     kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt
@@ -130,8 +137,26 @@ def prepare(settings: EngineSettings) -> None:
     _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.aws_provider "$@"')
     _script(settings, "pulumi-resource-spillway-onprem", f'exec {python} -m stacks.on_prem_provider "$@"')
     _script(settings, "pulumi-resource-kubernetes", f'exec {python} -m stacks.local.kubernetes_provider "$@"')
+    _script(settings, f"pulumi-analyzer-policy-{_PACK_RUNTIME}", f"exec {python} -u -m stacks.guardrails")
     for name in ("python", "python3"):
         _script(settings, name, f'exec {python} "$@"')
+
+
+def _guarded(settings: EngineSettings) -> tuple[str, ...]:
+    """Arguments by which the policy pack is asked.
+
+    The language host that is built here is too old to start a pack, so the ground's copy of the pack's file names a
+    runtime of its own, for which the engine takes the analyzer of that name; the pack itself is the same.
+    """
+    if settings.guardrails is None:
+        return ()
+    folder = settings.directory / "guardrails"
+    folder.mkdir(exist_ok=True)
+    pack = yaml.safe_load((ROOT / "stacks" / "guardrails" / "PulumiPolicy.yaml").read_text(encoding="utf-8"))
+    _write_yaml(folder / "PulumiPolicy.yaml", pack | {"runtime": _PACK_RUNTIME})
+    configuration = folder / "config.json"
+    configuration.write_text(json.dumps(dict(settings.guardrails)), encoding="utf-8")
+    return ("--policy-pack", str(folder), "--policy-pack-config", str(configuration))
 
 
 def _configuration(settings: EngineSettings) -> dict[str, Any]:
@@ -222,12 +247,24 @@ def _failure(said: subprocess.CompletedProcess[str]) -> BadInput | Unavailable:
     mistake = _BAD_INPUT.search(said.stdout)
     if mistake:
         return BadInput("\n".join(line.strip() for line in mistake[1].splitlines() if line.strip()))
+    refused = list(_violations(said.stdout))
+    if refused:
+        return BadInput("\n".join(["the guardrails refuse this:", *(f"    {line}" for line in refused)]))
     found = list(_errors(said.stdout)) or said.stdout.strip().splitlines()[-5:]
     shown = [f"    {line}" for line in found[:_SHOWN]]
     if len(found) > _SHOWN:
         shown.append(f"    ... and {len(found) - _SHOWN} more")
     verb, words = said.args[1], dict(zip(said.args, said.args[1:], strict=False))
     return Unavailable(f"`pulumi {verb}` of the stack {words.get('--stack', STACK)} failed:\n" + "\n".join(shown))
+
+
+def _violations(output: str) -> Iterator[str]:
+    """Each refusal of the policy pack: ``encrypted-volumes: gpu: ...``."""
+    lines = output.partition("\nPolicies:\n")[2].partition("\n\n")[0].splitlines()
+    for place, line in enumerate(lines):
+        violation = _VIOLATION.match(line)
+        if violation:  # then the policy's description, then what it says of this resource
+            yield f"{violation[1]}: {violation[2]}: {lines[place + 2].strip()}"
 
 
 def _errors(output: str) -> Iterator[str]:

@@ -57,6 +57,12 @@ _ANSWERS: Final[dict[str, dict[str, Any]]] = {
         "supportedPlacementStrategies": ["cluster", "partition", "spread"],
         "supportedUsagesClasses": ["on-demand", "spot"],
     },
+    "getSpotPrice": {"spotPrice": "1.7016"},
+    "getProduct": {
+        "result": json.dumps(
+            {"terms": {"OnDemand": {"a": {"priceDimensions": {"b": {"pricePerUnit": {"USD": "5.672"}}}}}}}
+        )
+    },
     "getParameter": {"value": "ami-0123456789abcdef0"},
 }
 
