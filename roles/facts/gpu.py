@@ -153,26 +153,6 @@ class MigState(FactBase[dict[str, tuple[str, ...]]]):
         return {gpu: tuple(sorted(profiles)) for gpu, profiles in found.items()}
 
 
-class GpuCount(FactBase[int]):
-    """How many NVIDIA GPUs are on the PCI bus, driver or none."""
-
-    @staticmethod
-    def default() -> int:
-        """None."""
-        return 0
-
-    def command(self) -> str:
-        """Display controllers (class 03) of vendor 10de: an NVSwitch is a bridge and does not count."""
-        return (
-            "for d in /sys/bus/pci/devices/*; do"
-            ' [ "$(cat $d/vendor 2>/dev/null)" = 0x10de ] && grep -q ^0x03 $d/class && echo $d; done | wc -l'
-        )
-
-    def process(self, output: list[str]) -> int:
-        """One number."""
-        return int("".join(output[:1]) or 0)
-
-
 class OlderInitramfs(FactBase[list[str]]):
     """Initramfs images that were made before the file at ``path`` was last changed."""
 

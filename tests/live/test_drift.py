@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from roles.disruption import Disruption
-from roles.engine import connected
+from roles.engine import Fleet, connected, looking
+from roles.look import Seen
 from roles.node import prepare
 from roles.plan import HostPlan
 from roles.settings import MachineSettings
 from stacks.local.tools import ensure_tools
 from tests.live.apt_repository import AptRepository
 from tests.live.debian import debian_archive
-from tests.live.drift import Kind, read_kinds, rounds
+from tests.live.drift import FOLDER, Kind, read_kinds, rounds
 from tests.live.machines import Bench, Host
 from tests.live.nvidia import packages
 from tests.test_roles.signing import Signer
@@ -37,10 +40,13 @@ class Node:
     host: Host
     settings: MachineSettings
 
+    def connected(self) -> AbstractContextManager[Fleet]:
+        """The machine as the planner has it."""
+        return connected([(self.host.name, {**self.host.ssh_data(), "settings": self.settings})], prepare)
+
     def night(self, *, apply: bool = True) -> tuple[HostPlan, str]:
         """What a nightly run finds, and, where it also mends, why it stopped early."""
-        data = {**self.host.ssh_data(), "settings": self.settings}
-        with connected([(self.host.name, data)], prepare) as fleet:
+        with self.connected() as fleet:
             plan = fleet.plan()[self.host.name]
             assert not plan.failed, plan.failed
             assert not plan.unreachable
@@ -127,6 +133,19 @@ def test_drift_is_found_and_mended_or_refused_with_the_reason(node: Node, number
     assert wrong == []
     assert failed == "" or kinds[0].alone, failed
     assert said(node.night(apply=False)[0]) == ""
+
+
+def test_fifty_nights_after_ordinary_days_find_nothing(node: Node) -> None:
+    """Comments, restarts, news of apt, a tool of somebody's own: none of it is drift, and nothing is ever planned."""
+    days = yaml.safe_load((FOLDER / "ordinary" / "days.yaml").read_text(encoding="utf-8"))
+    with node.connected() as fleet:
+        (host,) = fleet.inventory
+        for night in range(NIGHTS):
+            day = days[night % len(days)]
+            node.host.run(day["shell"])
+            looking(host).seen = Seen()
+            plan = fleet.plan()[node.host.name]
+            assert (day["name"], said(plan), plan.failed) == (day["name"], "", "")
 
 
 def mistakes(kind: Kind, plan: HostPlan, failed: str, host: Host) -> list[str]:
