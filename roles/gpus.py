@@ -12,6 +12,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from roles.container_toolkit import container_toolkit
+from roles.docker import docker, docker_packages
 from roles.driver import nvidia_driver
 from roles.facts.gpu import DriverState
 from roles.facts.packages import OsRelease
@@ -38,6 +39,9 @@ def gpus() -> None:
         product=machine.gpu_product,
         count=machine.gpu_count,
     )
+    if machine.gpu.docker:
+        runtime = machine.container_runtime
+        docker(wanted=docker_packages(runtime.package), systemd_cgroup=runtime.cgroup_driver == "systemd")
     state = host.get_fact(DriverState)
     host.connector_data.setdefault("versions", {}).update(
         {"driver (running)": state.running, "driver (on disk)": state.on_disk, "libnvidia-ml": ", ".join(state.library)}
