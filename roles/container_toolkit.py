@@ -67,9 +67,12 @@ def container_toolkit(*, wanted: Mapping[str, str], driver: str) -> None:
 @deploy("containerd can run pods with and without GPUs")
 def containerd_sound() -> None:
     """After containerd's own role: no other tool's drop-in, and a configuration that loses no runtime."""
-    for path in host.get_fact(DropIns):
+    strangers = host.get_fact(DropIns)
+    for path in strangers:
         with services.restarts("containerd"):
             files.absent(name=f"no second writer of containerd's configuration: {path}", dest=path)
+    if strangers:
+        services.running(name="containerd reads its own configuration alone", unit="containerd")
     machine = settings()
     sound(
         name="runc, nvidia and the default runtime are there",

@@ -23,6 +23,7 @@ from roles import journal as journals
 from roles import preflight, report
 from roles.disruption import Disruption
 from roles.engine import Role, connected
+from roles.facts.packages import OsRelease
 from roles.hosts import SshHosts
 from roles.inventory import read_machines
 from roles.journal import Journal
@@ -32,6 +33,8 @@ from roles.page import page
 from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
 from roles.roll import Patience, Roll, Rolled
 from roles.rollout import Rules, parse_batch
+from roles.settings import MachineSettings
+from roles.version_check import signing_findings, version_findings
 
 HALTED: Final = 5
 Machines = list[tuple[str, dict[str, Any]]]
@@ -58,9 +61,10 @@ def check(*, as_json: bool, kubeconfig: Path | None, **given: Any) -> int:
         Kube.connect(kubeconfig)
     with connected(machines, lambda: None) as fleet:
         found += [preflight.unreachable(host, reason) for host, reason in sorted(fleet.unreachable.items())]
-        for name, _ in machines:
+        for name, data in machines:
             if name not in fleet.unreachable:
-                found += _checked(fleet, name)
+                found += _checked(fleet, name, data.get("settings"))
+    found += signing_findings(data.get("settings") for _, data in machines)
     if as_json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -196,16 +200,17 @@ def _folder(state: Path | None) -> Path:
     return state or Path(base) / "spillway" / "nodes"
 
 
-def _checked(fleet: Any, name: str) -> list[preflight.Finding]:
-    done, said = fleet.shell(name, f"date +%s.%N; {preflight.script()}")
+def _checked(fleet: Any, name: str, settings: Any) -> list[preflight.Finding]:
+    done, said = fleet.shell(name, f"date +%s.%N; uname -r; {OsRelease().command()}; {preflight.script()}")
     if not done:
         return [preflight.unreachable(name, said or "its checks did not end")]
-    clock = said.split("\n", 1)[0]
+    clock, kernel, release = [*said.split("\n", 3), "", ""][:3]
     try:
         skew = float(clock) - time.time()
     except ValueError:
         skew = 0.0
-    return preflight.findings(name, said) + preflight.clock_finding(name, skew)
+    versions = version_findings(settings, kernel=kernel, os=release) if isinstance(settings, MachineSettings) else []
+    return preflight.findings(name, said) + preflight.clock_finding(name, skew) + versions
 
 
 def _tell(run: Mapping[str, Any], plans: Sequence[HostPlan] | Any, *, as_json: bool) -> None:

@@ -188,6 +188,21 @@ def needed(machine: MachineSettings, *, mirrored: bool) -> list[str]:
     return names
 
 
+def signed_places(machine: MachineSettings) -> list[tuple[str, Repository, str]]:
+    """Name, description and address of the repositories with keys of their own that the machine installs from.
+
+    Without a mirror the address may hold words that only the machine can fill in: such a one is left out.
+    """
+    sources = _of_settings(json.dumps(machine.sources, sort_keys=True), source=f"machine {machine.name}")
+    named = [(name, sources.repositories[name]) for name in needed(machine, mirrored=bool(sources.mirror))]
+    places = [
+        (name, one, f"{sources.mirror.rstrip('/')}/{name}" if sources.mirror else one.uri)
+        for name, one in named
+        if one.key and one.suites == ("/",)
+    ]
+    return [place for place in places if "{" not in place[2]]
+
+
 @cache
 def _of_settings(own: str, *, source: str) -> Sources:
     """Read once for all machines that have the same."""

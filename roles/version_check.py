@@ -6,10 +6,13 @@ Asked for every machine when an inventory is read, before one of them is touched
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from autoscaler.failures import BadInput, Unavailable
+from roles.preflight import Finding
 from roles.settings import MachineSettings
+from roles.sources import Repository, signed_places, why_not_signed_by_us
 from roles.versions import Mistake, choose, mistakes, read_matrix
 
 _OF_GPUS: Final = ("driver", "driver_modules", "fabric_manager", "container_toolkit", "cuda", "architecture")
@@ -23,6 +26,42 @@ def machine_mistakes(machine: MachineSettings, brought: Mapping[str, str] | None
     unused = set(_unused(machine))
     found = mistakes(matrix, chosen, machine=machine.name, brought=have)
     return [mistake for mistake in found if not unused & {*mistake.pair}]
+
+
+def version_findings(machine: MachineSettings, *, kernel: str, os: str) -> list[Finding]:
+    """The pairs that do not go together on the machine as it is, with the kernel and the distribution that it has."""
+    return [
+        Finding(
+            host=machine.name,
+            check="versions",
+            severity="error" if mistake.stops else "warning",
+            found=mistake.text.removeprefix(f"{machine.name}: "),
+            remedy="choose other versions: settings.versions of the machine, or roles/versions.yaml",
+        )
+        for mistake in machine_mistakes(machine, {"kernel": kernel, "os": os})
+    ]
+
+
+def signing_findings(machines: Iterable[object]) -> list[Finding]:
+    """The repositories that these machines install from and that somebody else signs now."""
+    asked: dict[str, tuple[str, Repository, str]] = {}
+    for machine in machines:
+        if isinstance(machine, MachineSettings):
+            for name, repository, uri in signed_places(machine):
+                asked[uri] = (name, repository, uri)
+    return [finding for place in asked.values() if (finding := _signing(*place))]
+
+
+def _signing(name: str, repository: Repository, uri: str) -> Finding | None:
+    remedy = (
+        "if its owner announced a new key, write its fingerprint under sources.repositories; else trust nothing there"
+    )
+    try:
+        found = why_not_signed_by_us(name, repository, uri)
+    except (Unavailable, BadInput) as reason:
+        found, remedy = str(reason), "machines that reach it another way than this controller are not concerned"
+        return Finding(host="this controller", check="repository", severity="warning", found=found, remedy=remedy)
+    return Finding("this controller", "repository", "error", found, remedy) if found else None
 
 
 def _unused(machine: MachineSettings) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages
 from roles.gpu_settings import GpuSoftware, gpu_labels, has_nvswitch
 from roles.manifests import gpu_manifests
 from roles.settings import MachineSettings
-from roles.sources import needed
-from roles.version_check import machine_mistakes
+from roles.sources import needed, signed_places
+from roles.version_check import machine_mistakes, version_findings
 from roles.versions import choose, read_matrix
 
 
@@ -155,3 +155,24 @@ def test_dpkg_says_what_is_installed_held_and_cut_off() -> None:
         "/usr/bin/y": "altered",
     }
     assert AptSettings().process(['A::B:: "x";', 'A::B:: "y";', 'C "1";']) == {"A::B": ["x", "y"], "C": ["1"]}
+
+
+def test_the_kernel_that_a_machine_has_is_judged_in_its_preflight() -> None:
+    """As a warning where it was not validated, as an error where the driver cannot work on it."""
+    validated = version_findings(machine(gpu={}), kernel="6.1.0-40-amd64", os="debian-12")
+    assert validated == []
+    (finding,) = version_findings(machine(gpu={}), kernel="6.18.0", os="debian-12")
+    assert (finding.severity, finding.check) == ("warning", "versions")
+    (old, _) = version_findings(machine(gpu={}), kernel="4.9.0", os="debian-12")
+    assert old.severity == "error"
+    assert old.found.startswith("driver 580.126.09 with kernel 4.9.0: ")
+
+
+def test_repositories_are_asked_where_the_mirror_has_them() -> None:
+    """Each with its own name; the distribution's own have keys of the machine, and are not asked."""
+    sources = {"mirror": "http://mirror.lab:8081"}
+    assert [(name, uri) for name, _, uri in signed_places(machine(gpu={}, sources=sources))] == [
+        ("nvidia-cuda", "http://mirror.lab:8081/nvidia-cuda"),
+        ("nvidia-container-toolkit", "http://mirror.lab:8081/nvidia-container-toolkit"),
+    ]
+    assert [name for name, *_ in signed_places(machine(gpu={}))] == ["nvidia-container-toolkit"]
