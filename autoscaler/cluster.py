@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
 
@@ -282,6 +282,12 @@ class Pod:
     gang: GangRef | None = None
     gates: tuple[str, ...] = ()
     """Scheduling gates still on it."""
+    started: datetime | None = None
+    """When the kubelet began with it."""
+    duration: timedelta | None = None
+    """How long it is expected to run."""
+    patience: timedelta | None = None
+    """How long it may wait for machines that we own; ``None``: as the policy says."""
     admitted_to: str = ""
     """The node that Spillway pinned it to when it lifted its gate."""
     owner: str = ""

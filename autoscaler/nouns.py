@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -28,6 +28,7 @@ from autoscaler.cluster import (
     Toleration,
 )
 from autoscaler.dialects import Said, gang_of, indexed_job_size
+from autoscaler.documents import parse_span
 from autoscaler.objects import (
     DaemonSetJson,
     JobJson,
@@ -96,6 +97,9 @@ def pod_from(raw: PodJson) -> Pod:
         priority=spec.priority,
         gang=_same(gang_of(meta, spec)),
         gates=_same(tuple(gate.name for gate in spec.scheduling_gates)),
+        started=raw.status.start_time,
+        duration=_span(meta.annotations.get(words.DURATION)),
+        patience=_span(meta.annotations.get(words.PATIENCE)),
         admitted_to=meta.annotations.get(words.ADMITTED_TO, ""),
         owner=f"{owner.kind}/{owner.name}" if owner else "",
         is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
@@ -311,6 +315,13 @@ def _not_understood(spec: PodSpec) -> Iterator[str]:
     required = spec.affinity.node_affinity.required
     if required is not None and any(term.match_fields for term in required.node_selector_terms):
         yield "node affinity with matchFields"
+
+
+def _span(text: str | None) -> timedelta | None:
+    try:
+        return parse_span(text) if text else None
+    except ValueError:
+        return None
 
 
 def _time(text: str | None) -> datetime | None:

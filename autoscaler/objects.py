@@ -233,6 +233,7 @@ class PodStatus(Json, frozen=True):
 
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
     conditions: tuple[Condition, ...] = ()
+    start_time: datetime | None = None
 
 
 class PodJson(Json, frozen=True):

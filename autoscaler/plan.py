@@ -29,7 +29,7 @@ def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         waiting=up.waiting,
         memory=_remember(cluster, policy, fleet, memory),
         usd_per_hour=_bill(cluster, fleet, steps),
-        wake_at=_wake_at(cluster, policy, fleet, down.wake_at, someone_waits=bool(up.waiting)),
+        wake_at=_wake_at(cluster, policy, fleet, (down.wake_at, *up.looks), someone_waits=bool(up.waiting)),
     )
 
 
@@ -60,11 +60,11 @@ def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
 
 
 def _wake_at(
-    cluster: Cluster, policy: Policy, fleet: Fleet, idle_ends: datetime | None, *, someone_waits: bool
+    cluster: Cluster, policy: Policy, fleet: Fleet, looks: Iterable[datetime | None], *, someone_waits: bool
 ) -> datetime | None:
     """When time alone changes the decision."""
     patience = policy.scale_up.boot_timeout
-    times = [idle_ends] if idle_ends else []
+    times = [time for time in looks if time is not None]
     times += [
         instance.launched + patience
         for group in cluster.groups

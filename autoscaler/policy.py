@@ -175,6 +175,20 @@ class ScaleUp(Document):
     )
 
 
+class Waiting(Document):
+    """When a job waits for machines that we own rather than have some bought. Absent: never."""
+
+    patience: Span = Field(
+        default=timedelta(0),
+        description="how long a job waits at most for room that is expected to become free on-prem, e.g. 30m",
+    )
+    usd_per_hour: float | None = Field(
+        default=None,
+        ge=0,
+        description="what an hour of a job's waiting is worth: it waits only while buying costs more",
+    )
+
+
 class ScaleDown(Document):
     """When capacity is given back."""
 
@@ -194,6 +208,7 @@ class Policy(Document):
     groups: tuple[GroupEntry, ...] = Field(description="the kinds of node that may be bought")
     limits: Limits = Limits()
     scale_up: ScaleUp = ScaleUp()
+    waiting: Waiting = Waiting()
     scale_down: ScaleDown = ScaleDown()
 
     @field_validator("groups")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
@@ -17,6 +18,7 @@ from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.labels import GATE, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
+from autoscaler.patience import Patience, Wait
 from autoscaler.policy import Policy
 from autoscaler.steps import Admit, Grow, Recreate, Remove, Step, Waiting, Withdraw
 from autoscaler.unmet import Unmet
@@ -30,6 +32,8 @@ class ScaleUp:
     waiting: tuple[Waiting, ...]
     wanted: Mapping[str, str]
     """Name of a node that pods are planned on -> whom for."""
+    looks: tuple[datetime, ...] = ()
+    """When to look again at those that wait for machines that we own."""
 
 
 def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
@@ -46,13 +50,16 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
     waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet))
     market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang))}
-    packing = pack([_demand(gang, scene) for gang in gangs if gang.name not in held], market)
+    patience = Patience(cluster, policy, fleet, scene)
+    packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []
     for gang in gangs:
         placed = packing.placed.get(gang.name)
         if gang.name in held:
             waiting += [Waiting(pod=pod.key, because=held[gang.name]) for pod in gang.waiting]
+        elif gang.name in waits:
+            waiting += [Waiting(pod=pod.key, because=waits[gang.name].because) for pod in gang.waiting]
         elif placed is None:
             waiting += unmet.explain(gang, _demand(gang, scene))
         else:
@@ -68,8 +75,28 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
             *_grow(gangs, packing, fleet, free),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
+        looks=tuple(sorted({when for wait in waits.values() for when in (wait.start, wait.ends)})),
         wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
     )
+
+
+def _pack(gangs: Sequence[Gang], market: Market, patience: Patience) -> tuple[Packing, dict[str, Wait]]:
+    """Each gang in turn: placed, bought for, or left to wait for machines that we own."""
+    placed: dict[str, Placed | None] = {}
+    waits: dict[str, Wait] = {}
+    scene, now = market.scene, patience.now
+    for gang in gangs:
+        demand, before = _demand(gang, scene), scene.mark()
+        found = pack([demand], market).placed[gang.name]
+        if found is not None and found.usd and gang.oldest + patience.of(gang) > now:
+            scene.undo(before)
+            wait = patience.wait(gang, demand, usd_per_hour=found.usd)
+            if wait is not None:
+                waits[gang.name] = wait
+                continue
+            found = pack([demand], market).placed[gang.name]
+        placed[gang.name] = found
+    return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None)), waits
 
 
 def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:

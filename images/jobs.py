@@ -122,6 +122,12 @@ class TrainingJob(Document):
         default=3, ge=0, description="failures of a role's tasks that are mended by starting them again"
     )
     keep_for: Span = Field(default=timedelta(hours=24), description="how long a finished job can be looked at")
+    expected: Span | None = Field(
+        default=None, description="how long it will run, e.g. 2h: others may wait for the machines that it frees"
+    )
+    patience: Span | None = Field(
+        default=None, description="how long it may wait for machines that we own before EC2 is bought, e.g. 30m"
+    )
     same: Literal["", "zone"] = Field(default="", description="zone: all tasks in one availability zone")
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[TolerationEntry, ...] = ()

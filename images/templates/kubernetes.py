@@ -68,6 +68,9 @@ def _pod(job: TrainingJob, role: Role, task: Task) -> Manifest:
     annotations = task.annotations | {words.GANG_SIZE: str(job.size)}
     if job.same == "zone":
         annotations[words.GANG_ZONE] = words.ZONE
+    for key, span in ((words.DURATION, job.expected), (words.PATIENCE, job.patience)):
+        if span is not None:
+            annotations[key] = f"{span.total_seconds():g}s"
     spec: dict[str, Any] = {
         "subdomain": job.name,
         "restartPolicy": "Never",

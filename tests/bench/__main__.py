@@ -1,9 +1,11 @@
-"""The numbers that the project promises, measured: ``python -m tests.bench [help] [planner] [scale]``.
+"""The numbers that the project promises, measured: ``python -m tests.bench [NAME...]``.
 
 All of them: ``make bench``.
 
 ``help``   how long `spillway --help` takes
 ``planner``  the offline plan of the openb trace in 1 s and 5 s, checked, beside what others make of it
+``replay``  149 days of the openb trace, on its machines and on a few of them: dollars and waiting by policy
+``trials``  10,000 random mornings of gangs, limits, refusals and restarts, in which no rule may break
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -24,14 +27,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from autoscaler import labels as words
 from tests.bench.memory import resident_mib
-from tests.bench.planner import planner
+from tests.bench.planner import data_folder, planner
+from tests.bench.replay import replays
 from tests.bench.scale import Loaded, Size, loaded_cluster
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, until
 
@@ -57,26 +61,50 @@ class Figure:
 def main() -> int:
     """Measure what is asked for and print it; 1 where a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="help, scale, planner; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--nodes", type=int, default=Size().nodes)
     parser.add_argument("--pods", type=int, default=Size().pods)
     parser.add_argument("--probes", type=int, default=100)
     asked = parser.parse_args()
-    unknown = set(asked.names) - {"help", "scale", "planner"}
+    unknown = set(asked.names) - BENCHMARKS.keys()
     if unknown:
-        parser.error(f"there is no benchmark {min(unknown)!r}: there are help, scale and planner")
-    figures: list[Figure] = []
-    if not asked.names or "help" in asked.names:
-        figures.extend(_help())
-    if not asked.names or "planner" in asked.names:
-        figures.extend(Figure(one.name, one.value, one.unit, one.bound) for one in planner())
-    if not asked.names or "scale" in asked.names:
-        figures.extend(_scale(Size(nodes=asked.nodes, pods=asked.pods), probes=asked.probes))
+        parser.error(f"there is no benchmark {min(unknown)!r}: there are {', '.join(BENCHMARKS)}")
+    figures = [
+        figure
+        for name, measure in BENCHMARKS.items()
+        if name in (asked.names or BENCHMARKS)
+        for figure in measure(asked)
+    ]
     _show(figures)
     return int(any(figure.verdict() == "NOT KEPT" for figure in figures))
 
 
-def _help() -> Iterator[Figure]:
+def _planner(_asked: argparse.Namespace) -> Iterator[Figure]:
+    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in planner())
+
+
+def _replay(_asked: argparse.Namespace) -> Iterator[Figure]:
+    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in replays(data_folder()))
+
+
+def _trials(_asked: argparse.Namespace) -> Iterator[Figure]:
+    """Five properties of worlds that hypothesis makes up, 2,000 worlds each."""
+    tests = ["tests/test_autoscaler/test_plan_properties.py", "-k", "not on_prem_is_used"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests],
+        env=os.environ | {"SPILLWAY_EXAMPLES": "2000"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        print(done.stdout)
+    yield Figure("10,000 random mornings: properties broken", float(done.stdout.count("\nFAILED ")), "", 0)
+    yield Figure("10,000 random mornings: time", time.monotonic() - began, "s")
+
+
+def _help(_asked: argparse.Namespace) -> Iterator[Figure]:
     times = []
     for _ in range(11):
         began = time.monotonic()
@@ -85,7 +113,8 @@ def _help() -> Iterator[Figure]:
     yield Figure("spillway --help, median of 11", statistics.median(times) * 1000, "ms", 200)
 
 
-def _scale(size: Size, *, probes: int) -> Iterator[Figure]:
+def _scale(asked: argparse.Namespace) -> Iterator[Figure]:
+    size, probes = Size(nodes=asked.nodes, pods=asked.pods), asked.probes
     with (
         tempfile.TemporaryDirectory(prefix="spillway-bench-") as directory,
         loaded_cluster(Path(directory), size) as cluster,
@@ -160,6 +189,8 @@ def _show(figures: list[Figure]) -> None:
         table.add_row(figure.name, f"{figure.value:.3g} {figure.unit}", bound, figure.verdict())
     Console(width=110).print(table)
 
+
+BENCHMARKS: Final = {"help": _help, "planner": _planner, "replay": _replay, "trials": _trials, "scale": _scale}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -33,6 +33,8 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
     common: dict[str, Any] = {
         "priority": draw(st.sampled_from((0, 0, 10))),
         "created": later(seconds=draw(st.integers(0, 5))),
+        "duration": draw(st.none() | st.just(TICK)),
+        "patience": draw(st.none() | st.just(2 * TICK)),
     }
     gpus = draw(st.sampled_from((0, 1, 2, 4, 8, 16)))
     if draw(st.booleans()):

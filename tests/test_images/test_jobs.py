@@ -144,6 +144,13 @@ def test_one_zone_is_said_to_the_planner() -> None:
     assert annotations[words.GANG_ZONE] == words.ZONE
 
 
+def test_how_long_it_runs_and_may_wait_is_said_to_the_planner() -> None:
+    """In seconds, on every pod; nothing is said where the file says nothing."""
+    annotations = pod_of("ps", GOOD + "expected: 2h\npatience: 90s\n")["metadata"]["annotations"]
+    assert (annotations[words.DURATION], annotations[words.PATIENCE]) == ("7200s", "90s")
+    assert not {words.DURATION, words.PATIENCE} & pod_of("ps")["metadata"]["annotations"].keys()
+
+
 def test_a_job_sums_what_it_asks_for() -> None:
     """Over all tasks."""
     assert job().requests() == Resources.parse({"cpu": "16500m", "memory": "68Gi", "nvidia.com/gpu": 8})
