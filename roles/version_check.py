@@ -15,7 +15,7 @@ from roles.settings import MachineSettings
 from roles.sources import Repository, signed_places, why_not_signed_by_us
 from roles.versions import Mistake, choose, mistakes, read_matrix
 
-_OF_GPUS: Final = ("driver", "driver_modules", "fabric_manager", "container_toolkit", "cuda", "architecture")
+_OF_GPUS: Final = ("driver", "driver_modules", "fabric_manager", "container_toolkit", "cuda", "architecture", "os")
 
 
 def machine_mistakes(machine: MachineSettings, brought: Mapping[str, str] | None = None) -> list[Mistake]:
@@ -66,7 +66,9 @@ def _signing(name: str, repository: Repository, uri: str) -> Finding | None:
 
 def _unused(machine: MachineSettings) -> tuple[str, ...]:
     """The parts that this machine does not get."""
+    unused = () if machine.kubelet else ("kubelet",)
     if machine.gpu is None or not machine.gpu_count:
-        return _OF_GPUS
-    unused = () if machine.gpu.cuda else ("cuda",)
+        return (*unused, *_OF_GPUS)
+    if not machine.gpu.cuda:
+        unused = (*unused, "cuda")
     return unused if machine.gpu.driver else (*unused, "driver_modules", "fabric_manager")
