@@ -3,6 +3,7 @@
 All of them: ``make bench``.
 
 ``help``   how long `spillway --help` takes
+``nodes``  a night without drift on 40 and 100 machines; in the same run, stock pyinfra and Ansible
 ``planner``  the offline plan of the openb trace in 1 s and 5 s, checked, beside what others make of it
 ``replay``  149 days of the openb trace, on its machines and on a few of them: dollars and waiting by policy
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts, in which no rule may break
@@ -34,6 +35,7 @@ from rich.table import Table
 
 from autoscaler import labels as words
 from tests.bench.memory import resident_mib
+from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
 from tests.bench.replay import replays
 from tests.bench.scale import Loaded, Size, loaded_cluster
@@ -65,6 +67,8 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=Size().nodes)
     parser.add_argument("--pods", type=int, default=Size().pods)
     parser.add_argument("--probes", type=int, default=100)
+    parser.add_argument("--machines", default="40,100", help="how many, for nodes")
+    parser.add_argument("--ansible", type=int, default=10, help="machines that Ansible sees")
     asked = parser.parse_args()
     unknown = set(asked.names) - BENCHMARKS.keys()
     if unknown:
@@ -77,6 +81,12 @@ def main() -> int:
     ]
     _show(figures)
     return int(any(figure.verdict() == "NOT KEPT" for figure in figures))
+
+
+def _nodes(asked: argparse.Namespace) -> Iterator[Figure]:
+    sizes = tuple(int(size) for size in asked.machines.split(","))
+    measured = nodes(sizes, with_ansible=asked.ansible)
+    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in measured)
 
 
 def _planner(_asked: argparse.Namespace) -> Iterator[Figure]:
@@ -190,7 +200,14 @@ def _show(figures: list[Figure]) -> None:
     Console(width=110).print(table)
 
 
-BENCHMARKS: Final = {"help": _help, "planner": _planner, "replay": _replay, "trials": _trials, "scale": _scale}
+BENCHMARKS: Final = {
+    "help": _help,
+    "nodes": _nodes,
+    "planner": _planner,
+    "replay": _replay,
+    "trials": _trials,
+    "scale": _scale,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

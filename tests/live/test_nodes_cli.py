@@ -166,18 +166,20 @@ def test_a_full_disk_is_one_machines_trouble(operator: Operator) -> None:
 
 def test_a_controller_that_is_killed_goes_on(operator: Operator) -> None:
     """With SIGKILL in the middle of a change; a second run beside the first is refused."""
+    stalled = operator.hosts["n0"]
+    stalled.run("cd /usr/local/bin; printf '#!/bin/sh\\ntouch /run/stalled; sleep 600\\n' > sync; chmod 755 sync")
     first = operator.start("apply", "--batch", "1")
     try:
-        for _ in range(600):
-            if operator.hosts["n0"].run("ls /etc/spillway-name", check=False).returncode == 0:
-                break
-            time.sleep(0.05)
+        until = time.monotonic() + 90
+        while stalled.run("ls /run/stalled", check=False).returncode and time.monotonic() < until:
+            time.sleep(0.1)
         status, said = operator.call("apply")
         assert status == 1, said
         assert "is running already" in said
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.communicate()
+        stalled.run("rm /usr/local/bin/sync")
     status, said = operator.call("apply", "--batch", "3")
     assert status == 0, said
     assert operator.call("plan")[0] == 0
