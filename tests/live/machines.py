@@ -145,14 +145,14 @@ class Bench:
         remove_groups(f"{self.bridge}-{host.name}")
         shutil.rmtree(host.upper.parent, ignore_errors=True)
 
-    def restart(self, host: Host, *, whole: bool = True) -> Host:
-        """Cut its power and start it again from its disk."""
+    def restart(self, host: Host, *, whole: bool = True, wait: bool = True) -> Host:
+        """Cut its power and start it again from its disk; ``wait``: until it has booted, not only answers."""
         _kill(host.process)
         del self._hosts[host.name]
         remove_groups(f"{self.bridge}-{host.name}")
         again = self._launch(host.name, host.address, kind="whole" if whole else "light")
         self._until_answers(again)
-        if whole:
+        if whole and wait:
             self._until_booted(again)
         return again
 

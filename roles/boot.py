@@ -1,0 +1,109 @@
+"""A machine that prepares itself at its first boot: what user data starts on an EC2 instance.
+
+    python3 -m roles.boot
+
+It is told by ``/etc/spillway/node.yaml`` (labels and taints of its node group) and ``/etc/spillway/boot.yaml`` (its
+settings, and where its token is), learns its name and address from the instance metadata service, and runs the same
+:func:`roles.node.prepare` as any other machine, on itself. The certificates are approved elsewhere, by whoever knows
+which instances there are (:mod:`roles.approver`).
+"""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import sys  # noqa: E402 - gevent's patch comes before every other import
+from collections.abc import Mapping  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any, Final  # noqa: E402
+
+import yaml  # noqa: E402
+
+from autoscaler import labels as words  # noqa: E402
+from autoscaler.documents import parse_data  # noqa: E402
+from autoscaler.failures import BadInput, Unavailable  # noqa: E402
+from roles.engine import connected  # noqa: E402
+from roles.facts.nodes import PKI  # noqa: E402
+from roles.instance import METADATA, Identity, credentials, identity, parameter  # noqa: E402
+from roles.node import prepare  # noqa: E402
+from roles.operations.nodes import BOOTSTRAP, bootstrap_config  # noqa: E402
+from roles.settings import MachineSettings, merged  # noqa: E402
+
+NODE_FILE: Final = Path("/etc/spillway/node.yaml")
+BOOT_FILE: Final = Path("/etc/spillway/boot.yaml")
+_LOCAL: Final = "@local"
+
+
+def main() -> None:
+    """Prepare this machine. Exit status 0: done, 1: something did not answer, 2: what it was told is wrong."""
+    try:
+        _boot()
+    except (BadInput, Unavailable) as problem:
+        print(f"spillway: {problem}", file=sys.stderr)
+        sys.exit(2 if isinstance(problem, BadInput) else 1)
+
+
+def _boot() -> None:
+    told, node = _read(BOOT_FILE), _read(NODE_FILE)
+    endpoint = str(told.get("metadata") or METADATA)
+    who = identity(endpoint)
+    machine = settings_of(who, node=node, settings=told.get("settings") or {})
+    if machine.kubelet and not Path(PKI, "kubelet-client-current.pem").exists():
+        _take_token(who, machine, told, endpoint=endpoint)
+    with connected([(_LOCAL, {"settings": machine})], prepare) as fleet:
+        plan = fleet.plan()[_LOCAL]
+        if plan.failed or plan.unreachable:
+            raise Unavailable(plan.failed or plan.unreachable)
+        (done,) = fleet.apply([_LOCAL])
+        for change in done.applied:
+            print(change.resource)
+        if done.failed:
+            raise Unavailable(done.failed)
+
+
+def settings_of(who: Identity, *, node: Mapping[str, Any], settings: Mapping[str, Any]) -> MachineSettings:
+    """The settings of an instance. Raises ``BadInput``."""
+    own = {
+        "name": who.name,
+        "address": who.address,
+        "provider_id": f"aws:///{who.zone}/{who.id}",
+        "labels": {**node.get("labels", {}), words.ZONE: who.zone},
+        "taints": [
+            {"key": one["key"], "value": one.get("value", ""), "effect": one.get("effect", "NoSchedule")}
+            for one in node.get("taints") or ()
+        ],
+        "kubelet": {"join": "machine"},
+    }
+    return parse_data(merged(settings, own), MachineSettings, source=f"{BOOT_FILE}: settings")
+
+
+def _take_token(who: Identity, machine: MachineSettings, told: Mapping[str, Any], *, endpoint: str) -> None:
+    """The token that was made for this instance, by the rights of its own role."""
+    name = str(told.get("token_parameter", "")).format(instance=who.id)
+    if not name:
+        raise BadInput(f"{BOOT_FILE}: token_parameter is missing: the parameter that holds this instance's token")
+    token = parameter(
+        name, region=who.region, keys=credentials(endpoint), endpoint=str(told.get("ssm_endpoint") or ""), patience=300
+    )
+    assert machine.kubelet  # noqa: S101 - our caller has looked
+    text = bootstrap_config(server=machine.kubelet.server, authority=machine.kubelet.authority, token=token)
+    place = Path(BOOTSTRAP)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch(mode=0o600)
+    place.write_text(text, encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: user data should have written it: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path}: is not YAML: {error}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{path}: must be a mapping of keys to values")
+    return found
+
+
+if __name__ == "__main__":
+    main()
