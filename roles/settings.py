@@ -209,6 +209,10 @@ class MachineSettings(Document):
         default=None, description="NVIDIA's software; absent: as the machine's image brings it"
     )
     versions: dict[str, str] = Field(default_factory=dict, description="in place of the matrix's, e.g. {driver: ...}")
+    untested: tuple[str, ...] = Field(
+        default=(),
+        description="pairs of parts that the matrix refuses and you answer for, e.g. [kubelet with containerd]",
+    )
     sources: dict[str, Any] = Field(default_factory=dict, description="in place of sources.yaml's, or a mirror")
 
     @field_validator("users")

@@ -7,6 +7,7 @@ Asked for every machine when an inventory is read, before one of them is touched
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from autoscaler.failures import BadInput, Unavailable
@@ -25,7 +26,12 @@ def machine_mistakes(machine: MachineSettings, brought: Mapping[str, str] | None
     have = {"architecture": matrix.architecture(machine.gpu_product), **(brought or {})}
     unused = set(_unused(machine))
     found = mistakes(matrix, chosen, machine=machine.name, brought=have)
-    return [mistake for mistake in found if not unused & {*mistake.pair}]
+    answered_for = {frozenset(pair.split(" with ")) for pair in machine.untested}
+    return [
+        replace(mistake, stops=mistake.stops and frozenset(mistake.pair) not in answered_for)
+        for mistake in found
+        if not unused & {*mistake.pair}
+    ]
 
 
 def version_findings(machine: MachineSettings, *, kernel: str, os: str) -> list[Finding]:

@@ -45,8 +45,10 @@ cut -d: -f2 /proc/self/cgroup | sed s/name=// | tr , '\n' | while read -r contro
   done
   echo $$ > "$folder/$GROUP/cgroup.procs"
 done
+mkdir -p "$place/containerd"  # a disk of its own: an overlay does not hold the upper layer of another
 export SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes
 # The clock is this machine's: a time service inside must not set it. runc wants keyrings and bpf.
 exec systemd-nspawn --quiet -D "$place/root" --machine="$name" --register=no --keep-unit --link-journal=no \
   --capability=all --drop-capability=CAP_SYS_TIME --system-call-filter="@keyring bpf" --bind=/dev/kmsg \
+  --bind="$place/containerd:/var/lib/containerd" \
   --resolv-conf=off --timezone=off --console=pipe --boot

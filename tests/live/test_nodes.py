@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from roles import join
 from tests.live.hybrid import until
-from tests.live.lab import BUSYBOX, Lab, lab
+from tests.live.lab import BUSYBOX, Lab, lab, spillway
 from tests.live.machines import Bench, Host
 
 pytestmark = pytest.mark.live
 
+ROLLING = ("--batch", "3", "--max-down", "3")
 SERVICES = ("containerd", "kubelet", "systemd-journald")
 
 
@@ -35,18 +33,21 @@ def machines(ground: Lab) -> list[Host]:
 
 
 @pytest.fixture(scope="module")
-def applied(ground: Lab, machines: list[Host]) -> dict[str, Any]:
-    """What the first run said."""
-    return prepare(ground.inventory(machines), "apply")
+def applied(ground: Lab, machines: list[Host]) -> list[str]:
+    """The names of the machines, once the first run is over."""
+    done = run(ground, machines, "apply", *ROLLING)
+    assert "failed" not in done.stdout + done.stderr, done.stdout + done.stderr
+    return [host.name for host in machines]
 
 
-def prepare(inventory: Path, *words: str) -> dict[str, Any]:
-    """A run in a process of its own."""
-    argv = [sys.executable, "-m", "tests.live.prepare", str(inventory), *words]
-    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+def run(
+    ground: Lab, machines: list[Host], command: str, *words: str, owner: str = "vision"
+) -> subprocess.CompletedProcess[str]:
+    """A command of `spillway nodes` for these machines, as an operator gives it."""
+    inventory = ground.inventory(machines, owner=owner)
+    cluster = () if command == "plan" else ("--kubeconfig", str(ground.kubeconfig))
+    state = ("--state", str(ground.directory / "state"))
+    return spillway("nodes", command, "-i", str(inventory), *state, *cluster, *words)
 
 
 def pids(host: Host) -> str:
@@ -55,11 +56,10 @@ def pids(host: Host) -> str:
     return host.boot_id() + host.run(f"systemctl show -p MainPID -p ExecMainStartTimestamp {shown}").stdout
 
 
-def test_bare_machines_become_ready_nodes(ground: Lab, applied: dict[str, Any]) -> None:
-    """By one run; with labels and taints of the inventory, and with nothing left of the way in."""
-    assert {name: said["failed"] for name, said in applied.items()} == dict.fromkeys(applied, "")
+def test_bare_machines_become_ready_nodes(ground: Lab, applied: list[str]) -> None:
+    """By `nodes apply` alone; with labels and taints of the inventory, and with nothing left of the way in."""
     nodes = {node["metadata"]["name"]: node for node in ground.kube.get("/api/v1/nodes")["items"]}
-    assert sorted(nodes) == ["node-1", "node-2", "node-3"]
+    assert sorted(nodes) == applied
     for name, node in nodes.items():
         assert next(one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready") == "True"
         assert node["metadata"]["labels"]["spillway.dev/owner"] == "vision"
@@ -69,7 +69,7 @@ def test_bare_machines_become_ready_nodes(ground: Lab, applied: dict[str, Any]) 
     assert [one["metadata"]["name"] for one in secrets if one["type"].startswith("bootstrap")] == []
 
 
-def test_pods_run_to_completion_on_each(ground: Lab, applied: dict[str, Any]) -> None:
+def test_pods_run_to_completion_on_each(ground: Lab, applied: list[str]) -> None:
     """Sandbox and container from archives, no registry; the log comes back through the signed serving certificate."""
     for name in applied:
         pod = {
@@ -93,15 +93,15 @@ def test_pods_run_to_completion_on_each(ground: Lab, applied: dict[str, Any]) ->
         assert text_of(ground, f"{path}/log") == f"hello from hello-{name}\n"
 
 
-def test_a_second_run_changes_and_restarts_nothing(ground: Lab, machines: list[Host], applied: dict[str, Any]) -> None:
+def test_a_second_run_changes_and_restarts_nothing(ground: Lab, machines: list[Host], applied: list[str]) -> None:
     """Not even a process id differs."""
     before = [pids(host) for host in machines]
-    again = prepare(ground.inventory(machines), "apply")
-    assert {name: said["planned"] for name, said in again.items()} == {name: [] for name in applied}
+    again = run(ground, machines, "apply", *ROLLING)
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "Spillway nodes: 3 clean")
     assert [pids(host) for host in machines] == before
 
 
-def test_the_kubelet_serves_only_whom_the_cluster_lets_in(machines: list[Host], applied: dict[str, Any]) -> None:
+def test_the_kubelet_serves_only_whom_the_cluster_lets_in(machines: list[Host], applied: list[str]) -> None:
     """Its certificate is signed for its own name and address; nobody without one is answered."""
     host = machines[0]
     shown = host.run("openssl x509 -noout -ext subjectAltName -in /var/lib/kubelet/pki/kubelet-server-current.pem")
@@ -113,7 +113,7 @@ def test_the_kubelet_serves_only_whom_the_cluster_lets_in(machines: list[Host], 
     assert asked.stdout == "401"
 
 
-def test_a_machine_says_by_itself_what_is_ill(machines: list[Host], applied: dict[str, Any]) -> None:
+def test_a_machine_says_by_itself_what_is_ill(machines: list[Host], applied: list[str]) -> None:
     """The health check finds nothing; then the kubelet is gone, and it finds that."""
     host = machines[2]
     assert host.run("/usr/local/sbin/spillway-node-health").stdout == ""
@@ -125,25 +125,23 @@ def test_a_machine_says_by_itself_what_is_ill(machines: list[Host], applied: dic
     assert 'spillway_node_healthy{check="containerd"} 1' in metrics
 
 
-def test_a_label_and_a_taint_change_without_a_restart(
-    ground: Lab, machines: list[Host], applied: dict[str, Any]
-) -> None:
+def test_a_label_changes_without_a_restart(ground: Lab, machines: list[Host], applied: list[str]) -> None:
     """What the inventory no longer declares goes; what others wrote stays."""
     path = "/api/v1/nodes/node-1"
     ground.kube.send(
         "PATCH", path, {"metadata": {"labels": {"lab.example/other": "1"}}}, content="application/merge-patch+json"
     )
-    file = ground.inventory(machines)
-    file.write_text(file.read_text(encoding="utf-8").replace("owner: vision", "owner: speech"), encoding="utf-8")
     before = [pids(host) for host in machines]
-    said = prepare(file, "apply")
-    assert {tuple(one["planned"]) for one in said.values()} == {("the node's labels and taints",)}
+    planned = run(ground, machines, "plan", owner="speech")
+    assert planned.returncode == 2
+    assert planned.stdout.count("the node's labels and taints") == 3
+    assert run(ground, machines, "apply", *ROLLING, owner="speech").returncode == 0
     labels = ground.kube.get(path)["metadata"]["labels"]
     assert (labels["spillway.dev/owner"], labels["lab.example/other"]) == ("speech", "1")
     assert [pids(host) for host in machines] == before
 
 
-def test_a_stolen_token_gives_no_other_node(ground: Lab, machines: list[Host], applied: dict[str, Any]) -> None:
+def test_a_stolen_token_gives_no_other_node(ground: Lab, machines: list[Host], applied: list[str]) -> None:
     """With a token made for one node, its bearer asks for another one, and for more than a node: nobody approves."""
     assert applied
     kube = join.Kube.connect(ground.kubeconfig)
@@ -169,7 +167,8 @@ def test_a_stolen_token_gives_no_other_node(ground: Lab, machines: list[Host], a
             assert not raw.get("status", {}).get("certificate")
     finally:
         join.drop_tokens(kube, "node-9")
-    assert ask_for_certificate(ground, token, name="late", csr=csr) == 401
+    names = (f"late-{number}" for number in itertools.count())
+    until(lambda: ask_for_certificate(ground, token, name=next(names), csr=csr) == 401)
 
 
 def ask_for_certificate(ground: Lab, token: str, *, name: str, csr: str) -> int:
