@@ -26,15 +26,21 @@ _UNLOAD: Final = "nvidia_uvm nvidia_drm nvidia_modeset nvidia_peermem nvidia"
 _USERS: Final = "nvidia-persistenced nvidia-fabricmanager nvidia-dcgm"
 """Services of ours that keep the module busy."""
 _RELOAD: Final = f"""\
+mine=" $(for u in {_USERS}; do systemctl show -P MainPID $u; done 2>/dev/null | tr '\\n' ' ') "
+who=$(for p in /proc/[0-9]*; do
+  case "$mine" in *" ${{p#/proc/}} "*) continue ;; esac
+  ls -l $p/fd 2>/dev/null | grep -q ' /dev/nvidia' && echo "$(cat $p/comm) (${{p#/proc/}})"
+done; true)
+[ -z "$who" ] || {{ echo "the nvidia module is in use by $who: end it, or drain the node, first" >&2; exit 1; }}
 was=$(for u in {_USERS}; do systemctl -q is-active $u 2>/dev/null && echo $u; done; true)
 [ -z "$was" ] || systemctl stop $was
 for m in {_UNLOAD}; do
   modprobe -r $m 2>/dev/null || [ $m != nvidia ] || {{
-    echo "the nvidia module is in use: $(fuser /dev/nvidia* 2>/dev/null || echo nobody that fuser sees)" >&2
-    [ -z "$was" ] || systemctl start $was; exit 1
+    echo "the nvidia module is in use and cannot be unloaded" >&2; [ -z "$was" ] || systemctl start $was; exit 1
   }}
 done
 modprobe nvidia && modprobe nvidia_uvm && {{ [ -z "$was" ] || systemctl start $was; }}"""
+"""Who holds a GPU is asked before anything is stopped: a fabric manager that goes takes every job's NVLinks along."""
 
 
 @deploy("NVIDIA driver")

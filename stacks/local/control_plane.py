@@ -206,8 +206,11 @@ def wait_for_namespace(kube: KubeHttp, name: str = "default", *, patience: float
             return
 
 
-_PLURALS = {"DaemonSet": "daemonsets", "PriorityClass": "priorityclasses"}
-_CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "Node", "CustomResourceDefinition"}
+_PLURALS = {"DaemonSet": "daemonsets", "PriorityClass": "priorityclasses", "RuntimeClass": "runtimeclasses"}
+_CLUSTER_WIDE = {
+    *("Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "RuntimeClass", "Node"),
+    "CustomResourceDefinition",
+}
 
 
 def path_of(manifest: Mapping[str, object]) -> str:
