@@ -10,6 +10,7 @@ import yaml
 
 from autoscaler.failures import BadInput
 from stacks.config import ROOT, UBUNTU, read_settings
+from stacks.network_settings import INTERFACE_ENDPOINTS
 
 PATHS = {"spillway:policy": "policy.yaml"}
 
@@ -86,3 +87,21 @@ def test_every_stack_file_in_the_repository_can_be_read() -> None:
         configuration = yaml.safe_load(file.read_text(encoding="utf-8"))["config"]
         settings = read_settings(configuration, stack=file.name.split(".")[1])
         assert settings.policy_path.exists(), file
+
+
+@pytest.mark.parametrize(
+    ("network", "eks", "services"),
+    [
+        ({}, True, ()),
+        ({"nat": "none"}, False, INTERFACE_ENDPOINTS),
+        ({"nat": "none"}, True, tuple(sorted((*INTERFACE_ENDPOINTS, "eks")))),
+        ({"nat": "none", "endpoints": []}, True, ()),
+        ({"endpoints": ["sts", "ecr.api", "sts"]}, False, ("ecr.api", "sts")),
+    ],
+)
+def test_endpoints_are_those_that_nodes_need_or_those_that_are_named(
+    network: dict[str, Any], services: tuple[str, ...], *, eks: bool
+) -> None:
+    """With a way to the internet none is needed, and each is paid by the hour."""
+    settings = read_settings({**PATHS, "spillway:network": network}, stack="prod")
+    assert settings.network.interface_endpoints(eks=eks) == services
