@@ -15,8 +15,8 @@ from autoscaler.failures import BadInput
 from autoscaler.policy import Policy, read_policy
 from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
-from stacks.control_plane import check_reachable, check_settings, existing_part, make_control_plane
-from stacks.control_plane_settings import ExistingSettings
+from stacks.connectivity import ConnectivityArgs, check_connectivity, connect
+from stacks.control_plane import check_reachable, check_settings, make_control_plane
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
@@ -70,12 +70,23 @@ def read_plans(settings: Settings) -> Plans:
 def _check_network(plans: Plans) -> None:
     settings, source = plans.settings, str(plans.settings.policy_path)
     check_networks(settings, plans.inventory)
+    _check_connectivity(settings)
     if settings.program not in ("all", "network"):
         return  # whose network is another stack's
     check_zones(plans.zones, policy=plans.policy, source=source)
     if not settings.network.vpc:
         free = room(ipaddress.IPv4Network(settings.network.cidr), plans.zones)
         check_room(plans.policy, free, source=source, where="spillway:network.cidr")
+
+
+def _check_connectivity(settings: Settings) -> None:
+    network = settings.network
+    check_connectivity(
+        settings.connectivity,
+        vpc=() if network.vpc else (network.cidr,),
+        on_prem=network.on_prem,
+        public=network.vpc is None and network.nat != "none",
+    )
 
 
 Fields = dict[str, pulumi.Input[Any]]
@@ -245,6 +256,7 @@ class _Built:
         """The machines of the inventory."""
         plans, machines = self._plans, self._plans.inventory.machines
         self.fields |= {"machines": msgspec.to_builtins([describe_machine(machine) for machine in machines])}
+        self._connect()
         control_plane = self._joined() if machines else None
         if control_plane is None:
             return
@@ -262,24 +274,26 @@ class _Built:
         tokens = {name: machine.join_token for name, machine in made.machines.items()}
         self.fields |= {"join_tokens": pulumi.Output.json_dumps(tokens)} if member else {}  # secret, as each of them
 
+    def _connect(self) -> None:
+        plans, wanted = self._plans, self._plans.settings.connectivity
+        if wanted is None:
+            return
+        ami = _image(wanted.ami, provider=self._provider)[0] if wanted.kind == "wireguard" else ""
+        settings = plans.settings.network
+        vpc = tuple(str(one.network) for one in networks_of(self._found)) if self._found else (settings.cidr,)
+        args = ConnectivityArgs(
+            cluster=plans.policy.cluster,
+            region=plans.policy.region,
+            settings=wanted,
+            network=self._where(),
+            vpc=vpc,
+            on_prem=settings.on_prem,
+            image_id=ami,
+        )
+        self.fields |= connect(f"{plans.policy.cluster}-on-prem", args, opts=self._on_aws)
+
     def make_release(self) -> None:
         """The autoscaler in the cluster."""
-        from stacks.autoscaler_release import AutoscalerRelease  # noqa: PLC0415 - Kubernetes' types are slow to import
-
-        settings, policy = self._plans.settings, self._plans.policy
-        control_plane = self._joined()
-        if settings.release is None or control_plane is None:
-            return
-        release = AutoscalerRelease(
-            policy.cluster,
-            settings.release,
-            cluster=policy.cluster,
-            region=policy.region,
-            policy=settings.policy_path.read_text(encoding="utf-8"),
-            control_plane=control_plane,
-            opts=self._on_aws,
-        )
-        self.fields |= {"release": release.about.apply(msgspec.to_builtins)}
 
     def _where(self) -> NetworkPart:
         """The network: made here, or by the stack that is named."""
@@ -291,8 +305,6 @@ class _Built:
     def _joined(self) -> ControlPlanePart | None:
         """The control plane: made here, or by the stack that is named; ``None`` where none is configured."""
         wanted = self._plans.settings.control_plane
-        if self._control_plane is None and isinstance(wanted, ExistingSettings):
-            self._control_plane = existing_part(wanted, cluster=self._plans.policy.cluster)
         if self._control_plane is None and wanted is not None:
             stack = _named(self._plans.settings, "control_plane")
             self._control_plane = ControlPlanePart.referred(stack, kind=wanted.kind)

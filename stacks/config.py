@@ -18,7 +18,7 @@ from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
 from stacks.control_plane_settings import UBUNTU, ControlPlaneSettings
 from stacks.network_settings import NetworkSettings
-from stacks.on_prem_settings import MachineSettings
+from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
 
 PROJECT: Final = "spillway"
 ROOT: Final = Path(__file__).parents[1]
@@ -98,6 +98,9 @@ class Settings(Document):
         default=None, description="an existing cluster, eks or kubeadm, by its kind; absent: none is made"
     )
     machines: MachineSettings = MachineSettings()
+    connectivity: ConnectivitySettings | None = Field(
+        default=None, description="how on-prem and the VPC reach each other: routed, wireguard or vpn, by its kind"
+    )
     release: ReleaseSettings | None = Field(
         default=None, description="the autoscaler's release into the cluster; absent: none is made"
     )

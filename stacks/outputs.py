@@ -85,6 +85,15 @@ class ControlPlaneOutput(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """Systems Manager activation by which they register; its code is the secret output ``hybridActivationCode``."""
 
 
+class VpnTunnelOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One tunnel of the VPN connection, as your router is told of it."""
+
+    address: str
+    """Of the AWS end on the internet."""
+    inside: str = ""
+    """The network inside it."""
+
+
 class ReleaseOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The autoscaler that runs in the cluster."""
 
@@ -143,6 +152,13 @@ class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     machines: tuple[MachineOutput, ...] = ()
     join_tokens: str = ""
     """Secret, a JSON object: by machine, the bootstrap token by which it joins within ten minutes of its issue."""
+    wireguard_config: str = ""
+    """Of your end of the tunnel, for wg-quick. It has no key in it: that is in the file that it names."""
+    wireguard_key: str = ""
+    """Secret: the private key of your end, where it was made here."""
+    vpn_tunnels: tuple[VpnTunnelOutput, ...] = ()
+    vpn_keys: str = ""
+    """Secret, a JSON list: the pre-shared keys of the tunnels, in their order."""
     release: ReleaseOutput | None = None
     cost: CostOutput | None = None
 

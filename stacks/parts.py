@@ -46,9 +46,11 @@ class NetworkPart:
         """By another program: what its stack exports."""
         other = pulumi.StackReference(stack)
         subnets, tables = _required(other, "subnets"), _required(other, "route_tables")
+        public = _required(other, "public_subnets")
         return cls(
             vpc_id=_required(other, "vpc_id"),
             subnets={zone: subnets.apply(partial(_subnet, zone=zone, stack=stack)) for zone in zones},
+            public_subnets={zone: public.apply(partial(_subnet_or_none, zone=zone)) for zone in zones},
             route_tables={zone: tables.apply(partial(_subnet, zone=zone, stack=stack)) for zone in zones},
             node_security_group_id=_required(other, "node_security_group_id"),
         )
@@ -99,3 +101,8 @@ def _subnet(by_zone: Mapping[str, str], *, zone: str, stack: str) -> str:
             f"it has {', '.join(sorted(by_zone))}"
         )
     return by_zone[zone]
+
+
+def _subnet_or_none(by_zone: Mapping[str, str], *, zone: str) -> str:
+    """Public ones are only where a way leads to the internet."""
+    return by_zone.get(zone, "")

@@ -51,6 +51,7 @@ from stacks.local.faults import Faults, Script
 from stacks.local.instances import Ec2, Ec2Response, Inventory, World
 from stacks.local.scaling import Scaling
 from stacks.local.systems_manager import SystemsManager
+from stacks.local.vpn import Vpn
 from stacks.local.wire import Call, Refused, Reply, error_in, read_call, refusal
 
 ACCOUNT: Final = "123456789012"
@@ -63,7 +64,7 @@ class StandIn:
     def __init__(self, world: World) -> None:
         self._world = world
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._eks, self._systems_manager = Eks(ACCOUNT), SystemsManager(ACCOUNT)
+        self._eks, self._systems_manager, self._vpn = Eks(ACCOUNT), SystemsManager(ACCOUNT), Vpn(ACCOUNT)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
@@ -97,6 +98,8 @@ class StandIn:
         with self._world.lock:
             if call.service == "ssm":
                 return self._systems_manager.answer(call)
+            if call.service == "ec2":
+                return self._vpn.answer(call)
             if call.service != "eks":
                 return None
             return self._eks.answer(

@@ -150,10 +150,16 @@ class Route(Kind):
     """One route of a table. Its id is made of the table's and the destination."""
 
     token = "aws:ec2/route:Route"
-    inputs = frozenset({"routeTableId", "destinationCidrBlock", "gatewayId", "natGatewayId"})
-    fixed = frozenset({"routeTableId", "destinationCidrBlock"})
     tagged = False
-    _targets: ClassVar = {"gatewayId": "GatewayId", "natGatewayId": "NatGatewayId"}
+    _targets: ClassVar = {
+        "gatewayId": "GatewayId",
+        "natGatewayId": "NatGatewayId",
+        "networkInterfaceId": "NetworkInterfaceId",
+        "transitGatewayId": "TransitGatewayId",
+        "vpcPeeringConnectionId": "VpcPeeringConnectionId",
+    }
+    fixed = frozenset({"routeTableId", "destinationCidrBlock"})
+    inputs = fixed | _targets.keys()
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         cloud.ec2.create_route(**self._place(wanted), **given(wanted, **self._targets))

@@ -19,6 +19,7 @@ from stacks.local import (
     aws_security_groups,
     aws_ssm,
     aws_vpc_lookups,
+    aws_vpn,
 )
 from stacks.local.aws_kinds import Kind
 
@@ -33,6 +34,7 @@ _SERVICES: Final = (
     aws_keys_and_logs.KINDS,
     aws_endpoints.KINDS,
     aws_s3.KINDS,
+    aws_vpn.KINDS,
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.token: kind for kind in chain.from_iterable(_SERVICES)}
 """By token."""

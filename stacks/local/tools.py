@@ -117,6 +117,14 @@ TOOLS: Final[Mapping[str, Tool]] = {
             " -extldflags=-Wl,-z,lazy",
             cgo=True,
         ),
+        Tool(  # for the test of a tunnel only
+            name="wireguard-go",
+            module=MODULES / "wireguard",
+            package="golang.zx2c4.com/wireguard",
+            version="0.0.20250522",
+            says=r"^wireguard-go v0\.0\.20250522$",
+            fits=r"^wireguard-go v0\.0\.\d+$",
+        ),
     )
 }
 """In the order in which they are built: the smallest first, so that the sources of the others arrive meanwhile."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,12 +38,31 @@ class Recorder(pulumi.runtime.Mocks):
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
         """The inputs come back as outputs, with what AWS would add."""
         self.declared.append(Declared(token=args.typ, name=args.name, inputs=dict(args.inputs)))
-        made_up = {"arn": f"arn:aws:test:::{args.name}", "latestVersion": 1}
+        made_up = {"arn": f"arn:aws:test:::{args.name}", "latestVersion": 1, **_made(args.typ, args.name)}
         return f"{args.name}-id", {**args.inputs, **made_up}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """Look-ups."""
         return self._answers[args.token.rpartition(":")[2]], []
+
+
+def _made(token: str, name: str) -> dict[str, Any]:
+    """What only the one who makes it knows."""
+    public = base64.b64encode(hashlib.sha256(name.encode()).digest()).decode()
+    known: dict[str, dict[str, Any]] = {
+        "aws:ec2/eip:Eip": {"publicIp": "192.0.2.1"},
+        "aws:ec2/instance:Instance": {"primaryNetworkInterfaceId": f"{name}-eni"},
+        "aws:ec2/vpnConnection:VpnConnection": {"tunnel1Address": "192.0.2.11", "tunnel2Address": "192.0.2.12"},
+        "spillway-onprem:index:WireguardKey": {"publicKey": public, "privateKey": _secret(f"PRIVATE-{name}")},
+        "spillway-onprem:index:PresharedKey": {"key": _secret(f"KEY-{name}")},
+        "spillway-onprem:index:Machine": {"joinToken": _secret(f"TOKEN-{name}"), "found": {}, "registered": True},
+    }
+    return known.get(token, {})
+
+
+def _secret(value: str) -> dict[str, str]:
+    """As a provider marks one: https://github.com/pulumi/pulumi/blob/master/sdk/go/common/resource/sig/sig.go."""
+    return {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "value": value}
 
 
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {

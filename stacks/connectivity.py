@@ -1,0 +1,351 @@
+"""How the machines on-prem and the nodes in the VPC reach each other, one of three by configuration.
+
+routed      by a gateway that is there (or by nothing of ours): routes, where one is named
+wireguard   by an instance in the VPC that holds a tunnel to a machine of yours
+vpn         by an IPsec connection of two tunnels to a router of yours
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws as aws
+
+from autoscaler.failures import BadInput
+from stacks.machines import OnPremProvider, PresharedKey, WireguardKey
+from stacks.on_prem_settings import ConnectivitySettings, RoutedSettings, VpnSettings, WireguardSettings
+from stacks.parts import NetworkPart
+from stacks.wireguard import FETCH, INTERFACE, check_pair, ends, render, render_gateway
+
+Fields = dict[str, pulumi.Input[Any]]
+_TRUST_EC2: Final = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectivityArgs:
+    """What stands on both sides."""
+
+    cluster: str
+    region: str
+    settings: ConnectivitySettings
+    network: NetworkPart
+    vpc: tuple[str, ...]
+    """Networks of the VPC."""
+    on_prem: tuple[str, ...]
+    """Networks of the machines, and of the pods on them where those are routed."""
+    image_id: pulumi.Input[str] = ""
+    """Of the WireGuard gateway: an Ubuntu, whose packages it takes."""
+
+
+def check_connectivity(
+    settings: ConnectivitySettings | None, *, vpc: tuple[str, ...], on_prem: tuple[str, ...], public: bool
+) -> None:
+    """Whether the two sides can be connected like this. Raises ``BadInput``; ``public``: a public subnet is there."""
+    if settings is None:
+        return
+    if not on_prem:
+        raise BadInput(
+            f"spillway:connectivity ({settings.kind}) needs spillway:network.on_prem: which networks are on the other "
+            "side? e.g. [10.20.0.0/16]"
+        )
+    if isinstance(settings, WireguardSettings):
+        if not public:
+            raise BadInput(
+                "spillway:connectivity (wireguard) needs a public subnet for its gateway: spillway:network.nat one or "
+                "per-zone in a VPC that is made here; for one that is there take routed or vpn"
+            )
+        named = [(settings.tunnel, "spillway:connectivity.tunnel"), *((one, "the VPC") for one in vpc)]
+        named += [(one, "spillway:network.on_prem") for one in on_prem]
+        for (one, where), (other, there) in combinations(named, 2):
+            if ipaddress.IPv4Network(one).overlaps(ipaddress.IPv4Network(other)):
+                raise BadInput(f"{where} = {one} and {there} = {other} overlap: give one of them other addresses")
+
+
+def connect(name: str, args: ConnectivityArgs, *, opts: pulumi.ResourceOptions) -> Fields:
+    """Declare what connects the two sides; gives what the stack exports of it."""
+    settings = args.settings
+    if isinstance(settings, RoutedSettings):
+        Routed(name, args, settings, opts)
+        return {}
+    if isinstance(settings, WireguardSettings):
+        return Wireguard(name, args, settings, opts).fields
+    return Vpn(name, args, settings, opts).fields
+
+
+class Routed(pulumi.ComponentResource):
+    """Routes to a gateway that is there."""
+
+    def __init__(
+        self, name: str, args: ConnectivityArgs, settings: RoutedSettings, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("spillway:connectivity:Routed", name, None, opts)
+        if settings.via:
+            kind, after = settings.via.partition("-")[0], []
+            if kind == "tgw":
+                after = [_attached(name, args, settings.via, parent=self)]
+            target = {"tgw": "transit_gateway_id", "vgw": "gateway_id", "pcx": "vpc_peering_connection_id"}[kind]
+            _routes(name, args, {target: settings.via}, parent=self, after=after)
+        self.register_outputs({})
+
+
+class Wireguard(pulumi.ComponentResource):
+    """An instance that holds the tunnel, with an address of its own, and routes through it."""
+
+    fields: Fields
+
+    def __init__(
+        self,
+        name: str,
+        args: ConnectivityArgs,
+        settings: WireguardSettings,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("spillway:connectivity:Wireguard", name, None, opts)
+        self._name, self._args, self._settings = name, args, settings
+        child = pulumi.ResourceOptions(parent=self)
+        maker = pulumi.ResourceOptions(parent=self, provider=OnPremProvider(f"{name}-keys", None, child))
+        own = WireguardKey(f"{name}-aws", rotate=settings.rotate, opts=maker)
+        theirs = None if settings.public_key else WireguardKey(f"{name}-on-prem", rotate=settings.rotate, opts=maker)
+        address = aws.ec2.Eip(name, domain="vpc", tags={"Name": name}, opts=child)
+        their_key = theirs.public_key if theirs else pulumi.Output.from_input(str(settings.public_key))
+        conf = pulumi.Output.all(own.public_key, their_key, address.public_ip).apply(self._configured)
+        parameter = aws.ssm.Parameter(
+            f"{name}-key",
+            name=f"/spillway/{args.cluster}/wireguard-key",
+            type="SecureString",
+            value=own.private_key,
+            description="Private key of the AWS end of the tunnel",
+            opts=child,
+        )
+        data = pulumi.Output.all(conf, own.public_key, parameter.name).apply(
+            lambda known: render_gateway(known[0][0], own_key=known[1], parameter=known[2], region=args.region)
+        )
+        gateway = self._gateway(data, parameter)
+        aws.ec2.EipAssociation(name, allocation_id=address.id, instance_id=gateway.id, opts=child)
+        _routes(name, args, {"network_interface_id": gateway.primary_network_interface_id}, parent=self)
+        self.fields = {"wireguard_config": conf.apply(lambda both: both[1])}
+        if theirs:
+            self.fields["wireguard_key"] = theirs.private_key
+        self.register_outputs({"instanceId": gateway.id})
+
+    def _configured(self, known: list[str]) -> tuple[str, str]:
+        """The files of both ends, checked against each other."""
+        args, settings = self._args, self._settings
+        own_key, their_key, address = known
+        both = ends(
+            tunnel=settings.tunnel,
+            port=settings.port,
+            vpc=args.vpc,
+            on_prem=args.on_prem,
+            keys=(own_key, their_key),
+            addresses=(address, settings.address),
+            fetch=f"{FETCH} /etc/wireguard/{INTERFACE}.key",
+        )
+        files = render(both[0]), render(both[1])
+        check_pair(*files)
+        return files
+
+    def _gateway(self, data: pulumi.Output[str], parameter: aws.ssm.Parameter) -> aws.ec2.Instance:
+        name, args = self._name, self._args
+        child = pulumi.ResourceOptions(parent=self)
+        zone = min(args.network.public_subnets)
+        return aws.ec2.Instance(
+            name,
+            ami=args.image_id,
+            instance_type=self._settings.instance_type,
+            subnet_id=args.network.public_subnets[zone],
+            vpc_security_group_ids=[self._security_group()],
+            iam_instance_profile=self._profile(parameter),
+            source_dest_check=False,  # it passes on what is neither from nor to itself
+            user_data_base64=data.apply(lambda text: base64.b64encode(text.encode()).decode()),
+            user_data_replace_on_change=True,
+            metadata_options={"http_endpoint": "enabled", "http_tokens": "required", "http_put_response_hop_limit": 1},
+            root_block_device={
+                "volume_type": "gp3",
+                "volume_size": 10,
+                "encrypted": True,
+                "delete_on_termination": True,
+            },
+            tags={"Name": name},
+            opts=child,
+        )
+
+    def _security_group(self) -> pulumi.Output[str]:
+        """Your side's address reaches the one port, the nodes reach what is behind it; nobody else does."""
+        name, settings, child = f"{self._name}-gateway", self._settings, pulumi.ResourceOptions(parent=self)
+        group = aws.ec2.SecurityGroup(
+            name,
+            description="WireGuard gateway of the cluster",
+            vpc_id=self._args.network.vpc_id,
+            revoke_rules_on_delete=True,
+            tags={"Name": name},
+            opts=child,
+        )
+        aws.vpc.SecurityGroupIngressRule(
+            f"{name}-tunnel",
+            security_group_id=group.id,
+            ip_protocol="udp",
+            from_port=settings.port,
+            to_port=settings.port,
+            cidr_ipv4=f"{settings.address}/32",
+            description="the other end of the tunnel",
+            opts=child,
+        )
+        aws.vpc.SecurityGroupIngressRule(
+            f"{name}-nodes",
+            security_group_id=group.id,
+            ip_protocol="-1",
+            referenced_security_group_id=self._args.network.node_security_group_id,
+            description="what nodes send on-prem",
+            opts=child,
+        )
+        aws.vpc.SecurityGroupEgressRule(
+            f"{name}-out", security_group_id=group.id, ip_protocol="-1", cidr_ipv4="0.0.0.0/0", opts=child
+        )
+        return group.id
+
+    def _profile(self, parameter: aws.ssm.Parameter) -> pulumi.Output[str]:
+        """A role that may read this one key, and nothing else."""
+        name, child = f"{self._args.cluster}-wireguard", pulumi.ResourceOptions(parent=self)
+        role = aws.iam.Role(
+            self._name,
+            name=name,
+            assume_role_policy=json.dumps(_TRUST_EC2),
+            description="WireGuard gateway of the cluster",
+            opts=child,
+        )
+        aws.iam.RolePolicy(
+            self._name, name="read-own-key", role=role.id, policy=parameter.arn.apply(_may_read), opts=child
+        )
+        return aws.iam.InstanceProfile(self._name, name=name, role=role.name, opts=child).name
+
+
+class Vpn(pulumi.ComponentResource):
+    """A customer gateway, a connection of two tunnels with keys of ours, and the way to it."""
+
+    fields: Fields
+
+    def __init__(
+        self, name: str, args: ConnectivityArgs, settings: VpnSettings, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("spillway:connectivity:Vpn", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        maker = pulumi.ResourceOptions(parent=self, provider=OnPremProvider(f"{name}-keys", None, child))
+        keys = [PresharedKey(f"{name}-tunnel{number}", rotate=settings.rotate, opts=maker).key for number in (1, 2)]
+        router = aws.ec2.CustomerGateway(
+            name,
+            bgp_asn=str(settings.asn),
+            ip_address=settings.address,
+            type="ipsec.1",
+            tags={"Name": name},
+            opts=child,
+        )
+        connection = aws.ec2.VpnConnection(
+            name,
+            customer_gateway_id=router.id,
+            type="ipsec.1",
+            static_routes_only=settings.routing == "static",
+            **self._way_in(name, args, settings),
+            **_tunnels(settings, keys),
+            tags={"Name": name},
+            opts=child,
+        )
+        if settings.routing == "static":
+            for block in args.on_prem:
+                aws.ec2.VpnConnectionRoute(
+                    f"{name}-{_dashed(block)}",
+                    destination_cidr_block=block,
+                    vpn_connection_id=connection.id,
+                    opts=child,
+                )
+        inside = [tunnel.inside or "" for tunnel in settings.tunnels]
+        self.fields = {
+            "vpn_tunnels": [
+                {"address": connection.tunnel1_address, "inside": inside[0]},
+                {"address": connection.tunnel2_address, "inside": inside[1]},
+            ],
+            "vpn_keys": pulumi.Output.json_dumps(keys),
+        }
+        self.register_outputs({"connectionId": connection.id})
+
+    def _way_in(self, name: str, args: ConnectivityArgs, settings: VpnSettings) -> dict[str, Any]:
+        """A gateway of the VPC's own, which tells its route tables what it learns; or the transit gateway."""
+        if settings.transit_gateway:
+            attached = _attached(name, args, settings.transit_gateway, parent=self)
+            _routes(name, args, {"transit_gateway_id": settings.transit_gateway}, parent=self, after=[attached])
+            return {"transit_gateway_id": settings.transit_gateway}
+        child = pulumi.ResourceOptions(parent=self)
+        gateway = aws.ec2.VpnGateway(
+            name,
+            vpc_id=args.network.vpc_id,
+            amazon_side_asn=str(settings.amazon_asn),
+            tags={"Name": name},
+            opts=child,
+        )
+        for zone, table in args.network.route_tables.items():
+            aws.ec2.VpnGatewayRoutePropagation(
+                f"{name}-{zone}", vpn_gateway_id=gateway.id, route_table_id=table, opts=child
+            )
+        return {"vpn_gateway_id": gateway.id}
+
+
+def _tunnels(settings: VpnSettings, keys: list[pulumi.Output[str]]) -> dict[str, Any]:
+    """Arguments of the two tunnels: IKE version 2 only, with keys of ours."""
+    arguments: dict[str, Any] = {}
+    for number, (tunnel, key) in enumerate(zip(settings.tunnels, keys, strict=True), start=1):
+        arguments[f"tunnel{number}_preshared_key"] = key
+        arguments[f"tunnel{number}_ike_versions"] = ["ikev2"]
+        if tunnel.inside:
+            arguments[f"tunnel{number}_inside_cidr"] = tunnel.inside
+    return arguments
+
+
+def _attached(name: str, args: ConnectivityArgs, gateway: str, *, parent: pulumi.Resource) -> pulumi.Resource:
+    subnets = list(args.network.subnets.values())
+    return aws.ec2transitgateway.VpcAttachment(
+        name,
+        transit_gateway_id=gateway,
+        vpc_id=args.network.vpc_id,
+        subnet_ids=subnets,
+        tags={"Name": name},
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _routes(
+    name: str,
+    args: ConnectivityArgs,
+    target: Mapping[str, Any],
+    *,
+    parent: pulumi.Resource,
+    after: list[pulumi.Resource] | None = None,
+) -> None:
+    """From each zone's nodes to each network on the other side."""
+    for zone, table in args.network.route_tables.items():
+        for block in args.on_prem:
+            aws.ec2.Route(
+                f"{name}-{zone}-{_dashed(block)}",
+                route_table_id=table,
+                destination_cidr_block=block,
+                **target,
+                opts=pulumi.ResourceOptions(parent=parent, depends_on=after),
+            )
+
+
+def _may_read(parameter: str) -> str:
+    read = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": parameter}
+    return json.dumps({"Version": "2012-10-17", "Statement": [read]})
+
+
+def _dashed(block: str) -> str:
+    return block.replace("/", "-")
