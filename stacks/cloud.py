@@ -16,7 +16,8 @@ from autoscaler.policy import Policy, read_policy
 from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
 from stacks.connectivity import ConnectivityArgs, check_connectivity, connect
-from stacks.control_plane import check_reachable, check_settings, make_control_plane
+from stacks.control_plane import check_reachable, check_settings, existing_part, make_control_plane
+from stacks.control_plane_settings import ExistingSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
@@ -294,6 +295,22 @@ class _Built:
 
     def make_release(self) -> None:
         """The autoscaler in the cluster."""
+        from stacks.autoscaler_release import AutoscalerRelease  # noqa: PLC0415 - Kubernetes' types are slow to import
+
+        settings, policy = self._plans.settings, self._plans.policy
+        control_plane = self._joined()
+        if settings.release is None or control_plane is None:
+            return
+        release = AutoscalerRelease(
+            policy.cluster,
+            settings.release,
+            cluster=policy.cluster,
+            region=policy.region,
+            policy=settings.policy_path.read_text(encoding="utf-8"),
+            control_plane=control_plane,
+            opts=self._on_aws,
+        )
+        self.fields |= {"release": release.about.apply(msgspec.to_builtins)}
 
     def _where(self) -> NetworkPart:
         """The network: made here, or by the stack that is named."""
@@ -305,6 +322,8 @@ class _Built:
     def _joined(self) -> ControlPlanePart | None:
         """The control plane: made here, or by the stack that is named; ``None`` where none is configured."""
         wanted = self._plans.settings.control_plane
+        if self._control_plane is None and isinstance(wanted, ExistingSettings):
+            self._control_plane = existing_part(wanted, cluster=self._plans.policy.cluster)
         if self._control_plane is None and wanted is not None:
             stack = _named(self._plans.settings, "control_plane")
             self._control_plane = ControlPlanePart.referred(stack, kind=wanted.kind)
