@@ -61,9 +61,12 @@ def run(
 @click.option("--catalog", type=_FILE, required=True, help="CSV of instance types: what they hold and cost.")
 @click.option("--nodes", type=_FILE, default=None, help="Machines that are there: CSV or a Kubernetes List.")
 @click.option("--policy", type=_FILE, default=None, help="Buy only what this policy names, within its limits.")
+@click.option("--zones", default="", help="Zones to buy in, parted by commas, where the catalogue names none.")
 @click.option("--deadline", default="1s", show_default=True, help="Answer by then with the best plan found.")
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
-def plan(*, pods: str, catalog: Path, nodes: Path | None, policy: Path | None, deadline: str, wants_json: bool) -> None:
+def plan(
+    *, pods: str, catalog: Path, nodes: Path | None, policy: Path | None, zones: str, deadline: str, wants_json: bool
+) -> None:
     """Plan the cheapest nodes for pods from a file; no cluster is asked."""
     from autoscaler.offline import run_plan  # noqa: PLC0415
 
@@ -72,6 +75,7 @@ def plan(*, pods: str, catalog: Path, nodes: Path | None, policy: Path | None, d
         catalog=catalog,
         nodes=nodes,
         policy=policy,
+        zones=tuple(zone for zone in zones.split(",") if zone),
         deadline=deadline,
         wants_json=wants_json,
         echo=click.echo,

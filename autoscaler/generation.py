@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.knapsack import Bin, Fillings, Floats, Mask, Whole, highest
+from autoscaler.knapsack import PODS, Bin, Fillings, Floats, Mask, Whole, highest
 from autoscaler.master import Master, Problem, relaxation
 
 _BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.05, 1.3, 0.8, 0.5, 0.95
@@ -30,6 +30,41 @@ _UNTIL = 0.66
 _HALVES = 15
 _FORGET = 1.002
 _EPSILON = 1e-6
+_AGAIN, _MORE, _NEAR = 3, 30, 1e-4
+_RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def promising(problem: Problem) -> Whole:
+    """Kinds in short supply, and those that are cheapest for some mix of resources, of the kinds that hold the same."""
+    scale = problem.rooms.max(axis=0)
+    shares = problem.rooms / np.where(scale > 0, scale, 1.0)
+    usd = np.maximum(problem.usd, _EPSILON)
+    numbers: dict[bytes, int] = {}
+    alike = np.array([numbers.setdefault(column.tobytes(), len(numbers)) for column in problem.holds.T])
+    chosen = set(np.nonzero(~np.isinf(problem.available))[0].tolist())
+    members = [np.nonzero(alike == sort)[0] for sort in range(int(alike.max()) + 1)]
+    rest = shares[:, [one for one in range(shares.shape[1]) if one != PODS]] / _usual(shares)
+    base, rest = rest[:, 0], rest[:, 1:]
+    for cpu in (0.0, 1.0):
+        for memory in _RATIOS:
+            for more in _RATIOS if rest.shape[1] > 1 else (0.0,):
+                score = (cpu * base + memory * rest[:, 0] + more * rest[:, 1:].sum(axis=1)) / usd
+                for group in members:
+                    chosen.add(int(group[np.argmax(score[group])]))
+    for row in np.nonzero(~problem.holds[:, sorted(chosen)].any(axis=1))[0].tolist():
+        chosen.add(int(np.argmin(np.where(problem.holds[row], usd, np.inf))))
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _usual(shares: Floats) -> Floats:
+    """Of each resource but the number of pods: what the node in the middle has, of those that have any."""
+    return np.array(
+        [
+            np.sort(column[column > 0])[(column > 0).sum() // 2] if (column > 0).any() else 1.0
+            for number, column in enumerate(shares.T)
+            if number != PODS
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +122,7 @@ class Generation:
     def relax(self) -> None:
         """Prices and a bound from the fractional problem; one simple filling for each shape."""
         problem = self.problem
-        self.prices, self._weights, money = relaxation(problem)
+        self.prices, self._weights, money = self._relaxed()
         self._proofs.append((self.prices.copy(), self._ceilings(self.prices)))
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
         endless = np.isinf(problem.available)
@@ -98,6 +133,62 @@ class Generation:
                     self._add(kind, pods[None, :])
 
         self.simple = self._many
+
+    def _relaxed(self) -> tuple[Floats, Floats, Floats]:
+        """The relaxation over the kinds that may matter; those are added that turn out to, at the prices found.
+
+        Any prices prove a bound with weights that are valid for every kind: a kind left out takes the weights of one
+        that was not, or, where these let its fillings be worth more than its node, its own.
+        """
+        problem = self.problem
+        chosen = promising(problem)
+        for _ in range(_AGAIN):
+            part = Problem(
+                sizes=problem.sizes,
+                counts=problem.counts,
+                rooms=problem.rooms[chosen],
+                usd=problem.usd[chosen],
+                available=problem.available[chosen],
+                holds=problem.holds[:, chosen],
+            )
+            prices, weights, money = relaxation(part)
+            looked_at = chosen
+            everyone = self._borrowed(prices, weights)
+            everyone[chosen] = weights
+            self._weights = everyone
+            worth = self._ceilings(prices) / self.usd
+            worth[chosen] = 0.0
+            wrong = np.nonzero(worth > 1 + _NEAR)[0]
+            wrong = wrong[np.argsort(-worth[wrong], kind="stable")]
+            for kind in wrong.tolist():
+                node = self._bin(kind)
+                worth[kind] = node.ceiling(prices) / self.usd[kind]
+                everyone[kind] = node.weights
+            wrong = wrong[worth[wrong] > 1 + _NEAR]
+            if not len(wrong):
+                break
+            chosen = np.sort(np.concatenate([chosen, wrong[:_MORE]]))
+        spent = np.zeros(len(problem.usd))
+        spent[looked_at] = money
+        self._bins.clear()
+        return prices, everyone, spent
+
+    def _borrowed(self, prices: Floats, weights: Floats) -> Floats:
+        """For each kind those of these weights that bound what its fillings are worth best."""
+        problem = self.problem
+        lent = weights[weights.any(axis=1)]
+        best, least = np.zeros_like(problem.rooms), np.full(len(problem.usd), np.inf)
+        valued = prices > 0
+        for one in lent:
+            taken = problem.sizes[valued] @ one
+            with np.errstate(divide="ignore"):
+                ratio = prices[valued] / taken
+            stretch = np.where(problem.holds[valued], ratio[:, None], 0.0).max(axis=0, initial=0.0)
+            ceiling = np.where(np.isfinite(stretch), stretch, 0.0) * (problem.rooms @ one)
+            ceiling[~np.isfinite(stretch)] = np.inf
+            better = ceiling < least
+            least[better], best[better] = ceiling[better], one
+        return best
 
     def run(self, *, rounds: int) -> None:
         """Fillings, until none is found that would help or the time for it is over."""

@@ -169,7 +169,7 @@ class Bin:
         order = np.lexsort((-total, put))
         first = np.ones(len(order), dtype=bool)
         first[1:] = put[order][1:] != put[order][:-1]
-        chosen = np.unique(np.concatenate([order[first], highest(total, take)]))
+        chosen = distinct(np.concatenate([order[first], highest(total, take)]))[0]
         grown = np.zeros((len(chosen), many + 1), dtype=np.int64)
         grown[:, :many] = held[which[row[chosen]]]
         lines = np.arange(len(chosen))
@@ -208,8 +208,8 @@ class _Shelf:
         sets = _grown(node, values, limits, shapes, spare=spare)
         self.sizes, self.values, self.held = sets
         self._room = node.room
-        self._cpu, self._at_cpu = np.unique(self.sizes[:, CPU], return_inverse=True)
-        self._memory, self._at_memory = np.unique(self.sizes[:, MEMORY], return_inverse=True)
+        self._cpu, self._at_cpu = distinct(self.sizes[:, CPU])
+        self._memory, self._at_memory = distinct(self.sizes[:, MEMORY])
         self._age = 0
         self._rank()
 
@@ -277,7 +277,9 @@ def _grown(node: Bin, values: Floats, limits: Whole, shapes: Whole, *, spare: fl
 def _multiples(most: Whole) -> tuple[Whole, Whole]:
     """(number of the set, how many more pods): none, each number while they are few, else some and all that fit."""
     top = int(most.max())
-    steps = np.arange(top + 1) if top <= _FEW_TIMES else np.unique(np.linspace(0, top, _FEW_TIMES + 2).astype(np.int64))
+    steps = (
+        np.arange(top + 1) if top <= _FEW_TIMES else distinct(np.linspace(0, top, _FEW_TIMES + 2).astype(np.int64))[0]
+    )
     parent, step = np.nonzero(most[:, None] >= steps[None, :])
     times = steps[step]
     if top > _FEW_TIMES:
@@ -325,7 +327,7 @@ class _Joiner:
         asked = self.lone.sizes[:, GPUS]
         half = devices // 2
         parts = [self._joined(self._upto(half), self._upto(devices - half), keep)] if half else [none]
-        for more in np.unique(asked[(asked > half) & (asked <= devices)]):
+        for more in distinct(asked[(asked > half) & (asked <= devices)])[0]:
             chosen = asked == more
             lone = _Sets(*(part[chosen] for part in self.lone))
             left = devices - int(more)
@@ -354,6 +356,17 @@ def highest(scores: Floats, many: int) -> Whole:
     if len(scores) <= many:
         return np.arange(len(scores))
     return np.argpartition(-scores, many)[:many]
+
+
+def distinct(values: Any) -> tuple[Any, Whole]:
+    """The different values in order, and for each of ``values`` the number of its own; numpy's is slow to import."""
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    first = np.ones(len(values), dtype=bool)
+    first[1:] = ranked[1:] != ranked[:-1]
+    number = np.empty(len(values), dtype=np.int64)
+    number[order] = np.cumsum(first) - 1
+    return ranked[first], number
 
 
 def quiet_solver() -> Any:

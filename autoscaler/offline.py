@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,17 @@ import numpy as np
 
 from autoscaler import labels as words
 from autoscaler.cluster import CPU, MEMORY, PODS, Node, Pod, Requirement, Resources, Taint
-from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.columns import Kind, Shape, Vector, cheapest, lower_bound
 from autoscaler.documents import parse_span
 from autoscaler.failures import BadInput
 from autoscaler.fit import why_not_on
+from autoscaler.neighbours import FREE, Company, Neighbours, not_kept
 from autoscaler.policy import Policy, read_policy
 from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods
 
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
+_TORN = "another pod of its gang has no zone"
 _TELLING = 1.2e-5
 """Seconds kept back for each pod: who goes where is written down after the planning."""
 
@@ -94,15 +96,18 @@ def plan_offline(
     nodes: Sequence[Node] = (),
     *,
     policy: Policy | None = None,
+    zones: Sequence[str] = (),
     deadline: timedelta = timedelta(seconds=1),
     clock: Callable[[], float] = lambda: 0.0,
 ) -> OfflinePlan:
-    """The cheapest plan found within the deadline."""
+    """The cheapest plan found within the deadline. ``zones``: to buy in, where the prices name none."""
     start = clock()
     names = _names(pods)
-    offers = _offers(pods, prices, policy)
+    offers = _offers(pods, prices, policy, zones)
     desk = _Desk(pods, names, offers, nodes, policy)
     gangs, waiting = desk.gangs()
+    gangs, zoneless = desk.settle_zones(gangs)
+    waiting += zoneless
     taken, refused = desk.admit(gangs)
     chosen = [number for gang in taken for number in gang]
     telling = min(_TELLING * len(pods), deadline.total_seconds() / 8)
@@ -120,6 +125,7 @@ def run_plan(
     catalog: Path,
     nodes: Path | None,
     policy: Path | None,
+    zones: tuple[str, ...] = (),
     deadline: str,
     wants_json: bool,
     echo: Callable[[str], None],
@@ -134,6 +140,7 @@ def run_plan(
         read_catalog(catalog),
         read_nodes(nodes) if nodes else (),
         policy=read_policy(policy) if policy else None,
+        zones=zones,
         deadline=span,
         clock=time.monotonic,
     )
@@ -156,17 +163,32 @@ class _Offer:
 
 
 @dataclass(slots=True)
+class _Node:
+    """A node that would be bought, and the pods on it by number."""
+
+    offer: _Offer
+    pods: list[int]
+    company: Company
+
+
+@dataclass(slots=True)
 class _Draft:
     """Pods by number to machines that are there; the others to nodes that would be bought."""
 
     at_home: dict[int, int]
-    shapes: list[list[int]]
-    answer: Answer
+    nodes: list[_Node]
+    left: list[int]
+    lower_bound: float
 
     @property
     def is_whole(self) -> bool:
         """Whether everyone has a place."""
-        return not any(self.answer.left)
+        return not self.left
+
+    @property
+    def usd(self) -> float:
+        """Dollars per hour."""
+        return math.fsum(node.offer.kind.usd for node in self.nodes)
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:
@@ -179,10 +201,10 @@ def _names(pods: Sequence[Pod]) -> list[str]:
     return names
 
 
-def _offers(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | None) -> list[_Offer]:
+def _offers(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | None, zones: Sequence[str]) -> list[_Offer]:
     if policy is not None:
         return list(_of_policy(prices, policy))
-    zones = _zones(pods)
+    zones = sorted(set(zones)) or _zones(pods)
     return [
         _offer(price, zone=zone, entry="", available=None)
         for price in prices
@@ -273,10 +295,22 @@ class _Desk:
     rooms: Any = None
     allowed: dict[Any, tuple[frozenset[str], Any]] = field(default_factory=dict)
     selected: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+    neighbours: Neighbours = field(init=False)
+    kin: list[int] = field(default_factory=list)
+    """For each pod a number that it shares with those that ask the same of a node."""
+    kinds_of: dict[tuple[int, str | None], frozenset[str]] = field(default_factory=dict)
+    by_name: dict[str, _Offer] = field(default_factory=dict)
+    zones_of: dict[int, frozenset[str]] = field(default_factory=dict)
+    zone_of: dict[int, str] = field(default_factory=dict)
+    """The zone of each pod, where zones matter."""
 
     def __post_init__(self) -> None:
         """What is free on the machines, after what runs there."""
         self.machines = [node for node in self.nodes if node.ready and not node.cordoned and not node.deleting]
+        self.neighbours = Neighbours(self.pods)
+        kin: dict[Any, int] = {}
+        self.kin = [kin.setdefault((pod.requests, pod.affinity, pod.tolerations), len(kin)) for pod in self.pods]
+        self.by_name = {offer.kind.name: offer for offer in self.offers}
         self.rooms = np.array([offer.kind.amounts for offer in self.offers], dtype=np.int64).reshape(-1, 4)
         place = {node.name: number for number, node in enumerate(self.machines)}
         self.free = np.array([_vector(node.allocatable) for node in self.machines], dtype=np.int64).reshape(-1, 4)
@@ -306,22 +340,46 @@ class _Desk:
 
     def _not_planned(self, pod: Pod) -> tuple[str, str] | None:
         """Rules that an offline plan does not follow: said, never guessed."""
-        rules = list(pod.not_understood)
-        for rule, says in (
-            ("pod anti-affinity", pod.apart_from),
-            ("pod affinity", pod.near_to),
-            ("topology spread", pod.spread),
-            ("host ports", pod.host_ports),
-        ):
-            if says:
-                rules.append(rule)
+        rules = [*pod.not_understood, *not_kept(pod)]
+        if self.machines and _by_zone(pod):
+            rules.append("rules by zone where machines are there already")
         rules += [name for name in pod.requests if name not in _MODELLED]
         if rules:
             return f"an offline plan does not know: {', '.join(rules)}", "it is planned by the autoscaler on a cluster"
-        if pod.gang is not None and pod.gang.topology:
-            return "an offline plan does not keep a gang in one domain", "it is planned by the autoscaler on a cluster"
         kinds, machines = self._places(pod)
         return None if kinds or machines.any() else self._too_big(pod)
+
+    def settle_zones(self, gangs: list[list[int]]) -> tuple[list[list[int]], list[LeftWaiting]]:
+        """Give each pod a zone, where some pod minds; gangs for which there is none wait."""
+        if not self.neighbours.minds_zones or not all(offer.zone for offer in self.offers):
+            return gangs, []
+        found, refused = self.neighbours.zones(self.pods, (one for gang in gangs for one in gang), self._zones_of)
+        torn = [gang for gang in gangs if any(one in refused for one in gang)]
+        self.zone_of = found
+        waiting = [
+            LeftWaiting(self.names[one], refused.get(one, _TORN), "its rules by zone allow more zones")
+            for gang in torn
+            for one in gang
+        ]
+        return [gang for gang in gangs if not any(one in refused for one in gang)], waiting
+
+    def _zones_of(self, number: int) -> frozenset[str]:
+        known = self.zones_of.get(self.kin[number])
+        if known is None:
+            kinds = self._places(self.pods[number])[0]
+            known = self.zones_of[self.kin[number]] = frozenset(self.by_name[name].zone for name in kinds)
+        return known
+
+    def _kinds_for(self, number: int) -> frozenset[str]:
+        """Where it may go, in its zone."""
+        key = (self.kin[number], self.zone_of.get(number))
+        known = self.kinds_of.get(key)
+        if known is None:
+            kinds, zone = self._places(self.pods[number])[0], key[1]
+            known = self.kinds_of[key] = (
+                kinds if zone is None else frozenset(name for name in kinds if self.by_name[name].zone == zone)
+            )
+        return known
 
     def _too_big(self, pod: Pod) -> tuple[str, str]:
         cpu, memory, gpus, _ = _wanted(pod)
@@ -396,11 +454,8 @@ class _Desk:
         return taken, refused
 
     def _serves(self, gangs: list[list[int]]) -> bool:
-        if self.policy is None and not any(offer.kind.available is not None for offer in self.offers):
-            # Anything can be bought: only a pod that fits machines alone may be left over.
-            return all(self._places(self.pods[one])[0] for gang in gangs for one in gang) or not self.broken(
-                self.draft([one for gang in gangs for one in gang])
-            )
+        if self.policy is None and all(self._kinds_for(one) for gang in gangs for one in gang):
+            return True  # anything can be bought: only a pod that fits machines alone may be left over
         return not self.broken(self.draft([one for gang in gangs for one in gang]))
 
     def broken(self, draft: _Draft) -> bool:
@@ -409,20 +464,15 @@ class _Desk:
             return True
         if self.policy is None:
             return False
-        by_name = {offer.kind.name: offer for offer in self.offers}
-        entries: Counter[str] = Counter()
-        gpus = nodes = 0
-        for bought in draft.answer.nodes:
-            offer = by_name[bought.kind]
-            entries[offer.entry] += bought.times
-            gpus += offer.kind.amounts[2] * bought.times
-            nodes += bought.times
+        entries = Counter(node.offer.entry for node in draft.nodes)
+        gpus = sum(node.offer.kind.amounts[2] for node in draft.nodes)
+        nodes = len(draft.nodes)
         limits = self.policy.limits
         return (
             any(entries[entry.name] > entry.max for entry in self.policy.groups)
             or (limits.nodes is not None and nodes > limits.nodes)
             or (limits.gpus is not None and gpus > limits.gpus)
-            or (limits.usd_per_hour is not None and draft.answer.usd > limits.usd_per_hour + _CENT)
+            or (limits.usd_per_hour is not None and draft.usd > limits.usd_per_hour + _CENT)
         )
 
     def draft(
@@ -433,17 +483,87 @@ class _Desk:
         rows: dict[Any, list[int]] = defaultdict(list)
         for number in numbers:
             if number not in at_home:
-                pod = self.pods[number]
-                rows[pod.requests, pod.affinity, pod.tolerations].append(number)
+                needs, zone = self.neighbours.needs(number), self.zone_of.get(number)
+                rows[self.kin[number], needs, zone].append(number)
         shapes = [
-            Shape(_wanted(self.pods[row[0]]), len(row), self._places(self.pods[row[0]])[0]) for row in rows.values()
+            Shape(_wanted(self.pods[row[0]]) + self.neighbours.needs(row[0]), len(row), self._kinds_for(row[0]))
+            for row in rows.values()
         ]
-        kinds = [offer.kind for offer in self.offers]
+        kinds = self._kinds()
         if clock is None:
             answer = cheapest(shapes, kinds, rounds=0, deadline=math.inf)
         else:
             answer = cheapest(shapes, kinds, deadline=deadline, clock=clock)
-        return _Draft(at_home, list(rows.values()), answer)
+        wanted = [(self.by_name[nodes.kind], nodes.pods) for nodes in answer.nodes for _ in range(nodes.times)]
+        seats, companies, left = self.neighbours.seat((places for _, places in wanted), list(rows.values()))
+        nodes = [_Node(offer, pods, who) for (offer, _), pods, who in zip(wanted, seats, companies, strict=True)]
+        return _Draft(at_home, nodes, self._squeeze(nodes, left), answer.lower_bound)
+
+    def _kinds(self) -> list[Kind]:
+        """What is on offer, with a place for one pod of each sort that wants a node for itself."""
+        alone = (1,) * len(self.neighbours.exclusive)
+        return [replace(offer.kind, amounts=offer.kind.amounts + alone) for offer in self.offers]
+
+    def _squeeze(self, nodes: list[_Node], left: Sequence[int]) -> list[int]:
+        """Seat those who did not get on: where there is room beside others, else on more nodes. Who stays left."""
+        if not left:
+            return []
+        free = np.array([self._free_on(node) for node in nodes], dtype=np.int64).reshape(-1, 4)
+        bought = Counter(node.offer.kind.name for node in nodes)
+        still = []
+        for number in left:
+            size, kinds = np.array(_wanted(self.pods[number]), dtype=np.int64), self._kinds_for(number)
+            stance = self.neighbours.stances[number]
+            fits = np.nonzero((size <= free).all(axis=1))[0].tolist()
+            place = next(
+                (one for one in fits if nodes[one].offer.kind.name in kinds and nodes[one].company.admits(stance)), None
+            )
+            if place is None:
+                offer = self._cheapest_of(kinds, bought)
+                if offer is None:
+                    still.append(number)
+                    continue
+                place = len(nodes)
+                bought[offer.kind.name] += 1
+                nodes.append(_Node(offer, [], Company()))
+                free = np.vstack([free, np.array(offer.kind.amounts, dtype=np.int64)])
+            nodes[place].pods.append(number)
+            nodes[place].company.join(stance)
+            free[place] -= size
+        self._shrink(nodes, free, bought)
+        return still
+
+    def _cheapest_of(self, kinds: frozenset[str], bought: Mapping[str, int]) -> _Offer | None:
+        offers = (self.by_name[name] for name in kinds)
+        return min(
+            (offer for offer in offers if _is_left(offer.kind, bought)),
+            key=lambda one: (one.kind.usd, one.kind.name),
+            default=None,
+        )
+
+    def _free_on(self, node: _Node) -> Any:
+        used = np.array([_wanted(self.pods[one]) for one in node.pods], dtype=np.int64).reshape(-1, 4).sum(axis=0)
+        return np.array(node.offer.kind.amounts, dtype=np.int64) - used
+
+    def _shrink(self, nodes: list[_Node], free: Any, bought: Counter[str]) -> None:
+        """Nodes that hold less than was planned: the cheapest kind that is large enough; none for nobody."""
+        rooms = np.array([offer.kind.amounts for offer in self.offers], dtype=np.int64)
+        usd = np.array([offer.kind.usd for offer in self.offers])
+        for node, rest in zip(nodes, free, strict=True):
+            if not node.pods:
+                continue
+            used = np.array(node.offer.kind.amounts, dtype=np.int64) - rest
+            fits = np.nonzero((rooms >= used).all(axis=1) & (usd < node.offer.kind.usd))[0]
+            fits = fits[np.argsort(usd[fits], kind="stable")]
+            suits = [self._kinds_for(one) for one in node.pods]
+            for one in fits.tolist():
+                offer = self.offers[one]
+                if _is_left(offer.kind, bought) and all(offer.kind.name in kinds for kinds in suits):
+                    bought[node.offer.kind.name] -= 1
+                    bought[offer.kind.name] += 1
+                    node.offer = offer
+                    break
+        nodes[:] = [node for node in nodes if node.pods]
 
     def _fill_machines(self, numbers: Sequence[int]) -> dict[int, int]:
         """Biggest pods first, each on the machine where it strands the fewest GPUs and leaves the least over."""
@@ -460,6 +580,8 @@ class _Desk:
 
         for number in sorted(numbers, key=order):
             pod = self.pods[number]
+            if self.neighbours.stances[number] != FREE or _by_zone(pod):
+                continue  # who is on the machines already may mind
             size = _wanted(pod)
             key = (size, pod.affinity, pod.tolerations)
             if key in full:
@@ -481,30 +603,25 @@ class _Desk:
             reason = "the machines that it may run on are full"
         alone = self.draft(gang)
         if alone.is_whole:
-            many = sum(nodes.times for nodes in alone.answer.nodes)
-            wish = f"{alone.answer.usd:g} $/h for {many} more nodes are allowed"
+            many = len(alone.nodes)
+            wish = f"{alone.usd:g} $/h for {many} more nodes are allowed"
         else:
             wish = "a group that holds it may grow further"
         return [LeftWaiting(self.names[one], reason, wish) for one in gang]
 
     def told(self, draft: _Draft, chosen: Sequence[int], waiting: list[LeftWaiting], *, seconds: float) -> OfflinePlan:
         """In names."""
-        by_name = {offer.kind.name: offer for offer in self.offers}
-        queues = [list(row) for row in draft.shapes]
         placements = {number: self.machines[machine].name for number, machine in draft.at_home.items()}
         taken = {node.name for node in self.nodes}
         nodes: list[BoughtNode] = []
         numbers: Counter[str] = Counter()
-        for bought in draft.answer.nodes:
-            offer = by_name[bought.kind]
-            for _ in range(bought.times):
-                name = _next_name(offer, numbers, taken)
-                nodes.append(
-                    BoughtNode(name, offer.price.instance_type, offer.zone, offer.price.capacity_type, offer.kind.usd)
-                )
-                for shape, many in bought.pods:
-                    for _ in range(many):
-                        placements[queues[shape].pop(0)] = name
+        for bought in draft.nodes:
+            offer = bought.offer
+            name = _next_name(offer, numbers, taken)
+            nodes.append(
+                BoughtNode(name, offer.price.instance_type, offer.zone, offer.price.capacity_type, offer.kind.usd)
+            )
+            placements |= dict.fromkeys(bought.pods, name)
         usd = round(math.fsum(node.usd_per_hour for node in nodes), 6)
         return OfflinePlan(
             nodes=tuple(nodes),
@@ -517,21 +634,22 @@ class _Desk:
 
     def _bound(self, draft: _Draft, chosen: Sequence[int]) -> float:
         """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
-        if not draft.at_home:
-            return draft.answer.lower_bound
+        if not draft.at_home and not self.zone_of:
+            return draft.lower_bound
+        alone = (1,) * len(self.neighbours.exclusive)
         machines: dict[Vector, list[int]] = defaultdict(list)
         for number, free in enumerate(np.maximum(self.free, 0).tolist()):
             machines[tuple(free)].append(number)
         groups = list(machines.values())
-        kinds = [offer.kind for offer in self.offers]
+        kinds = self._kinds()
         for number, group in enumerate(groups):
             room = tuple(int(one) for one in np.maximum(self.free[group[0]], 0))
-            kinds.append(Kind(f"machine-{number}", room, 0.0, len(group)))
+            kinds.append(Kind(f"machine-{number}", room + alone, 0.0, len(group)))
         rows: Counter[Any] = Counter()
         allowed: dict[Any, frozenset[str]] = {}
         for number in chosen:
             pod = self.pods[number]
-            key = (_wanted(pod), pod.affinity, pod.tolerations)
+            key = (_wanted(pod) + self.neighbours.needs(number), pod.affinity, pod.tolerations)
             rows[key] += 1
             if key not in allowed:
                 names, there = self._places(pod)
@@ -539,6 +657,20 @@ class _Desk:
                 allowed[key] = names | homes
         shapes = [Shape(key[0], many, allowed[key]) for key, many in rows.items()]
         return lower_bound(shapes, kinds)
+
+
+def _is_left(kind: Kind, bought: Mapping[str, int]) -> bool:
+    return kind.available is None or bought[kind.name] < kind.available
+
+
+def _by_zone(pod: Pod) -> bool:
+    """Whether it has a rule that counts pods by zone."""
+    gang = pod.gang
+    return bool(
+        pod.near_to
+        or any(one.topology_key == words.ZONE for one in pod.spread)
+        or (gang is not None and gang.topology == words.ZONE)
+    )
 
 
 def _with_arch(pod: Pod) -> Any:

@@ -127,15 +127,11 @@ def _is_kubernetes(text: str) -> bool:
 def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
     """The objects of that kind in a List, in a stream of documents, or alone."""
     import msgspec  # noqa: PLC0415 - not needed for tables
-    import yaml  # noqa: PLC0415
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        documents = list(yaml.load_all(text, Loader=loader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}" if mark else source
-        raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None
+        documents = [msgspec.json.decode(text)]
+    except msgspec.DecodeError:
+        documents = _yaml(text, source)
     found = []
     for raw in _unlisted(documents):
         if not isinstance(raw, dict) or raw.get("kind", kind) != kind:
@@ -147,6 +143,19 @@ def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
             who = (raw.get("metadata") or {}).get("name", f"number {len(found) + 1}")
             raise BadInput(f"{source}: {kind} {who}: {error}") from None
     return found
+
+
+def _yaml(text: str, source: str) -> list[Any]:
+    """Every document of a stream. JSON is read otherwise, ten times as fast."""
+    import yaml  # noqa: PLC0415 - not needed for tables
+
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return list(yaml.load_all(text, Loader=loader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None
 
 
 def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:
