@@ -126,7 +126,7 @@ class GroupEntry(Document):
         if bool(self.instance_type) == bool(self.instance_types):
             message = (
                 f"gives {'both' if self.instance_type else 'neither'} of instance_type and instance_types: "
-                "write instance_type: g5.12xlarge, or instance_types: [g6.12xlarge, g5.12xlarge] for a set of one shape"
+                "write instance_type: g5.12xlarge, or instance_types: [g5.12xlarge, g5.24xlarge] for a set of one shape"
             )
             raise ValueError(message)
         return self

@@ -46,15 +46,16 @@ class OrphanFinder:
             "aws:ec2/routeTableAssociation:RouteTableAssociation": self._association,
             "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": partial(self._rule, egress=False),
             "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": partial(self._rule, egress=True),
+            "aws:ec2/launchTemplate:LaunchTemplate": self._template,
             "aws:ec2/placementGroup:PlacementGroup": self._placement_group,
             "aws:autoscaling/group:Group": self._scaling_group,
             "aws:iam/role:Role": self._role,
             "aws:iam/instanceProfile:InstanceProfile": self._profile,
         }
 
-    def knows(self, token: str) -> bool:
-        """Whether things of that type can be looked for."""
-        return token in self._finders
+    def knows(self, token: str, inputs: Inputs) -> bool:
+        """Whether it can be looked for: by type, and by a ``Name`` tag where nothing else tells two of them apart."""
+        return token in self._finders and (token not in self._by_tag() or bool(_name_tag(inputs)))
 
     def find(self, token: str, name: str, inputs: Inputs) -> list[Orphan]:
         """What that creation has left, and no state records."""
@@ -86,20 +87,13 @@ class OrphanFinder:
                 lambda key: ec2.delete_vpc_endpoints(VpcEndpointIds=[key]),
             ),
             "aws:ec2/flowLog:FlowLog": ("fl-", lambda key: ec2.delete_flow_logs(FlowLogIds=[key])),
-            "aws:ec2/launchTemplate:LaunchTemplate": (
-                "lt-",
-                lambda key: ec2.delete_launch_template(LaunchTemplateId=key),
-            ),
         }
 
     def _tagged(
         self, prefix: str, remove: Callable[[str], object], inputs: Inputs
     ) -> Iterator[tuple[str, Callable[[], object]]]:
-        keys = self._with_tag(prefix, words.TAG_CLUSTER, self._cluster)
-        name = (inputs.get("tags") or {}).get("Name")
-        if name:
-            keys &= self._with_tag(prefix, "Name", name)
-        for key in sorted(keys):
+        of_cluster = self._with_tag(prefix, words.TAG_CLUSTER, self._cluster)
+        for key in sorted(of_cluster & self._with_tag(prefix, "Name", _name_tag(inputs))):
             if prefix != "nat-" or self._nat_state(key) not in ("deleting", "deleted", "failed"):
                 yield key, partial(remove, key)
 
@@ -158,6 +152,13 @@ class OrphanFinder:
 
     # --- By name ---
 
+    def _template(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+        by_name = [{"Name": "launch-template-name", "Values": [inputs["name"]]}]
+        for template in self._ec2.describe_launch_templates(Filters=by_name)["LaunchTemplates"]:
+            if self._is_ours(template):
+                key = template["LaunchTemplateId"]
+                yield key, partial(self._ec2.delete_launch_template, LaunchTemplateId=key)
+
     def _placement_group(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
         for group in self._ec2.describe_placement_groups()["PlacementGroups"]:
             if group["GroupName"] == inputs["name"] and self._is_ours(group):
@@ -202,6 +203,21 @@ class OrphanFinder:
             return call(**asked)[field]
         except self._iam.exceptions.NoSuchEntityException:
             return None
+
+
+def _name_tag(inputs: Inputs) -> str:
+    return str((inputs.get("tags") or {}).get("Name", ""))
+
+
+def remove(orphan: Orphan) -> None:
+    """Take it away; one that has gone by itself is no failure."""
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - slow to import
+
+    try:
+        orphan.remove()
+    except ClientError as error:
+        if "NotFound" not in error.response["Error"]["Code"]:
+            raise
 
 
 def is_written_over(token: str) -> bool:

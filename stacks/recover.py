@@ -10,6 +10,7 @@ is never touched.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
-from stacks.orphans import Orphan, OrphanFinder, is_written_over, token_of
+from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
 
 _PROVIDER: Final = "pulumi:providers:aws"
 Say = Callable[[str], None]
@@ -61,9 +62,10 @@ def recover(*, stack: str, project: Path, confirm: Callable[[list[Orphan]], bool
         say(f"begun and not recorded: {one.what}, for {one.name}")
     if orphans and not confirm(orphans):
         return False
-    for one in reversed(orphans):
-        one.remove()
-        say(f"taken away: {one.what}")
+    with _told_in_words():
+        for one in reversed(orphans):
+            remove(one)
+            say(f"taken away: {one.what}")
     _pulumi(project, "refresh", "--stack", stack, "--yes", "--skip-preview", "--clear-pending-creates")
     say(f"{stack} is whole again: `pulumi up` goes on where it was cut off")
     return True
@@ -99,15 +101,16 @@ def whereabouts(deployment: Mapping[str, Any]) -> tuple[str, str]:
 
 def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orphan]:
     region, cluster = whereabouts(deployment)
-    finder = OrphanFinder(region=region, cluster=cluster, recorded=recorded_ids(deployment))
-    found, unknown = [], []
-    for one in begun:
-        if is_written_over(one.token):
-            continue
-        if finder.knows(one.token):
-            found += finder.find(one.token, one.name, one.inputs)
-        else:
-            unknown.append(one)
+    candidates = [one for one in begun if not is_written_over(one.token)]
+    with _told_in_words():
+        finder = OrphanFinder(region=region, cluster=cluster, recorded=recorded_ids(deployment))
+        unknown = [one for one in candidates if not finder.knows(one.token, one.inputs)]
+        found = [
+            orphan
+            for one in candidates
+            if one not in unknown
+            for orphan in finder.find(one.token, one.name, one.inputs)
+        ]
     if unknown:
         listed = "\n".join(f"    {one.token} ({one.name})" for one in unknown)
         raise Unavailable(
@@ -116,6 +119,16 @@ def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orp
             "run: pulumi refresh --clear-pending-creates"
         )
     return found
+
+
+@contextlib.contextmanager
+def _told_in_words() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - slow to import
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise Unavailable(f"AWS: {error}") from None
 
 
 def _cancel(stack: str, project: Path) -> None:

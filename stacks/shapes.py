@@ -31,7 +31,7 @@ class Shape:
     memory_mib: int
     gpus: int = 0
     gpu: str = ""
-    """Its name, e.g. ``A10G``; empty without."""
+    """Its name and memory, e.g. ``A10G of 24576 MiB``; empty without."""
     adapters: int = 0
     """Elastic Fabric Adapters at most: one for each network card."""
     strategies: frozenset[str] = frozenset({"cluster"})
@@ -84,7 +84,7 @@ def _look_up(name: str, *, provider: aws.Provider, region: str, where: str) -> S
         vcpus=found.default_vcpus,
         memory_mib=found.memory_size,
         gpus=sum(gpu.count for gpu in found.gpuses),
-        gpu=", ".join(sorted({gpu.name for gpu in found.gpuses})),
+        gpu=", ".join(sorted({f"{gpu.name} of {gpu.memory_size} MiB" for gpu in found.gpuses})),
         adapters=min(found.efa_maximum_interfaces, found.maximum_network_cards) if found.efa_supported else 0,
         strategies=frozenset(found.supported_placement_strategies),
         sold_as=frozenset(found.supported_usages_classes),

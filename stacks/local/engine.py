@@ -36,7 +36,7 @@ _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
 _PACK_RUNTIME: Final = "spillway-local"
 _VIOLATION: Final = re.compile(r"^ +- \[mandatory\] +(\S+) +\(\S+: (.+)\)$")
-_BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n\n", re.DOTALL)
+_BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n(?:\n| *error: )", re.DOTALL)
 _HEADER: Final = re.compile(r"^  (\S.*):$")
 _ERROR: Final = re.compile(r"^    error: (.+)$")
 _LAST_OF_TRACE: Final = re.compile(r"^    \w+(?:\.\w+)*(?:Error|Exception): ")
@@ -244,7 +244,7 @@ def environment(settings: EngineSettings) -> dict[str, str]:
 
 def _failure(said: subprocess.CompletedProcess[str]) -> BadInput | Unavailable:
     """The engine's own diagnostics, without its program's stack traces."""
-    mistake = _BAD_INPUT.search(said.stdout)
+    mistake = _BAD_INPUT.search(said.stdout.partition("Diagnostics:\n")[2])
     if mistake:
         return BadInput("\n".join(line.strip() for line in mistake[1].splitlines() if line.strip()))
     refused = list(_violations(said.stdout))

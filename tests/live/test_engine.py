@@ -106,6 +106,7 @@ def everything_in(url: str) -> dict[str, list[str]]:
             one["AutoScalingGroupName"]
             for one in client("autoscaling", url).describe_auto_scaling_groups()["AutoScalingGroups"]
         ],
+        "placement groups": [one["GroupName"] for one in ec2.describe_placement_groups()["PlacementGroups"]],
         "roles": [one["RoleName"] for one in iam.list_roles()["Roles"]],
         "profiles": [one["InstanceProfileName"] for one in iam.list_instance_profiles()["InstanceProfiles"]],
         "instances": [

@@ -108,7 +108,13 @@ def test_types_are_asked_of_ec2() -> None:
         return provider.urn
 
     declare(program)
-    assert seen == [{"g5.12xlarge": shape(adapters=4, strategies=frozenset({"cluster", "partition", "spread"}))}]
+    assert seen == [
+        {
+            "g5.12xlarge": shape(
+                gpu="A10G of 24576 MiB", adapters=4, strategies=frozenset({"cluster", "partition", "spread"})
+            )
+        }
+    ]
 
 
 class NoSuchType(Recorder):
