@@ -1,0 +1,146 @@
+"""What a killed engine began: read from its state, and found in AWS without touching what others made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from autoscaler import labels as words
+from autoscaler.failures import BadInput
+from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
+from stacks.recover import begun_creations, recorded_ids, whereabouts
+from tests.test_stacks.stand_in import StandIn, client, stand_in
+
+URN = "urn:pulumi:lab::spillway::spillway:network:Network${token}::{name}"
+VPC, ROLE = "aws:ec2/vpc:Vpc", "aws:iam/role:Role"
+TAGS = [{"Key": words.TAG_CLUSTER, "Value": "lab"}]
+
+
+def urn(token: str, name: str) -> str:
+    """As the engine writes it."""
+    return URN.replace("{token}", token).replace("{name}", name)
+
+
+def operation(token: str, name: str, kind: str = "creating", **inputs: Any) -> dict[str, Any]:
+    """One that was cut off."""
+    return {"type": kind, "resource": {"urn": urn(token, name), "inputs": inputs}}
+
+
+def test_creations_that_were_cut_off_are_read_from_the_state() -> None:
+    """Each once, however often the stack was brought up since; updates and deletions are the engine's own affair."""
+    state = {
+        "pending_operations": [
+            operation(VPC, "lab-vpc", cidrBlock="10.0.0.0/16"),
+            operation(ROLE, "lab-node", "updating"),
+            operation(VPC, "lab-vpc"),
+            operation(ROLE, "other", "deleting"),
+        ]
+    }
+    [begun] = begun_creations(state)
+    assert (begun.token, begun.name, begun.inputs) == (VPC, "lab-vpc", {"cidrBlock": "10.0.0.0/16"})
+    assert list(begun_creations({})) == []
+
+
+def test_what_the_state_records_is_known_by_id() -> None:
+    """Components have none."""
+    resources = [{"urn": urn(VPC, "a"), "id": "vpc-1"}, {"urn": urn("x:y:Z", "b")}]
+    assert recorded_ids({"resources": resources}) == {"vpc-1"}
+    assert recorded_ids({}) == frozenset()
+
+
+def test_region_and_cluster_are_the_providers() -> None:
+    """A state without one is not of this project."""
+    provider = {
+        "urn": "urn:pulumi:lab::spillway::pulumi:providers:aws::aws",
+        "inputs": {"region": "eu-west-1", "defaultTags": json.dumps({"tags": {words.TAG_CLUSTER: "lab"}})},
+    }
+    assert whereabouts({"resources": [{"urn": urn(VPC, "a")}, provider]}) == ("eu-west-1", "lab")
+    with pytest.raises(BadInput, match="no AWS provider with the cluster's tag"):
+        whereabouts({"resources": []})
+
+
+def test_what_is_written_over_needs_no_search() -> None:
+    """Made again it is the same thing."""
+    assert is_written_over(token_of(urn("kubernetes:core/v1:ConfigMap", "policy")))
+    assert is_written_over("aws:autoscaling/lifecycleHook:LifecycleHook")
+    assert not is_written_over(VPC)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[StandIn]:
+    """A stand-in for AWS."""
+    with stand_in() as made:
+        yield made
+
+
+@pytest.fixture
+def finder(here: StandIn, monkeypatch: pytest.MonkeyPatch) -> OrphanFinder:
+    """One that looks for what belongs to the cluster ``lab``, and knows of nothing recorded."""
+    for name, value in (("ENDPOINT_URL", here.url), ("ACCESS_KEY_ID", "local"), ("SECRET_ACCESS_KEY", "local")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    return OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset())
+
+
+def vpc(here: StandIn, **tags: str) -> str:
+    """A VPC with these tags."""
+    listed = [{"Key": key.replace("_", "."), "Value": value} for key, value in tags.items()]
+    spec = [{"ResourceType": "vpc", "Tags": listed}]
+    return str(here.ec2.create_vpc(CidrBlock="10.9.0.0/16", TagSpecifications=spec)["Vpc"]["VpcId"])
+
+
+def test_a_thing_of_ours_is_found_by_its_name_and_taken_away(here: StandIn, finder: OrphanFinder) -> None:
+    """Another cluster's of that name is not touched, nor is one of ours of another name."""
+    mine = here.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    here.ec2.create_tags(Resources=[mine], Tags=[*TAGS, {"Key": "Name", "Value": "lab-vpc"}])
+    others = vpc(here, Name="lab-vpc")
+    second = here.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    here.ec2.create_tags(Resources=[second], Tags=[*TAGS, {"Key": "Name", "Value": "lab-other"}])
+    [orphan] = finder.find(VPC, "lab-vpc", {"tags": {"Name": "lab-vpc"}})
+    assert orphan.what == f"Vpc {mine}"
+    remove(orphan)
+    left = {one["VpcId"] for one in here.ec2.describe_vpcs()["Vpcs"]}
+    assert {others, second} <= left
+    assert mine not in left
+
+
+def test_what_is_recorded_is_no_orphan(here: StandIn, finder: OrphanFinder) -> None:
+    """It may have been made again since."""
+    key = vpc(here, Name="lab-kept")
+    here.ec2.create_tags(Resources=[key], Tags=TAGS)
+    assert finder.find(VPC, "lab-kept", {"tags": {"Name": "lab-kept"}})
+    owner = OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset({key}))
+    assert owner.find(VPC, "lab-kept", {"tags": {"Name": "lab-kept"}}) == []
+
+
+def test_a_role_of_that_name_that_is_not_ours_stays(here: StandIn, finder: OrphanFinder) -> None:
+    """Its name is taken; the next `up` says so."""
+    iam = client(here.url, "iam")
+    trust = json.dumps(
+        {
+            "Version": "2012-10-17",
+            "Statement": [
+                {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}
+            ],
+        }
+    )
+    iam.create_role(RoleName="lab-node", AssumeRolePolicyDocument=trust)
+    assert finder.find(ROLE, "lab-node", {"name": "lab-node"}) == []
+    iam.tag_role(RoleName="lab-node", Tags=TAGS)
+    [orphan] = finder.find(ROLE, "lab-node", {"name": "lab-node"})
+    remove(orphan)
+    assert finder.find(ROLE, "lab-node", {"name": "lab-node"}) == []
+
+
+def test_one_that_has_gone_by_itself_is_no_failure(here: StandIn) -> None:
+    """Between the look and the act."""
+    remove(Orphan("lab-vpc", "Vpc", lambda: here.ec2.delete_vpc(VpcId="vpc-00000000")))
+
+
+def test_what_cannot_be_told_apart_is_not_looked_for(finder: OrphanFinder) -> None:
+    """A type without a finder, or one without a `Name` tag: a person looks."""
+    assert not finder.knows("aws:eks/cluster:Cluster", {})
+    assert not finder.knows(VPC, {"tags": {"team": "a"}})
+    assert finder.knows(VPC, {"tags": {"Name": "lab-vpc"}})
