@@ -8,26 +8,27 @@ settings, and where its token is), learns its name and address from the instance
 which instances there are (:mod:`roles.approver`).
 """
 
-from gevent import monkey
+if __name__ == "__main__":
+    from gevent import monkey
 
-monkey.patch_all()
+    monkey.patch_all()
 
-import sys  # noqa: E402 - gevent's patch comes before every other import
-from collections.abc import Mapping  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any, Final  # noqa: E402
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
-import yaml  # noqa: E402
+import yaml
 
-from autoscaler import labels as words  # noqa: E402
-from autoscaler.documents import parse_data  # noqa: E402
-from autoscaler.failures import BadInput, Unavailable  # noqa: E402
-from roles.engine import connected  # noqa: E402
-from roles.facts.nodes import PKI  # noqa: E402
-from roles.instance import METADATA, Identity, credentials, identity, parameter  # noqa: E402
-from roles.node import prepare  # noqa: E402
-from roles.operations.nodes import BOOTSTRAP, bootstrap_config  # noqa: E402
-from roles.settings import MachineSettings, merged  # noqa: E402
+from autoscaler import labels as words
+from autoscaler.documents import parse_data
+from autoscaler.failures import BadInput, Unavailable
+from roles.engine import connected
+from roles.facts.nodes import PKI
+from roles.instance import METADATA, Identity, credentials, identity, parameter
+from roles.node import prepare
+from roles.operations.nodes import BOOTSTRAP, bootstrap_config
+from roles.settings import MachineSettings, merged
 
 NODE_FILE: Final = Path("/etc/spillway/node.yaml")
 BOOT_FILE: Final = Path("/etc/spillway/boot.yaml")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.cluster import Taint
-from stacks.user_data import LIMIT, NODE_FILE, NodeSpec, parse_user_data, render_user_data
+from stacks.user_data import LIMIT, NODE_FILE, Bundle, NodeSpec, parse_user_data, render_user_data
 
 words = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=63)
 taints = st.builds(
@@ -76,3 +79,22 @@ def test_other_user_data_is_refused_in_words(text: str, says: str) -> None:
     """An instance that is not of this project is told apart from one that is."""
     with pytest.raises(ValueError, match=says):
         parse_user_data(text)
+
+
+def test_a_bundle_is_fetched_by_its_digest_and_told_no_secret() -> None:
+    """The machine prepares itself by it; what it is told of its node is read back as before."""
+    bundle = Bundle(
+        url="http://mirror.lab/bundle.tar.gz",
+        sha256="ab" * 32,
+        token_parameter="/spillway/lab/join/{instance}",  # noqa: S106 - where it is, not what it is
+        settings={"kubelet": {"server": "https://10.0.0.1:6443", "authority": "-----BEGIN CERTIFICATE-----\nMII\n"}},
+    )
+    spec = NodeSpec(cluster="lab", labels={"a": "b"}, bundle=bundle)
+    text = render_user_data(spec)
+    assert parse_user_data(text) == replace(spec, bundle=None)
+    config = yaml.safe_load(text)
+    files = {one["path"]: one["content"] for one in config["write_files"]}
+    assert config["runcmd"] == [["sh", "/etc/spillway/boot.sh"]]
+    assert f"SHA256:{'ab' * 32}" in files["/etc/spillway/boot.sh"]
+    assert yaml.safe_load(files["/etc/spillway/boot.yaml"])["settings"] == bundle.settings
+    subprocess.run(["sh", "-n"], input=files["/etc/spillway/boot.sh"], text=True, check=True)
