@@ -206,7 +206,14 @@ class _Built:
             return
         network = None if settings.control_plane.kind == "existing" else self._where()
         self._control_plane = make_control_plane(
-            settings, cluster=policy.cluster, region=policy.region, network=network, opts=self._on_aws
+            settings,
+            cluster=policy.cluster,
+            region=policy.region,
+            network=network,
+            zones=self._plans.zones,
+            image=lambda ami: _image(ami, provider=self._provider)[0],
+            tags=self._tags,
+            opts=self._on_aws,
         )
         self.fields |= self._control_plane.fields()
 

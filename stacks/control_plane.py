@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pulumi
 import pulumi_aws as aws
 
 from autoscaler.failures import BadInput
 from stacks.config import ROOT, Settings
-from stacks.control_plane_settings import EksSettings, ExistingSettings
+from stacks.control_plane_settings import EksSettings, ExistingSettings, KubeadmSettings
 from stacks.eks import EksControlPlane
 from stacks.existing import check_existing, read_kubeconfig
 from stacks.join import join_parameter
+from stacks.kubeadm import KubeadmArgs, KubeadmControlPlane
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
 
@@ -41,15 +44,32 @@ def make_control_plane(
     cluster: str,
     region: str,
     network: NetworkPart | None,
+    zones: tuple[str, ...],
+    image: Callable[[str], pulumi.Output[str]],
+    tags: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> ControlPlanePart:
-    """The control plane that the settings ask for; ``network`` is where one of our own stands."""
+    """The control plane that the settings ask for; ``network`` is where one of our own stands.
+
+    ``image`` looks an image up; ``tags`` are for what the provider's default tags do not reach.
+    """
     wanted = settings.control_plane
     if isinstance(wanted, ExistingSettings):
         return ExistingControlPlane(cluster, wanted, cluster=cluster, opts=opts).part
     if isinstance(wanted, EksSettings) and network is not None:
         return EksControlPlane(cluster, wanted, cluster=cluster, region=region, network=network, opts=opts).part
-    raise AssertionError((wanted, region, network))
+    if isinstance(wanted, KubeadmSettings) and network is not None:
+        args = KubeadmArgs(
+            settings=wanted,
+            cluster=cluster,
+            region=region,
+            network=network,
+            zones=zones,
+            image_id=image(wanted.ami),
+            tags=tags,
+        )
+        return KubeadmControlPlane(cluster, args, opts=opts).part
+    raise BadInput(f"spillway:control_plane: kind {wanted.kind if wanted else None} needs a network")
 
 
 class ExistingControlPlane(pulumi.ComponentResource):

@@ -20,7 +20,7 @@ class Parameter(Kind):
     """A parameter. Its id is its name."""
 
     token = "aws:ssm/parameter:Parameter"
-    inputs = frozenset({"name", "type", "value", "description", "keyId", "tags"})
+    inputs = frozenset({"name", "type", "value", "description", "keyId", "tier", "tags"})
     fixed = frozenset({"name", "type"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -57,7 +57,9 @@ class Parameter(Kind):
 
     @staticmethod
     def _put(cloud: Cloud, wanted: Properties, **more: Any) -> None:
-        asked = given(wanted, name="Name", type="Type", value="Value", description="Description", keyId="KeyId")
+        asked = given(
+            wanted, name="Name", type="Type", value="Value", description="Description", keyId="KeyId", tier="Tier"
+        )
         cloud.client("ssm").put_parameter(**asked, **more)
 
 

@@ -35,7 +35,12 @@ _NOT_OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "iam": frozenset({"PassRole"}),
     "s3": frozenset({"ListBucket", "ListBucketVersions", "ListAllMyBuckets", "PutLifecycleConfiguration"}),
     "kms": frozenset({"ReEncryptFrom", "ReEncryptTo"}),
-    "ssm": frozenset({"UpdateInstanceInformation", "GetManifest", "PutConfigurePackageResult", "PutInventory"}),
+    "ssm": frozenset(
+        {
+            *("UpdateInstanceInformation", "GetManifest", "PutConfigurePackageResult", "PutInventory"),
+            *("ListInstanceAssociations", "UpdateInstanceAssociationStatus"),
+        }
+    ),
     "eks": frozenset({"AccessKubernetesApi"}),
 }
 _NO_API: Final = frozenset({"ssmmessages", "ec2messages"})

@@ -1,0 +1,338 @@
+"""A control plane on instances of our own, made by kubeadm: one member, or three that stand the loss of one.
+
+    load balancer :6443 ── address of each member (a network interface that outlives its instance)
+                           └─ instance ── data volume (etcd, keys; outlives the instance too)
+    after each member: a gate, which `pulumi up` waits for, and which the next member waits for
+
+A change of what members are told replaces their instances one after another: the old one goes, the new one comes back
+with its address and its data as the same member of etcd, and only when that is healthy is the next one touched.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws as aws
+import yaml
+
+from stacks.control_plane_settings import KubeadmSettings
+from stacks.join import join_parameter
+from stacks.member_rights import member_rights, trust_of_instances
+from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, Parameters, healthy_command, render_member
+from stacks.outputs import ControlPlaneOutput
+from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.snapshots import SnapshotStore
+
+_GATE_SECONDS: Final = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubeadmArgs:
+    """What a control plane is made from."""
+
+    settings: KubeadmSettings
+    cluster: str
+    region: str
+    network: NetworkPart
+    zones: tuple[str, ...]
+    image_id: pulumi.Input[str]
+    tags: Mapping[str, str]
+
+
+class KubeadmControlPlane(pulumi.ComponentResource):
+    """Members, their load balancer, the places of their secrets and of their snapshots."""
+
+    part: ControlPlanePart
+
+    def __init__(self, name: str, args: KubeadmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("spillway:control:Kubeadm", name, None, opts)
+        self._name, self._args, self._settings = f"{name}-control-plane", args, args.settings
+        self._key = self._make_key()
+        self._store = SnapshotStore(
+            name, args.settings.snapshots, key_arn=self._key, opts=pulumi.ResourceOptions(parent=self)
+        )
+        self._parameters = Parameters(
+            token=join_parameter(args.cluster),
+            certificate_key=f"/spillway/{args.cluster}/control-plane/certificate-key",
+            kubeconfig=f"/spillway/{args.cluster}/control-plane/kubeconfig",
+        )
+        kept = [self._make_parameter(one) for one in vars_of(self._parameters).values()]
+        self._role, self._profile = self._make_identity()
+        self._balancer_group, self._group = self._make_groups()
+        self._balancer, targets = self._make_balancer()
+        self._target_group = targets
+        gates: list[pulumi.Resource] = list(kept)
+        for number in range(args.settings.instances):
+            gates = [self._make_member(number, after=gates)]
+        kubeconfig = self._read_kubeconfig(after=gates)
+        self.part = ControlPlanePart(kind="kubeadm", about=self._about(kubeconfig), kubeconfig=kubeconfig)
+        self.register_outputs({"endpoint": self._balancer.dns_name})
+
+    def _child(self, **more: Any) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, **more)
+
+    def _make_key(self) -> pulumi.Output[str]:
+        if self._settings.key:
+            return pulumi.Output.from_input(self._settings.key)
+        return aws.kms.Key(
+            self._name,
+            description=f"Volumes, secrets and snapshots of the control plane of {self._args.cluster}",
+            enable_key_rotation=True,
+            deletion_window_in_days=30,
+            opts=self._child(),
+        ).arn
+
+    def _make_parameter(self, parameter: str) -> aws.ssm.Parameter:
+        """A place for a secret. Members write it; the stack makes it, so that it goes with the stack."""
+        return aws.ssm.Parameter(
+            f"{self._name}-{parameter.rpartition('/')[2]}",
+            name=parameter,
+            type="SecureString",
+            value=NOT_YET,
+            key_id=self._key,
+            tier="Advanced",  # a kubeconfig is longer than what the standard one holds
+            opts=self._child(ignore_changes=["value"]),
+        )
+
+    def _make_identity(self) -> tuple[aws.iam.Role, aws.iam.InstanceProfile]:
+        args = self._args
+        role = aws.iam.Role(
+            self._name,
+            name=f"{args.cluster}-control-plane",
+            assume_role_policy=json.dumps(trust_of_instances()),
+            description=f"Control plane of the cluster {args.cluster}",
+            opts=self._child(),
+        )
+        rights = pulumi.Output.all(key=self._key, bucket=self._store.bucket_arn).apply(
+            lambda known: json.dumps(
+                member_rights(cluster=args.cluster, region=args.region, parameters=self._parameters, **known)
+            )
+        )
+        aws.iam.RolePolicy(self._name, name="member", role=role.name, policy=rights, opts=self._child())
+        profile = aws.iam.InstanceProfile(
+            self._name, name=f"{args.cluster}-control-plane", role=role.name, opts=self._child()
+        )
+        return role, profile
+
+    def _make_groups(self) -> tuple[aws.ec2.SecurityGroup, aws.ec2.SecurityGroup]:
+        """Of the load balancer, which nodes and clients reach, and of the members, which it reaches."""
+        name, network = self._name, self._args.network
+        balancer = self._security_group(f"{name}-balancer", "Load balancer of the API server")
+        members = self._security_group(name, "Control plane of the cluster")
+        nodes = network.node_security_group_id
+        self._ingress("nodes-to-api", to=balancer.id, referenced_security_group_id=nodes)
+        self._ingress("members-to-api", to=balancer.id, referenced_security_group_id=members.id)
+        for block in self._settings.clients:
+            self._ingress(f"{block.replace('/', '-')}-to-api", to=balancer.id, cidr_ipv4=block)
+        self._ingress("balancer-to-members", to=members.id, referenced_security_group_id=balancer.id)
+        self._ingress("member-to-member", to=members.id, port=None, referenced_security_group_id=members.id)
+        for what, group in (("balancer", balancer), ("members", members)):
+            aws.vpc.SecurityGroupEgressRule(
+                f"{name}-{what}-out",
+                security_group_id=group.id,
+                ip_protocol="-1",
+                cidr_ipv4="0.0.0.0/0",
+                opts=self._child(),
+            )
+        return balancer, members
+
+    def _security_group(self, name: str, description: str) -> aws.ec2.SecurityGroup:
+        return aws.ec2.SecurityGroup(
+            name,
+            description=description,
+            vpc_id=self._args.network.vpc_id,
+            revoke_rules_on_delete=True,
+            tags={"Name": name},
+            opts=self._child(),
+        )
+
+    def _ingress(self, what: str, *, to: pulumi.Input[str], port: int | None = API_PORT, **source: Any) -> None:
+        aws.vpc.SecurityGroupIngressRule(
+            f"{self._name}-{what}",
+            security_group_id=to,
+            ip_protocol="tcp" if port else "-1",
+            from_port=port,
+            to_port=port,
+            description=what.replace("-", " "),
+            opts=self._child(),
+            **source,
+        )
+
+    def _make_balancer(self) -> tuple[aws.lb.LoadBalancer, aws.lb.TargetGroup]:
+        cluster, network = self._args.cluster, self._args.network
+        balancer = aws.lb.LoadBalancer(
+            self._name,
+            name=f"{cluster}-api"[:32],
+            load_balancer_type="network",
+            internal=True,
+            subnets=list(network.subnets.values()),
+            security_groups=[self._balancer_group.id],
+            enable_cross_zone_load_balancing=True,
+            opts=self._child(),
+        )
+        # By address, not by instance: a member reaches the API server through its own balancer only so, and its
+        # place in the group outlives its instance.
+        targets = aws.lb.TargetGroup(
+            self._name,
+            name=f"{cluster}-api"[:32],
+            port=API_PORT,
+            protocol="TCP",
+            target_type="ip",
+            vpc_id=network.vpc_id,
+            deregistration_delay=30,
+            health_check={"protocol": "HTTPS", "path": "/readyz", "port": str(API_PORT), "matcher": "200"},
+            opts=self._child(),
+        )
+        aws.lb.Listener(
+            self._name,
+            load_balancer_arn=balancer.arn,
+            port=API_PORT,
+            protocol="TCP",
+            default_actions=[{"type": "forward", "target_group_arn": targets.arn}],
+            opts=self._child(),
+        )
+        return balancer, targets
+
+    def _make_member(self, number: int, *, after: list[pulumi.Resource]) -> pulumi.Resource:
+        """One member, and its gate, which is open when it is healthy."""
+        args, name = self._args, f"{self._name}-{number}"
+        zone = args.zones[number % len(args.zones)]
+        interface = aws.ec2.NetworkInterface(
+            name,
+            subnet_id=args.network.subnets[zone],
+            # Also one of the nodes: their network of pods reaches it.
+            security_groups=[self._group.id, args.network.node_security_group_id],
+            tags={"Name": name},
+            opts=self._child(),
+        )
+        volume = aws.ebs.Volume(
+            name,
+            availability_zone=zone,
+            size=self._settings.data_volume_gib,
+            type="gp3",
+            encrypted=True,
+            kms_key_id=self._key,
+            tags={"Name": name},
+            opts=self._child(),
+        )
+        aws.lb.TargetGroupAttachment(
+            name,
+            target_group_arn=self._target_group.arn,
+            target_id=interface.private_ip,
+            port=API_PORT,
+            opts=self._child(),
+        )
+        instance = self._make_instance(number, name=name, interface=interface, volume=volume, after=after)
+        attached = aws.ec2.VolumeAttachment(
+            name,
+            device_name="/dev/sdf",
+            instance_id=instance.id,
+            volume_id=volume.id,
+            stop_instance_before_detaching=True,  # etcd writes until the end
+            opts=self._child(delete_before_replace=True),
+        )
+        return aws.ssm.Association(
+            f"{name}-healthy",
+            name="AWS-RunShellScript",
+            association_name=f"{args.cluster}-member-{number}-healthy",
+            targets=[{"key": "InstanceIds", "values": [instance.id]}],
+            parameters={"commands": healthy_command()},
+            wait_for_success_timeout_seconds=_GATE_SECONDS,
+            opts=self._child(depends_on=[attached]),
+        )
+
+    def _make_instance(
+        self,
+        number: int,
+        *,
+        name: str,
+        interface: aws.ec2.NetworkInterface,
+        volume: aws.ebs.Volume,
+        after: list[pulumi.Resource],
+    ) -> aws.ec2.Instance:
+        settings = self._settings
+        return aws.ec2.Instance(
+            name,
+            ami=self._args.image_id,
+            instance_type=settings.instance_type,
+            iam_instance_profile=self._profile.name,
+            primary_network_interface={"network_interface_id": interface.id},
+            metadata_options={"http_endpoint": "enabled", "http_tokens": "required", "http_put_response_hop_limit": 1},
+            root_block_device={
+                "volume_type": "gp3",
+                "volume_size": settings.root_volume_gib,
+                "encrypted": True,
+                "kms_key_id": self._key,
+                "tags": {**self._args.tags, "Name": name},  # the provider's default tags do not reach it
+            },
+            user_data_base64=self._user_data(number, volume),
+            user_data_replace_on_change=True,
+            tags={"Name": name},
+            # A newer image of the same name must not replace a control plane by itself: `pulumi up --replace` does.
+            opts=self._child(depends_on=after, delete_before_replace=True, ignore_changes=["ami"]),
+        )
+
+    def _user_data(self, number: int, volume: aws.ebs.Volume) -> pulumi.Output[str]:
+        args, settings = self._args, self._settings
+
+        def rendered(known: Mapping[str, str]) -> str:
+            spec = MemberSpec(
+                cluster=args.cluster,
+                region=args.region,
+                version=settings.version,
+                first=number == 0,
+                names=settings.names,
+                pod_network=settings.pod_network,
+                service_network=settings.service_network,
+                parameters=self._parameters,
+                snapshot_every=settings.snapshots.every,
+                **known,
+            )
+            return base64.b64encode(render_member(spec).encode()).decode()
+
+        return pulumi.Output.all(
+            endpoint=self._balancer.dns_name, data_volume=volume.id, key=self._key, bucket=self._store.bucket
+        ).apply(rendered)
+
+    def _read_kubeconfig(self, *, after: list[pulumi.Resource]) -> pulumi.Output[str]:
+        """As the first member has written it, once all are healthy."""
+        found = aws.ssm.get_parameter_output(
+            name=self._parameters.kubeconfig,
+            with_decryption=True,
+            opts=pulumi.InvokeOutputOptions(parent=self, depends_on=after),
+        )
+        return pulumi.Output.secret(found.value)
+
+    def _about(self, kubeconfig: pulumi.Output[str]) -> pulumi.Output[ControlPlaneOutput]:
+        authority = pulumi.Output.unsecret(kubeconfig.apply(authority_in))  # a public certificate
+        return pulumi.Output.all(
+            endpoint=self._balancer.dns_name.apply(lambda host: f"https://{host}:{API_PORT}"),
+            certificate_authority=authority,
+            role_name=self._role.name,
+            snapshots_bucket=self._store.bucket,
+        ).apply(
+            lambda known: ControlPlaneOutput(
+                kind="kubeadm", version=self._settings.version, join_parameter=self._parameters.token, **known
+            )
+        )
+
+
+def vars_of(parameters: Parameters) -> dict[str, str]:
+    """Names of all SecureStrings, by what they are for."""
+    return {
+        "token": parameters.token,
+        "certificate_key": parameters.certificate_key,
+        "kubeconfig": parameters.kubeconfig,
+    }
+
+
+def authority_in(kubeconfig: str) -> str:
+    """Base64 of the cluster's authority; empty while no member has written the kubeconfig."""
+    if kubeconfig == NOT_YET:
+        return ""
+    return str(yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]["certificate-authority-data"])

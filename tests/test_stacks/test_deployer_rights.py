@@ -1,0 +1,83 @@
+"""What whoever deploys needs on AWS, held against the types of resource that the programs make."""
+
+from __future__ import annotations
+
+import ast
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+
+import stacks
+from stacks.deployer_rights import LIMIT, WRITES, deployer_rights, main
+from stacks.local.check_iam import rights_of
+
+
+def types_used() -> tuple[set[str], set[str]]:
+    """Types that the programs declare, and look-ups that they make."""
+    types, lookups = set(), set()
+    for file in Path(str(stacks.__path__[0])).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if not name.startswith("aws.") or name.count(".") != 2 or name.endswith("Args"):
+                continue
+            (lookups if name.split(".")[2].startswith("get_") else types).add(name.removeprefix("aws."))
+    return types, lookups
+
+
+def allowed(cluster: str = "lab") -> set[str]:
+    """Every action that some statement allows."""
+    documents = deployer_rights(cluster=cluster).values()
+    return {action for one in documents for statement in one["Statement"] for action in statement["Action"]}
+
+
+def test_each_type_that_a_program_makes_is_covered_and_no_other() -> None:
+    """A new type in a program needs its calls here; one that goes takes them with it."""
+    types, _ = types_used()
+    assert set(WRITES) == types
+
+
+def test_each_call_of_each_type_is_allowed() -> None:
+    """Also where it is narrowed to the cluster's names."""
+    assert {action for actions in WRITES.values() for action in actions} <= allowed()
+
+
+def test_each_right_is_one_that_its_service_has() -> None:
+    """A misspelled one would grant nothing, and be missed on the first `up`."""
+    for action in allowed():
+        service, _, name = action.partition(":")
+        names = {"elasticloadbalancing": "elbv2"}
+        known = rights_of(names.get(service, service)) | NOT_OPERATIONS.get(service, set())
+        assert any(fnmatch(one, name) for one in known), action
+
+
+NOT_OPERATIONS = {
+    # https://docs.aws.amazon.com/service-authorization/latest/reference
+    "s3": {"PutEncryptionConfiguration", "PutBucketPublicAccessBlock", "DeleteObjectVersion"},
+    "logs": {"CreateLogDelivery", "DeleteLogDelivery"},
+}
+
+
+def test_each_look_up_is_allowed() -> None:
+    """By the service that it asks."""
+    _, lookups = types_used()
+    reads = {action.split(":")[0] for action in allowed() if action.split(":")[1].startswith(("Describe", "Get"))}
+    assert {name.split(".")[0] for name in lookups} <= reads
+
+
+def test_identities_can_be_changed_under_the_clusters_own_name_alone() -> None:
+    """Who may deploy cannot make an administrator of another role, nor hand on one that is not the cluster's."""
+    for document in deployer_rights(cluster="lab").values():
+        for statement in document["Statement"]:
+            own = [one for one in statement["Action"] if "Role" in one and not one.startswith(("iam:Get", "iam:List"))]
+            if [one for one in own if "ServiceLinked" not in one]:
+                assert all(resource.endswith("/lab-*") for resource in statement["Resource"])
+
+
+def test_each_policy_fits_into_a_managed_policy(tmp_path: Path) -> None:
+    """And is written where it is asked for."""
+    assert main(["lab", str(tmp_path)]) == 0
+    assert len(list(tmp_path.iterdir())) == len(deployer_rights(cluster="lab"))
+    for file in tmp_path.iterdir():
+        assert len("".join(file.read_text(encoding="utf-8").split())) <= LIMIT
+        assert json.loads(file.read_text(encoding="utf-8"))["Version"] == "2012-10-17"
+    assert main([]) == 2
