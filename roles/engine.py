@@ -28,7 +28,7 @@ from pyinfra.api.operations import run_host_op
 from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
-from autoscaler.failures import BadInput
+from autoscaler.failures import BadInput, Unavailable
 from roles.disruption import Disruption, disruption_of
 from roles.facts.gpu import Driver, DriverState
 from roles.facts.packages import Package, Packages
@@ -125,7 +125,7 @@ class Fleet:
                     self.plans[host.name] = self._conclude(host, changes, refused)
                     return
             self.plans[host.name] = HostPlan(host=host.name, failed="its roles ask for ever more facts")
-        except BadInput as mistake:
+        except (BadInput, Unavailable) as mistake:
             self.plans[host.name] = HostPlan(host=host.name, failed=str(mistake))
         except (PyinfraError, OSError, EOFError, TimeoutError) as error:
             self.plans[host.name] = HostPlan(host=host.name, failed=_words(error))

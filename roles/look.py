@@ -230,7 +230,8 @@ def _subject(ask: Ask) -> str:
 
 def _section(mark: str, number: int, shell: str) -> str:
     """Between two marks, in a subshell: not even a syntax error in one fact harms another."""
-    return f"echo; echo {mark} {number}; ( eval {shlex.quote(shell)} ) </dev/null 2>/dev/null; echo; echo {mark} end $?"
+    run = f"( eval {shlex.quote(shell)} ) </dev/null 2>/dev/null; status=$?"
+    return f"echo; echo {mark} {number}; {run}; echo; echo {mark} end $status"
 
 
 def _answers(text: str, mark: str) -> dict[int, Answer]:

@@ -1,7 +1,7 @@
 """`spillway nodes check`: what must hold before a machine is changed, each with its remedy.
 
 All checks of a machine run in one command that only reads. A check prints nothing where it holds, and what it found
-where it does not; ``error`` stops a rollout on that machine, ``warning`` does not.
+where it does not. An ``error`` would make a change fail on that machine, a ``warning`` would not.
 """
 
 from __future__ import annotations

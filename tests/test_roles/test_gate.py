@@ -1,0 +1,91 @@
+"""The health gate, the preflight and adoption, judged on what machines say."""
+
+from __future__ import annotations
+
+import subprocess
+
+from roles import preflight
+from roles.adopt import entry_of
+from roles.gate import SCRIPT, why_unhealthy
+from roles.settings import MachineSettings
+
+MARK = "==spillway=="
+SOUND = """\
+version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "runc"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+"""
+
+
+def said(containerd: str = SOUND, *, driver: str = "systemd", units: str = "active", more: str = "") -> str:
+    """What a node's script prints."""
+    kubelet = f'{MARK} kubelet\n{{"cgroupDriver": "{driver}"}}\n{MARK} kubelet-unit\n{units}\n'
+    return f"{MARK} containerd\n{containerd}\n{MARK} units\nactive\n{kubelet}{more}"
+
+
+def test_a_sound_node_passes() -> None:
+    """And so does a machine that has none of it yet."""
+    assert why_unhealthy(said()) == ""
+    assert why_unhealthy("") == ""
+
+
+def test_each_ill_is_named() -> None:
+    """A runtime that a drop-in erased, a cgroup driver that differs, a kubelet that fails, GPUs that are gone."""
+    erased = SOUND.replace("runtimes.runc", "runtimes.nvidia")
+    assert "the runtime runc is not there" in why_unhealthy(said(erased))
+    assert "SystemdCgroup = true" in why_unhealthy(said(driver="cgroupfs"))
+    assert "the kubelet is failed" in why_unhealthy(said(units="failed"))
+    assert "lists no GPU" in why_unhealthy(said(more=f"{MARK} nvidia\nFailed to initialize NVML\n"))
+    assert "does not parse" in why_unhealthy(said("a = = 1"))
+
+
+def test_the_scripts_are_shell() -> None:
+    """A syntax error would pass for silence."""
+    for script in (SCRIPT, preflight.script()):
+        subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+
+
+def test_a_finding_has_what_was_found_and_a_remedy() -> None:
+    """What prints nothing holds."""
+    text = "==spillway-check== disk\n/var has 12 MiB free\n==spillway-check== root\n\n"
+    (found,) = preflight.findings("n0", text)
+    assert (found.check, found.severity, found.found) == ("disk", "error", "/var has 12 MiB free")
+    assert "apt-get clean" in found.remedy
+    assert preflight.clock_finding("n0", 3.0) == []
+    assert preflight.clock_finding("n0", -400.0)[0].found == "400 s behind this controller"
+
+
+def test_a_machine_is_adopted_as_it_is() -> None:
+    """Sizes, GPUs, and settings where they are not the defaults; the settings are ones that the roles take."""
+    probes = {
+        "name": "dgx-01.lab",
+        "cpus": "128",
+        "memory": "1031000",
+        "disk": "900000",
+        "gpus": "NVIDIA A100-SXM4-80GB, 81920\nNVIDIA A100-SXM4-80GB, 81920",
+        "swap": "/dev/sda2 partition 1 0 -2",
+        "chrony": "",
+        "packages": "containerd 1.6.20~ds1-1+b1 ii \nrunc 1.1.5+ds1-1 hi \nkubelet 1.35.4-1.1 rc ",
+        "containerd": '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "lab/pause:3.9"\n',
+        "kubelet": "cgroupDriver: cgroupfs",
+        "kubeconfig": "clusters: [{cluster: {server: https://10.0.0.1:6443}}]",
+        "authority": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----",
+        "passwords": "passwordauthentication no",
+        "users": "ada /bin/bash ssh-ed25519 AAAA ada\nada /bin/bash ssh-ed25519 BBBB ada@home",
+    }
+    entry = entry_of(probes, address="10.20.0.11", ssh={"user": "root"})
+    assert entry["name"] == "dgx-01"
+    assert entry["gpus"] == {"product": "NVIDIA-A100-SXM4-80GB", "count": 2, "memory": "81920Mi"}
+    settings = MachineSettings.model_validate(entry["settings"] | {"name": "dgx-01", "address": "10.20.0.11"})
+    assert settings.container_runtime.package == "containerd"
+    assert settings.container_runtime.cgroup_driver == "cgroupfs"
+    assert settings.container_runtime.sandbox_image == "lab/pause:3.9"
+    assert (settings.kernel.swap, settings.time.service, settings.ssh_passwords) == ("keep", "none", "refused")
+    assert settings.versions == {"containerd": "1.6.20", "runc": "1.1.5"}
+    assert settings.users[0].keys == ("ssh-ed25519 AAAA ada", "ssh-ed25519 BBBB ada@home")
+    assert settings.kubelet
+    assert settings.kubelet.server == "https://10.0.0.1:6443"
