@@ -16,7 +16,7 @@ import numpy as np
 from autoscaler.knapsack import PODS, Bin, Fillings, Floats, Mask, Whole, highest
 from autoscaler.master import Master, Problem, relaxation
 
-_BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.05, 1.3, 0.8, 0.5, 0.95
+_BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.03, 1.3, 0.8, 0.5, 0.95
 _WIDEST = 1e4
 _SLACK = 0.01
 """A filling is kept that lacks so much to its node's price: prices change."""
@@ -25,7 +25,7 @@ _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 2, 4, 4
 _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
 _FEW = 4
-_UNTIL = 0.66
+_UNTIL = 0.74
 """Part of the time after which no more fillings are sought."""
 _HALVES = 15
 _FORGET = 1.002

@@ -14,7 +14,7 @@ import numpy as np
 from autoscaler.generation import Generation, Watch
 from autoscaler.knapsack import Floats, Whole, highest
 
-_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.95, 0.9, 0.88
+_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
 """Parts of the time after which no such step is begun."""
 _EXACT_UNTIL = 0.9
 _FEW_PODS = 200

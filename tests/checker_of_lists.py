@@ -138,6 +138,7 @@ def _company(placed: Placed, kind: str) -> Iterator[tuple[Any, list[Any], Mappin
 
 
 def _even(placed: Placed) -> Iterator[str]:
+    zones = {node["zone"] for _, node in placed}
     counts: dict[tuple[str, str], Counter[Any]] = {}
     for pod, node in placed:
         for one in pod["spec"].get("topologySpreadConstraints", []):
@@ -146,7 +147,6 @@ def _even(placed: Placed) -> Iterator[str]:
             if known is None:
                 known = Counter(_domain(key)(node) for other, node in placed if _means(selector, other))
                 counts[key, repr(selector)] = known
-            zones = {node["zone"] for _, node in placed}
             fewest = min(known[zone] for zone in zones) if key == ZONE else 0
             if known[_domain(key)(node)] - fewest > one["maxSkew"]:
                 yield f"{pod['metadata']['name']}: spread unevenly over {key}"

@@ -1,4 +1,4 @@
-"""The planner on the openb trace: 8,152 pods over the amd64 types of a catalogue, nothing on-prem.
+"""The planner on the openb trace, and on five sorts of pods that mind each other, over the amd64 types of a catalogue.
 
 Time is CPU time of one process on one core. Every figure comes with the independent checker's verdict. Karpenter's and
 the rounding's figures are from the same two tables, measured once beside ours, and given for comparison.
@@ -6,6 +6,8 @@ the rounding's figures are from the same two tables, measured once beside ours, 
 
 from __future__ import annotations
 
+import json
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +16,17 @@ from pathlib import Path
 
 from autoscaler.offline import plan_offline
 from autoscaler.workloads import read_catalog, read_pods
+from tests.bench.diverse import ZONES, diverse_pods
 from tests.checker import faults, read_table
+from tests.checker_of_lists import faults_of_list
 
 PEERS = (
     ("Karpenter's solver, August 2026, 2 threads, 89.8 s", 11_594.0),
     ("linear bound rounded with first-fit-decreasing, 0.01 s", 8_142.0),
 )
+DIVERSE_PEERS = ((10_000, 23.6), (20_000, 109.7))
+"""(pods, seconds that Karpenter's solver takes for such a mix over 400 types)"""
+TYPES = 400
 BOUNDS = ((1.0, 3.0), (5.0, 1.0))
 """(deadline in seconds, at most so many per cent above the bound)"""
 
@@ -62,3 +69,27 @@ def planner() -> Iterator[Measured]:
         yield Measured(f"{stem}: pods waiting", len(plan.waiting), "", 0)
     for name, usd in PEERS:
         yield Measured(f"openb: {name}", usd, "$/h")
+    yield from _diverse(catalog)
+
+
+def _diverse(catalog: Path) -> Iterator[Measured]:
+    """Generic, spread by zone, spread by host, near by zone, apart by host: a fifth each."""
+    prices = [price for price in read_catalog(catalog) if price.arch == "amd64"]
+    prices = prices[:: max(1, len(prices) // TYPES)][:TYPES]
+    for (count, theirs), deadline in zip(DIVERSE_PEERS, (1.0, 2.0), strict=True):
+        listed = diverse_pods(count)
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "pods.json"
+            path.write_text(json.dumps(listed), encoding="utf-8")
+            asked = read_pods(str(path))
+        began = time.process_time()
+        plan = plan_offline(asked, prices, zones=ZONES, deadline=timedelta(seconds=deadline), clock=time.process_time)
+        took = time.process_time() - began
+        wrong = faults_of_list(plan.as_json(), pods=listed["items"], catalog=read_table(catalog))
+        stem = f"{count} pods of five sorts"
+        yield Measured(f"{stem}: CPU time", took, "s", deadline * 1.05)
+        yield Measured(f"{stem}: Karpenter's solver", theirs, "s")
+        yield Measured(f"{stem}: cost", plan.usd_per_hour, "$/h")
+        yield Measured(f"{stem}: above the bound", (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100, "%")
+        yield Measured(f"{stem}: faults found by the checker", len(wrong), "", 0)
+        yield Measured(f"{stem}: pods waiting", len(plan.waiting), "", 0)
