@@ -36,6 +36,8 @@ class Demand:
     """Label key of which all places must have one value."""
     anchor: str | None = None
     """That value, where other pods of the gang have settled it."""
+    meant: Mapping[str, str] = field(default_factory=dict)
+    """Pod key -> group of the node that was bought for it: taken again where that is possible at no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,12 @@ class Market:
         self._samples: dict[str, Place] = {}
         self._at_hand: dict[str, list[Place]] = defaultdict(list)
         self._capacity: dict[tuple[str, int], int] = {}
+        self._nodes: dict[str, list[Place]] = defaultdict(list)
         for place in scene.places:
-            if place.group is not None and not place.standing:
-                self._at_hand[place.group.name].append(place)
+            if place.group is not None:
+                self._nodes[place.group.name].append(place)
+                if not place.standing:
+                    self._at_hand[place.group.name].append(place)
         for places in self._at_hand.values():
             places.sort(key=lambda place: (place.tier, place.name))
 
@@ -172,6 +177,16 @@ class Market:
                 return place
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
 
+    def join(self, group: str, shape: Shape) -> Place | None:
+        """A place for the shape on a node of the group that is there or on its way, the first opened first."""
+        for place in self._nodes[group]:
+            if place.standing and self.scene.why_not(shape, place) is None:
+                return place
+        offering = next((one for one in self.offerings if one.group.name == group), None)
+        if offering is None:
+            return None
+        return self.open(offering, lambda place: self.scene.why_not(shape, place) is None, buy=False)
+
     def _buy(self, offering: Offering, fits: Callable[[Place], bool]) -> Place | None:
         name = offering.group.name
         place = offering.new_place(self.next_name(offering))
@@ -207,6 +222,9 @@ def pack(demands: Iterable[Demand], market: Market, *, buy: bool = True) -> Pack
 
 def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """All of the gang; else as many as must be together, and of the others those that fit at no price."""
+    kept = _as_meant(demand, market) if demand.meant else None
+    if kept is not None:
+        return kept
     whole = _place(demand, market, buy=buy)
     if whole is not None or demand.minimum is None or demand.minimum >= len(demand.pods):
         return whole
@@ -221,6 +239,26 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
         extra = _place(replace(demand, pods=(item,), anchor=anchor), market, buy=False)
         places += extra.places if extra else ()
     return Placed(places=tuple(places), bought=core.bought if core else ()) if places else None
+
+
+def _as_meant(demand: Demand, market: Market) -> Placed | None:
+    """Every pod on a node of the group that was bought for it, the others on standing places; ``None`` if one fails.
+
+    Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
+    """
+    if demand.topology is not None:
+        return None
+    scene, start = market.scene, market.scene.mark()
+    places: list[tuple[str, Place]] = []
+    for key, shape in sorted(demand.pods, key=lambda item: (item[1].rank, item[0])):
+        group = demand.meant.get(key)
+        place = scene.find(shape) if group is None else market.join(group, shape)
+        if place is None:
+            scene.undo(start)
+            return None
+        scene.put(shape, place, key)
+        places.append((key, place))
+    return Placed(places=tuple(places))
 
 
 def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:

@@ -5,7 +5,7 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from autoscaler.cluster import Cluster
@@ -20,14 +20,14 @@ from autoscaler.steps import EndJob, Grow, Memory, Plan, Remove, Step
 def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
     """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended."""
     fleet = survey(cluster, policy, memory.backoffs)
-    up = scale_up(cluster, policy, fleet)
+    up = scale_up(cluster, policy, fleet, meant=memory.meant)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing)
     steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *let_go(cluster, fleet))
     return Plan(
         steps=steps,
         waiting=up.waiting,
-        memory=_remember(cluster, policy, fleet, memory),
+        memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
         usd_per_hour=_bill(cluster, fleet, steps),
         wake_at=_wake_at(cluster, policy, fleet, (down.wake_at, *up.looks), someone_waits=bool(up.waiting)),
     )
@@ -40,12 +40,12 @@ def _ended(cluster: Cluster) -> list[EndJob]:
     ]
 
 
-def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> Memory:
-    """Back-offs that the cluster does not show: EC2 tells its refusals itself."""
+def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, meant: Mapping[str, str]) -> Memory:
+    """Where pods are to go, and back-offs that the cluster does not show: EC2 tells its refusals itself."""
     kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
     for group, _ in fleet.lost:
         kept[group.name] = cluster.seen_at + policy.scale_up.refusal_backoff
-    return Memory(backoffs=dict(sorted(kept.items())))
+    return Memory(backoffs=dict(sorted(kept.items())), meant=meant)
 
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:

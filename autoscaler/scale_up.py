@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
 from autoscaler.fit import Place, Scene, amount_in_words
@@ -23,6 +25,8 @@ from autoscaler.policy import Policy
 from autoscaler.steps import Admit, Grow, Recreate, Remove, Step, Waiting, Withdraw
 from autoscaler.unmet import Unmet
 
+_NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class ScaleUp:
@@ -32,12 +36,17 @@ class ScaleUp:
     waiting: tuple[Waiting, ...]
     wanted: Mapping[str, str]
     """Name of a node that pods are planned on -> whom for."""
+    meant: Mapping[str, str]
+    """Pod key -> the Auto Scaling group on whose node it is planned."""
     looks: tuple[datetime, ...] = ()
     """When to look again at those that wait for machines that we own."""
 
 
-def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
-    """Find a place for every gang that can be helped, and say of every other pod why it waits."""
+def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[str, str] = _NOWHERE) -> ScaleUp:
+    """Find a place for every gang that can be helped, and say of every other pod why it waits.
+
+    ``meant``: where the last plan meant pods to go (``Memory.meant``).
+    """
     pinned = sorted((pod for pod in cluster.pods if _is_pinned(pod)), key=lambda pod: pod.key)
     gangs = gangs_of(cluster.pods, cluster.gang_sizes)
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
@@ -51,7 +60,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
     market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang))}
     patience = Patience(cluster, policy, fleet, scene)
-    packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience)
+    packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, meant)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []
     for gang in gangs:
@@ -75,18 +84,26 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet) -> ScaleUp:
             *_grow(gangs, packing, fleet, free),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
+        meant=_meant(packing),
         looks=tuple(sorted({when for wait in waits.values() for when in (wait.start, wait.ends)})),
         wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
     )
 
 
-def _pack(gangs: Sequence[Gang], market: Market, patience: Patience) -> tuple[Packing, dict[str, Wait]]:
+def _meant(packing: Packing) -> dict[str, str]:
+    placed = [one for one in packing.placed.values() if one is not None]
+    return {key: place.group.name for one in placed for key, place in one.places if place.group is not None}
+
+
+def _pack(
+    gangs: Sequence[Gang], market: Market, patience: Patience, meant: Mapping[str, str]
+) -> tuple[Packing, dict[str, Wait]]:
     """Each gang in turn: placed, bought for, or left to wait for machines that we own."""
     placed: dict[str, Placed | None] = {}
     waits: dict[str, Wait] = {}
     scene, now = market.scene, patience.now
     for gang in gangs:
-        demand, before = _demand(gang, scene), scene.mark()
+        demand, before = _demand(gang, scene, meant), scene.mark()
         found = pack([demand], market).placed[gang.name]
         if found is not None and found.usd and gang.oldest + patience.of(gang) > now:
             scene.undo(before)
@@ -187,7 +204,7 @@ def _why_held(gang: Gang) -> str:
     return ""
 
 
-def _demand(gang: Gang, scene: Scene) -> Demand:
+def _demand(gang: Gang, scene: Scene, meant: Mapping[str, str] = _NOWHERE) -> Demand:
     shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
     topology = gang.topology or _common_ground(gang)
     anchor = None
@@ -200,6 +217,7 @@ def _demand(gang: Gang, scene: Scene) -> Demand:
         minimum=gang.minimum,
         topology=topology,
         anchor=anchor,
+        meant={pod.key: meant[pod.key] for pod in gang.waiting if pod.key in meant},
     )
 
 

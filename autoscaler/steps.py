@@ -131,6 +131,8 @@ class Memory:
 
     backoffs: Mapping[str, datetime] = field(default_factory=dict)
     """Group name -> left alone until then."""
+    meant: Mapping[str, str] = field(default_factory=dict)
+    """Pod key -> the Auto Scaling group whose node it was last planned on, so that it goes where it was bought for."""
 
 
 @dataclass(frozen=True, slots=True)

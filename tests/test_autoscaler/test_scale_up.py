@@ -501,3 +501,31 @@ def test_a_pause_of_no_length_closes_nothing() -> None:
     refused = a_group(refusals=(Refusal(NOW, "InsufficientInstanceCapacity"),))
     policy = a_policy(scale_up={"refusal_backoff": timedelta(0)})
     assert grown(decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[refused]), policy)) == {refused.name: 1}
+
+
+# --- Where it was bought for ------------------------------------------------------------------------------------------
+
+
+def test_a_gang_goes_to_the_node_that_was_bought_for_it_though_another_has_joined_first() -> None:
+    """Its own is on its way; the free half of another gang's node was not meant for it."""
+    small = a_gang("small", 1, gpus=4)
+    first = decide(a_cluster(pods=small))
+    assert grown(first) == {"local-gpu-a10g-us-east-1a": 1}
+    bought = a_group("gpu-a10g", desired=1)
+    half = a_group("gpu-a100", joined=1)
+    busy_half = busy(nodes_of(half)[0], 4)
+    cluster = a_cluster(pods=[*small, busy_half], nodes=nodes_of(half), groups=[bought, half])
+    assert [step.placements for step in steps(decide(cluster), Admit)] == [
+        (("team/small-worker-0", nodes_of(half)[0].name),)
+    ]
+    again = decide(cluster, memory=first.memory)
+    assert steps(again, Admit) == []
+    assert again.memory.meant == {"team/small-worker-0": bought.name}
+
+
+def test_what_was_meant_and_is_gone_is_forgotten() -> None:
+    """A refused purchase binds nobody."""
+    gang = a_gang("g", 1, gpus=4)
+    first = decide(a_cluster(pods=gang))
+    decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=first.memory)
+    assert [step.placements[0][1] for step in steps(decided, Admit)] == ["dgx-01"]
