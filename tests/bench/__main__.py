@@ -7,6 +7,7 @@ All of them: ``make bench``.
 ``planner``  the offline plan of the openb trace in 1 s and 5 s, checked, beside what others make of it
 ``replay``  149 days of the openb trace, on its machines and on a few of them: dollars and waiting by policy
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts, in which no rule may break
+``fidelity``  50 random situations of 500 pods each, planned, launched as KWOK nodes, bound by the real scheduler
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
 
@@ -34,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoscaler import labels as words
+from tests.bench.fidelity import fidelity
 from tests.bench.memory import resident_mib
 from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
@@ -66,6 +68,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--nodes", type=int, default=Size().nodes)
     parser.add_argument("--pods", type=int, default=Size().pods)
+    parser.add_argument("--situations", type=int, default=50)
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--ansible", type=int, default=10, help="machines that Ansible sees")
@@ -95,6 +98,10 @@ def _planner(_asked: argparse.Namespace) -> Iterator[Figure]:
 
 def _replay(_asked: argparse.Namespace) -> Iterator[Figure]:
     yield from (Figure(one.name, one.value, one.unit, one.bound) for one in replays(data_folder()))
+
+
+def _fidelity(asked: argparse.Namespace) -> Iterator[Figure]:
+    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in fidelity(asked.situations))
 
 
 def _trials(_asked: argparse.Namespace) -> Iterator[Figure]:
@@ -206,6 +213,7 @@ BENCHMARKS: Final = {
     "planner": _planner,
     "replay": _replay,
     "trials": _trials,
+    "fidelity": _fidelity,
     "scale": _scale,
 }
 

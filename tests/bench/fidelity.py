@@ -164,6 +164,29 @@ def _live(on: Ground, given: Situation, aws: Aws, policy: Path, log: Path, patie
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure: its name, value, unit, and what it must not exceed (``None``: for comparison)."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float | None = None
+
+
+def fidelity(many: int) -> Iterator[Measured]:
+    """So many situations, one after the other."""
+    found = []
+    with ground() as on:
+        for seed in range(many):
+            found.append(live_through(on, situation(seed)))
+            print(f"  situation {seed}: {found[-1]}", flush=True)
+    stem = f"{many} situations, {sum(one.pods for one in found)} pods, {sum(one.nodes for one in found)} nodes bought"
+    yield Measured(f"{stem}: pods not bound", sum(one.unbound for one in found), "", 0)
+    yield Measured("on another kind of node than planned", sum(one.elsewhere for one in found), "", 0)
+    yield Measured("nodes that stand empty", sum(one.empty for one in found), "", 0)
+
+
 def _delete_all(kube: KubeHttp, path: str) -> None:
     """One by one: a collection of hundreds takes longer than one request may."""
     names = [one["metadata"]["name"] for one in kube.get(path)["items"]]
