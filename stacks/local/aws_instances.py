@@ -109,7 +109,9 @@ class Instance(Kind):
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         root = first(cloud.ec2.describe_images, "Images", ImageIds=[wanted["ami"]]) or {}
-        disk = {key: value for key, value in wanted["rootBlockDevice"].items() if key != "tags"}
+        disk = {"deleteOnTermination": True} | {
+            key: value for key, value in wanted["rootBlockDevice"].items() if key != "tags"
+        }
         interface = wanted["primaryNetworkInterface"]["networkInterfaceId"]
         made = cloud.ec2.run_instances(
             MinCount=1,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from autoscaler.failures import Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.ground import ENGINE_BINARIES
 from stacks.local.tools import ensure_tools
-from tests.live.test_engine import client, everything_in, settings_for
+from tests.live.test_engine import asked_since, calls_so_far, client, everything_in, settings_for
 
 pytestmark = pytest.mark.live
 
@@ -52,12 +54,13 @@ def stack(
 ) -> EngineSettings:
     """A stack of one cheap group and a control plane."""
     groups = [{**GROUPS[0], "zones": zones}]
+    folder.mkdir(exist_ok=True)
     made = settings_for(folder, aws_url=aws_url, tools=engine, cluster=cluster, groups=groups)
     return replace(made, overrides={"spillway:control_plane": control_plane})
 
 
 def all_that_stands(url: str) -> dict[str, list[str]]:
-    """As `everything_in`, with what control planes are made of."""
+    """As `everything_in`, with what control planes are made of; but for volumes, which moto keeps without instances."""
     keys = client("kms", url)
     return everything_in(url) | {
         "clusters": client("eks", url).list_clusters()["clusters"],
@@ -72,6 +75,11 @@ def all_that_stands(url: str) -> dict[str, list[str]]:
             if keys.describe_key(KeyId=one["KeyId"])["KeyMetadata"]["KeyState"] == "Enabled"
         ],
         "parameters": [one["Name"] for one in client("ssm", url).describe_parameters()["Parameters"]],
+        "buckets": [one["Name"] for one in client("s3", url).list_buckets()["Buckets"]],
+        "balancers": [
+            one["LoadBalancerArn"] for one in client("elbv2", url).describe_load_balancers()["LoadBalancers"]
+        ],
+        "targets": [one["TargetGroupArn"] for one in client("elbv2", url).describe_target_groups()["TargetGroups"]],
     }
 
 
@@ -138,3 +146,83 @@ def test_what_eks_refuses_is_told(aws_url: str, engine: dict[str, Path], tmp_pat
         pulumi_up(settings)
     pulumi_destroy(settings)
     assert all_that_stands(aws_url) == before
+
+
+def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
+    """Three members: up, what they write is read, a new version takes one after another, all of it away again."""
+    before = all_that_stands(aws_url)
+    wanted: dict[str, Any] = {"kind": "kubeadm", "ami": IMAGE, "version": "1.35.3", "names": ["api.lab.example.org"]}
+    settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="own", **wanted)
+    outputs = pulumi_up(settings)
+    assert outputs.control_plane
+    [balancer] = client("elbv2", aws_url).describe_load_balancers()["LoadBalancers"]
+    assert outputs.control_plane.endpoint == f"https://{balancer['DNSName']}:6443"
+    first = members(aws_url)
+    assert len(first) == 3
+    volumes = client("ec2", aws_url).describe_volumes(VolumeIds=[one["volumes"][0] for one in first.values()])[
+        "Volumes"
+    ]
+    assert {one["AvailabilityZone"] for one in volumes} == set(ZONES)  # moto puts every instance into the first zone
+
+    client("ssm", aws_url).put_parameter(  # as the first member does, once it has founded the cluster
+        Name="/spillway/own/control-plane/kubeconfig", Value=KUBECONFIG, Type="SecureString", Overwrite=True
+    )
+    assert pulumi_preview(settings), "what members write is not drift"
+    again = pulumi_up(settings)
+    assert again.control_plane
+    assert again.control_plane.certificate_authority == "UEVN"
+    assert again.kubeconfig == "[secret]"
+    assert SECRET not in state_of(settings)
+    assert SECRET not in str([one["user_data"] for one in first.values()])
+
+    so_far = calls_so_far(aws_url)
+    pulumi_up(replace(settings, overrides={"spillway:control_plane": {**wanted, "version": "1.35.4"}}))
+    second = members(aws_url)
+    assert not {one["id"] for one in first.values()} & {one["id"] for one in second.values()}
+    for name, one in second.items():
+        assert (one["address"], one["volumes"]) == (first[name]["address"], first[name]["volumes"]), "the same member"
+    assert_one_after_another(aws_url, so_far)
+    pulumi_destroy(settings)
+    assert all_that_stands(aws_url) == before
+
+
+IMAGE = "ami-12c6146b"
+SECRET = "hush-hush-key"  # noqa: S105 - of no cluster
+KUBECONFIG = (
+    '{"clusters": [{"name": "own", "cluster": {"server": "https://api", "certificate-authority-data": "UEVN"}}],'
+    f' "users": [{{"name": "admin", "user": {{"client-key-data": "{SECRET}"}}}}]}}'
+)
+
+
+def members(url: str) -> dict[str, dict[str, Any]]:
+    """Instances of the control plane that run, by name."""
+    ec2 = client("ec2", url)
+    running = [{"Name": "instance-state-name", "Values": ["running"]}]
+    found = {}
+    for reservation in ec2.describe_instances(Filters=running)["Reservations"]:
+        for one in reservation["Instances"]:
+            name = {tag["Key"]: tag["Value"] for tag in one.get("Tags", [])}.get("Name", "")
+            kept = [{"Name": "attachment.instance-id", "Values": [one["InstanceId"]]}]
+            told = ec2.describe_instance_attribute(InstanceId=one["InstanceId"], Attribute="userData")
+            found[name] = {
+                "id": one["InstanceId"],
+                "address": one["PrivateIpAddress"],
+                "volumes": [
+                    volume["VolumeId"]
+                    for volume in ec2.describe_volumes(Filters=kept)["Volumes"]
+                    if volume["Attachments"][0]["Device"] == "/dev/sdf"
+                ],
+                "user_data": base64.b64decode(told["UserData"]["Value"]).decode(),
+            }
+    return {name: one for name, one in found.items() if "control-plane" in name}
+
+
+def assert_one_after_another(url: str, since: int) -> None:
+    """A member is ended only when the gate of the one before has been passed."""
+    watched = ("TerminateInstances", "RunInstances", "UpdateAssociation", "CreateAssociation")
+    asked = [call["action"] for call in asked_since(url, since) if call["action"] in watched]
+    ends = [place for place, action in enumerate(asked) if action == "TerminateInstances"]
+    assert len(ends) == 3, asked
+    for end, following in pairwise([*ends, len(asked)]):
+        assert "RunInstances" in asked[end:following], asked
+        assert asked[following - 1].endswith("Association"), asked
