@@ -148,6 +148,14 @@ def test_fifty_nights_after_ordinary_days_find_nothing(node: Node) -> None:
             assert (day["name"], said(plan), plan.failed) == (day["name"], "", "")
 
 
+def test_a_reboot_changes_nothing(node: Node, bench: Bench) -> None:
+    """The driver is loaded, GPUs are divided and containers get their devices before anybody looks."""
+    bench.restart(node.host)
+    node.host.run("ip route del default")
+    assert node.host.run("nvidia-smi -L").stdout.count("MIG 3g.20gb") == 2
+    assert said(node.night(apply=False)[0]) == ""
+
+
 def mistakes(kind: Kind, plan: HostPlan, failed: str, host: Host) -> list[str]:
     """What was not as the kind says."""
     wrong = []
