@@ -51,6 +51,8 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab) -> None:
             host = ground.bench.restart(host, wait=False)
             until(partial(is_ready, ground, aws.name), within=480, told=lambda: boot_log(host))
             until(lambda: not aws.ssm.describe_parameters()["Parameters"], within=30)
+            signed = "test -s /var/lib/kubelet/pki/kubelet-server-current.pem"  # asked for once it is registered
+            until(lambda: host.run(signed, check=False).returncode == 0, within=60)
     node = ground.kube.get(f"/api/v1/nodes/{aws.name}")
     assert node["spec"]["providerID"] == f"aws:///{aws.zone}/{aws.id}"
     assert node["spec"]["taints"] == [{"key": words.GPU, "value": "present", "effect": "NoSchedule"}]
