@@ -17,9 +17,12 @@ from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.outputs import CostOutput, GroupCostOutput
 
 _HOURS_IN_MONTH: Final = 730
-_NAT, _ADDRESS, _ENDPOINT, _EKS, _BALANCER = 0.045, 0.005, 0.01, 0.10, 0.0225
+_NAT, _ADDRESS, _ENDPOINT, _EKS, _BALANCER, _VPN = 0.045, 0.005, 0.01, 0.10, 0.0225, 0.05
 """Dollars per hour: a NAT gateway and its address, an interface endpoint in one zone, an EKS control plane, a network
-load balancer. https://aws.amazon.com/vpc/pricing, /privatelink/pricing, /eks/pricing, /elasticloadbalancing/pricing."""
+load balancer, a VPN connection. https://aws.amazon.com/vpc/pricing, /privatelink/pricing, /eks/pricing,
+/elasticloadbalancing/pricing, /vpn/pricing."""
+_GATEWAY: Final = 0.0208
+"""Dollars per hour of a t3.small, the gateway of a WireGuard tunnel where nothing else is said."""
 _GIB_MONTH: Final = 0.08
 """Dollars for a GiB of gp3 in a month: https://aws.amazon.com/ebs/pricing."""
 
@@ -68,6 +71,8 @@ def idle_lines(settings: Settings, *, zones: int, endpoints: int, instance_usd: 
         gateways = {"one": 1, "per-zone": zones, "none": 0}[network.nat]
         yield Line(what="NAT gateway with its address", count=gateways, each=_NAT + _ADDRESS)
         yield Line(what="interface endpoint in a zone", count=endpoints * zones, each=_ENDPOINT)
+    if settings.program in ("all", "on-prem") and settings.connectivity:
+        yield from _CONNECTIONS.get(settings.connectivity.kind, ())
     if settings.program not in ("all", "control-plane"):
         return
     if isinstance(control_plane, EksSettings):
@@ -78,6 +83,12 @@ def idle_lines(settings: Settings, *, zones: int, endpoints: int, instance_usd: 
         yield Line(what=what, count=control_plane.instances, each=instance_usd)
         yield Line(what="its volumes", count=control_plane.instances, each=gib * _GIB_MONTH / _HOURS_IN_MONTH)
         yield Line(what="load balancer", count=1, each=_BALANCER)
+
+
+_CONNECTIONS: Final = {
+    "wireguard": (Line(what="WireGuard gateway (a t3.small) with its address", count=1, each=_GATEWAY + _ADDRESS),),
+    "vpn": (Line(what="VPN connection", count=1, each=_VPN),),
+}
 
 
 def costs(groups: Iterable[GroupCostOutput], idle: Iterable[Line]) -> CostOutput:

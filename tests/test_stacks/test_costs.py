@@ -65,6 +65,9 @@ def test_an_unknown_price_is_told_and_not_taken_as_free() -> None:
         ({"control_plane": EKS}, 0, 0.15),
         ({"control_plane": {"kind": "kubeadm", "instances": 3}}, 0, 0.05 + 3 * 0.096 + 3 * 60 * 0.08 / 730 + 0.0225),
         ({"program": "node-pools"}, 0, 0.0),
+        ({"connectivity": {"kind": "vpn", "address": "198.51.100.7"}}, 0, 0.10),
+        ({"connectivity": {"kind": "wireguard", "address": "198.51.100.7"}}, 0, 0.0758),
+        ({"connectivity": {"kind": "routed"}}, 0, 0.05),
         (
             {"network": {"vpc": {"id": "vpc-01234567", "subnets": {f"us-east-1{z}": "subnet-01234567" for z in "ab"}}}},
             0,
