@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import yaml
+
+import roles
 from stacks.local.paths import cache_root
 
 SUITE: Final = "bookworm"
@@ -154,7 +157,8 @@ def debian_archive() -> str:
             for found in re.findall(r"^(?:URIs:|deb(?: \[[^]]*\])?)\s+(\S+)", text, flags=re.MULTILINE):
                 if str(found).rstrip("/").endswith("/debian"):
                     return str(found)
-    return "http://deb.debian.org/debian"
+    packages = yaml.safe_load((Path(roles.__file__).parent / "sources.yaml").read_text(encoding="utf-8"))
+    return str(packages["repositories"]["debian"]["uri"])
 
 
 def run(*words: str) -> str:
