@@ -8,6 +8,7 @@ All of them: ``make bench``.
 ``replay``  149 days of the openb trace, on its machines and on a few of them: dollars and waiting by policy
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts, in which no rule may break
 ``fidelity``  50 random situations of 500 pods each, planned, launched as KWOK nodes, bound by the real scheduler
+``stacks``  a whole `pulumi up` of the largest example on the local AWS: steps, time, and the engine's own share of it
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
 
@@ -41,6 +42,7 @@ from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
 from tests.bench.replay import replays
 from tests.bench.scale import Loaded, Size, loaded_cluster
+from tests.bench.stacks import stacks
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, until
 
 GANG = 3
@@ -90,6 +92,10 @@ def _nodes(asked: argparse.Namespace) -> Iterator[Figure]:
     sizes = tuple(int(size) for size in asked.machines.split(","))
     measured = nodes(sizes, with_ansible=asked.ansible)
     yield from (Figure(one.name, one.value, one.unit, one.bound) for one in measured)
+
+
+def _stacks(_asked: argparse.Namespace) -> Iterator[Figure]:
+    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in stacks())
 
 
 def _planner(_asked: argparse.Namespace) -> Iterator[Figure]:
@@ -214,6 +220,7 @@ BENCHMARKS: Final = {
     "replay": _replay,
     "trials": _trials,
     "fidelity": _fidelity,
+    "stacks": _stacks,
     "scale": _scale,
 }
 

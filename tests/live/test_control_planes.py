@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from autoscaler.failures import Unavailable
+from autoscaler.failures import BadInput, Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.ground import ENGINE_BINARIES
 from stacks.local.tools import ensure_tools
+from stacks.outputs import as_exports, parse_outputs
 from tests.live.test_engine import asked_since, calls_so_far, client, everything_in, settings_for
 
 pytestmark = pytest.mark.live
@@ -226,3 +229,53 @@ def assert_one_after_another(url: str, since: int) -> None:
     for end, following in pairwise([*ends, len(asked)]):
         assert "RunInstances" in asked[end:following], asked
         assert asked[following - 1].endswith("Association"), asked
+
+
+def test_split_programs_make_what_one_makes(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
+    """Network, control plane and node pools as three stacks, up in order and down in the other."""
+    before = all_that_stands(aws_url)
+    eks: dict[str, Any] = {"kind": "eks", "admins": [ADMIN]}
+    whole = stack(tmp_path / "whole", aws_url=aws_url, engine=engine, cluster="one", **eks)
+    as_one = pulumi_up(whole)
+    types = types_in(whole)
+    pulumi_destroy(whole)
+
+    folder = tmp_path / "split"
+    made = stack(folder, aws_url=aws_url, engine=engine, cluster="one", **eks)
+    names = {"network": f"{NAMED}network", "control_plane": f"{NAMED}control-plane"}
+    parts = [
+        replace(
+            made, stack=part, overrides={**(made.overrides or {}), "spillway:program": part, "spillway:stacks": names}
+        )
+        for part in ("network", "control-plane", "node-pools")
+    ]
+    exported = [as_exports(pulumi_up(part)) for part in parts]
+    together = parse_outputs(*exported)
+    assert together.control_plane
+    assert as_one.control_plane
+    assert together.groups == as_one.groups
+    assert set(together.subnets) == set(as_one.subnets)
+    assert together.control_plane.kind == as_one.control_plane.kind
+    assert sum((types_in(part) for part in parts), Counter()) == types
+    assert all(pulumi_preview(part) for part in parts), "a second up of each changes nothing"
+    for part in reversed(parts):
+        pulumi_destroy(part)
+    assert all_that_stands(aws_url) == before
+
+
+NAMED = "organization/spillway/"
+
+
+def types_in(settings: EngineSettings) -> Counter[str]:
+    """How many resources of each type of AWS the engine's state holds."""
+    [path] = (settings.directory / "state").rglob(f"stacks/**/{settings.stack}.json")
+    resources = json.loads(path.read_text(encoding="utf-8"))["checkpoint"]["latest"]["resources"]
+    return Counter(one["type"] for one in resources if one["type"].startswith("aws:"))
+
+
+def test_a_part_that_does_not_know_its_network_says_so(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
+    """By the key that is missing."""
+    settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="lost", kind="eks", admins=[ADMIN])
+    lost = replace(settings, overrides={**(settings.overrides or {}), "spillway:program": "node-pools"})
+    with pytest.raises(BadInput, match=r"spillway:stacks\.network is missing"):
+        pulumi_up(lost)

@@ -1,0 +1,103 @@
+"""A whole `pulumi up` on the local AWS, beside what the engine needs for as many resources that are nothing.
+
+The example has every option of a node group, three zones with a NAT gateway each, endpoints and flow logs. Both runs
+are the same engine on the same machine, one after the other: their ratio says what our program and provider add.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from stacks.local.engine import EngineSettings, environment, prepare
+from stacks.local.ground import ENGINE_BINARIES
+from stacks.local.leash import leashed
+from stacks.local.tools import ensure_tools
+from tests.bench.planner import Measured
+from tests.live.hybrid import stand_in_aws
+
+_ZONES: Final = ["us-east-1a", "us-east-1b", "us-east-1c"]
+_GROUPS: Final[list[dict[str, Any]]] = [
+    {"name": "gpu-a10g", "instance_type": "g5.12xlarge", "zones": _ZONES, "max": 8},
+    {"name": "gpu-a100", "instance_type": "p4d.24xlarge", "zones": _ZONES, "max": 8},
+    {"name": "gpu-l4", "instance_type": "g6.12xlarge", "zones": _ZONES, "max": 8, "capacity_type": "spot"},
+    {"name": "set", "instance_types": ["g5.12xlarge", "g5.24xlarge"], "zones": _ZONES, "max": 8},
+    {"name": "fabric", "instance_type": "p4d.24xlarge", "zones": _ZONES[:1], "max": 4, "efa": True},
+    {"name": "close", "instance_type": "p4d.24xlarge", "zones": _ZONES[1:2], "max": 4, "placement": "cluster"},
+    {"name": "cpu", "instance_type": "m5.4xlarge", "zones": _ZONES, "max": 20},
+]
+_NETWORK: Final = {"nat": "per-zone", "flow_logs": {"to": "s3"}, "endpoints": ["ecr.api", "ecr.dkr", "sts"]}
+_TIMES_THE_ENGINE: Final = 8.0
+_CREATED: Final = re.compile(r"\+ (\d+) created")
+
+
+def stacks() -> Iterator[Measured]:
+    """Time and steps of the largest example, and how many times the bound that is."""
+    tools = dict(ensure_tools(ENGINE_BINARIES, progress=print))
+    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as made:
+        folder = Path(made)
+        policy = folder / "policy.yaml"
+        policy.write_text(json.dumps({"cluster": "bench", "groups": _GROUPS}), encoding="utf-8")
+        with stand_in_aws(folder) as aws:
+            settings = EngineSettings(
+                directory=folder / "whole",
+                tools=tools,
+                policy=policy,
+                inventory=None,
+                env=aws.env,
+                aws_url=aws.url,
+                cluster="bench",
+                region="us-east-1",
+                overrides={"spillway:network": _NETWORK},
+            )
+            steps, took = _up(settings, {})
+            empty = replace(settings, directory=folder / "empty", programs=Path(__file__).parent / "empty_program")
+            _, bound = _up(empty, {"RESOURCES": str(steps)})
+    yield Measured("pulumi up of the largest example: steps of the engine", steps, "")
+    yield Measured("pulumi up of the largest example", took, "s")
+    yield Measured("the engine with as many empty resources", bound, "s")
+    yield Measured("pulumi up of the largest example: times that", took / bound, "x", _TIMES_THE_ENGINE)
+
+
+def _up(settings: EngineSettings, env: Mapping[str, str]) -> tuple[int, float]:
+    """Steps that the engine took, and the seconds."""
+    prepare(settings)
+    provider = settings.directory / "bin" / "pulumi-resource-empty"
+    provider.write_text(
+        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -m tests.bench.empty_provider\n", encoding="utf-8"
+    )
+    provider.chmod(0o755)
+    root = str(Path(__file__).parents[2])
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))), **env}
+    _pulumi(settings, env, "stack", "select", "--create", "--stack", settings.stack)
+    began = time.monotonic()
+    said = _pulumi(settings, env, "up", "--stack", settings.stack, "--yes", "--skip-preview")
+    took = time.monotonic() - began
+    created = _CREATED.search(said)
+    return int(created[1]) if created else 0, took
+
+
+def _pulumi(settings: EngineSettings, env: Mapping[str, str], *arguments: str) -> str:
+    command = [str(settings.tools["pulumi"]), *arguments, "--non-interactive", "--color", "never"]
+    done = subprocess.run(
+        leashed(command),
+        cwd=settings.directory / "project",
+        env={**environment(settings), **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.stdout
