@@ -96,30 +96,31 @@ class VolumeAttachment(Kind):
 
 
 class Instance(Kind):
-    """An instance."""
+    """An instance, on an interface of its own or on one that is there."""
 
     token = "aws:ec2/instance:Instance"
     inputs = frozenset(
         {
             *("ami", "instanceType", "iamInstanceProfile", "primaryNetworkInterface", "metadataOptions"),
+            *("subnetId", "vpcSecurityGroupIds", "sourceDestCheck"),
             *("rootBlockDevice", "userDataBase64", "userDataReplaceOnChange", "tags"),
         }
     )
-    fixed = frozenset({"ami", "iamInstanceProfile", "primaryNetworkInterface", "userDataBase64"})
+    fixed = frozenset({"ami", "iamInstanceProfile", "primaryNetworkInterface", "subnetId", "userDataBase64"})
+    unordered = frozenset({"vpcSecurityGroupIds"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         root = first(cloud.ec2.describe_images, "Images", ImageIds=[wanted["ami"]]) or {}
         disk = {"deleteOnTermination": True} | {
             key: value for key, value in wanted["rootBlockDevice"].items() if key != "tags"
         }
-        interface = wanted["primaryNetworkInterface"]["networkInterfaceId"]
         made = cloud.ec2.run_instances(
             MinCount=1,
             MaxCount=1,
             ImageId=wanted["ami"],
             InstanceType=wanted["instanceType"],
             IamInstanceProfile={"Name": wanted["iamInstanceProfile"]},
-            NetworkInterfaces=[{"DeviceIndex": 0, "NetworkInterfaceId": interface}],
+            **_attached(wanted),
             MetadataOptions=pascal(wanted["metadataOptions"]),
             UserData=base64.b64decode(wanted["userDataBase64"]).decode(),
             BlockDeviceMappings=[{"DeviceName": root.get("RootDeviceName", "/dev/sda1"), "Ebs": pascal(disk)}],
@@ -127,6 +128,7 @@ class Instance(Kind):
         )
         key: str = made["Instances"][0]["InstanceId"]
         cloud.ec2.get_waiter("instance_running").wait(InstanceIds=[key], WaiterConfig=_SOON)
+        self._check_or_not(cloud, key, {}, wanted)
         return key
 
     def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
@@ -135,12 +137,22 @@ class Instance(Kind):
         if one is None or one["State"]["Name"] in _GONE:
             return None
         interfaces = [each["NetworkInterfaceId"] for each in one.get("NetworkInterfaces", [])]
+        place: Properties = {
+            "primaryNetworkInterface": {"networkInterfaceId": interfaces[0]} if interfaces else None,
+        }
+        if "subnetId" in wanted:
+            place = {
+                "subnetId": one["SubnetId"],
+                "vpcSecurityGroupIds": [group["GroupId"] for group in one["SecurityGroups"]],
+                "sourceDestCheck": one["SourceDestCheck"],
+                "primaryNetworkInterfaceId": interfaces[0],
+            }
         return {
             "ami": one["ImageId"],
             "instanceType": one["InstanceType"],
-            "primaryNetworkInterface": {"networkInterfaceId": interfaces[0]} if interfaces else None,
             "privateIp": one.get("PrivateIpAddress"),
             "instanceState": one["State"]["Name"],
+            **place,
             **tags_of(one),
         }
 
@@ -151,10 +163,27 @@ class Instance(Kind):
             cloud.ec2.modify_instance_attribute(InstanceId=key, InstanceType={"Value": new["instanceType"]})
             cloud.ec2.start_instances(InstanceIds=[key])
             cloud.ec2.get_waiter("instance_running").wait(InstanceIds=[key], WaiterConfig=_SOON)
+        if "subnetId" in new and old.get("vpcSecurityGroupIds") != new.get("vpcSecurityGroupIds"):
+            cloud.ec2.modify_instance_attribute(InstanceId=key, Groups=new["vpcSecurityGroupIds"])
+        self._check_or_not(cloud, key, old, new)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.ec2.terminate_instances(InstanceIds=[key])
         cloud.ec2.get_waiter("instance_terminated").wait(InstanceIds=[key], WaiterConfig=_SOON)
+
+    def _check_or_not(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        """Whether packets that are not its own are dropped."""
+        check = new.get("sourceDestCheck", True)
+        if check != old.get("sourceDestCheck", True):
+            cloud.ec2.modify_instance_attribute(InstanceId=key, SourceDestCheck={"Value": check})
+
+
+def _attached(wanted: Properties) -> Properties:
+    """On an interface that is there, or on a new one in a subnet."""
+    if "primaryNetworkInterface" in wanted:
+        interface = wanted["primaryNetworkInterface"]["networkInterfaceId"]
+        return {"NetworkInterfaces": [{"DeviceIndex": 0, "NetworkInterfaceId": interface}]}
+    return given(wanted, subnetId="SubnetId", vpcSecurityGroupIds="SecurityGroupIds")
 
 
 KINDS: Final = (NetworkInterface(), Volume(), VolumeAttachment(), Instance())

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import Any, ClassVar, Final
 
-from stacks.local.aws_kinds import Cloud, Ec2Kind, Kind, Properties, Tags, first, given, pascal, specified, tags_of
+from stacks.local.aws_kinds import Cloud, Ec2Kind, Kind, Properties, Tags, first, given, specified, tags_of
 
 _GONE: Final = ("deleted", "deleting", "terminated", "shutting-down")
 _TUNNEL: Final = tuple(
@@ -211,61 +210,6 @@ class TransitGatewayVpcAttachment(Kind):
         cloud.ec2.delete_transit_gateway_vpc_attachment(TransitGatewayAttachmentId=key)
 
 
-class Instance(Kind):
-    """One instance by itself, such as a gateway."""
-
-    token = "aws:ec2/instance:Instance"
-    _plain: ClassVar = {"ami": "ImageId", "instanceType": "InstanceType", "subnetId": "SubnetId"}
-    inputs = frozenset(
-        {
-            *_plain,
-            *("vpcSecurityGroupIds", "iamInstanceProfile", "sourceDestCheck", "userDataBase64"),
-            *("userDataReplaceOnChange", "metadataOptions", "rootBlockDevice", "tags"),
-        }
-    )
-    fixed = inputs - {"tags", "sourceDestCheck"}
-    unordered = frozenset({"vpcSecurityGroupIds"})
-
-    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
-        image = first(cloud.ec2.describe_images, "Images", ImageIds=[wanted["ami"]]) or {}
-        root = {"DeviceName": image.get("RootDeviceName", "/dev/sda1"), "Ebs": pascal(wanted["rootBlockDevice"])}
-        made = cloud.ec2.run_instances(
-            **given(wanted, **self._plain, vpcSecurityGroupIds="SecurityGroupIds"),
-            MinCount=1,
-            MaxCount=1,
-            UserData=base64.b64decode(wanted["userDataBase64"]).decode(),
-            IamInstanceProfile={"Name": wanted["iamInstanceProfile"]},
-            MetadataOptions=pascal(wanted["metadataOptions"]),
-            BlockDeviceMappings=[root],
-            TagSpecifications=specified("instance", tags),
-        )
-        key: str = made["Instances"][0]["InstanceId"]
-        self.update(cloud, key, {"sourceDestCheck": True}, wanted)
-        return key
-
-    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
-        found = first(cloud.ec2.describe_instances, "Reservations", InstanceIds=[key])
-        instance: dict[str, Any] = found["Instances"][0] if found else {}
-        if not instance or instance["State"]["Name"] in _GONE:
-            return None
-        interface = instance["NetworkInterfaces"][0]
-        return {
-            **{name: instance[field] for name, field in self._plain.items()},
-            "vpcSecurityGroupIds": [group["GroupId"] for group in instance["SecurityGroups"]],
-            "sourceDestCheck": instance["SourceDestCheck"],
-            "primaryNetworkInterfaceId": interface["NetworkInterfaceId"],
-            **tags_of(instance),
-        }
-
-    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
-        check = new.get("sourceDestCheck", True)
-        if check != old.get("sourceDestCheck", True):
-            cloud.ec2.modify_instance_attribute(InstanceId=key, SourceDestCheck={"Value": check})
-
-    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        cloud.ec2.terminate_instances(InstanceIds=[key])
-
-
 class EipAssociation(Kind):
     """An Elastic IP address at an instance."""
 
@@ -305,6 +249,5 @@ KINDS: Final[tuple[Kind, ...]] = (
     VpnConnectionRoute(),
     VpnGatewayRoutePropagation(),
     TransitGatewayVpcAttachment(),
-    Instance(),
     EipAssociation(),
 )
