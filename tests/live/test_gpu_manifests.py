@@ -27,7 +27,7 @@ def test_they_run_on_machines_with_gpus_and_on_no_others(plane: Plane) -> None:
     plane.kube.send("PATCH", "/api/v1/nodes/with-gpus", mark, content="application/merge-patch+json")
     end = time.monotonic() + 60
     placed: set[tuple[str, str]] = set()
-    while len(placed) < 2 and time.monotonic() < end:
+    while (len(placed) < 2 or not all(node for _, node in placed)) and time.monotonic() < end:
         pods = plane.kube.get("/api/v1/namespaces/kube-system/pods")["items"]
         placed = {(pod["metadata"]["generateName"], pod["spec"].get("nodeName", "")) for pod in pods}
         time.sleep(0.1)
