@@ -24,6 +24,7 @@ from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Kube, Refused
 from roles.admission import BINDING, NODE, OURS, SERVING, SIGNERS, USED_BY, Expected, Request, token_secret, why_not
+from roles.node_patch import patch_node
 
 TOKEN_LIFE: Final = timedelta(minutes=10)
 PATIENCE: Final = 120.0
@@ -32,7 +33,8 @@ _REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
 _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
-_CONFLICT, _NOT_FOUND = 409, 404
+_NOT_FOUND: Final = 404
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _APPROVED_BY: Final = "SpillwayNodeApprover"
 
@@ -127,11 +129,7 @@ def admit(
 
 def mark(kube: Kube, node: str, *, labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]) -> None:
     """Have these on the node. Of others only those go that were declared before, and the joining taint."""
-    path = f"/api/v1/nodes/{node}"
-    now = json.loads(kube.get(path))
-    body = marks(now, labels=labels, taints=taints)
-    body["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"]
-    kube.send("PATCH", path, body, content=_MERGE)
+    patch_node(kube, node, lambda now: marks(now, labels=labels, taints=taints))
 
 
 def marks(node: Mapping[str, Any], *, labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]) -> dict[str, Any]:
@@ -216,6 +214,8 @@ def _what_is_missing(kube: Kube, node: str) -> str:
     ready: dict[str, str] = next((one for one in found["status"].get("conditions", ()) if one["type"] == "Ready"), {})
     if ready.get("status") != "True":
         return f"it is not Ready: {ready.get('message', 'its kubelet has not reported yet')}"
+    if any(one["key"] == _NOT_READY for one in found["spec"].get("taints", ())):
+        return "it is Ready, but the controller manager has not taken its not-ready taint away"
     issued = [
         one
         for one in json.loads(kube.get(_REQUESTS))["items"]

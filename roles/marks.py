@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Kube, Refused
 from autoscaler.objects import NodeJson, PodJson
+from roles.node_patch import patch_node
 from roles.rollout import Outcome, Phase, Resident
 
 NODES: Final = "spillway-nodes"
@@ -25,14 +27,12 @@ NODES: Final = "spillway-nodes"
 PHASE: Final = f"{words.PREFIX}/nodes-phase"
 OUTCOME: Final = f"{words.PREFIX}/nodes-outcome"
 """``failed:<identity of the plan>``."""
-_MERGE: Final = "application/merge-patch+json"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _NEVER: Final = {
     words.DO_NOT_DISRUPT: "true",
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
-_TRIES: Final = 5
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
@@ -89,7 +89,7 @@ class Marks:
     def mark(self, name: str, phase: Phase, outcome: str = "") -> None:
         """Go on to the next phase; ``outcome`` says how a plan ended."""
         marks = {PHASE: phase.value} | ({OUTCOME: outcome} if outcome else {})
-        self._patch(name, lambda _node: {"metadata": {"annotations": marks}})
+        self._patch(name, partial(_annotated, marks))
 
     def finish(self, name: str, outcome: str | None = None) -> None:
         """Take the phase away and open the node, both at once, where the cordon is ours; ``None``: it went well."""
@@ -111,7 +111,7 @@ class Marks:
             if node and (node.outcome is not Outcome.NONE or node.phase is Phase.FAILED):
                 phase = Phase.VERIFYING.value if node.phase is Phase.FAILED else node.phase.value or None
                 marks = {OUTCOME: None, PHASE: phase}
-                self._patch(name, lambda _node, marks=marks: {"metadata": {"annotations": marks}})
+                self._patch(name, partial(_annotated, marks))
 
     def evict(self, pod: Resident) -> str:
         """Ask it to leave; gives why it may not now (a PodDisruptionBudget), empty where it goes or is gone."""
@@ -160,19 +160,12 @@ class Marks:
             if refused.status != _NOT_FOUND:
                 raise
 
-    def _patch(self, name: str, change: Any) -> None:
-        """Patch what was just read; read again where somebody was faster (a kubelet writes its node all the time)."""
-        for attempt in range(_TRIES):
-            node = self._kube.node(name)
-            body = change(node)
-            body["metadata"] |= {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
-            try:
-                self._kube.send("PATCH", f"/api/v1/nodes/{name}", body, content=_MERGE)
-            except Refused as refused:
-                if refused.status != _CONFLICT or attempt == _TRIES - 1:
-                    raise
-            else:
-                return
+    def _patch(self, name: str, change: Callable[[NodeJson], dict[str, Any]]) -> None:
+        patch_node(self._kube, name, lambda raw: change(msgspec.convert(raw, NodeJson)))
+
+
+def _annotated(marks: Mapping[str, str | None], _node: NodeJson) -> dict[str, Any]:
+    return {"metadata": {"annotations": marks}}
 
 
 def _seen(node: NodeJson, pods: Iterable[PodJson]) -> Seen:

@@ -61,7 +61,8 @@ def test_bare_machines_become_ready_nodes(ground: Lab, applied: list[str]) -> No
     nodes = {node["metadata"]["name"]: node for node in ground.kube.get("/api/v1/nodes")["items"]}
     assert sorted(nodes) == applied
     for name, node in nodes.items():
-        assert next(one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready") == "True"
+        ready = next(one for one in node["status"]["conditions"] if one["type"] == "Ready")
+        assert ready["status"] == "True", ready
         assert node["metadata"]["labels"]["spillway.dev/owner"] == "vision"
         assert node["spec"]["taints"] == [{"key": "lab.example/shared", "value": "yes", "effect": "NoSchedule"}]
         assert node["spec"]["providerID"] == f"onprem://{name}"
