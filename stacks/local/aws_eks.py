@@ -14,13 +14,11 @@ from stacks.local.aws_kinds import Cloud, Kind, Properties, Tags, found, given
 class _EksKind(Kind):
     """Tags of EKS are a mapping, set by ARN."""
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        arn = self._arn(cloud, key)
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.client("eks").untag_resource(resourceArn=arn, tagKeys=gone)
-        if after:
-            cloud.client("eks").tag_resource(resourceArn=arn, tags=dict(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.client("eks").tag_resource(resourceArn=self._arn(cloud, key), tags=dict(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.client("eks").untag_resource(resourceArn=self._arn(cloud, key), tagKeys=names)
 
     def _arn(self, cloud: Cloud, key: str) -> str:
         raise NotImplementedError

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from stacks.local.aws_kinds import Cloud, Kind, Properties, Tags, found, given, listed, tags_of
 
@@ -50,41 +50,55 @@ class Role(Kind):
             RoleName=key, **given(new, description="Description", maxSessionDuration="MaxSessionDuration")
         )
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.iam.untag_role(RoleName=key, TagKeys=gone)
-        if after:
-            cloud.iam.tag_role(RoleName=key, Tags=listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.iam.tag_role(RoleName=key, Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.iam.untag_role(RoleName=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.iam.delete_role(RoleName=key)
 
 
-class RolePolicy(Kind):
-    """What a role may do, written into the role itself."""
+class InlinePolicy(Kind):
+    """What a role or a user may do, written into it. Its id is the holder's name and its own."""
+
+    named = "name"
+    tagged = False
+    holder: ClassVar[str]
+    """``role`` or ``user``: the property, and the word in the names of the calls."""
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        self.update(cloud, "", {}, wanted)
+        return f"{wanted[self.holder]}:{wanted['name']}"
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        holder, _, name = key.partition(":")
+        document = found(self._call(cloud, "get"), "PolicyDocument", **self._of(holder), PolicyName=name)
+        return document and {self.holder: holder, "name": name, "policy": json.dumps(document)}
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        holder = self._of(new[self.holder])
+        self._call(cloud, "put")(**holder, PolicyName=new["name"], PolicyDocument=new["policy"])
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        holder, _, name = key.partition(":")
+        self._call(cloud, "delete")(**self._of(holder), PolicyName=name)
+
+    def _call(self, cloud: Cloud, verb: str) -> Any:
+        return getattr(cloud.iam, f"{verb}_{self.holder}_policy")
+
+    def _of(self, holder: str) -> dict[str, str]:
+        return {f"{self.holder.capitalize()}Name": holder}
+
+
+class RolePolicy(InlinePolicy):
+    """What a role may do."""
 
     token = "aws:iam/rolePolicy:RolePolicy"
     inputs = frozenset({"name", "role", "policy"})
     fixed = frozenset({"name", "role"})
-    named = "name"
-    tagged = False
-
-    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
-        self.update(cloud, "", {}, wanted)
-        return f"{wanted['role']}:{wanted['name']}"
-
-    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
-        role, _, name = key.partition(":")
-        document = found(cloud.iam.get_role_policy, "PolicyDocument", RoleName=role, PolicyName=name)
-        return document and {"role": role, "name": name, "policy": json.dumps(document)}
-
-    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
-        cloud.iam.put_role_policy(RoleName=new["role"], PolicyName=new["name"], PolicyDocument=new["policy"])
-
-    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        role, _, name = key.partition(":")
-        cloud.iam.delete_role_policy(RoleName=role, PolicyName=name)
+    holder = "role"
 
 
 class InstanceProfile(Kind):
@@ -123,12 +137,11 @@ class InstanceProfile(Kind):
         if after and before != after:
             cloud.iam.add_role_to_instance_profile(InstanceProfileName=key, RoleName=after)
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.iam.untag_instance_profile(InstanceProfileName=key, TagKeys=gone)
-        if after:
-            cloud.iam.tag_instance_profile(InstanceProfileName=key, Tags=listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.iam.tag_instance_profile(InstanceProfileName=key, Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.iam.untag_instance_profile(InstanceProfileName=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         if state.get("role"):

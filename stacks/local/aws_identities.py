@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import ClassVar, Final
 
+from stacks.local.aws_iam import InlinePolicy
 from stacks.local.aws_kinds import Cloud, Kind, Properties, Tags, found, given, listed, tags_of
 
 
@@ -59,12 +59,11 @@ class OpenIdConnectProvider(Kind):
         one = ask(OpenIDConnectProviderArn=key)
         return {"arn": key, "url": f"https://{one['Url']}", "clientIdLists": one["ClientIDList"], **tags_of(one)}
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.iam.untag_open_id_connect_provider(OpenIDConnectProviderArn=key, TagKeys=gone)
-        if after:
-            cloud.iam.tag_open_id_connect_provider(OpenIDConnectProviderArn=key, Tags=listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.iam.tag_open_id_connect_provider(OpenIDConnectProviderArn=key, Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.iam.untag_open_id_connect_provider(OpenIDConnectProviderArn=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.iam.delete_open_id_connect_provider(OpenIDConnectProviderArn=key)
@@ -87,41 +86,23 @@ class User(Kind):
         one = found(cloud.iam.get_user, "User", UserName=key)
         return one and {"name": key, "path": one["Path"], "arn": one["Arn"], **tags_of(one)}
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.iam.untag_user(UserName=key, TagKeys=gone)
-        if after:
-            cloud.iam.tag_user(UserName=key, Tags=listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.iam.tag_user(UserName=key, Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.iam.untag_user(UserName=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.iam.delete_user(UserName=key)
 
 
-class UserPolicy(Kind):
-    """What a user may do, written into the user."""
+class UserPolicy(InlinePolicy):
+    """What a user may do."""
 
     token = "aws:iam/userPolicy:UserPolicy"
     inputs = frozenset({"name", "user", "policy"})
     fixed = frozenset({"name", "user"})
-    named = "name"
-    tagged = False
-
-    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
-        self.update(cloud, "", {}, wanted)
-        return f"{wanted['user']}:{wanted['name']}"
-
-    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
-        user, _, name = key.partition(":")
-        document = found(cloud.iam.get_user_policy, "PolicyDocument", UserName=user, PolicyName=name)
-        return document and {"user": user, "name": name, "policy": json.dumps(document)}
-
-    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
-        cloud.iam.put_user_policy(UserName=new["user"], PolicyName=new["name"], PolicyDocument=new["policy"])
-
-    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        user, _, name = key.partition(":")
-        cloud.iam.delete_user_policy(UserName=user, PolicyName=name)
+    holder = "user"
 
 
 class AccessKey(Kind):

@@ -48,12 +48,11 @@ class Key(Kind):
         if new.get("policy") and old.get("policy") != new["policy"]:
             kms.put_key_policy(KeyId=key, PolicyName="default", Policy=new["policy"])
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.client("kms").untag_resource(KeyId=key, TagKeys=gone)
-        if after:
-            cloud.client("kms").tag_resource(KeyId=key, Tags=_listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.client("kms").tag_resource(KeyId=key, Tags=_listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.client("kms").untag_resource(KeyId=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.client("kms").schedule_key_deletion(KeyId=key, **given(state, deletionWindowInDays="PendingWindowInDays"))
@@ -91,12 +90,11 @@ class LogGroup(Kind):
         if days and days != old.get("retentionInDays"):
             cloud.client("logs").put_retention_policy(logGroupName=key, retentionInDays=days)
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.client("logs").untag_log_group(logGroupName=key, tags=gone)
-        if after:
-            cloud.client("logs").tag_log_group(logGroupName=key, tags=dict(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.client("logs").tag_log_group(logGroupName=key, tags=dict(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.client("logs").untag_log_group(logGroupName=key, tags=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.client("logs").delete_log_group(logGroupName=key)

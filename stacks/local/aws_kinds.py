@@ -89,12 +89,20 @@ class Kind:
 
     def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
         """Bring the tags to ``after``."""
-        gone = [{"Key": name} for name in before if name not in after]
+        gone = [name for name in before if name not in after]
         fresh = {name: value for name, value in after.items() if before.get(name) != value}
         if gone:
-            cloud.ec2.delete_tags(Resources=[key], Tags=gone)
+            self.untag(cloud, key, gone)
         if fresh:
-            cloud.ec2.create_tags(Resources=[key], Tags=listed(fresh))
+            self.tag(cloud, key, fresh)
+
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        """Add these tags, in place of those of the same names."""
+        cloud.ec2.create_tags(Resources=[key], Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        """Take the tags of these names away."""
+        cloud.ec2.delete_tags(Resources=[key], Tags=[{"Key": name} for name in names])
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         """Take it away."""

@@ -20,12 +20,11 @@ _HEALTH: Final = {
 class _Balancing(Kind):
     """Known by its ARN, which is its id."""
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.client("elbv2").remove_tags(ResourceArns=[key], TagKeys=gone)
-        if after:
-            cloud.client("elbv2").add_tags(ResourceArns=[key], Tags=listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.client("elbv2").add_tags(ResourceArns=[key], Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.client("elbv2").remove_tags(ResourceArns=[key], TagKeys=names)
 
     @staticmethod
     def _tags(cloud: Cloud, key: str) -> Properties:

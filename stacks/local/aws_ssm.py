@@ -45,12 +45,11 @@ class Parameter(Kind):
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
         self._put(cloud, new, Overwrite=True)
 
-    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
-        gone = [name for name in before if name not in after]
-        if gone:
-            cloud.client("ssm").remove_tags_from_resource(ResourceType="Parameter", ResourceId=key, TagKeys=gone)
-        if after:
-            cloud.client("ssm").add_tags_to_resource(ResourceType="Parameter", ResourceId=key, Tags=listed(after))
+    def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
+        cloud.client("ssm").add_tags_to_resource(ResourceType="Parameter", ResourceId=key, Tags=listed(tags))
+
+    def untag(self, cloud: Cloud, key: str, names: list[str]) -> None:
+        cloud.client("ssm").remove_tags_from_resource(ResourceType="Parameter", ResourceId=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.client("ssm").delete_parameter(Name=key)
