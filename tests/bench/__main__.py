@@ -26,8 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +36,7 @@ from rich.table import Table
 
 from autoscaler import labels as words
 from tests.bench.fidelity import fidelity
+from tests.bench.figure import Figure
 from tests.bench.memory import resident_mib
 from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
@@ -46,22 +46,6 @@ from tests.bench.stacks import stacks
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, until
 
 GANG = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number, and the bound that it must keep (``None``: for comparison only)."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float | None = None
-
-    def verdict(self) -> str:
-        """In a word."""
-        if self.bound is None:
-            return "for comparison"
-        return "kept" if self.value <= self.bound else "NOT KEPT"
 
 
 def main() -> int:
@@ -90,24 +74,7 @@ def main() -> int:
 
 def _nodes(asked: argparse.Namespace) -> Iterator[Figure]:
     sizes = tuple(int(size) for size in asked.machines.split(","))
-    measured = nodes(sizes, with_ansible=asked.ansible)
-    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in measured)
-
-
-def _stacks(_asked: argparse.Namespace) -> Iterator[Figure]:
-    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in stacks())
-
-
-def _planner(_asked: argparse.Namespace) -> Iterator[Figure]:
-    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in planner())
-
-
-def _replay(_asked: argparse.Namespace) -> Iterator[Figure]:
-    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in replays(data_folder()))
-
-
-def _fidelity(asked: argparse.Namespace) -> Iterator[Figure]:
-    yield from (Figure(one.name, one.value, one.unit, one.bound) for one in fidelity(asked.situations))
+    yield from nodes(sizes, with_ansible=asked.ansible)
 
 
 def _trials(_asked: argparse.Namespace) -> Iterator[Figure]:
@@ -213,14 +180,14 @@ def _show(figures: list[Figure]) -> None:
     Console(width=110).print(table)
 
 
-BENCHMARKS: Final = {
+BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]] = {
     "help": _help,
     "nodes": _nodes,
-    "planner": _planner,
-    "replay": _replay,
+    "planner": lambda _asked: planner(),
+    "replay": lambda _asked: replays(data_folder()),
     "trials": _trials,
-    "fidelity": _fidelity,
-    "stacks": _stacks,
+    "fidelity": lambda asked: fidelity(asked.situations),
+    "stacks": lambda _asked: stacks(),
     "scale": _scale,
 }
 

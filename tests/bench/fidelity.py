@@ -25,6 +25,7 @@ from stacks.local.ground import RBAC
 from stacks.local.keeper import free_ports, start_keeper, stop_keeper
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
+from tests.bench.figure import Figure
 from tests.live.hybrid import Aws, autoscaler, stand_in_aws, until, write_policy
 
 LEAST: Final = 500
@@ -164,17 +165,7 @@ def _live(on: Ground, given: Situation, aws: Aws, policy: Path, log: Path, patie
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One figure: its name, value, unit, and what it must not exceed (``None``: for comparison)."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float | None = None
-
-
-def fidelity(many: int) -> Iterator[Measured]:
+def fidelity(many: int) -> Iterator[Figure]:
     """So many situations, one after the other."""
     found = []
     with ground() as on:
@@ -182,9 +173,9 @@ def fidelity(many: int) -> Iterator[Measured]:
             found.append(live_through(on, situation(seed)))
             print(f"  situation {seed}: {found[-1]}", flush=True)
     stem = f"{many} situations, {sum(one.pods for one in found)} pods, {sum(one.nodes for one in found)} nodes bought"
-    yield Measured(f"{stem}: pods not bound", sum(one.unbound for one in found), "", 0)
-    yield Measured("on another kind of node than planned", sum(one.elsewhere for one in found), "", 0)
-    yield Measured("nodes that stand empty", sum(one.empty for one in found), "", 0)
+    yield Figure(f"{stem}: pods not bound", sum(one.unbound for one in found), "", 0)
+    yield Figure("on another kind of node than planned", sum(one.elsewhere for one in found), "", 0)
+    yield Figure("nodes that stand empty", sum(one.empty for one in found), "", 0)
 
 
 def _delete_all(kube: KubeHttp, path: str) -> None:

@@ -10,13 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from stacks.local.paths import cache_root
+from tests.bench.figure import Figure
 from tests.bench.node_role import playbook
 from tests.live.debian import why_not
 from tests.live.machines import Bench, Host
@@ -34,17 +34,7 @@ ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o UserKnownHostsFile=/de
 """Ansible at its best: pipelining, connections that stay, all machines at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One figure; ``bound`` is the highest allowed."""
-
-    name: str
-    value: float
-    unit: str = "s"
-    bound: float | None = None
-
-
-def nodes(sizes: tuple[int, ...], *, with_ansible: int) -> Iterator[Measured]:
+def nodes(sizes: tuple[int, ...], *, with_ansible: int) -> Iterator[Figure]:
     """Figures for fleets of these sizes; Ansible sees the first ``with_ansible`` machines."""
     if reason := why_not():
         raise SystemExit(f"no machines to measure on: {reason}")
@@ -54,26 +44,25 @@ def nodes(sizes: tuple[int, ...], *, with_ansible: int) -> Iterator[Measured]:
         for size in sizes:
             bound = {40: 1.5, 100: 4.0}.get(size)
             ours = min(_look("ours", hosts[:size], Path(folder))["seconds"] for _ in range(3))
-            yield Measured(f"plan of {size} machines, nothing to do", ours, bound=bound)
+            yield Figure(f"plan of {size} machines, nothing to do", ours, "s", bound)
         size = min(sizes)
-        yield Measured(
-            f"the same {size}, stock operations on one look", _look("snapshot", hosts[:size], Path(folder))["seconds"]
-        )
-        yield Measured(f"the same {size}, stock pyinfra", _look("pyinfra", hosts[:size], Path(folder))["seconds"])
+        stock = _look("snapshot", hosts[:size], Path(folder))["seconds"]
+        yield Figure(f"the same {size}, stock operations on one look", stock, "s")
+        yield Figure(f"the same {size}, stock pyinfra", _look("pyinfra", hosts[:size], Path(folder))["seconds"], "s")
         if with_ansible:
             yield from _against_ansible(hosts[:with_ansible], Path(folder))
 
 
-def _against_ansible(hosts: list[Host], folder: Path) -> Iterator[Measured]:
+def _against_ansible(hosts: list[Host], folder: Path) -> Iterator[Figure]:
     with ThreadPoolExecutor(max_workers=4) as pool:  # its modules need all of Python's library
         list(
             pool.map(lambda host: host.run("apt-get -qq update && apt-get -qq -y install python3", timeout=600), hosts)
         )
     ours = min(_look("ours", hosts, folder)["seconds"] for _ in range(2))
     theirs = _ansible(hosts, folder)
-    yield Measured(f"plan of {len(hosts)} machines, nothing to do", ours)
-    yield Measured(f"the same {len(hosts)}, Ansible", theirs)
-    yield Measured("our time in a tenth of Ansible's", 10 * ours / theirs, "", bound=1.0)
+    yield Figure(f"plan of {len(hosts)} machines, nothing to do", ours, "s")
+    yield Figure(f"the same {len(hosts)}, Ansible", theirs, "s")
+    yield Figure("our time in a tenth of Ansible's", 10 * ours / theirs, "", bound=1.0)
 
 
 def _look(kind: str, hosts: list[Host], folder: Path) -> dict[str, Any]:

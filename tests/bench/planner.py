@@ -10,13 +10,13 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from autoscaler.offline import plan_offline
 from autoscaler.workloads import read_catalog, read_pods
 from tests.bench.diverse import ZONES, diverse_pods
+from tests.bench.figure import Figure
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
 
@@ -31,23 +31,13 @@ BOUNDS = ((1.0, 3.0), (5.0, 1.0))
 """(deadline in seconds, at most so many per cent above the bound)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One figure: its name, value, unit, and what it must not exceed (``None``: for comparison)."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float | None = None
-
-
 def data_folder() -> Path | None:
     """Where the two tables are: beside this checkout, or one level up."""
     here = Path(__file__).parents[2]
     return next((one for root in (here, here.parent) if (one := root / "shared" / "data").is_dir()), None)
 
 
-def planner() -> Iterator[Measured]:
+def planner() -> Iterator[Figure]:
     """Plan within 1 s and within 5 s, check, and compare; nothing where the tables are not at hand."""
     data = data_folder()
     if data is None:
@@ -61,18 +51,18 @@ def planner() -> Iterator[Measured]:
         wrong = faults(plan.as_json(), pods=read_table(pods), catalog=read_table(catalog))
         gap = (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100
         stem = f"openb in {deadline:g} s"
-        yield Measured(f"{stem}: cost", plan.usd_per_hour, "$/h")
-        yield Measured(f"{stem}: no plan costs less than", plan.lower_bound_usd_per_hour, "$/h")
-        yield Measured(f"{stem}: above that bound", gap, "%", percent)
-        yield Measured(f"{stem}: CPU time", took, "s", deadline * 1.05)
-        yield Measured(f"{stem}: faults found by the checker", len(wrong), "", 0)
-        yield Measured(f"{stem}: pods waiting", len(plan.waiting), "", 0)
+        yield Figure(f"{stem}: cost", plan.usd_per_hour, "$/h")
+        yield Figure(f"{stem}: no plan costs less than", plan.lower_bound_usd_per_hour, "$/h")
+        yield Figure(f"{stem}: above that bound", gap, "%", percent)
+        yield Figure(f"{stem}: CPU time", took, "s", deadline * 1.05)
+        yield Figure(f"{stem}: faults found by the checker", len(wrong), "", 0)
+        yield Figure(f"{stem}: pods waiting", len(plan.waiting), "", 0)
     for name, usd in PEERS:
-        yield Measured(f"openb: {name}", usd, "$/h")
+        yield Figure(f"openb: {name}", usd, "$/h")
     yield from _diverse(catalog)
 
 
-def _diverse(catalog: Path) -> Iterator[Measured]:
+def _diverse(catalog: Path) -> Iterator[Figure]:
     """Generic, spread by zone, spread by host, near by zone, apart by host: a fifth each."""
     prices = [price for price in read_catalog(catalog) if price.arch == "amd64"]
     prices = prices[:: max(1, len(prices) // TYPES)][:TYPES]
@@ -87,9 +77,9 @@ def _diverse(catalog: Path) -> Iterator[Measured]:
         took = time.process_time() - began
         wrong = faults_of_list(plan.as_json(), pods=listed["items"], catalog=read_table(catalog))
         stem = f"{count} pods of five sorts"
-        yield Measured(f"{stem}: CPU time", took, "s", deadline * 1.05)
-        yield Measured(f"{stem}: Karpenter's solver", theirs, "s")
-        yield Measured(f"{stem}: cost", plan.usd_per_hour, "$/h")
-        yield Measured(f"{stem}: above the bound", (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100, "%")
-        yield Measured(f"{stem}: faults found by the checker", len(wrong), "", 0)
-        yield Measured(f"{stem}: pods waiting", len(plan.waiting), "", 0)
+        yield Figure(f"{stem}: CPU time", took, "s", deadline * 1.05)
+        yield Figure(f"{stem}: Karpenter's solver", theirs, "s")
+        yield Figure(f"{stem}: cost", plan.usd_per_hour, "$/h")
+        yield Figure(f"{stem}: above the bound", (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100, "%")
+        yield Figure(f"{stem}: faults found by the checker", len(wrong), "", 0)
+        yield Figure(f"{stem}: pods waiting", len(plan.waiting), "", 0)

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.forecast import Forecast, Release, Task, expected_end, worth_waiting
+from tests.bench.figure import Figure
 
 BOOT = 150.0
 """Seconds from the purchase to the node."""
@@ -209,16 +210,6 @@ def _kinds(catalog: Path) -> Iterator[tuple[dict[str, int], float]]:
                 yield room, float(row["usd_per_hour"])
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """One figure: its name, value, unit, and what it must not exceed (``None``: for comparison)."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float | None = None
-
-
 OWN: Final = Own(patience=5e6, price=0.5)
 BASELINES: Final[Mapping[str, Patience]] = {
     "burst": lambda _job: 0.0,
@@ -228,7 +219,7 @@ BASELINES: Final[Mapping[str, Patience]] = {
 SCARCE: Final = 200
 
 
-def replays(data: Path | None) -> Iterator[Replayed]:
+def replays(data: Path | None) -> Iterator[Figure]:
     """The trace on all machines, on a quarter, and on every 200th; nothing where the tables are not at hand."""
     if data is None:
         return
@@ -237,15 +228,15 @@ def replays(data: Path | None) -> Iterator[Replayed]:
     nodes = data / "openb_node_list_all_node.csv"
     for every, part in ((1, "all machines"), (4, "a quarter")):
         own = replay(jobs, read_machines(nodes, every=every), OWN)
-        yield Replayed(f"openb's 149 days on {part}: bought", own.usd, "$", 0)
-        yield Replayed(f"openb's 149 days on {part}: waiting, p95", own.p95(), "s", 0)
-    yield Replayed("both replays: CPU time", time.process_time() - began, "s", 60)
+        yield Figure(f"openb's 149 days on {part}: bought", own.usd, "$", 0)
+        yield Figure(f"openb's 149 days on {part}: waiting, p95", own.p95(), "s", 0)
+    yield Figure("both replays: CPU time", time.process_time() - began, "s", 60)
     machines = read_machines(nodes, every=SCARCE)
     others = {name: replay(jobs, machines, policy) for name, policy in BASELINES.items()}
     for name, other in others.items():
-        yield Replayed(f"on {len(machines)} machines, {name}: bought", other.usd, "$")
-        yield Replayed(f"on {len(machines)} machines, {name}: waiting, p95", other.p95(), "s")
+        yield Figure(f"on {len(machines)} machines, {name}: bought", other.usd, "$")
+        yield Figure(f"on {len(machines)} machines, {name}: waiting, p95", other.p95(), "s")
     own = replay(jobs, machines, OWN)
-    yield Replayed(f"on {len(machines)} machines: bought", own.usd, "$", min(other.usd for other in others.values()))
+    yield Figure(f"on {len(machines)} machines: bought", own.usd, "$", min(other.usd for other in others.values()))
     least = min(other.p95() for other in others.values())
-    yield Replayed(f"on {len(machines)} machines: waiting, p95", own.p95(), "s", least)
+    yield Figure(f"on {len(machines)} machines: waiting, p95", own.p95(), "s", least)

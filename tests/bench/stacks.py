@@ -23,7 +23,7 @@ from stacks.local.engine import EngineSettings, environment, prepare
 from stacks.local.ground import ENGINE_BINARIES
 from stacks.local.leash import leashed
 from stacks.local.tools import ensure_tools
-from tests.bench.planner import Measured
+from tests.bench.figure import Figure
 from tests.live.hybrid import stand_in_aws
 
 _ZONES: Final = ["us-east-1a", "us-east-1b", "us-east-1c"]
@@ -41,7 +41,7 @@ _TIMES_THE_ENGINE: Final = 8.0
 _CREATED: Final = re.compile(r"\+ (\d+) created")
 
 
-def stacks() -> Iterator[Measured]:
+def stacks() -> Iterator[Figure]:
     """Time and steps of the largest example, and how many times the bound that is."""
     tools = dict(ensure_tools(ENGINE_BINARIES, progress=print))
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as made:
@@ -63,10 +63,10 @@ def stacks() -> Iterator[Measured]:
             steps, took = _up(settings, {})
             empty = replace(settings, directory=folder / "empty", programs=Path(__file__).parent / "empty_program")
             _, bound = _up(empty, {"RESOURCES": str(steps)})
-    yield Measured("pulumi up of the largest example: steps of the engine", steps, "")
-    yield Measured("pulumi up of the largest example", took, "s")
-    yield Measured("the engine with as many empty resources", bound, "s")
-    yield Measured("pulumi up of the largest example: times that", took / bound, "x", _TIMES_THE_ENGINE)
+    yield Figure("pulumi up of the largest example: steps of the engine", steps, "")
+    yield Figure("pulumi up of the largest example", took, "s")
+    yield Figure("the engine with as many empty resources", bound, "s")
+    yield Figure("pulumi up of the largest example: times that", took / bound, "x", _TIMES_THE_ENGINE)
 
 
 def _up(settings: EngineSettings, env: Mapping[str, str]) -> tuple[int, float]:
