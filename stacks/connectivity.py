@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Final
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -22,13 +22,10 @@ from autoscaler.failures import BadInput
 from stacks.machines import OnPremProvider, PresharedKey, WireguardKey
 from stacks.on_prem_settings import ConnectivitySettings, RoutedSettings, VpnSettings, WireguardSettings
 from stacks.parts import NetworkPart
+from stacks.trust import trust_of
 from stacks.wireguard import FETCH, INTERFACE, check_pair, ends, render, render_gateway
 
 Fields = dict[str, pulumi.Input[Any]]
-_TRUST_EC2: Final = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +217,7 @@ class Wireguard(pulumi.ComponentResource):
         role = aws.iam.Role(
             self._name,
             name=name,
-            assume_role_policy=json.dumps(_TRUST_EC2),
+            assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
             description="WireGuard gateway of the cluster",
             opts=child,
         )

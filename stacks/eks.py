@@ -16,6 +16,7 @@ import pulumi_aws as aws
 from stacks.control_plane_settings import EksSettings, HybridSettings
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.trust import trust_of
 
 _ADMIN: Final = "arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 _HTTPS: Final = 443
@@ -257,12 +258,6 @@ class HybridNodes(pulumi.ComponentResource):
         self.role_arn, self.activation_id = role.arn, activation.id
         self.code = pulumi.Output.secret(activation.activation_code)
         self.register_outputs({"roleArn": role.arn, "activationId": activation.id})
-
-
-def trust_of(service: str) -> dict[str, object]:
-    """Who may take a role: a service of AWS."""
-    statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": service}}
-    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def kubeconfig(*, cluster: str, region: str, endpoint: str, authority: str) -> str:

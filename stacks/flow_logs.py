@@ -10,6 +10,7 @@ import pulumi
 import pulumi_aws as aws
 
 from stacks.network_settings import FlowLogSettings
+from stacks.trust import trust_of
 
 _DELIVERY: Final = "delivery.logs.amazonaws.com"
 
@@ -58,7 +59,7 @@ class FlowLogs(pulumi.ComponentResource):
         role = aws.iam.Role(
             self._name,
             name=f"{self._args.name}-flow-logs",
-            assume_role_policy=json.dumps(_TRUST),
+            assume_role_policy=json.dumps(trust_of("vpc-flow-logs.amazonaws.com")),
             description="Writes the flow logs of the VPC, and nothing else",
             opts=self._child,
         )
@@ -163,11 +164,3 @@ def _delivery_may_write(arn: str) -> str:
             ],
         }
     )
-
-
-_TRUST: Final = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "vpc-flow-logs.amazonaws.com"}}
-    ],
-}

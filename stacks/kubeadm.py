@@ -22,11 +22,12 @@ import yaml
 
 from stacks.control_plane_settings import KubeadmSettings
 from stacks.join import join_parameter
-from stacks.member_rights import member_rights, trust_of_instances
+from stacks.member_rights import member_rights
 from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, Parameters, healthy_command, render_member
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.snapshots import SnapshotStore
+from stacks.trust import trust_of
 
 _GATE_SECONDS: Final = 900
 
@@ -104,7 +105,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         role = aws.iam.Role(
             self._name,
             name=f"{args.cluster}-control-plane",
-            assume_role_policy=json.dumps(trust_of_instances()),
+            assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
             description=f"Control plane of the cluster {args.cluster}",
             opts=self._child(),
         )

@@ -60,9 +60,3 @@ def member_rights(*, cluster: str, region: str, parameters: Parameters, key: str
             },
         ],
     }
-
-
-def trust_of_instances() -> dict[str, Any]:
-    """Who may take the role."""
-    statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}
-    return {"Version": "2012-10-17", "Statement": [statement]}

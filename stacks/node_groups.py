@@ -22,6 +22,7 @@ from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy, asg_name
 from stacks.launch_templates import launch_template
 from stacks.outputs import GroupOutput
+from stacks.trust import trust_of
 from stacks.user_data import LIMIT, NodeSpec, render_user_data
 
 _TAG_KEY, _TAG_VALUE, _TAGS_PER_GROUP = 128, 256, 50
@@ -170,7 +171,7 @@ class NodeIdentity(pulumi.ComponentResource):
         role = aws.iam.Role(
             name,
             name=f"{cluster}-node",
-            assume_role_policy=json.dumps(_TRUST_EC2),
+            assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
             description=f"Nodes of the cluster {cluster}",
             opts=child,
         )
@@ -295,10 +296,6 @@ def _mistakes(policy: Policy, entry: GroupEntry) -> Iterator[str]:
         return  # what is too long in one zone is too long in all
 
 
-_TRUST_EC2: Final = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}],
-}
 _NODE_RIGHTS: Final = {
     "Version": "2012-10-17",
     "Statement": [
