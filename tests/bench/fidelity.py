@@ -22,11 +22,11 @@ import yaml
 from autoscaler import labels as words
 from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground import RBAC
-from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
 from tests.bench.figure import Figure
-from tests.live.hybrid import Aws, autoscaler, stand_in_aws, until, write_policy
+from tests.live.hybrid import Aws, autoscaler, kept, stand_in_aws, until, write_policy
 
 LEAST: Final = 500
 TYPES: Final = {
@@ -107,17 +107,11 @@ def ground() -> Iterator[Ground]:
         tools = ensure_tools(BINARIES, progress=lambda line: print(f"  {line}", flush=True))
         ports = free_ports(3)
         plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]))
-        keeper = start_keeper(plane.processes, directory=directory, tie=True)
-        try:
+        with kept(plane.processes, directory=directory):
             kube = KubeHttp(plane.kubeconfig, connections=32)
             wait_for_namespace(kube)
             apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
             yield Ground(kube, plane.kubeconfig, plane.autoscaler_kubeconfig)
-        finally:
-            stop_keeper(directory)
-            keeper.wait(timeout=60)
-            if keeper.stdin:
-                keeper.stdin.close()
 
 
 def live_through(on: Ground, given: Situation, *, patience: float = 180.0) -> Found:

@@ -14,10 +14,10 @@ from autoscaler.failures import Unavailable
 from autoscaler.policy import Policy, read_policy
 from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground import RBAC
-from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
-from tests.live.hybrid import Aws, stand_in_aws
+from tests.live.hybrid import Aws, kept, stand_in_aws
 
 POLICY = """
 cluster: bench
@@ -60,8 +60,7 @@ def loaded_cluster(directory: Path, size: Size) -> Iterator[Loaded]:
     tools = ensure_tools(BINARIES, progress=_say)
     ports = free_ports(3)
     plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]))
-    keeper = start_keeper(plane.processes, directory=directory, tie=True)
-    try:
+    with kept(plane.processes, directory=directory):
         kube = KubeHttp(plane.kubeconfig, connections=32)
         wait_for_namespace(kube)
         apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
@@ -80,11 +79,6 @@ def loaded_cluster(directory: Path, size: Size) -> Iterator[Loaded]:
                 rules=rules,
                 directory=directory,
             )
-    finally:
-        stop_keeper(directory)
-        keeper.wait(timeout=60)
-        if keeper.stdin:
-            keeper.stdin.close()
 
 
 def _fill(kube: KubeHttp, size: Size) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
-from stacks.local.ground import RBAC
-from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.ground import ENGINE_BINARIES, RBAC
+from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
 from tests.live.debian import why_not
+from tests.live.hybrid import kept, stand_in_aws
 from tests.live.machines import Bench
 
 
@@ -56,17 +57,28 @@ def tools() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def engine() -> dict[str, Path]:
+    """The binaries of the Pulumi engine."""
+    return dict(ensure_tools(ENGINE_BINARIES, progress=lambda line: print(line, flush=True)))
+
+
+@pytest.fixture(scope="module")
+def aws_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A stand-in for AWS, of each module's own."""
+    with stand_in_aws(tmp_path_factory.mktemp("aws"), boot_delay="0s") as aws:
+        yield aws.url
+
+
+@pytest.fixture(scope="session")
 def control_plane_process(tools: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """The processes of one control plane, for the whole session of this test process."""
     directory = tmp_path_factory.mktemp(f"plane-{os.getpid()}")
     ports = free_ports(3)
     plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]))
-    keeper = start_keeper(plane.processes, directory=directory, tie=True)
-    try:
+    with kept(plane.processes, directory=directory):
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)
-        if RBAC.exists():
-            apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
+        apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
         yield Plane(
             url=plane.url,
             kubeconfig=plane.kubeconfig,
@@ -74,11 +86,6 @@ def control_plane_process(tools: dict[str, Path], tmp_path_factory: pytest.TempP
             kube=kube,
             directory=directory,
         )
-    finally:
-        stop_keeper(directory)
-        keeper.wait(timeout=30)
-        if keeper.stdin:
-            keeper.stdin.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,7 @@ def stand_in_aws(
         log=str(directory / "aws.log"),
         ready_url=f"{url}/spillway/health",
     )
-    keeper = start_keeper([process], directory=directory, tie=True)
-    try:
+    with kept([process], directory=directory):
         yield Aws(
             url=url,
             env={
@@ -122,9 +121,17 @@ def stand_in_aws(
                 "AWS_EC2_METADATA_DISABLED": "true",
             },
         )
+
+
+@contextlib.contextmanager
+def kept(processes: Sequence[Process], *, directory: Path) -> Iterator[None]:
+    """Processes under a keeper for the length of a ``with`` block."""
+    keeper = start_keeper(processes, directory=directory, tie=True)
+    try:
+        yield
     finally:
         stop_keeper(directory)
-        keeper.wait(timeout=30)
+        keeper.wait(timeout=60)
         if keeper.stdin:
             keeper.stdin.close()
 

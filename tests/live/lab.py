@@ -17,10 +17,11 @@ from typing import Any
 import yaml
 
 from stacks.local.control_plane import BINARIES, control_plane, wait_for_namespace
-from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
 from tests.live.debian import image_archive
+from tests.live.hybrid import kept
 from tests.live.machines import Bench, Host
 
 SANDBOX = "lab.local/pause:1"
@@ -99,8 +100,7 @@ def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
     tools = ensure_tools([*BINARIES, "kubelet"], progress=lambda line: print(line, file=sys.stderr, flush=True))
     ports = free_ports(3)
     plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]), address=bench.gateway)
-    keeper = start_keeper(plane.processes, directory=directory, tie=True)
-    try:
+    with kept(plane.processes, directory=directory):
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)
         kube.send("POST", "/api/v1/namespaces", {"metadata": {"name": "spillway"}})  # where a rollout holds its lease
@@ -120,11 +120,6 @@ def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
                 digests={file.name: _digest(file) for file in folder.iterdir()},
                 directory=directory,
             )
-    finally:
-        stop_keeper(directory)
-        keeper.wait(timeout=30)
-        if keeper.stdin:
-            keeper.stdin.close()
 
 
 @contextlib.contextmanager

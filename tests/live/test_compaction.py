@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from autoscaler.kube import Expired, Kube
 from autoscaler.observe import Observer
 from autoscaler.store import PODS, Store
 from stacks.local.control_plane import control_plane, wait_for_namespace
-from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp
 from tests.builders import NOW
-from tests.live.hybrid import gpu_pod, make_pod, until
+from tests.live.hybrid import gpu_pod, kept, make_pod, until
 
 pytestmark = pytest.mark.live
 
@@ -29,9 +30,8 @@ def test_after_the_history_is_gone_everything_is_listed_again(tools: dict[str, P
     for directory in (store_of_record, api_server):
         directory.mkdir()
     api = dataclasses.replace(by_name["kube-apiserver"], after=())
-    keepers = [start_keeper([by_name["etcd"]], directory=store_of_record, tie=True)]
-    try:
-        keepers.append(start_keeper([api], directory=api_server, tie=True))
+    with kept([by_name["etcd"]], directory=store_of_record), contextlib.ExitStack() as served:
+        served.enter_context(kept([api], directory=api_server))
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)
         make_pod(kube, gpu_pod("before"))
@@ -40,8 +40,8 @@ def test_after_the_history_is_gone_everything_is_listed_again(tools: dict[str, P
         observer.start()
         until(lambda: [pod.name for pod in store.cluster(NOW).pods] == ["before"])
 
-        stop_keeper(api_server)
-        keepers.append(start_keeper([api], directory=api_server, tie=True))
+        served.close()
+        served.enter_context(kept([api], directory=api_server))
         kube = KubeHttp(plane.kubeconfig)
         with (
             pytest.raises(Expired),
@@ -52,10 +52,3 @@ def test_after_the_history_is_gone_everything_is_listed_again(tools: dict[str, P
         until(lambda: sorted(pod.name for pod in store.cluster(NOW).pods) == ["after", "before"])
         observer.stop()
         assert observer.relists > 0
-    finally:
-        for directory in (api_server, store_of_record):
-            stop_keeper(directory)
-        for keeper in keepers:
-            keeper.wait(timeout=30)
-            if keeper.stdin:
-                keeper.stdin.close()

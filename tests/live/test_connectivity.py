@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import pytest
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.ground import ENGINE_BINARIES
 from stacks.local.tools import ensure_tools
-from tests.live.test_engine import CREDENTIALS, client, everything_in
+from tests.live.stacks import CREDENTIALS, client, everything_in
 
 pytestmark = pytest.mark.live
 
@@ -25,22 +22,6 @@ OVERRIDES: dict[str, Any] = {
     "spillway:network": {"on_prem": ["10.20.0.0/16"], "trusted": ["10.20.0.0/16"]},
     "spillway:inventory": None,
 }
-
-
-@pytest.fixture(scope="module")
-def aws_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A stand-in for AWS, of this module's own."""
-    command = [sys.executable, "-m", "stacks.local.aws", "--port", "0", "--boot-delay", "0s"]
-    log = tmp_path_factory.mktemp("aws") / "aws.log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
-    ):
-        assert server.stdout
-        try:
-            yield server.stdout.readline().split()[4].rstrip(",")
-        finally:
-            server.terminate()
 
 
 def settings_for(folder: Path, *, aws_url: str, connectivity: dict[str, Any]) -> EngineSettings:

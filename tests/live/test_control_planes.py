@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -18,38 +15,14 @@ import pytest
 
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.tools import ensure_tools
 from stacks.outputs import as_exports, parse_outputs
-from tests.live.test_engine import asked_since, calls_so_far, client, everything_in, settings_for
+from tests.live.stacks import asked_since, calls_so_far, client, everything_in, settings_for
 
 pytestmark = pytest.mark.live
 
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 ZONES = ["us-east-1a", "us-east-1b"]
 GROUPS = [{"name": "cpu", "instance_type": "m5.4xlarge", "zones": ZONES, "max": 2}]
-
-
-@pytest.fixture(scope="module")
-def aws_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A stand-in for AWS, of this module's own."""
-    command = [sys.executable, "-m", "stacks.local.aws", "--port", "0", "--boot-delay", "0s"]
-    log = tmp_path_factory.mktemp("aws") / "aws.log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
-    ):
-        assert server.stdout
-        try:
-            yield server.stdout.readline().split()[4].rstrip(",")
-        finally:
-            server.terminate()
-
-
-@pytest.fixture(scope="module")
-def engine() -> dict[str, Path]:
-    """The engine's binaries; a first run builds them."""
-    return dict(ensure_tools(ENGINE_BINARIES, progress=print))
 
 
 def stack(

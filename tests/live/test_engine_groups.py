@@ -10,21 +10,18 @@ import pytest
 
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from tests.live.hybrid import until
-from tests.live.test_engine import (
+from tests.live.stacks import (
     GROUPS,
     asked_since,
-    aws_url,
     calls_so_far,
     client,
     everything_in,
     groups_in,
     settings_for,
-    tools,
 )
 
 pytestmark = pytest.mark.live
 
-__all__ = ["aws_url", "tools"]
 RENAMED = [{**GROUPS[0], "name": "a10g", "formerly": ["gpu"]}, GROUPS[1]]
 EXCHANGED = [
     {**GROUPS[0], "name": "a10g"},  # `formerly` is needed for one `up` only
@@ -66,10 +63,10 @@ def touched(calls: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def test_a_change_of_one_group_touches_no_other(aws_url: str, tools: dict[str, Path], tmp_path: Path) -> None:
+def test_a_change_of_one_group_touches_no_other(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
     """Renamed with a node in it, then another one removed and two of every option added; destroyed with nodes."""
     before = everything_in(aws_url)
-    settings = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="lab", groups=GROUPS)
+    settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="lab", groups=GROUPS)
     pulumi_up(settings)
     scaling = client("autoscaling", aws_url)
     scaling.set_desired_capacity(AutoScalingGroupName="lab-gpu-us-east-1a", DesiredCapacity=1)

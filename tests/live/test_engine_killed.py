@@ -14,20 +14,19 @@ import pytest
 
 from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.leash import leashed
-from tests.live.test_engine import GROUPS, asked_since, aws_url, calls_so_far, everything_in, settings_for, tools
+from tests.live.stacks import GROUPS, asked_since, calls_so_far, everything_in, settings_for
 
 pytestmark = pytest.mark.live
 
-__all__ = ["aws_url", "tools"]
 AT = (3, 22, 38)
 """Calls to AWS that change something, after which the engine is killed: early, in the network, in the groups."""
 QUIET = ("--non-interactive", "--color", "never")
 
 
 @pytest.fixture
-def settings(aws_url: str, tools: dict[str, Path], tmp_path: Path) -> EngineSettings:
+def settings(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> EngineSettings:
     """A stack that does not stand yet."""
-    made = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="cut", groups=GROUPS)
+    made = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="cut", groups=GROUPS)
     prepare(made)
     run(made, "stack", "select", "--create", "--stack", "local")
     return made

@@ -13,15 +13,11 @@ import pytest
 import yaml
 
 from stacks.local.engine import EngineSettings, environment, prepare
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.tools import ensure_tools
 from tests.leaks import files_under, leaks
 from tests.live.conftest import Plane
-from tests.live.test_engine import GROUPS, aws_url, client, settings_for
+from tests.live.stacks import GROUPS, client, settings_for
 
 pytestmark = pytest.mark.live
-
-__all__ = ["aws_url"]
 
 
 def run(settings: EngineSettings, *arguments: str, env: dict[str, str], stdin: str = "") -> bytes:
@@ -49,7 +45,7 @@ def whole(kubeconfig: Path) -> dict[str, Any]:
 
 
 def test_no_secret_can_be_read_after_an_up(
-    aws_url: str, plane: Plane, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    aws_url: str, engine: dict[str, Path], plane: Plane, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Passphrase, AWS key, kubeconfig and join token: in state, outputs, user data, logs, events and files."""
     kubeconfig = whole(plane.kubeconfig)
@@ -61,8 +57,7 @@ def test_no_secret_can_be_read_after_an_up(
         "join token": token.partition(".")[2],
         "kubeconfig": str(user.get("token") or user["client-key-data"])[200:264] or str(user["token"]),
     }
-    tools = dict(ensure_tools(ENGINE_BINARIES, progress=print))
-    settings = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="quiet", groups=GROUPS)
+    settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="quiet", groups=GROUPS)
     temporary, events = tmp_path / "tmp", tmp_path / "events.json"
     temporary.mkdir()
     env = {

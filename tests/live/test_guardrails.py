@@ -9,19 +9,18 @@ import pytest
 
 from autoscaler.failures import BadInput
 from stacks.local.engine import EngineSettings, pulumi_preview, pulumi_up
-from tests.live.test_engine import GROUPS, aws_url, calls_so_far, everything_in, settings_for, tools
+from tests.live.stacks import GROUPS, calls_so_far, everything_in, settings_for
 
 pytestmark = pytest.mark.live
-__all__ = ["aws_url", "tools"]  # fixtures
 
 PRICED = [{**GROUPS[0], "usd_per_hour": 5.0}, {**GROUPS[1], "usd_per_hour": 1.0}]
 """4 and 2 nodes: 22 $/h at most."""
 
 
 @pytest.fixture
-def ordinary(aws_url: str, tools: dict[str, Path], tmp_path: Path) -> EngineSettings:
+def ordinary(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> EngineSettings:
     """The project's own program."""
-    return settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="guarded", groups=PRICED)
+    return settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="guarded", groups=PRICED)
 
 
 def test_a_program_that_breaks_them_is_refused_before_anything_is_made(ordinary: EngineSettings) -> None:

@@ -10,21 +10,20 @@ import pytest
 
 from autoscaler.failures import BadInput
 from stacks.local.engine import pulumi_up
-from tests.live.test_engine import GROUPS, aws_url, calls_so_far, settings_for, tools
+from tests.live.stacks import GROUPS, calls_so_far, settings_for
 from tests.test_stacks.test_mistakes import MISTAKES, written
 
 pytestmark = pytest.mark.live
-__all__ = ["aws_url", "tools"]  # fixtures
 
 DRIVEN = [one for one in MISTAKES if one.get("engine")]
 
 
 @pytest.mark.parametrize("mistake", DRIVEN, ids=[one["mistake"] for one in DRIVEN])
 def test_a_mistake_is_refused_before_anything_is_made(
-    mistake: dict[str, Any], aws_url: str, tools: dict[str, Path], tmp_path: Path
+    mistake: dict[str, Any], aws_url: str, engine: dict[str, Path], tmp_path: Path
 ) -> None:
     """What AWS must answer to be asked is asked of the stand-in: an instance type, a VPC that is not there."""
-    ordinary = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="lab", groups=GROUPS)
+    ordinary = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="lab", groups=GROUPS)
     own = written(mistake, tmp_path)
     overrides = {key: value for key, value in own.items() if key not in ("spillway:policy", "spillway:inventory")}
     before = calls_so_far(aws_url)

@@ -10,10 +10,9 @@ import pytest
 
 from autoscaler.failures import BadInput
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
-from tests.live.test_engine import GROUPS, aws_url, calls_so_far, client, everything_in, settings_for, tools
+from tests.live.stacks import GROUPS, calls_so_far, client, everything_in, settings_for
 
 pytestmark = pytest.mark.live
-__all__ = ["aws_url", "tools"]  # fixtures
 
 
 def network_only(settings: EngineSettings, **network: Any) -> EngineSettings:
@@ -34,10 +33,10 @@ def all_of_the_network(url: str) -> dict[str, Any]:
     }
 
 
-def test_a_private_network_through_its_life(aws_url: str, tools: dict[str, Path], tmp_path: Path) -> None:
+def test_a_private_network_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
     """Endpoints and flow logs come as asked for, change in place, and leave nothing: no log group, no bucket."""
     before = all_of_the_network(aws_url)
-    ordinary = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="private", groups=GROUPS)
+    ordinary = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="private", groups=GROUPS)
 
     private = network_only(ordinary, nat="none", flow_logs={"to": "s3", "keep_days": 90})
     pulumi_up(private)
@@ -61,13 +60,13 @@ def test_a_private_network_through_its_life(aws_url: str, tools: dict[str, Path]
 
 
 def test_a_vpc_that_is_there_is_looked_at_and_left_as_it_is(
-    aws_url: str, tools: dict[str, Path], tmp_path: Path
+    aws_url: str, engine: dict[str, Path], tmp_path: Path
 ) -> None:
     """Only the nodes' security group comes and goes; with a promise broken, nothing does."""
     ec2 = client("ec2", aws_url)
     vpc, subnets = a_vpc(ec2)
     before = all_of_the_network(aws_url)
-    ordinary = settings_for(tmp_path, aws_url=aws_url, tools=tools, cluster="guest", groups=GROUPS)
+    ordinary = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="guest", groups=GROUPS)
     there = network_only(ordinary, vpc={"id": vpc, "subnets": subnets})
 
     calls = calls_so_far(aws_url)

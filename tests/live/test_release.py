@@ -17,14 +17,14 @@ from autoscaler.kube import Kube, Refused
 from stacks.autoscaler_manifests import RBAC, manifests
 from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, path_of, wait_for_namespace
 from stacks.local.engine import pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.keeper import free_ports, start_keeper, stop_keeper
+from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp, KubeRefusedError
 from stacks.local.tools import ensure_tools
-from tests.live.hybrid import autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
-from tests.live.test_engine import client, settings_for
+from tests.live.hybrid import autoscaler, bound, gpu_pod, kept, make_pod, stand_in_aws, until, write_policy
+from tests.live.stacks import client, settings_for
 
 pytestmark = pytest.mark.live
+CONFLICT = 409
 
 ACCOUNT = f"system:serviceaccount:{words.NAMESPACE}:{words.AUTOSCALER}"
 AUDIT = {
@@ -80,24 +80,17 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
     processes = [
         replace(one, argv=(*one.argv, *flags)) if one.name == "kube-apiserver" else one for one in plane.processes
     ]
-    keeper = start_keeper(processes, directory=directory, tie=True)
-    try:
+    with kept(processes, directory=directory):
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)
         yield Audited(kube=kube, kubeconfig=plane.kubeconfig, url=plane.url, directory=directory)
-    finally:
-        stop_keeper(directory)
-        keeper.wait(timeout=30)
-        if keeper.stdin:
-            keeper.stdin.close()
 
 
-def test_the_release_through_its_life(audited: Audited, tmp_path: Path) -> None:
+def test_the_release_through_its_life(audited: Audited, engine: dict[str, Path], tmp_path: Path) -> None:
     """Up, nothing to do, a changed policy rolls the pods, an edit by hand is mended, destroy takes it away."""
-    tools = dict(ensure_tools(ENGINE_BINARIES, progress=print))
     with stand_in_aws(tmp_path / "aws") as aws:
         groups = [{"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a"], "max": 4}]
-        made = settings_for(tmp_path, aws_url=aws.url, tools=tools, cluster="lab", groups=groups)
+        made = settings_for(tmp_path, aws_url=aws.url, tools=engine, cluster="lab", groups=groups)
         release = {"spillway:program": "release", "spillway:release": {"image": "registry.example.org/autoscaler:1"}}
         settings = replace(made, kubeconfig=audited.kubeconfig, overrides=release)
         outputs = pulumi_up(settings)
@@ -208,7 +201,7 @@ def use_the_door(audited: Audited, door: Kube, node: str) -> None:
     seen = door.node(node)
     list(door.pods_on(node))
     waiting = audited.kube.get("/api/v1/namespaces/default/pods/hopeless")
-    door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"])
+    at_last(lambda: door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"]))
     for name, partner in (("workers", ""), ("servers", "workers")):
         job = {
             "apiVersion": "batch/v1",
@@ -230,13 +223,13 @@ def use_the_door(audited: Audited, door: Kube, node: str) -> None:
 
 
 def at_last(write: Callable[[], object]) -> None:
-    """Try again where somebody else, such as the node's kubelet, has written in between."""
+    """Try again where somebody else, such as the node's kubelet or the scheduler, has written in between."""
 
     def tried() -> bool:
         try:
             write()
         except Refused as refused:
-            if "has been modified" not in str(refused):
+            if refused.status != CONFLICT:
                 raise
             return False
         return True
