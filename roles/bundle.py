@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 OURS: Final = ("autoscaler", "roles", "stacks")
-NEEDED: Final = ("cryptography", "kubernetes", "msgspec", "pydantic", "pyinfra", "pyyaml", "urllib3")
+NEEDED: Final = ("cryptography", "kubernetes", "msgspec", "pydantic", "pyinfra", "pyyaml", "tomli-w", "urllib3")
 """Distributions that the roles import; what these need comes along."""
 _LEFT_OUT: Final = re.compile(
     r"(^|/)(__pycache__|tests?|testing)/|\.pyc$|\.pyi$|^kubernetes/(client/(api|models)|docs)/.+_api_"

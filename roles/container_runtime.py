@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import tomli_w
 from pyinfra.api.deploy import deploy
 
-from roles import toml
 from roles.operations import files, images, packages, services
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings import ContainerRuntime, settings
@@ -44,7 +44,7 @@ def container_runtime() -> None:
         files.place(
             name="containerd's configuration",
             dest=CONFIG,
-            content=toml.dumps(config),
+            content=tomli_w.dumps(config),
             meaning="toml",
             validate=_IS_WHOLE,
         )

@@ -137,13 +137,12 @@ class Fleet:
     def _conclude(self, host: Host, changes: list[Change], refused: list[Refusal]) -> HostPlan:
         seen = looking(host).seen
         if unreadable := seen.unreadable():
-            return HostPlan(host=host.name, failed=f"could not be read: `{unreadable[0][:200]}`", facts=seen.digest())
+            return HostPlan(host=host.name, failed=f"could not be read: `{unreadable[0][:200]}`")
         return HostPlan(
             host=host.name,
             changes=tuple(changes),
             refused=tuple(refused),
             versions=_versions(host),
-            facts=seen.digest(),
         )
 
     def _walk(self, host: Host) -> tuple[list[Change], list[Refusal]]:

@@ -52,9 +52,13 @@ def has_nvswitch(product: str, count: int) -> bool:
     return count >= 8 and any(name in product.replace(" ", "-") for name in NVSWITCH)  # noqa: PLR2004 - an HGX board
 
 
-def spoken_for(software: GpuSoftware, *, count: int) -> list[str]:
-    """What a MIG layout says of GPUs that the machine does not have; nothing where it fits."""
-    return [f"mig names GPU {index}, and there are {count}" for index in software.mig if int(index) >= count]
+def why_not_divided(software: GpuSoftware, *, count: int) -> str:
+    """Which GPUs a MIG layout names that the machine does not have; empty where it fits."""
+    missing = sorted((index for index in software.mig if int(index) >= count), key=int)
+    if not missing:
+        return ""
+    have = "GPU 0" if count == 1 else f"GPUs 0 to {count - 1}"
+    return f"gpu.mig names GPU {', '.join(missing)}, and the machine has {have}"
 
 
 def gpu_labels(software: GpuSoftware | None, driver: str, modules: str) -> dict[str, str]:

@@ -9,7 +9,6 @@ time limit at the machine's end, so that a connection that breaks leaves no orph
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import shlex
 import socket
@@ -84,11 +83,6 @@ class Seen:
         """The commands that failed on the machine, but for those of a user who may not exist yet."""
         failed = [ask for key, ask in self.asked.items() if key in self.answers and not self.answers[key][0]]
         return [str(ask.command) for ask in failed if not {"_sudo_user", "_su_user"} & dict(ask.run_as).keys()]
-
-    def digest(self) -> str:
-        """Equal for equal answers to equal asks."""
-        said = repr(sorted((key, self.answers[key]) for key in self.asked if key in self.answers))
-        return hashlib.sha256(said.encode()).hexdigest()
 
 
 class Looking(BaseConnector):

@@ -45,8 +45,6 @@ class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Reached, but its state could not be read or the roles could not be planned."""
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     """What is installed, for the matrix of the fleet."""
-    facts: str = ""
-    """Digest of what was read: equal facts of equal settings give equal plans."""
 
     @property
     def is_clean(self) -> bool:

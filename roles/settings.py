@@ -16,7 +16,7 @@ from pyinfra.context import host
 
 from autoscaler.documents import Document
 from autoscaler.policy import TaintEntry
-from roles.gpu_settings import GpuSoftware
+from roles.gpu_settings import GpuSoftware, why_not_divided
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _PUBLIC_KEY: Final = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?")
@@ -223,6 +223,14 @@ class MachineSettings(Document):
         if twice:
             raise ValueError(f"has {twice[0]} twice: an account has one entry")
         return users
+
+    @model_validator(mode="after")
+    def _mig_names_gpus_that_are_there(self) -> MachineSettings:
+        """A machine without GPUs may have the fleet's layout: it gets none of it."""
+        why = why_not_divided(self.gpu, count=self.gpu_count) if self.gpu and self.gpu_count else ""
+        if why:
+            raise ValueError(why)
+        return self
 
 
 def settings() -> MachineSettings:

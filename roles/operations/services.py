@@ -72,22 +72,6 @@ def running(unit: str, *, enabled: bool | None = True, reload: bool = False) -> 
 
 
 @operation()
-def stopped(unit: str, *, masked: bool = False) -> Commands:
-    """Have the unit stopped and disabled, or ``masked`` so that nothing can start it."""
-    now: Unit = host.get_fact(UnitState, unit=unit)
-    quoted = shlex.quote(unit)
-    if now.is_running:
-        note(of_restart(unit))
-        yield StringCommand(f"systemctl stop {quoted}")
-    if masked and not now.is_masked:
-        yield StringCommand(f"systemctl mask {quoted}")
-    elif now.file_state in ("enabled", "enabled-runtime"):
-        yield StringCommand(f"systemctl disable {quoted}")
-    elif not now.is_running:
-        host.noop(f"{unit} is stopped")
-
-
-@operation()
 def daemon_reload(*units: str) -> Commands:
     """Have systemd read unit files anew, where one really changed.
 

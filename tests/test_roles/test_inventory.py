@@ -50,6 +50,16 @@ def settings_of(hosts: inventory.Hosts, name: str) -> MachineSettings:
     return found
 
 
+def test_a_mig_layout_names_only_gpus_that_the_machine_has(tmp_path: Path) -> None:
+    """Refused when the file is read; the fleet's layout is none of a machine's concern that has no GPUs."""
+    gpus = {"product": "NVIDIA-A100-SXM4-40GB", "count": 2, "memory": "40Gi"}
+    layout = {"mig": {0: ["3g.20gb", "3g.20gb"], 2: ["1g.5gb"], 10: []}}
+    with pytest.raises(BadInput, match=r"gpu\.mig names GPU 2, 10, and the machine has GPUs 0 to 1") as refused:
+        read_machines(write(tmp_path, MACHINE | {"gpus": gpus}, gpu=layout))
+    assert "machine dgx-01" in str(refused.value)
+    read_machines(write(tmp_path, MACHINE, gpu=layout))
+
+
 def test_a_machine_has_its_own_settings_over_the_fleets(tmp_path: Path) -> None:
     """Key by key; what it does not say is the fleet's."""
     own = MACHINE | {"settings": {"logs": {"keep": "3day"}, "kernel": {"sysctl": {"vm.swappiness": 1}}}}
