@@ -51,6 +51,7 @@ def _rolling(command: Any) -> Any:
             click.option("--no-cluster", is_flag=True, help="The machines are in no cluster: nothing to drain."),
             click.option("--smoke-image", default="", help="Image of a pod that must run to its end after a change."),
             click.option("--allow", default="reload", show_default=True, help="What may happen beside GPU pods."),
+            click.option("--ignore", multiple=True, help="A check of the preflight whose errors stop nothing; repeat."),
             click.option("--retry", is_flag=True, help="Try again where a change failed: resumes a halted rollout."),
             click.option("--slack", envvar="SPILLWAY_SLACK_WEBHOOK", help="Webhook that is told the summary."),
             click.option("--textfile", type=_FILE, help="Metrics for Prometheus' textfile collector."),

@@ -99,6 +99,18 @@ class Fleet:
         host = self.inventory.get_host(name)
         return looking(host).shell(script, seconds=seconds, sudo=bool(host.data.get("_sudo", False)))
 
+    def shells(self, script: str, names: Iterable[str], *, seconds: int = 60) -> dict[str, tuple[bool, str]]:
+        """The same on each of these machines, side by side; gives whether it went well, and what was said."""
+
+        def said(name: str) -> tuple[bool, str]:
+            try:
+                return self.shell(name, script, seconds=seconds)
+            except (PyinfraError, OSError, EOFError, TimeoutError) as error:
+                return False, _words(error)
+
+        asked = list(names)
+        return dict(zip(asked, self._pool.map(said, asked), strict=True))
+
     def close(self) -> None:
         """Close every connection."""
         for host in self.inventory:

@@ -20,6 +20,7 @@ def page(run: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> str:
         _tiles(run["counts"]),
         *_alerts(run),
         _section("Drift", _drift(run["machines"]), empty="Every machine is as it should be."),
+        _section("In the way of a change", _preflight(run["preflight"]), empty="Nothing was found."),
         _section("Not seen", _away(run["machines"]), empty="Every machine answered."),
         _section("Held, failed, unsettled", _outcomes(run), empty="Nothing is waiting."),
         _section("Versions across the fleet", _versions(run), empty="No versions are known."),
@@ -54,7 +55,7 @@ def _drift(machines: Iterable[Mapping[str, Any]]) -> str:
     for machine in machines:
         host = machine["host"]
         rows += [
-            _row(host, _state("drifted"), escape(change["resource"]), _disruption(change), _change(change))
+            _row(host, _became(change), escape(change["resource"]), _disruption(change), _change(change))
             for change in machine["changes"]
         ]
         rows += [
@@ -83,8 +84,21 @@ def _diff_line(line: str) -> str:
     return f'<span class="{kind}">{escape(line)}</span>\n' if kind else f"{escape(line)}\n"
 
 
+def _became(change: Mapping[str, Any]) -> str:
+    return '<span class="state" style="color:var(--clean)">mended</span>' if change["mended"] else _state("drifted")
+
+
 def _disruption(change: Mapping[str, Any]) -> str:
     return "" if change["disruption"] == "none" else escape(change["disruption"])
+
+
+def _preflight(findings: Iterable[Mapping[str, Any]]) -> str:
+    rows = [
+        _row(one["host"], escape(one["severity"]), escape(one["check"]), escape(one["found"]), escape(one["remedy"]))
+        for one in findings
+        if one["check"] != "connection"
+    ]
+    return _table(("Machine", "", "Check", "Found", "Remedy"), rows)
 
 
 def _away(machines: Iterable[Mapping[str, Any]]) -> str:
@@ -127,7 +141,7 @@ def _versions(run: Mapping[str, Any]) -> str:
 def _nights(nights: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for night in nights:
-        counts = night.get("counts", {})
+        counts = night.get("found") or night.get("counts", {})
         total = sum(counts.values()) or 1
         bar = "".join(
             f'<i style="width:{100 * counts[name] / total:.1f}%;background:var(--{name})"></i>'

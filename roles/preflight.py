@@ -73,9 +73,9 @@ CHECKS: Final = (
     ),
     Check(
         "dpkg",
-        "error",
+        "warning",
         "dpkg --audit 2>/dev/null | head -3",
-        "finish what was cut off: dpkg --configure -a, then apt-get -f install",
+        "an installation was cut off: the next change finishes it (dpkg --configure -a, apt-get -f install)",
     ),
     Check(
         "apt-lock",
@@ -130,11 +130,13 @@ def findings(host: str, said: str, checks: tuple[Check, ...] = CHECKS) -> list[F
 
 
 def clock_finding(host: str, skew: float) -> list[Finding]:
-    """The machine's clock against ours, seconds: certificates and leases need them together."""
-    if abs(skew) < 30:  # noqa: PLR2004 - seconds; the kubelet's own certificates are valid from five minutes before
+    """The machine's clock against ours, seconds. A certificate is valid from five minutes before it was made."""
+    if abs(skew) < 30:  # noqa: PLR2004 - seconds that leases and logs bear
         return []
     found = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this controller"
-    return [Finding(host, "clock", "error", found, "start its time service: timedatectl set-ntp true, then look again")]
+    severity = "error" if abs(skew) >= 300 else "warning"  # noqa: PLR2004 - those five minutes
+    remedy = "start its time service: timedatectl set-ntp true, then look again"
+    return [Finding(host, "clock", severity, found, remedy)]
 
 
 def unreachable(host: str, reason: str) -> Finding:

@@ -6,12 +6,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from roles.disruption import Disruption
 from roles.plan import HostPlan, as_json, held, state
+from roles.preflight import Finding
 from roles.roll import Rolled
 
 STATES: Final = ("clean", "drifted", "refused", "unreachable", "unknown")
@@ -28,21 +30,28 @@ def record(
     rolled: Rolled | None = None,
     journal: str = "",
     allowed: Disruption = Disruption.RELOAD,
+    findings: Iterable[Finding] = (),
 ) -> dict[str, Any]:
-    """Everything about one run, in plain values. ``plans``: as they were before anything was changed."""
+    """Everything about one run, in plain values. ``plans``: as they were before anything was changed.
+
+    What was found stands beside what is left of it: a machine's ``state`` is that of now.
+    """
     plans = tuple(plans)
+    now = {plan.host: (rolled.plans if rolled else {}).get(plan.host, plan) for plan in plans}
     return {
         "command": command,
         "at": began.isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
-        "counts": dict(Counter(state(plan) for plan in plans)),
-        "machines": as_json(plans),
-        "held": _held(plans, allowed) | (rolled.held if rolled else {}),
+        "counts": dict(Counter(state(plan) for plan in now.values())),
+        "found": dict(Counter(state(plan) for plan in plans)),
+        "machines": [_machine(plan, now[plan.host]) for plan in plans],
+        "preflight": [asdict(one) for one in findings],
+        "held": _held(now.values(), allowed) | (rolled.held if rolled else {}),
         "changed": sorted(rolled.changed) if rolled else [],
         "failed": rolled.failed if rolled else {},
         "unsettled": rolled.unsettled if rolled else {},
         "halted": rolled.halted if rolled else "",
-        "odd": odd_ones(plans),
+        "odd": odd_ones(now.values()),
         "journal": journal,
     }
 
@@ -94,6 +103,8 @@ def in_words(run: Mapping[str, Any]) -> str:
     lines = [f"Spillway nodes: {', '.join(parts) or 'no machines'}"]
     if run["changed"]:
         lines.append(f"Changed: {_some(run['changed'])}")
+    errors = [f"{one['host']} ({one['check']})" for one in run["preflight"] if one["severity"] == "error"]
+    lines += [f"Preflight: {_some(errors)}"] if errors else []
     lines += [f"*Halted*: {run['halted']}"] if run["halted"] else []
     for title in ("failed", "unsettled", "held"):
         lines += [f"{title.capitalize()}: {host}: {why}" for host, why in list(run[title].items())[:5]]
@@ -110,7 +121,12 @@ def as_metrics(run: Mapping[str, Any]) -> str:
     """For the textfile collector of Prometheus' node exporter."""
     seen = [one for one in run["machines"] if one["state"] not in ("unreachable", "unknown")]
     drift = {f'{{host="{one["host"]}"}}': len(one["changes"]) + len(one["refused"]) for one in seen}
-    found = {f'{{state="{name}"}}': run["counts"].get(name, 0) for name in STATES}
+    left = {
+        f'{{host="{one["host"]}"}}': sum(not change["mended"] for change in one["changes"]) + len(one["refused"])
+        for one in seen
+    }
+    errors = Counter(f'{{host="{one["host"]}"}}' for one in run["preflight"] if one["severity"] == "error")
+    states = {f'{{state="{name}"}}': run["counts"].get(name, 0) for name in STATES}
     became = {f'{{outcome="{name}"}}': len(run[name]) for name in ("changed", "failed", "unsettled", "held")}
     at = datetime.fromisoformat(run["at"]).timestamp()
     return "".join(
@@ -118,11 +134,28 @@ def as_metrics(run: Mapping[str, Any]) -> str:
             _metric("run_timestamp_seconds", "When the last run began.", {"": at}),
             _metric("run_seconds", "How long it took.", {"": run["seconds"]}),
             _metric("halted", "1 while a rollout is halted.", {"": int(bool(run["halted"]))}),
-            _metric("machines", "Machines by what was found.", found),
-            _metric("drift", "Resources that drifted, by machine.", drift),
+            _metric("machines", "Machines by how the run left them.", states),
+            _metric("drift", "Resources that were found drifted, by machine.", drift),
+            _metric("drift_left", "Resources that still are, by machine.", left),
+            _metric("preflight_errors", "What stands in the way of a change, by machine.", errors),
             _metric("outcomes", "Machines by what became of their change.", became),
         )
     )
+
+
+def _machine(found: HostPlan, now: HostPlan) -> dict[str, Any]:
+    """A machine with all that was found on it, each change with whether it is still wanted."""
+    (told,) = as_json([found])
+    left = {change.resource for change in now.changes}
+    is_known = not (now.unreachable or now.failed)
+    return told | {
+        "changes": [one | {"mended": is_known and one["resource"] not in left} for one in told["changes"]],
+        "refused": as_json([now])[0]["refused"] if is_known else told["refused"],
+        "state": state(now),
+        "found": state(found),
+        "reason": now.unreachable or now.failed,
+        "versions": now.versions or found.versions,
+    }
 
 
 def _metric(name: str, words: str, samples: Mapping[str, float]) -> str:

@@ -26,6 +26,7 @@ from roles.rollout import (
     Member,
     Outcome,
     Phase,
+    Release,
     Restore,
     Rules,
     Start,
@@ -103,9 +104,11 @@ class Roll:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         may_act: Callable[[], bool] = lambda: True,
+        blocked: Mapping[str, str] | None = None,
     ) -> None:
-        """``domains``: every machine of the rollout, with its failure domain."""
+        """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those nobody may touch."""
         self._hosts, self._marks, self._domains = hosts, marks, domains
+        self._blocked = blocked or {}
         self._rules, self._journal = rules, journal
         self._patience = patience or Patience()
         self._tell, self._clock, self._sleep = tell, clock, sleep
@@ -169,6 +172,7 @@ class Roll:
             needs=plan.disruption,
             has_quiet_part=len(held(plan, self._rules.allowed)) < len(plan.changes),
             is_known=not (plan.unreachable or plan.failed),
+            blocked=self._blocked.get(name, ""),
             in_cluster=in_cluster,
             is_ready=seen.is_ready or not in_cluster,
             is_cordoned=seen.is_cordoned,
@@ -183,20 +187,27 @@ class Roll:
             raise Unavailable("another run has taken the lease: this one stops; the next goes on where it stood")
         self._journal.write("step", step=type(step).__name__, host=step.host, because=step.because)
         try:
-            match step:
-                case Cordon() | Start():
-                    return self._begin(step, member)
-                case Evict():
-                    return self._evict(step)
-                case Apply():
-                    return self._apply(step, member)
-                case Verify():
-                    return self._verify(step, member)
-                case Restore():
-                    return self._restore(step, member)
+            return self._take(step, member)
         except Unavailable as outage:
             self._tell(f"{step.host}: {outage}")
-        return False
+            return False
+
+    def _take(self, step: Step, member: Member) -> bool:
+        match step:
+            case Cordon() | Start():
+                return self._begin(step, member)
+            case Evict():
+                return self._evict(step)
+            case Apply():
+                return self._apply(step, member)
+            case Verify():
+                return self._verify(step, member)
+            case Restore():
+                return self._restore(step, member)
+            case Release():
+                return self._release(step, member)
+            case _:
+                raise TypeError(f"{type(step).__name__} is nothing to do")
 
     def _begin(self, step: Step, member: Member) -> bool:
         self._tell(f"{step.host}: {type(step).__name__.lower()}: {step.because}")
@@ -273,6 +284,11 @@ class Roll:
             self._go_on(step, member, went_well=False, outcome=outcome)
         else:
             self._finish(step.host, member, f"{outcome.value}:{identity(self.rolled.plans[step.host])}")
+        return True
+
+    def _release(self, step: Release, member: Member) -> bool:
+        self._tell(f"{step.host}: opened again: {step.because}")
+        self._finish(step.host, member, None)
         return True
 
     def _go_on(self, step: Step, member: Member, *, went_well: bool, outcome: Outcome = Outcome.NONE) -> None:

@@ -69,6 +69,8 @@ class Member:
     """Some of its changes may be made beside running GPU pods."""
     is_known: bool = True
     """It answered, and could be planned for."""
+    blocked: str = ""
+    """Why nothing may be changed on it: what the preflight found."""
     in_cluster: bool = True
     is_ready: bool = True
     is_cordoned: bool = False
@@ -130,6 +132,10 @@ class Apply(Step):
     """Make the change."""
 
 
+class Release(Step):
+    """Open a node again on which nothing was changed."""
+
+
 class Verify(Step):
     """Ask whether the machine is healthy and still; if it is, finish."""
 
@@ -174,6 +180,8 @@ def phase_after(step: Step, *, went_well: bool) -> Phase:
             return Phase.IDLE if went_well else Phase.RESTORING
         case Restore():
             return Phase.IDLE if went_well else Phase.FAILED
+        case Release():
+            return Phase.IDLE
         case _:
             raise TypeError(f"{type(step).__name__} leaves a machine where it stands")
 
@@ -184,9 +192,15 @@ def is_over(steps: Sequence[Step]) -> bool:
 
 
 def allowed_now(member: Member, rules: Rules) -> Disruption:
-    """What may be done to a machine as it stands: everything once it is closed and free, or not a member yet."""
-    free = not _must_leave(member, rules) and (member.is_cordoned or not member.in_cluster)
-    return Disruption.REBOOT if free else rules.allowed
+    """What may be done to a machine as it stands: everything once it is closed and free, or not a member yet.
+
+    A closed node is free of pods that hold GPUs; of all others only where a reboot was planned.
+    """
+    if not member.in_cluster:
+        return Disruption.REBOOT
+    if _must_leave(member, rules) or not member.is_cordoned:
+        return rules.allowed
+    return Disruption.REBOOT if member.needs is Disruption.REBOOT else max(rules.allowed, Disruption.MODULE_RELOAD)
 
 
 def parse_batch(text: str, *, machines: int) -> int:
@@ -204,6 +218,8 @@ def _advance(member: Member, rules: Rules) -> Step:
     if not member.is_known:
         return Wait(member.name, "it does not answer")
     match member.phase:
+        case Phase.DRAINING if member.blocked:
+            return Release(member.name, member.blocked)
         case Phase.DRAINING:
             return _drain(member, rules)
         case Phase.APPLYING if member.wants:
@@ -255,7 +271,7 @@ def _begin(fleet: list[Member], candidates: list[Member], rules: Rules, *, canar
     for member in sorted(candidates, key=lambda one: (one.domain, one.name)):
         quiet = _is_quiet(member, rules)
         why_not = _why_not(member, rules, spare=spare)
-        if why_not and member.is_known and member.has_quiet_part:
+        if why_not and member.is_known and member.has_quiet_part and not member.blocked:
             quiet, why_not = True, ""  # what may be done beside the pods; the rest is held once that is done
         if not why_not and domain not in (None, member.domain):
             why_not = f"{domain or 'another failure domain'} is under way"
@@ -279,8 +295,8 @@ def _is_quiet(member: Member, rules: Rules) -> bool:
 
 def _why_not(member: Member, rules: Rules, *, spare: int) -> str:
     """Why a machine cannot begin, whoever else does."""
-    if not member.is_known:
-        return "it does not answer"
+    if member.blocked or not member.is_known:
+        return member.blocked or "it does not answer"
     if _is_quiet(member, rules):
         return ""
     leaving = _must_leave(member, rules)

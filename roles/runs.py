@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +20,9 @@ from autoscaler.failures import BadInput
 from autoscaler.kube import Kube
 from autoscaler.labels import RACK
 from roles import journal as journals
-from roles import preflight, report
+from roles import preflight_look, report
 from roles.disruption import Disruption
 from roles.engine import Role, connected
-from roles.facts.packages import OsRelease
 from roles.hosts import SshHosts
 from roles.inventory import read_machines
 from roles.journal import Journal
@@ -33,8 +32,7 @@ from roles.page import page
 from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
 from roles.roll import Patience, Roll, Rolled
 from roles.rollout import Rules, parse_batch
-from roles.settings import MachineSettings
-from roles.version_check import signing_findings, version_findings
+from roles.version_check import signing_findings
 
 HALTED: Final = 5
 Machines = list[tuple[str, dict[str, Any]]]
@@ -56,14 +54,10 @@ def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) 
 def check(*, as_json: bool, kubeconfig: Path | None, **given: Any) -> int:
     """Preflight of every machine; the versions of all are compared before any is asked."""
     machines = _machines(given)
-    found: list[preflight.Finding] = []
     if kubeconfig:
         Kube.connect(kubeconfig)
     with connected(machines, lambda: None) as fleet:
-        found += [preflight.unreachable(host, reason) for host, reason in sorted(fleet.unreachable.items())]
-        for name, data in machines:
-            if name not in fleet.unreachable:
-                found += _checked(fleet, name, data.get("settings"))
+        found = preflight_look.findings(fleet, machines)
     found += signing_findings(data.get("settings") for _, data in machines)
     if as_json:
         print(json.dumps([asdict(one) for one in found], indent=1))
@@ -98,7 +92,7 @@ def journal(state: Path | None) -> int:
 
 def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
     machines, role, folder = _machines(given), role_at(given["role"]), _folder(state)
-    rules = _rules(given, len(machines))
+    rules, ignored = _rules(given, len(machines)), preflight_look.parse_ignored(given["ignore"])
     kube = None if given["no_cluster"] else Kube.connect(given["kubeconfig"])
     marks = Marks(kube) if kube else None
     began, clock = datetime.now(UTC), time.monotonic()
@@ -108,7 +102,12 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         if given["retry"] and marks:
             marks.forget_outcomes(name for name, _ in machines)
         hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"])
-        before = hosts.plan(name for name, _ in machines)
+        with connected(machines, role) as fleet:
+            found = preflight_look.findings(fleet, machines)
+            before = fleet.plan()
+        blocked = preflight_look.blocked(found, ignored=ignored)
+        for name, why in blocked.items():
+            book.write("preflight", host=name, why=why)
         roll = Roll(
             hosts,
             marks,
@@ -118,6 +117,7 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
             patience=Patience(drain=given["drain_seconds"], health=given["health_seconds"]),
             tell=lambda line: print(line, file=sys.stderr, flush=True),
             may_act=lease.is_mine if lease else lambda: True,
+            blocked=blocked,
         )
         rolled = roll.run(before)
         digest = book.write("run-over", command=command)
@@ -129,23 +129,24 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         rolled=rolled,
         journal=digest,
         allowed=rules.allowed,
+        findings=found,
     )
     nights = report.keep(run, folder)
     report.write_whole(folder / "report.json", json.dumps(run, indent=1))
     report.write_whole(html or folder / "report.html", page(run, nights))
     if given["textfile"]:
         report.write_whole(given["textfile"], report.as_metrics(run))
-    _tell(run, before.values(), as_json=as_json)
+    _tell(run, rolled.plans.values(), as_json=as_json)
     if given["slack"]:
         _say(given["slack"], report.in_words(run))
-    return _ended(rolled)
+    return _ended(rolled, blocked)
 
 
-def _ended(rolled: Rolled) -> int:
+def _ended(rolled: Rolled, blocked: Collection[str]) -> int:
     """What is left after a run, as an exit status."""
     if rolled.halted:
         return HALTED
-    drift = any(plan.changes or plan.refused for plan in rolled.plans.values()) or bool(rolled.failed)
+    drift = any(plan.changes or plan.refused for plan in rolled.plans.values()) or bool(rolled.failed or blocked)
     away = any(plan.unreachable or plan.failed for plan in rolled.plans.values())
     return {(False, False): CLEAN, (True, False): DRIFT, (False, True): UNREACHABLE, (True, True): BOTH}[drift, away]
 
@@ -198,19 +199,6 @@ def _domain(data: Mapping[str, Any]) -> str:
 def _folder(state: Path | None) -> Path:
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return state or Path(base) / "spillway" / "nodes"
-
-
-def _checked(fleet: Any, name: str, settings: Any) -> list[preflight.Finding]:
-    done, said = fleet.shell(name, f"date +%s.%N; uname -r; {OsRelease().command()}; {preflight.script()}")
-    if not done:
-        return [preflight.unreachable(name, said or "its checks did not end")]
-    clock, kernel, release = [*said.split("\n", 3), "", ""][:3]
-    try:
-        skew = float(clock) - time.time()
-    except ValueError:
-        skew = 0.0
-    versions = version_findings(settings, kernel=kernel, os=release) if isinstance(settings, MachineSettings) else []
-    return preflight.findings(name, said) + preflight.clock_finding(name, skew) + versions
 
 
 def _tell(run: Mapping[str, Any], plans: Sequence[HostPlan] | Any, *, as_json: bool) -> None:

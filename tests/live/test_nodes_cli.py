@@ -23,6 +23,8 @@ pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
 ROLE = "tests.test_roles.small_role:prepare"
 NAMES = ("n0", "n1", "n2")
+IGNORED = ("--ignore", "systemd")
+"""These machines have none: an error of the preflight, which an operator may answer for."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ class Operator:
         words = [sys.executable, "-m", "spillway", "nodes", command, "-i", str(self.inventory), "--role", ROLE]
         words += ["--state", str(self.folder / "state"), *options]
         if command in ("apply", "reconcile"):
-            words += ["--no-cluster", "--health-seconds", "0"]
+            words += ["--no-cluster", "--health-seconds", "0", *IGNORED]
         pipe = subprocess.PIPE
         return subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
@@ -117,6 +119,23 @@ def test_plan_apply_and_plan_again(operator: Operator) -> None:
     told = subprocess.run(check, cwd=ROOT, check=False, capture_output=True, text=True)
     assert told.returncode == 1
     assert "was changed after it was written" in told.stdout
+
+
+def test_a_machine_that_fails_its_preflight_is_left_alone(operator: Operator) -> None:
+    """Nothing is changed there, the others are; the report says what was found and how to answer for it."""
+    alone = operator.hosts["n1"]
+    alone.run("mount -t tmpfs -o size=1m tmpfs /var")
+    try:
+        status, record = operator.record("apply", "--batch", "3")
+    finally:
+        alone.run("umount /var")
+    assert (status, record["counts"]) == (2, {"clean": 2, "drifted": 1})
+    assert record["changed"] == ["n0", "n2"]
+    assert "disk: /var has 1 MiB free (free at least 1 GiB" in record["held"]["n1"]
+    assert alone.run("ls /etc/spillway-name", check=False).returncode != 0
+    assert operator.call("apply", "--ignore", "disks")[0] == 64
+    assert operator.call("apply")[0] == 0
+    assert operator.call("plan")[0] == 0
 
 
 def test_drift_and_a_machine_that_is_away(operator: Operator) -> None:

@@ -207,7 +207,14 @@ class Unwritten(Journal):
 
 
 def roll(
-    hosts: Any, marks: Any, folder: Path | None, rules: Rules, domains: Mapping[str, str], **patience: float
+    hosts: Any,
+    marks: Any,
+    folder: Path | None,
+    rules: Rules,
+    domains: Mapping[str, str],
+    *,
+    blocked: Mapping[str, str] | None = None,
+    **patience: float,
 ) -> Rolled:
     """One life of a controller, in a time of its own."""
     now = [0.0]
@@ -222,4 +229,5 @@ def roll(
         tell=lambda _line: None,
         clock=lambda: now[0],
         sleep=lambda wait: now.__setitem__(0, now[0] + wait),
+        blocked=blocked,
     ).run()

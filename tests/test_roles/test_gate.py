@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
+import pytest
+
+from autoscaler.failures import BadInput
 from roles import preflight
 from roles.adopt import entry_of
 from roles.gate import SCRIPT, why_unhealthy
+from roles.preflight import Finding
+from roles.preflight_look import blocked, parse_ignored
 from roles.settings import MachineSettings
 
 MARK = "==spillway=="
@@ -57,6 +63,19 @@ def test_a_finding_has_what_was_found_and_a_remedy() -> None:
     assert "apt-get clean" in found.remedy
     assert preflight.clock_finding("n0", 3.0) == []
     assert preflight.clock_finding("n0", -400.0)[0].found == "400 s behind this controller"
+    assert preflight.clock_finding("n0", 40.0)[0].severity == "warning"
+
+
+def test_an_error_blocks_its_machine_unless_the_operator_answers_for_it() -> None:
+    """Warnings do not, and silence is told elsewhere."""
+    disk = Finding("n0", "disk", "error", "/ has 3 MiB free", "free some")
+    found = [disk, replace(disk, host="n1", severity="warning"), preflight.unreachable("n2", "no route")]
+    assert blocked(found) == {
+        "n0": "the preflight found an error: disk: / has 3 MiB free (free some; or --ignore disk)"
+    }
+    assert blocked(found, ignored=parse_ignored(["disk"])) == {}
+    with pytest.raises(BadInput, match="'disks' is no check of the preflight; there are distribution, root"):
+        parse_ignored(["disks"])
 
 
 def test_a_machine_is_adopted_as_it_is() -> None:

@@ -15,8 +15,10 @@ from roles.disruption import Disruption
 from roles.journal import Journal, why_broken
 from roles.page import page
 from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, Change, HostPlan, Refusal, exit_status, held
+from roles.preflight import Finding
 from roles.roll import Rolled
 
+WORSE = Disruption.CONTAINERD_RESTART
 DIFF = "--- /etc/a (now)\n+++ /etc/a\n@@ -1 +1 @@\n-<b>old</b>\n+new"
 PLANS = (
     HostPlan(host="a", versions={"kernel": "6.1", "runc": "1.1"}),
@@ -40,6 +42,29 @@ def run(**rolled: Any) -> dict[str, Any]:
     return report.record(
         PLANS, command="plan", began=datetime(2026, 1, 2, 3, tzinfo=UTC), seconds=1.0, rolled=Rolled(**rolled)
     )
+
+
+def test_what_was_mended_is_no_drift_any_more() -> None:
+    """The first run over bare machines leaves them clean, and says what it found."""
+    wanted = HostPlan(host="d", changes=(Change(resource="runtime | Config", commands=("w",), disruption=WORSE),))
+    after = {"c": HostPlan(host="c"), "d": wanted}
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    found = [Finding("d", "disk", "error", "/ has 3 MiB free", "free some")]
+    before = [PLANS[2], wanted]
+    rolled = Rolled(plans=after, changed=["c"], held={"d": "the preflight found an error"})
+    told = report.record(before, command="apply", began=began, seconds=1.0, rolled=rolled, findings=found)
+    assert (told["counts"], told["found"]) == ({"clean": 1, "drifted": 1}, {"drifted": 2})
+    assert [[one["mended"] for one in machine["changes"]] for machine in told["machines"]] == [[True] * 3, [False]]
+    assert told["held"] == {"d": "the preflight found an error"}
+    words = report.in_words(told)
+    assert words.startswith("Spillway nodes: 1 clean, 1 drifted\nChanged: c\nPreflight: d (disk)\n")
+    shown = page(told, [told])
+    assert shown.count(">mended<") == 3
+    assert "/ has 3 MiB free" in shown
+    metrics = report.as_metrics(told)
+    assert 'spillway_nodes_drift{host="c"} 3' in metrics
+    assert 'spillway_nodes_drift_left{host="c"} 0' in metrics
+    assert 'spillway_nodes_preflight_errors{host="d"} 1' in metrics
 
 
 def test_the_exit_status_tells_drift_from_silence() -> None:

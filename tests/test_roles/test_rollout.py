@@ -20,6 +20,7 @@ from roles.rollout import (
     Member,
     Outcome,
     Phase,
+    Release,
     Resident,
     Rules,
     Start,
@@ -80,6 +81,27 @@ def test_a_machine_without_gpu_pods_is_closed_before_it_is_disrupted() -> None:
     """Else a pod could land in between."""
     (step,) = next_steps([member("a")], Rules(drain=False), canary_passed=True)
     assert isinstance(step, Cordon)
+
+
+def test_nothing_begins_where_the_preflight_found_an_error() -> None:
+    """Not even what would disturb nobody; a node that was closed for it is opened again, the others go on."""
+    blocked = member("a", blocked="disk: full", has_quiet_part=True, needs=Disruption.NONE)
+    closed = member("b", blocked="disk: full", phase=Phase.DRAINING, is_cordoned=True)
+    steps = next_steps([blocked, closed, member("c")], Rules(max_down=2, batch=2), canary_passed=True)
+    assert steps[0] == Release("b", "disk: full")
+    assert steps[1] == Hold("a", "disk: full")
+    assert isinstance(steps[2], Cordon)
+
+
+def test_a_blocked_machine_is_released_and_never_changed() -> None:
+    """Though its node was closed by a run before."""
+    machines, nodes = fleet(2)
+    nodes["n00"] = replace(nodes["n00"], phase=Phase.DRAINING, is_cordoned=True, is_ours=True)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""), blocked={"n00": "disk: full"})
+    assert hosts.applied == ["n01"]
+    assert rolled.held == {"n00": "disk: full"}
+    assert not any(node.is_cordoned for node in marks.nodes.values())
 
 
 def test_a_machine_that_is_no_node_yet_needs_no_budget() -> None:

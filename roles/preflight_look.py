@@ -1,0 +1,66 @@
+"""The preflight of machines that are connected, side by side: one command for each that only reads."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from autoscaler.failures import BadInput
+from roles import preflight
+from roles.engine import Fleet
+from roles.facts.packages import OsRelease
+from roles.preflight import Finding
+from roles.settings import MachineSettings
+from roles.version_check import version_findings
+
+CHECKS: Final = (*(one.name for one in preflight.CHECKS), "clock", "versions")
+"""The names by which an operator may say that a finding does not stop a change."""
+_SHELL: Final = f"date +%s.%N; uname -r; {OsRelease().command()}; {preflight.script()}"
+
+
+def findings(fleet: Fleet, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
+    """What does not hold, machine by machine; of those that do not answer, that."""
+    data = dict(machines)
+    asked = time.time()
+    said = fleet.shells(_SHELL, (name for name in data if name not in fleet.unreachable))
+    found = [preflight.unreachable(host, reason) for host, reason in sorted(fleet.unreachable.items())]
+    for name, (done, text) in said.items():
+        if done:
+            found += _judged(name, text, data[name].get("settings"), asked=asked)
+        else:
+            found.append(preflight.unreachable(name, text or "its checks did not end"))
+    return found
+
+
+def blocked(found: Iterable[Finding], *, ignored: Collection[str] = ()) -> dict[str, str]:
+    """Machine: why nothing may be changed on it. One that does not answer is told as that elsewhere."""
+    errors: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        if one.severity == "error" and one.check not in {*ignored, "connection"}:
+            errors[one.host].append(f"{one.check}: {one.found} ({one.remedy}; or --ignore {one.check})")
+    return {host: f"the preflight found an error: {'; '.join(texts)}" for host, texts in errors.items()}
+
+
+def parse_ignored(names: Sequence[str]) -> frozenset[str]:
+    """Names of checks. Raises ``BadInput`` that lists them all."""
+    for name in names:
+        if name not in CHECKS:
+            raise BadInput(f"--ignore: {name!r} is no check of the preflight; there are {', '.join(CHECKS)}")
+    return frozenset(names)
+
+
+def _judged(name: str, text: str, settings: object, *, asked: float) -> list[Finding]:
+    clock, kernel, release = [*text.split("\n", 3), "", ""][:3]
+    try:
+        skew = _skew(float(clock), asked, time.time())
+    except ValueError:
+        skew = 0.0
+    versions = version_findings(settings, kernel=kernel, os=release) if isinstance(settings, MachineSettings) else []
+    return preflight.findings(name, text) + preflight.clock_finding(name, skew) + versions
+
+
+def _skew(clock: float, asked: float, answered: float) -> float:
+    """Seconds by which a clock is ahead of ours, whenever it was read between question and answer."""
+    return clock - answered if clock > answered else min(clock - asked, 0.0)
