@@ -1,7 +1,8 @@
 """`spillway nodes adopt`: the inventory of machines that are configured already, so that their plan is empty.
 
 What a machine is (name, host key, sizes, GPUs) becomes its entry; where its software differs from this project's
-defaults in something that settings can say, they say so. What settings cannot say is told as the plan that is left.
+defaults in something that settings can say, they say so. What settings cannot say is left alone, by name: whoever takes
+such a line away hands that resource to the roles.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from autoscaler.failures import BadInput
 from roles import report
 from roles.engine import Fleet, connected, looking
 from roles.inventory import read_machines
-from roles.plan import UNREACHABLE, exit_status, state
+from roles.plan import UNREACHABLE, HostPlan, exit_status, state
 from roles.runs import role_at
 
 _MARK: Final = "==spillway-adopt=="
@@ -43,11 +44,12 @@ _PROBES: Final = {
         ' sed "/^#/d;/^$/d;s|^|$user $shell |" "$home/.ssh/authorized_keys"; done'
     ),
 }
+_ROUNDS: Final = 5
 _PRODUCT_OF: Final = str.maketrans(" ", "-")
 
 
 def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, role: str, output: Path | None) -> int:
-    """Write the inventory, and plan with it."""
+    """Write an inventory whose plan is empty."""
     data = {"ssh_user": user, "ssh_port": port} | ({"ssh_key": str(key)} if key else {})
     machines = [(host, data | {"ssh_hostname": host} | ({} if user == "root" else {"_sudo": True})) for host in hosts]
     with connected(machines, lambda: None) as fleet:
@@ -57,12 +59,15 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
             return UNREACHABLE
         ssh = {"user": user, "port": port} | ({"key": str(key)} if key else {})
         entries = [_entry(fleet, host, ssh) for host in hosts]
+    plans = _settle(entries, role)
     text = yaml.safe_dump({"machines": entries}, sort_keys=False, allow_unicode=True)
     if output:
         report.write_whole(output, text)
     else:
         print(text)
-    return _left(text, role)
+    for plan in plans.values():
+        print(f"# {plan.host}: {state(plan)} {plan.unreachable or plan.failed}".rstrip(), file=sys.stderr)
+    return exit_status(plans.values())
 
 
 def entry_of(said: Mapping[str, str], *, address: str, ssh: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,17 +175,31 @@ def _host_key(host: Host) -> str:
     return f"{key.get_name()} {key.get_base64()}"
 
 
-def _left(text: str, role: str) -> int:
-    """What would still change with this inventory."""
+def _settle(entries: list[dict[str, Any]], role: str) -> dict[str, HostPlan]:
+    """Plan with the entries; what settings cannot say is written into them as left alone, until nothing would change.
+
+    What was held back by a change that is now left alone may come up after it: hence more than once.
+    """
+    plans: dict[str, HostPlan] = {}
+    for _ in range(_ROUNDS):
+        plans = _planned(entries, role)
+        wanted = {
+            name: [change.resource for change in plan.changes] + [refusal.resource for refusal in plan.refused]
+            for name, plan in plans.items()
+        }
+        if not any(wanted.values()):
+            break
+        for entry in entries:
+            spared = entry["settings"].setdefault("left_alone", [])
+            for resource in wanted.get(entry["name"], ()):
+                print(f"# {entry['name']}: left alone: {resource}", file=sys.stderr)
+                spared.append(resource)
+    return plans
+
+
+def _planned(entries: list[dict[str, Any]], role: str) -> dict[str, HostPlan]:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "inventory.yaml"
-        file.write_text(text, encoding="utf-8")
+        file.write_text(yaml.safe_dump({"machines": entries}), encoding="utf-8")
         with connected(read_machines(file), role_at(role)) as fleet:
-            plans = fleet.plan()
-    for plan in plans.values():
-        print(f"# {plan.host}: {state(plan)} {plan.unreachable or plan.failed}".rstrip(), file=sys.stderr)
-        for change in plan.changes:
-            print(f"#   would change: {change.resource}", file=sys.stderr)
-        for refusal in plan.refused:
-            print(f"#   refused: {refusal.resource}: {refusal.reason}", file=sys.stderr)
-    return exit_status(plans.values())
+            return fleet.plan()

@@ -23,6 +23,7 @@ import yaml
 from autoscaler import labels as words
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput, Unavailable
+from roles.disruption import Disruption
 from roles.engine import connected
 from roles.facts.nodes import PKI
 from roles.instance import METADATA, Identity, credentials, identity, parameter
@@ -55,11 +56,13 @@ def _boot() -> None:
         plan = fleet.plan()[_LOCAL]
         if plan.failed or plan.unreachable:
             raise Unavailable(plan.failed or plan.unreachable)
-        (done,) = fleet.apply([_LOCAL])
+        (done,) = fleet.apply([_LOCAL], allowed=Disruption.MODULE_RELOAD)  # it would never come back to this point
         for change in done.applied:
             print(change.resource)
         if done.failed:
             raise Unavailable(done.failed)
+        if done.held:
+            raise Unavailable(f"{done.held[0].resource}: needs a reboot: start from an image that was booted with it")
 
 
 def settings_of(who: Identity, *, node: Mapping[str, Any], settings: Mapping[str, Any]) -> MachineSettings:

@@ -124,7 +124,7 @@ def reconcile(**given: Any) -> None:
 @click.option("--role", default="roles.node:prepare", show_default=True, help="What the machines are to be.")
 @click.option("--output", type=_FILE, help="Write the inventory there; else print it.")
 def adopt(**given: Any) -> None:
-    """Write the inventory of machines that are configured already, as they are, and tell what would still change."""
+    """Write an inventory of machines that are configured already, by which nothing on them would change."""
     from roles.adopt import adopt as run  # noqa: PLC0415
 
     sys.exit(run(**given))

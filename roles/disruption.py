@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final
 
+from pyinfra.api.exceptions import OperationError
 from pyinfra.api.host import Host
 from pyinfra.context import host as current
 
@@ -72,8 +73,21 @@ def disrupts(worst: Disruption) -> Iterator[None]:
         marked[op_hash] = max(worst, marked.get(op_hash, Disruption.NONE))
 
 
+class Waits(OperationError):  # noqa: N818 - reads as what it is at the raise site
+    """What an operation found out while it ran is more than may happen now."""
+
+    def __init__(self, worst: Disruption) -> None:
+        super().__init__(f"{worst} waits for a drained node")
+        self.worst = worst
+
+
 def note(worst: Disruption) -> None:
-    """Say, from within an operation that just found out, what its commands disrupt."""
+    """Say, from within an operation that just found out, what its commands disrupt.
+
+    Raises ``Waits`` where it runs already and that is more than is allowed: it was not planned so.
+    """
+    if current.state.is_executing and worst > current.connector_data.get("allowed", Disruption.REBOOT):
+        raise Waits(worst)
     op_hash = current.current_op_hash
     if op_hash:
         found = current.connector_data.setdefault("disruption_found", {})

@@ -16,9 +16,9 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.disruption import Disruption, disrupts, note
-from roles.facts.gpu import LIBRARIES, Driver, DriverState, OlderInitramfs
+from roles.facts.gpu import LIBRARIES, RUNNING, Driver, DriverState, OlderInitramfs
 from roles.facts.packages import Packages
-from roles.operations import files, packages
+from roles.operations import files, packages, reboot
 from roles.operations.files import Commands
 
 NOUVEAU: Final = "/etc/modprobe.d/spillway-nouveau.conf"
@@ -45,11 +45,17 @@ modprobe nvidia && modprobe nvidia_uvm && {{ [ -z "$was" ] || systemctl start $w
 
 @deploy("NVIDIA driver")
 def nvidia_driver(
-    *, version: str, wanted: Mapping[str, str], unwanted: tuple[str, ...] = (), signs_modules: bool = False
+    *,
+    version: str,
+    wanted: Mapping[str, str],
+    unwanted: tuple[str, ...] = (),
+    signs_modules: bool = False,
+    reboot_seconds: int = 0,
 ) -> None:
     """The packages ``wanted``, in place of ``unwanted`` (the other kind of modules), and the modules loaded.
 
     ``signs_modules``: DKMS signs what it builds with a key that was enrolled in the machine's firmware.
+    ``reboot_seconds``: how long a reboot may take that drives nouveau out; 0: there is none.
     """
     state: Driver = host.get_fact(DriverState)
     unsigned = why_unsigned_modules_would_not_load(state, signs_modules=signs_modules)
@@ -71,7 +77,17 @@ def nvidia_driver(
         packages.installed(name="driver installed and held", wanted=wanted)
     modules_built(name="modules for every kernel", version=version)
     one_library(name="one library, of this version", version=version, packages_of_it=tuple(wanted))
-    module_loaded(name="the module that is installed is the one that runs", version=version)
+    module_loaded(
+        name="the module that is installed is the one that runs", version=version, reboot_seconds=reboot_seconds
+    )
+
+
+def reload_module() -> str:
+    """Shell that has the module run that is on the disk, where another one does: after packages went back."""
+    return (
+        f"on_disk=$(modinfo -F version nvidia 2>/dev/null); running=$({RUNNING} 2>/dev/null)\n"
+        f'if [ -n "$on_disk" ] && [ -n "$running" ] && [ "$on_disk" != "$running" ]; then\n( {_RELOAD}\n)\nfi'
+    )
 
 
 def why_unsigned_modules_would_not_load(state: Driver, *, signs_modules: bool) -> str:
@@ -119,14 +135,21 @@ def one_library(version: str, packages_of_it: Collection[str]) -> Commands:
 
 
 @operation()
-def module_loaded(version: str) -> Commands:
-    """Have this version's module in the kernel. Where another one runs, all that uses GPUs must have ended."""
+def module_loaded(version: str, *, reboot_seconds: int = 0) -> Commands:
+    """Have this version's module in the kernel. Where another one runs, all that uses GPUs must have ended.
+
+    nouveau lets go of them at a reboot only (``reboot_seconds``: 0 where there may be none).
+    """
     state: Driver = host.get_fact(DriverState)
     if state.running == version:
         host.noop(f"{version} runs")
-    elif state.nouveau:
+    elif state.nouveau and not reboot_seconds:
         note(Disruption.REBOOT)
         raise OperationError("nouveau drives the GPUs and does not let go: it is forbidden now, reboot the machine")
+    elif state.nouveau:
+        reasons = ("nouveau drives the GPUs and does not let go",)
+        yield from reboot.rebooted._inner(reasons, seconds=reboot_seconds, asked=False)  # noqa: SLF001 - pyinfra's way to nest operations
+        yield StringCommand("modprobe nvidia && modprobe nvidia_uvm")
     elif state.running:
         note(Disruption.MODULE_RELOAD)
         yield StringCommand(_RELOAD)

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 import gevent
+import msgspec
 from gevent.local import local
 from gevent.pool import Pool
 from pyinfra.api import arguments
@@ -29,7 +30,7 @@ from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from autoscaler.failures import BadInput, Unavailable
-from roles.disruption import Disruption, disruption_of
+from roles.disruption import Disruption, Waits, disruption_of
 from roles.facts.gpu import Driver, DriverState
 from roles.facts.packages import Package, Packages
 from roles.look import Ask, Looking
@@ -112,10 +113,8 @@ class Fleet:
         return dict(zip(asked, self._pool.map(said, asked), strict=True))
 
     def close(self) -> None:
-        """Close every connection."""
-        for host in self.inventory:
-            with contextlib.suppress(Exception):  # closing what is broken already
-                looking(host).disconnect()
+        """Close every connection, side by side: each waits for its thread to look up."""
+        self._pool.map(_close, list(self.inventory))
 
     def _connect(self, host: Host) -> None:
         try:
@@ -170,8 +169,11 @@ class Fleet:
         with _current(self.state, host):
             host.connector_data["versions"] = _versions(host)
             self.role()
+            spared = _left_alone(host)
             for op_hash in host.op_hash_order:
                 resource = self._resource(op_hash)
+                if resource in spared:
+                    continue
                 try:
                     commands = list(self.state.ops[host][op_hash].command_generator())
                 except OperationError as error:
@@ -200,33 +202,43 @@ class Fleet:
         plan = self.plans[host.name]
         if plan.unreachable or plan.failed:
             return Done(host=host.name, failed=plan.unreachable or plan.failed)
-        waiting = held(plan, allowed)
-        skip = {change.resource for change in waiting}
+        waiting = list(held(plan, allowed))
+        skip = {change.resource for change in waiting} | {one.resource for one in plan.refused} | _left_alone(host)
         planned = {change.resource: change for change in plan.changes}
         applied: list[Change] = []
-        failed = ""
+        failed, late = "", set[str]()
+        host.connector_data["allowed"] = allowed
         for op_hash in list(host.op_hash_order):
             resource = self._resource(op_hash)
-            if resource in skip or any(one.resource == resource for one in plan.refused):
+            change = planned.get(resource) or Change(resource=resource, commands=())
+            too_much = resource not in planned and disruption_of(host, op_hash) > allowed
+            if resource in skip or change.role in late or too_much:
                 continue
-            failed = self._run(host, op_hash, resource)
+            try:
+                failed = self._run(host, op_hash, resource)
+            except Waits as found_out:
+                waiting.append(msgspec.structs.replace(change, disruption=found_out.worst))
+                late.add(change.role)
+                continue
             if self.state.ops[host][op_hash].operation_meta.executed:
-                applied.append(planned.get(resource) or Change(resource=resource, commands=()))
+                applied.append(change)
             if failed:
                 break
         return Done(
             host=host.name,
             applied=tuple(applied),
-            held=waiting,
+            held=tuple(waiting),
             failed=failed,
             commands=tuple(looking(host).executed),
         )
 
     def _run(self, host: Host, op_hash: str, resource: str) -> str:
-        """One operation; gives why it failed."""
+        """One operation; gives why it failed. Raises ``Waits`` where it turns out to disrupt more than is allowed."""
         try:
             with _current(self.state, host):
                 done = run_host_op(self.state, host, op_hash)
+        except Waits:
+            raise
         except Exception as error:  # noqa: BLE001 - one machine fails alone
             return f"{resource}: {_words(error)}"
         here = looking(host)
@@ -235,7 +247,7 @@ class Fleet:
                 here.executed.append((repr(command), done, ""))
         if done:
             return ""
-        said = next((tail for _, fine, tail in reversed(looking(host).executed) if not fine), "")
+        said = next((tail for _, fine, tail in reversed(looking(host).executed) if tail and not fine), "")
         return f"{resource}: {said.strip()[-400:] or 'failed without a word'}"
 
 
@@ -277,6 +289,11 @@ def looking(host: Host) -> Looking:
     return connector
 
 
+def _close(host: Host) -> None:
+    with contextlib.suppress(Exception):  # closing what is broken already
+        looking(host).disconnect()
+
+
 @contextlib.contextmanager
 def _current(state: State, host: Host) -> Iterator[None]:
     """Have these as pyinfra's notion of what is current; put back after an exception too."""
@@ -302,6 +319,11 @@ def _one_state_each() -> None:
     if not isinstance(ctx_state.context._container, _Current):  # noqa: SLF001 - pyinfra has no other way in
         ctx_state.context._container = _Current()  # noqa: SLF001
         ctx_state.set(None)
+
+
+def _left_alone(host: Host) -> frozenset[str]:
+    """Resources that the machine's settings take out of its role."""
+    return frozenset(getattr(host.data.get("settings"), "left_alone", ()))
 
 
 def _versions(host: Host) -> dict[str, str]:

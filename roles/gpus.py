@@ -57,6 +57,7 @@ def gpu_software(
     def of(part: str) -> Mapping[str, str]:
         return packages(matrix, chosen, part, distribution=distribution)
 
+    kernel = settings().kernel
     kinds = ("open", "proprietary") if chosen.driver_modules == "open" else ("proprietary", "open")
     if software.driver:
         nvidia_driver(
@@ -64,6 +65,7 @@ def gpu_software(
             wanted={**of("driver"), **of(f"driver_{kinds[0]}")},
             unwanted=tuple(of(f"driver_{kinds[1]}")),
             signs_modules=software.signs_modules,
+            reboot_seconds=kernel.reboot_seconds if "nouveau" in kernel.reboot_for else 0,
         )
     if has_nvswitch(product, count) if software.fabric_manager is None else software.fabric_manager:
         fabric_manager(wanted=of("fabric_manager"))

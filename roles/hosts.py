@@ -11,19 +11,28 @@ from pyinfra.api.exceptions import PyinfraError
 
 from roles import gate
 from roles.disruption import Disruption
+from roles.driver import reload_module
 from roles.engine import Fleet, Machines, Role, connected
 from roles.marks import NODES, Marks
 from roles.operations.files import forget_kept, kept_at, restore_kept
+from roles.operations.packages import NOT_BACK, restore_packages
 from roles.operations.services import owed_at
 from roles.plan import Done, HostPlan
 
 _SECONDS: Final = 120
+_RESTORE_SECONDS: Final = 900
+"""Packages are fetched and installed again."""
 _SMOKE_NAMESPACE: Final = "default"
 _RESTORE: Final = """\
 back=$(
-{restore}
+{files}
 ) || exit 1
-[ -n "$back" ] || exit 0
+packages=$(
+{packages}
+) || exit 1
+echo "$packages"
+{module}
+[ -n "$back$packages" ] || exit 0
 case "$back" in */systemd/system/*) systemctl daemon-reload;; esac
 for unit in $(ls {owed} 2>/dev/null; cat {owed}.done 2>/dev/null); do
   [ "$unit" = daemon-reload ] || systemctl restart "$unit"
@@ -62,11 +71,18 @@ class SshHosts:
         return gate.why_unhealthy(said) or self._why_no_smoke(name)
 
     def restore(self, name: str) -> str:
-        """The last good files, and a restart of whatever read the others."""
+        """The last good files and packages, and a restart of whatever read the others."""
         data = self._machines[name]
-        owed = shlex.quote(owed_at(data))
-        done, said = self._shell(name, _RESTORE.format(restore=restore_kept(kept_at(data)), owed=owed))
-        return "" if done else f"its last good files could not be put back: {said[-200:]}"
+        kept, owed = kept_at(data), shlex.quote(owed_at(data))
+        script = _RESTORE.format(
+            files=restore_kept(kept), packages=restore_packages(kept), module=reload_module(), owed=owed
+        )
+        done, said = self._shell(name, script, seconds=_RESTORE_SECONDS)
+        if not done:
+            return f"its last good files could not be put back: {said[-400:]}"
+        left = next((line for line in said.splitlines() if line.startswith(NOT_BACK)), "")
+        unhealthy = self.why_unhealthy(name) if left else ""
+        return f"{unhealthy}; {left}" if unhealthy else ""
 
     def settle(self, name: str) -> None:
         """What is there now is the last good."""
@@ -76,9 +92,9 @@ class SshHosts:
     def _one(self, name: str) -> AbstractContextManager[Fleet]:
         return connected([(name, self._machines[name])], self._role)
 
-    def _shell(self, name: str, script: str) -> tuple[bool, str]:
+    def _shell(self, name: str, script: str, *, seconds: int = _SECONDS) -> tuple[bool, str]:
         with self._one(name) as fleet:
-            return _run(fleet, name, script)
+            return _run(fleet, name, script, seconds=seconds)
 
     def _why_no_smoke(self, name: str) -> str:
         """A pod bound to the node runs to its end: sandbox, container and their removal work."""
@@ -106,6 +122,7 @@ def smoke_pod(name: str, *, node: str, image: str) -> dict[str, Any]:
         "spec": {
             "nodeName": node,
             "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "smoke", "image": image, "imagePullPolicy": "IfNotPresent"}],
@@ -113,10 +130,10 @@ def smoke_pod(name: str, *, node: str, image: str) -> dict[str, Any]:
     }
 
 
-def _run(fleet: Fleet, name: str, script: str) -> tuple[bool, str]:
+def _run(fleet: Fleet, name: str, script: str, *, seconds: int) -> tuple[bool, str]:
     if name in fleet.unreachable:
         return False, fleet.unreachable[name]
     try:
-        return fleet.shell(name, script, seconds=_SECONDS)
+        return fleet.shell(name, script, seconds=seconds)
     except (PyinfraError, OSError, TimeoutError, EOFError) as error:
         return False, " ".join(str(error).split()) or type(error).__name__

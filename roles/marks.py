@@ -78,18 +78,16 @@ class Marks:
 
         def change(node: NodeJson) -> dict[str, Any]:
             marks: dict[str, str | None] = {PHASE: phase.value, OUTCOME: None}
-            if not cordon or (node.spec.unschedulable and node.metadata.annotations.get(words.CORDONED_BY) != NODES):
-                return {"metadata": {"annotations": marks}}
-            at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            marks |= {words.CORDONED_BY: NODES, words.CORDONED_AT: at}
-            return {"metadata": {"annotations": marks}, "spec": {"unschedulable": True}}
+            return _closed(marks, node) if cordon else _annotated(marks, node)
 
         self._patch(name, change)
 
     def mark(self, name: str, phase: Phase, outcome: str = "") -> None:
-        """Go on to the next phase; ``outcome`` says how a plan ended."""
-        marks = {PHASE: phase.value} | ({OUTCOME: outcome} if outcome else {})
-        self._patch(name, partial(_annotated, marks))
+        """Go on to the next phase; ``outcome`` says how a plan ended. A node that failed is closed, if it was not."""
+        marks: dict[str, str | None] = {PHASE: phase.value}
+        if outcome:
+            marks[OUTCOME] = outcome
+        self._patch(name, partial(_closed if phase is Phase.FAILED else _annotated, marks))
 
     def finish(self, name: str, outcome: str | None = None) -> None:
         """Take the phase away and open the node, both at once, where the cordon is ours; ``None``: it went well."""
@@ -162,6 +160,15 @@ class Marks:
 
     def _patch(self, name: str, change: Callable[[NodeJson], dict[str, Any]]) -> None:
         patch_node(self._kube, name, lambda raw: change(msgspec.convert(raw, NodeJson)))
+
+
+def _closed(marks: Mapping[str, str | None], node: NodeJson) -> dict[str, Any]:
+    """With a cordon of ours, unless there is one of somebody else."""
+    if node.spec.unschedulable and node.metadata.annotations.get(words.CORDONED_BY) != NODES:
+        return _annotated(marks, node)
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ours = {**marks, words.CORDONED_BY: NODES, words.CORDONED_AT: at}
+    return {"metadata": {"annotations": ours}, "spec": {"unschedulable": True}}
 
 
 def _annotated(marks: Mapping[str, str | None], _node: NodeJson) -> dict[str, Any]:

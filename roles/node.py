@@ -14,6 +14,7 @@ from roles.health import health
 from roles.kubelet import kubelet
 from roles.logs import logs
 from roles.pod_network import pod_network
+from roles.reboot import reboots
 from roles.sources import node_sources
 from roles.system import system
 from roles.users import accounts
@@ -32,3 +33,4 @@ def prepare() -> None:
     logs()
     health()
     kubelet()
+    reboots()

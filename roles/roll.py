@@ -164,7 +164,10 @@ class Roll:
         plan = self.rolled.plans[name]
         wants = identity(plan) if plan.changes else ""
         marked = seen.outcome if seen.outcome_of == wants or seen.phase is not Phase.IDLE else Outcome.NONE
-        outcome = self._ended.get(name) or (marked if wants or seen.phase is not Phase.IDLE else Outcome.NONE)
+        was_refused = marked is Outcome.REFUSED and name not in self.rolled.failed  # by an earlier run
+        if was_refused or not (wants or seen.phase is not Phase.IDLE):
+            marked = Outcome.NONE
+        outcome = self._ended.get(name) or marked
         return Member(
             name=name,
             domain=domain,
@@ -173,11 +176,13 @@ class Roll:
             has_quiet_part=len(held(plan, self._rules.allowed)) < len(plan.changes),
             is_known=not (plan.unreachable or plan.failed),
             blocked=self._blocked.get(name, ""),
+            is_lost=name in self._abandoned,
             in_cluster=in_cluster,
             is_ready=seen.is_ready or not in_cluster,
             is_cordoned=seen.is_cordoned,
             phase=seen.phase,
             outcome=outcome,
+            was_refused=was_refused,
             residents=seen.residents,
         )
 
@@ -276,8 +281,14 @@ class Roll:
         why = self._hosts.restore(step.host) or self._hosts.why_unhealthy(step.host)
         if why and self._clock() - self._since.setdefault(step.host, self._clock()) < self._patience.health:
             return False
-        self._tell(f"{step.host}: restored{f', and still unhealthy: {why}' if why else ''}")
         self.rolled.plans[step.host] = self._hosts.plan([step.host])[step.host]
+        if why and self.rolled.plans[step.host].unreachable:
+            self._abandon(step.host)
+            return True
+        self._tell(f"{step.host}: restored{f', and still unhealthy: {why}' if why else ''}")
+        if member.was_refused and not why:
+            self._finish(step.host, member, None)  # an earlier run could not change it: this one tries
+            return True
         outcome = member.outcome if member.outcome is not Outcome.NONE else Outcome.FAILED
         self._ended[step.host] = outcome
         if why:
@@ -322,14 +333,20 @@ class Roll:
             member = members[name]
             began = self._since.setdefault(name, self._clock())
             if not member.is_known and self._clock() - began > self._patience.health:
-                self._abandoned.add(name)
-                self.rolled.failed[name] = "it does not answer; the next run goes on with it"
+                self._abandon(name)
             elif member.phase is Phase.DRAINING and self._clock() - began > self._patience.drain:
                 why = f"it could not be emptied in {self._patience.drain:g} s"
                 self._tell(f"{name}: {why}: opened again")
                 self.rolled.held[name] = why
                 self._ended[name] = Outcome.UNSETTLED
                 self._finish(name, member, None)
+
+    def _abandon(self, name: str) -> None:
+        self._abandoned.add(name)
+        before = self.rolled.failed.get(name)
+        silent = "it does not answer; the next run goes on with it"
+        self.rolled.failed[name] = f"{before}; {silent}" if before else silent
+        self._tell(f"{name}: {silent}")
 
     def _report(self, steps: Sequence[Step]) -> None:
         held_before = dict(self.rolled.held)

@@ -71,22 +71,26 @@ class Member:
     """It answered, and could be planned for."""
     blocked: str = ""
     """Why nothing may be changed on it: what the preflight found."""
+    is_lost: bool = False
+    """It went silent while it was under way: it counts as down, and is left to the next run."""
     in_cluster: bool = True
     is_ready: bool = True
     is_cordoned: bool = False
     phase: Phase = Phase.IDLE
     outcome: Outcome = Outcome.NONE
+    was_refused: bool = False
+    """The change that it wants could not be made by an earlier run."""
     residents: tuple[Resident, ...] = ()
 
     @property
     def is_down(self) -> bool:
         """Takes no work now, for whatever reason. A machine that has not joined yet is nobody's loss."""
-        return self.in_cluster and (self.is_cordoned or not self.is_ready)
+        return self.in_cluster and (self.is_cordoned or self.is_lost or not self.is_ready)
 
     @property
     def is_under_way(self) -> bool:
         """Started and not finished."""
-        return self.phase not in (Phase.IDLE, Phase.FAILED)
+        return self.phase not in (Phase.IDLE, Phase.FAILED) and not self.is_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,16 +303,29 @@ def _why_not(member: Member, rules: Rules, *, spare: int) -> str:
         return member.blocked or "it does not answer"
     if _is_quiet(member, rules):
         return ""
-    leaving = _must_leave(member, rules)
-    if staying := [pod for pod in leaving if pod.stays]:
-        return f"{member.needs} waits: {_staying(staying)}"
-    if leaving and not rules.drain:
-        return (
-            f"{member.needs} is more than {rules.allowed}, and {_names(leaving)} would lose GPUs: it waits for a drain"
-        )
+    if why := _why_they_stay(member, rules):
+        return why
     if not member.is_down and spare < 1:
         return f"{rules.max_down} may be down at a time"
     return ""
+
+
+def _why_they_stay(member: Member, rules: Rules) -> str:
+    """Why the pods that would have to leave are not asked to."""
+    leaving = _must_leave(member, rules)
+    if staying := [pod for pod in leaving if pod.stays]:
+        return f"{member.needs} waits: {_staying(staying)}"
+    if leaving and member.was_refused:
+        return f"the change could not be made there before: {_names(leaving)} would leave for nothing, unless --retry"
+    if leaving and not rules.drain:
+        return (
+            f"{member.needs} is more than {rules.allowed}, and {_names(leaving)} {_lose(leaving)}: it waits for a drain"
+        )
+    return ""
+
+
+def _lose(pods: list[Resident]) -> str:
+    return "would lose GPUs" if all(pod.holds_gpu for pod in pods) else "would end"
 
 
 def _staying(pods: list[Resident]) -> str:

@@ -65,6 +65,13 @@ class Kernel(Document):
     modules: tuple[str, ...] = Field(default=(), description="more modules to load now and at boot")
     swap: Literal["off", "keep"] = Field(default="off", description="off, or keep: kubelet then tolerates it")
 
+    reboot_for: tuple[Literal["kernel", "request", "nouveau"], ...] = Field(
+        default=("kernel", "request", "nouveau"),
+        description="a drained node reboots where a newer kernel is installed, where Debian asks for it"
+        " (/run/reboot-required), where nouveau holds the GPUs; empty: never",
+    )
+    reboot_seconds: int = Field(default=900, ge=30, le=7200, description="until it must be back")
+
     @field_validator("sysctl", mode="before")
     @classmethod
     def _values_are_text(cls, given: Any) -> Any:
@@ -214,6 +221,9 @@ class MachineSettings(Document):
         description="pairs of parts that the matrix refuses and you answer for, e.g. [kubelet with containerd]",
     )
     sources: dict[str, Any] = Field(default_factory=dict, description="in place of sources.yaml's, or a mirror")
+    left_alone: tuple[str, ...] = Field(
+        default=(), description="resources, by their names in a plan, that stay on this machine as they are"
+    )
 
     @field_validator("users")
     @classmethod

@@ -10,9 +10,11 @@ from pyinfra.api.facts import FactBase
 LIBRARIES: Final = "/usr/lib/x86_64-linux-gnu"
 CDI: Final = "/var/run/cdi/nvidia.yaml"
 """Where nvidia-cdi-refresh.service of the container toolkit writes."""
+RUNNING: Final = r"sed -n 's/^NVRM version:.* \([0-9][0-9]*\.[0-9.]*\)  .*/\1/p' /proc/driver/nvidia/version"
+"""Prints the version of the module that is loaded."""
 _PROBES: Final = {
     "kernel": "uname -r",
-    "running": r"sed -n 's/^NVRM version:.* \([0-9][0-9]*\.[0-9.]*\)  .*/\1/p' /proc/driver/nvidia/version",
+    "running": RUNNING,
     "on_disk": "modinfo -F version nvidia",
     "license": "modinfo -F license nvidia",
     "signer": "modinfo -F signer nvidia",

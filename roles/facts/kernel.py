@@ -144,3 +144,24 @@ class LiveHostname(FactBase[str]):
     def process(self, output: list[str]) -> str:
         """One line."""
         return output[0].strip() if output else ""
+
+
+class RebootAsked(FactBase[list[str]]):
+    """Who asks for a reboot, as Debian writes it down; a reboot forgets it."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Nobody."""
+        return []
+
+    def command(self) -> str:
+        """The file may be there without the list of packages."""
+        return (
+            "[ ! -e /run/reboot-required ] || "
+            "{ sort -u /run/reboot-required.pkgs 2>/dev/null | grep . || echo /run/reboot-required; }"
+        )
+
+    def process(self, output: list[str]) -> list[str]:
+        """One line for all of them."""
+        names = [line.strip() for line in output if line.strip()]
+        return [f"asked for by {', '.join(names[:5])}"] if names else []

@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Generator
 from typing import Any
 
-from pyinfra.api.command import StringCommand
+from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
@@ -24,7 +24,7 @@ from pyinfra.context import host
 from roles.facts.files import FileState, FileText, Found
 from roles.operations import meaning as meanings
 
-Commands = Generator[StringCommand, None, None]
+Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
 def kept_at(data: Any) -> str:
@@ -83,7 +83,7 @@ def restore_kept(kept: str) -> str:
           done
         fi
         if [ -f $k/absent ]; then while IFS= read -r f; do rm -rf -- "$f"; echo "$f"; done < $k/absent; fi
-        rm -rf $k""")
+        rm -rf $k/files $k/absent; rmdir $k 2>/dev/null || true""")
 
 
 def forget_kept(kept: str) -> str:
@@ -155,8 +155,11 @@ def _text_of(dest: str, now: Found | None) -> str:
     return host.get_fact(FileText, path=dest) or ""
 
 
+def told(text: str) -> None:
+    """Leave what an operation changes, in words or as a diff, where the plan finds it: with it, on the host."""
+    host.connector_data.setdefault("diffs", {})[host.current_op_hash] = text
+
+
 def _record_diff(dest: str, before: str, after: str, *, secret: bool) -> None:
-    """Leave the diff where the plan finds it: with the operation, on the host."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"{dest} (now)", dest, lineterm="")
-    diff = f"{dest}: (not shown: secret)" if secret else "\n".join(lines)
-    host.connector_data.setdefault("diffs", {})[host.current_op_hash] = diff
+    told(f"{dest}: (not shown: secret)" if secret else "\n".join(lines))

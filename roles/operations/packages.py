@@ -20,7 +20,7 @@ from pyinfra.context import host
 
 from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles
 from roles.operations import files
-from roles.operations.files import Commands
+from roles.operations.files import Commands, kept_at
 
 LOCK_TIMEOUT: Final = 300
 """Seconds that apt waits for another apt."""
@@ -40,6 +40,12 @@ _WHOLE: Final = (
     f" || {_APT} --no-remove --allow-downgrades --allow-change-held-packages --ignore-hold -f install; }}"
 )
 """Packages that were forced in and do not fit each other keep apt from installing any other: to the pins first."""
+NOT_BACK: Final = "these packages are not as they were:"
+_BACK: Final = (
+    f"{_APT} --no-install-recommends --allow-downgrades --allow-change-held-packages -o APT::Get::AutomaticRemove=false"
+    " install"
+)
+_LIST: Final = "dpkg-query -W -f='${binary:Package}\\t${Version}\\t${db:Status-Abbrev}\\n'"
 _FINISH: Final = (
     "DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a"
     f" || {_APT} --no-remove -f install"
@@ -52,12 +58,12 @@ def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
     """Have these packages in these versions (``580.126.09-*``: any revision; ``*``: any), and held there."""
     have: dict[str, Package] = host.get_fact(Packages)
     if any(package.broken for package in have.values()):
-        yield StringCommand(_FINISH)
+        yield StringCommand(f"{_remember()} && {{ {_FINISH}; }}")
     wrong = [name for name, version in wanted.items() if name not in have or not have[name].fits(version)]
     if wrong:
         # All of them in one go: a driver and its library must never be apart, not even between two commands.
         words = " ".join(shlex.quote(_word(name, version)) for name, version in wanted.items())
-        yield StringCommand(_install(words))
+        yield StringCommand(f"{_remember()} && {_install(words)}")
     loose = [name for name in wanted if hold and (wrong or not have[name].held)]  # apt lets go of what it changes
     if loose:
         yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, loose))} >/dev/null")
@@ -95,7 +101,7 @@ def removed(names: Collection[str]) -> Commands:
         f" | grep -vxF {' '.join(f'-e {shlex.quote(name)}' for name in gone)} || true);"
         ' [ -z "$also" ] || { echo "refused: would also remove $also" >&2; exit 1; }'
     )
-    yield StringCommand(f"{check}; {_APT} --allow-change-held-packages remove {words}")
+    yield StringCommand(f"{check}; {_remember()} && {_APT} --allow-change-held-packages remove {words}")
 
 
 @operation()
@@ -151,6 +157,46 @@ def pins(wanted: Mapping[str, str]) -> str:
 def pin_file(pins_of: str) -> str:
     """Where the pins of a role lie."""
     return f"/etc/apt/preferences.d/spillway-{pins_of}"
+
+
+def restore_packages(kept: str) -> str:
+    """Shell that has every package in the version again that it had, and no others; prints what it changed.
+
+    They come from the sources, else from apt's own cache: what was there before was fetched once. A line that begins
+    with :data:`NOT_BACK` names those for which neither would do.
+    """
+    return f"""\
+set -u; k={shlex.quote(kept)}; p=$k/packages; c=/var/cache/apt/archives
+[ -f $p ] || exit 0
+differ() {{ {_LIST} | awk -F'\\t' -v want="$1" '
+  NR == FNR {{ if ($3 ~ /^.i/) now[$1] = $2; next }}
+  $3 ~ /^.i/ {{ was[$1] = $2 }}
+  END {{
+    if (want == "back") for (n in was) if (now[n] != was[n]) print n "=" was[n]
+    if (want == "gone") for (n in now) if (!(n in was)) print n
+  }}' - $p | sort; }}
+back=$(differ back); gone=$(differ gone)
+if [ -n "$back$gone" ]; then
+  away=$(for n in $gone; do echo "$n-"; done)
+  {_BACK} $back $away >/dev/null 2>&1 || {{ {_UPDATE} >/dev/null 2>&1; {_BACK} $back $away >/dev/null 2>&1; }} || {{
+    [ -z "$gone" ] || dpkg --force-hold -r $gone >/dev/null 2>&1
+    for b in $back; do
+      ls $c/${{b%%[:=]*}}_$(echo "${{b#*=}}" | sed s/:/%3a/)_*.deb 2>/dev/null
+    done | xargs -r dpkg --force-downgrade --force-hold --force-confold -i >/dev/null 2>&1
+  }}
+  left="$(differ back) $(differ gone)"
+  [ "$left" = " " ] || {{ echo "{NOT_BACK} $left"; exit 0; }}
+  awk -F'\\t' '$3 ~ /^hi/ {{ print $1 }}' $p | xargs -r apt-mark hold >/dev/null
+  echo "$back $gone"
+fi
+rm -f $p; rmdir $k 2>/dev/null; exit 0"""
+
+
+def _remember() -> str:
+    """Shell that writes down which packages are there, unless an earlier change of the same rollout has."""
+    kept = shlex.quote(kept_at(host.data))
+    write = f"mkdir -p -m 700 $k && {_LIST} > $k/part && mv $k/part $k/packages"
+    return f"k={kept}; {{ [ -e $k/packages ] || {{ {write}; }}; }}"
 
 
 def _install(words: str) -> str:

@@ -26,6 +26,8 @@ from tests.live.machines import Bench, Host
 
 SANDBOX = "lab.local/pause:1"
 BUSYBOX = "lab.local/busybox:1"
+FAILING = "lab.local/failing:1"
+"""Its program ends at once, with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Lab:
         """Of the fleet: what differs from the defaults because these machines are containers, or have no registry."""
         images = [
             {"name": name, "url": f"{self.mirror}/{file}", "sha256": self.digests[file]}
-            for name, file in ((SANDBOX, "pause.tar"), (BUSYBOX, "busybox.tar"))
+            for name, file in ((SANDBOX, "pause.tar"), (BUSYBOX, "busybox.tar"), (FAILING, "failing.tar"))
         ]
         kubelet = {"url": f"{self.mirror}/kubelet", "sha256": self.digests["kubelet"]}
         return {
@@ -109,6 +111,7 @@ def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
         (folder / "kubelet").symlink_to(tools["kubelet"])
         image_archive(folder / "pause.tar", SANDBOX, command=("/bin/busybox", "sleep", "2147483647"))
         image_archive(folder / "busybox.tar", BUSYBOX)
+        image_archive(folder / "failing.tar", FAILING, command=("/bin/busybox", "false"))
         with serving(folder, address=bench.gateway) as url:
             yield Lab(
                 bench=bench,

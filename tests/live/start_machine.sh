@@ -48,7 +48,12 @@ done
 mkdir -p "$place/containerd"  # a disk of its own: an overlay does not hold the upper layer of another
 export SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes
 # The clock is this machine's: a time service inside must not set it. runc wants keyrings and bpf.
-exec systemd-nspawn --quiet -D "$place/root" --machine="$name" --register=no --keep-unit --link-journal=no \
-  --capability=all --drop-capability=CAP_SYS_TIME --system-call-filter="@keyring bpf" --bind=/dev/kmsg \
-  --bind="$place/containerd:/var/lib/containerd" \
-  --resolv-conf=off --timezone=off --console=pipe --boot
+# A reboot inside ends it with 133, as systemd's own unit for containers expects.
+again=133
+while [ "$again" = 133 ]; do
+  again=0
+  systemd-nspawn --quiet -D "$place/root" --machine="$name" --register=no --keep-unit --link-journal=no \
+    --capability=all --drop-capability=CAP_SYS_TIME --system-call-filter="@keyring bpf" --bind=/dev/kmsg \
+    --bind="$place/containerd:/var/lib/containerd" \
+    --resolv-conf=off --timezone=off --console=pipe --boot || again=$?
+done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,17 +9,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.live.debian import why_not
 from tests.live.machines import Bench, Host
+from tests.live.operating import ROOT, Operator
 
 pytestmark = pytest.mark.live
 
-ROOT = Path(__file__).parents[2]
 ROLE = "tests.test_roles.small_role:prepare"
 NAMES = ("n0", "n1", "n2")
 IGNORED = ("--ignore", "systemd")
@@ -36,59 +33,11 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Hos
         yield {host.name: host for host in bench.light(*NAMES)}
 
 
-class Operator:
-    """Calls the command as an operator does."""
-
-    def __init__(self, machines: dict[str, Host], folder: Path) -> None:
-        self.hosts = machines
-        self.folder, self.inventory = folder, folder / "inventory.yaml"
-        self.write_inventory()
-
-    def write_inventory(self, **addresses: str) -> None:
-        """The machines with their host keys."""
-        keys = dict(
-            line.split(" ", 1) for line in self.hosts["n0"].known_hosts.read_text(encoding="ascii").splitlines()
-        )
-        machines = [
-            {
-                "name": name,
-                "address": addresses.get(name, host.address),
-                "ssh": {"key": str(host.key), "host_key": keys[host.address].strip()},
-                "cpus": 2,
-                "memory": "1Gi",
-                "rack": "r1",
-            }
-            for name, host in self.hosts.items()
-        ]
-        self.inventory.write_text(yaml.safe_dump({"machines": machines}), encoding="utf-8")
-
-    def start(self, command: str, *options: str) -> subprocess.Popen[str]:
-        """A running command."""
-        words = [sys.executable, "-m", "spillway", "nodes", command, "-i", str(self.inventory), "--role", ROLE]
-        words += ["--state", str(self.folder / "state"), *options]
-        if command in ("apply", "reconcile"):
-            words += ["--no-cluster", "--health-seconds", "0", *IGNORED]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
-
-    def call(self, command: str, *options: str) -> tuple[int, str]:
-        """Exit status, and all that it said."""
-        process = self.start(command, *options)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out + err
-
-    def record(self, command: str, *options: str) -> tuple[int, dict[str, Any]]:
-        """Exit status, and the record of the run."""
-        process = self.start(command, "--json", *options)
-        out, err = process.communicate(timeout=120)
-        assert out, err
-        return process.returncode, json.loads(out)
-
-
 @pytest.fixture
 def operator(machines: dict[str, Host], tmp_path: Path) -> Operator:
     """An operator before three bare machines."""
-    operator = Operator(machines, tmp_path)
+    rolling = ("--no-cluster", "--health-seconds", "0", *IGNORED)
+    operator = Operator(machines, tmp_path, role=ROLE, rolling=rolling)
     for host in operator.hosts.values():
         host.run(
             "rm -rf /etc/sysctl.d/90-test.conf /etc/modules-load.d/test.conf /etc/spillway-name /etc/test-link"

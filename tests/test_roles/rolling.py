@@ -35,6 +35,8 @@ class Machine:
     """With what is wanted it does not work."""
     refuses: bool = False
     answers: bool = True
+    vanishes: bool = False
+    """It stops answering in the middle of its change."""
 
 
 @dataclass
@@ -92,6 +94,9 @@ class MemoryHosts:
             return Done(host=name, failed=plan.unreachable)
         if plan.disruption > allowed:
             return Done(host=name, held=plan.changes)
+        if machine.vanishes:
+            machine.answers, machine.vanishes = False, False
+            return Done(host=name, failed="the connection broke")
         if machine.refuses:
             return Done(host=name, failed="no space left on device")
 
@@ -114,6 +119,8 @@ class MemoryHosts:
     def restore(self, name: str) -> str:
         """What was kept comes back."""
         machine = self.machines[name]
+        if not machine.answers:
+            return "no route to host"
 
         def put_back() -> None:
             if machine.kept is not None:

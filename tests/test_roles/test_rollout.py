@@ -24,6 +24,7 @@ from roles.rollout import (
     Resident,
     Rules,
     Start,
+    allowed_now,
     next_steps,
     parse_batch,
 )
@@ -102,6 +103,46 @@ def test_a_blocked_machine_is_released_and_never_changed() -> None:
     assert hosts.applied == ["n01"]
     assert rolled.held == {"n00": "disk: full"}
     assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_a_change_that_was_refused_is_tried_again_by_the_next_run() -> None:
+    """A disk was full, a mirror down: that passes. Only where pods would have to leave for it, an operator decides."""
+    machines, nodes = fleet(1, refuses=True)
+    marks = MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(MemoryHosts(machines, Killer()), marks, None, Rules(tolerate=3), {"n00": ""})
+    assert rolled.failed == {"n00": "no space left on device"}
+    machines["n00"].refuses = False
+    assert nodes["n00"].outcome is Outcome.REFUSED
+    assert roll(MemoryHosts(machines, Killer()), marks, None, Rules(), {"n00": ""}).changed == ["n00"]
+    pod = Resident(key="ml/notebook", holds_gpu=True)
+    (step,) = next_steps([member("a", was_refused=True, residents=(pod,))], Rules(), canary_passed=True)
+    assert "ml/notebook would leave for nothing, unless --retry" in step.because
+
+
+def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
+    """It counts against the budget and holds up nobody else; its node stays closed until it is back."""
+    machines, nodes = fleet(3)
+    marks = MemoryMarks(nodes, Killer(), max_down=2)
+    machines["n00"].vanishes = True
+    hosts, domains = MemoryHosts(machines, Killer()), dict.fromkeys(machines, "")
+    rolled = roll(hosts, marks, None, Rules(max_down=2, tolerate=1), domains)
+    assert rolled.changed == ["n01", "n02"]
+    assert "it does not answer; the next run goes on with it" in rolled.failed["n00"]
+    assert nodes["n00"].is_cordoned
+    machines["n00"].answers = True
+    rolled = roll(hosts, marks, None, Rules(), domains)
+    assert (rolled.halted, rolled.changed) == ("", ["n00"])
+    assert not nodes["n00"].is_cordoned
+
+
+def test_a_reboot_needs_everybody_to_have_left() -> None:
+    """A node that was emptied of GPU pods for a lesser change is not rebooted under the others."""
+    closed = member("a", is_cordoned=True, residents=(Resident(key="ml/cpu-job"),))
+    assert allowed_now(closed, Rules()) is Disruption.MODULE_RELOAD
+    asked = replace(closed, needs=Disruption.REBOOT)
+    assert allowed_now(asked, Rules()) is Disruption.RELOAD
+    assert allowed_now(replace(asked, residents=()), Rules()) is Disruption.REBOOT
+    assert allowed_now(replace(closed, in_cluster=False), Rules()) is Disruption.REBOOT
 
 
 def test_a_machine_that_is_no_node_yet_needs_no_budget() -> None:

@@ -1,0 +1,21 @@
+"""The engine on this machine, in the patched process that it needs: what may happen, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_what_turns_out_to_disrupt_more_than_is_allowed_waits(tmp_path: Path) -> None:
+    """Found out while it runs, it is held like what was planned so; a resource that is left alone is not touched."""
+    words = [sys.executable, "-m", "tests.test_roles.late_role", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    spared, first, second, third = json.loads(done.stdout)
+    assert spared == {"planned": [], "applied": [], "held": [], "failed": ""}
+    assert first == {"planned": ["file none"], "applied": ["file"], "held": ["boot reboot"], "failed": ""}
+    assert second == {"planned": ["boot reboot"], "applied": [], "held": ["boot reboot"], "failed": ""}
+    assert third == {"planned": ["boot reboot"], "applied": ["boot"], "held": [], "failed": ""}
+    assert (tmp_path / "rebooted").exists()
