@@ -7,7 +7,7 @@ Everything that decides (``fit``, ``pack``, ``scale_up``, ``scale_down``, ``plan
 from __future__ import annotations
 
 import re
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -406,7 +406,8 @@ class Cluster:
     """One frozen look at everything that a decision depends on."""
 
     seen_at: datetime
-    pods: tuple[Pod, ...] = ()
+    pods: Collection[Pod] = ()
+    """A tuple, or a ``roll.Roll``, which says the same faster."""
     nodes: tuple[Node, ...] = ()
     groups: tuple[Group, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()

@@ -8,10 +8,12 @@ Pods that placing cannot tell apart share one :class:`Shape`: questions are aske
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from autoscaler.cluster import (
@@ -31,6 +33,7 @@ from autoscaler.cluster import (
     Toleration,
 )
 from autoscaler.labels import HOSTNAME
+from autoscaler.roll import Roll, roll_of
 
 NODE_NAME: Final = "metadata.name"
 """Key of a ``matchFields`` requirement: the node's name stands for a label."""
@@ -38,6 +41,7 @@ NODE_NAME: Final = "metadata.name"
 _COMMON: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _CPU_UNIT: Final = 64_000
 _MEMORY_UNIT: Final = 256 * 2**30
+_ROUNDING: Final = 1e-9
 
 Amounts = tuple[tuple[str, int], ...]
 Harm = tuple[int, int, float]
@@ -67,7 +71,7 @@ class Shape:
     spread: tuple[Spread, ...]
     host_ports: frozenset[tuple[str, int]]
     asked_keys: tuple[str, ...]
-    """Label keys that its node affinity asks about."""
+    """Label keys that its node affinity asks about, then those that a node must have at all."""
     number: int
     rank: tuple[float, ...]
     """Biggest first when sorted: devices, then the larger share of cpu or memory."""
@@ -92,7 +96,7 @@ class Place:
     group: Group | None = None
     standing: bool = True
     """Open to everyone; a fresh node becomes so with its first pod."""
-    ports: set[tuple[str, int]] = field(default_factory=set)
+    ports: frozenset[tuple[str, int]] = frozenset()
     guests: list[str] = field(default_factory=list)
     """Keys of the pods put here in this scene."""
     index: int = -1
@@ -256,15 +260,17 @@ class Scene:
     """A cluster to try placements in."""
 
     def __init__(self, places: Sequence[Place], residents: Iterable[Pod], newcomers: Sequence[Pod]) -> None:
-        """``residents`` are bound pods whose requests are already taken out of their places' ``free``."""
+        """Of ``residents`` the bound ones matter; their requests are already taken out of their places' ``free``."""
         self.places: list[Place] = []
         self._by_name: dict[str, Place] = {}
         self._by_host: dict[str, Place] = {}
         self._shapes: dict[object, Shape] = {}
         self._changed: list[Place] = []
         self._rankings: dict[int, _Ranking] = {}
+        self._shelf: _Shelf | None = None
+        self._repelled: dict[int, tuple[int, tuple[PodTerm, ...]]] = {}
         self._verdicts: dict[tuple[int, tuple[Taint, ...], tuple[str | None, ...]], Reason | None] = {}
-        self._domains: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._domains: dict[_Spreading, dict[str, int]] = {}
         self._takers: dict[tuple[tuple[Term, ...], tuple[Toleration, ...]], tuple[int, list[Place]]] = {}
         self._added = 0
         self._journal: list[Callable[[], None]] = []
@@ -272,7 +278,7 @@ class Scene:
         self._repelling: dict[PodTerm, dict[str, int]] = {}
         for place in places:
             self.add(place)
-        self._look_around([pod for pod in residents if pod.node], newcomers)
+        self._look_around(roll_of(residents), newcomers)
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +312,7 @@ class Scene:
             self._why_not_ever(shape, place)
             or why_no_room(shape.amounts, place.free)
             or _why_no_port(shape, place)
-            or (self._why_not_beside(shape, place) if self._is_social(shape) else None)
+            or (self._why_not_beside(shape, place) if self._minded(shape) else None)
         )
 
     def why_not_new(self, shape: Shape, sample: Place) -> Reason | None:
@@ -326,16 +332,22 @@ class Scene:
         """The standing place where a pod of that shape does least harm; ``within`` names a label that it must have."""
         ranking = self._rankings.get(shape.number)
         if ranking is None:
-            ranking = self._rankings[shape.number] = _Ranking(self, shape)
-        social = self._is_social(shape)
+            self._shelf = self._shelf or _Shelf(self)
+            ranking = self._rankings[shape.number] = _Ranking(self, shape, self._shelf)
         if within is not None and within[0] == HOSTNAME:
             place = self._by_host.get(within[1])
             return place if place is not None and place.standing and self.why_not(shape, place) is None else None
+        keys = self._minded(shape)
+        refused: set[tuple[str | None, ...]] = set()
         for place in ranking.in_order():
             if within is not None and place.labels.get(within[0]) != within[1]:
                 continue
-            if not social or self._why_not_beside(shape, place) is None:
+            if not keys:
                 return place
+            domains = tuple([place.labels.get(key) for key in keys])
+            if domains not in refused and self._why_not_beside(shape, place) is None:
+                return place
+            refused.add(domains)
         return None
 
     def reasons(self, shape: Shape) -> Iterator[Reason]:
@@ -356,7 +368,7 @@ class Scene:
         self._by_host[place.labels.get(HOSTNAME, place.name)] = place
         self._changed.append(place)
         self._added += 1
-        self._domains.clear()
+        self._count_domains(place, 1)
         self._journal.append(self._drop_last)
 
     def put(self, shape: Shape, place: Place, key: str) -> None:
@@ -365,8 +377,9 @@ class Scene:
         place.guests.append(key)
         opened = not place.standing
         if opened:
+            self._count_domains(place, -1)
             place.standing = True
-            self._domains.clear()
+            self._count_domains(place, 1)
         self._journal.append(lambda: self._take_back(shape, place, opened=opened))
 
     def mark(self) -> int:
@@ -387,19 +400,20 @@ class Scene:
     def _take_back(self, shape: Shape, place: Place, *, opened: bool) -> None:
         place.guests.pop()
         if opened:
+            self._count_domains(place, -1)
             place.standing = False
-            self._domains.clear()
+            self._count_domains(place, 1)
         self._occupy(shape, place, by=-1)
 
     def _drop_last(self) -> None:
         place = self.places.pop()
+        self._count_domains(place, -1)
         del self._by_name[place.name]
         del self._by_host[place.labels.get(HOSTNAME, place.name)]
         place.version += 1
         place.standing = False
         place.index = -1
         self._added += 1
-        self._domains.clear()
 
     def _occupy(self, shape: Shape, place: Place, *, by: int) -> None:
         free = place.free
@@ -420,9 +434,8 @@ class Scene:
         if value is not None:
             self._repelling.setdefault(term, defaultdict(int))[value] += by
 
-    def _look_around(self, residents: Sequence[Pod], newcomers: Sequence[Pod]) -> None:
+    def _look_around(self, residents: Roll, newcomers: Sequence[Pod]) -> None:
         """Index what the newcomers' rules ask about those who are there, and the other way round."""
-        keepers = [pod for pod in residents if pod.apart_from]
         wanted: dict[WatchKey, set[str]] = defaultdict(set)
         for pod in newcomers:
             for term in (*pod.apart_from, *pod.near_to):
@@ -432,28 +445,41 @@ class Scene:
         self._watches = {key: _Watch(*key, keys=sorted(keys)) for key, keys in wanted.items()}
         self._asked_labels = sorted(
             {requirement.key for selector, _ in wanted for requirement in selector}
-            | {requirement.key for pod in keepers for term in pod.apart_from for requirement in term.selector}
+            | {requirement.key for term in residents.keepers for requirement in term.selector}
         )
-        for pod in keepers:
-            place = self._by_name.get(pod.node or "")
-            for term in pod.apart_from if place else ():
-                self._repel(term, place.labels if place else {}, 1)
+        for term, counts in residents.keepers.items():
+            for node, pods in counts.items():
+                place = self._by_name.get(node)
+                if place is not None:
+                    self._repel(term, place.labels, pods)
         if self._watches:
             self._count_residents(residents)
         self._lonely = not self._watches and not self._repelling
 
-    def _count_residents(self, residents: Sequence[Pod]) -> None:
-        by_namespace: dict[str, list[_Watch]] = defaultdict(list)
+    def _count_residents(self, residents: Roll) -> None:
+        """Most selectors name one value of a label: a sort of pods is asked only about those that name one of its."""
+        naming: dict[tuple[str, str, str], list[_Watch]] = defaultdict(list)
+        others: dict[str, list[_Watch]] = defaultdict(list)
         for watch in self._watches.values():
+            named = [(one.key, value) for one in watch.selector[:1] if one.operator == "In" for value in one.values]
             for namespace in watch.namespaces:
-                by_namespace[namespace].append(watch)
-        for pod in residents:
-            watches = by_namespace.get(pod.namespace)
-            place = self._by_name.get(pod.node or "") if watches else None
-            if place is not None and watches is not None and not pod.deleting:
-                for watch in watches:
-                    if term_holds(watch.selector, pod.labels):
-                        watch.count(place.labels, 1)
+                for key, value in named:
+                    naming[namespace, key, value].append(watch)
+                if not named:
+                    others[namespace].append(watch)
+        for (namespace, pairs), counts in residents.sorts.items():
+            asked = [*others.get(namespace, ())]
+            for key, value in pairs:
+                asked += naming.get((namespace, key, value), ())
+            for watch in asked:
+                if term_holds(watch.selector, dict(pairs)):
+                    self._count_sort(watch, counts)
+
+    def _count_sort(self, watch: _Watch, counts: Mapping[str, int]) -> None:
+        for node, pods in counts.items():
+            place = self._by_name.get(node)
+            if place is not None:
+                watch.count(place.labels, pods)
 
     def _why_not_ever(self, shape: Shape, place: Place) -> Reason | None:
         """Labels and taints; asked once for all places that these rules cannot tell apart."""
@@ -468,17 +494,30 @@ class Scene:
                 labels=place.labels,
                 taints=place.taints,
                 name=place.name,
-            )
+            ) or _why_no_domain(shape, place)
             return verdict
 
-    def _is_social(self, shape: Shape) -> bool:
-        return not self._lonely and bool(shape.apart_from or shape.near_to or shape.spread or self._repelling)
+    def _minded(self, shape: Shape) -> tuple[str, ...]:
+        """The topology keys whose domains decide whether the pods around let the shape in; none where nobody minds."""
+        if self._lonely:
+            return ()
+        terms = (*shape.apart_from, *shape.near_to, *self._repellers(shape))
+        keys = [*(term.topology_key for term in terms), *(one.topology_key for one in shape.spread)]
+        return tuple(dict.fromkeys(keys))
+
+    def _repellers(self, shape: Shape) -> tuple[PodTerm, ...]:
+        """The anti-affinity of others that means pods of this shape."""
+        known = self._repelled.get(shape.number)
+        if known is None or known[0] != len(self._repelling):
+            meant = tuple(term for term in self._repelling if _is_meant(term, shape))
+            known = self._repelled[shape.number] = (len(self._repelling), meant)
+        return known[1]
 
     def _why_not_beside(self, shape: Shape, place: Place) -> Reason | None:
         """What the pods around have against it, or it against them."""
-        for term, domains in self._repelling.items():
+        for term in self._repellers(shape):
             value = place.labels.get(term.topology_key)
-            if value is not None and domains.get(value) and _is_meant(term, shape):
+            if value is not None and self._repelling[term].get(value):
                 return Reason(f"a pod there keeps such pods out of its {_domain(term.topology_key)}")
         for term in shape.apart_from:
             watch = self._watches[term.selector, term.namespaces]
@@ -493,65 +532,118 @@ class Scene:
         watches = [self._watches[term.selector, term.namespaces] for term in shape.near_to]
         first = not any(watch.total for watch in watches) and all(watch.concerns_shape(shape) for watch in watches)
         for term, watch in zip(shape.near_to, watches, strict=True):
-            value = place.labels.get(term.topology_key)
-            if value is None or not (first or watch.by_key[term.topology_key].get(value)):
+            if not (first or watch.by_key[term.topology_key].get(place.labels[term.topology_key])):
                 return Reason(f"no pod that it must be near to is in the same {_domain(term.topology_key)}")
         return None
 
     def _why_not_even(self, shape: Shape, place: Place) -> Reason | None:
         for one in shape.spread:
-            value = place.labels.get(one.topology_key)
-            if value is None:
-                return Reason(f"has no label {one.topology_key} to spread over")
+            value = place.labels[one.topology_key]
             watch = self._watches[one.selector, frozenset({shape.namespace})]
             counts = watch.by_key[one.topology_key]
             domains = self._eligible_domains(shape, one.topology_key)
-            fewest = min((counts.get(domain, 0) for domain in domains), default=0)
-            if one.min_domains is not None and len(domains) < one.min_domains:
-                fewest = 0
+            fewest = 0
+            if len(counts) >= len(domains) and not (one.min_domains is not None and len(domains) < one.min_domains):
+                fewest = min([counts.get(domain, 0) for domain in domains], default=0)
             if counts.get(value, 0) + watch.concerns_shape(shape) - fewest > one.max_skew:
                 return Reason(f"would be spread unevenly over {_domain(one.topology_key)}s")
         return None
 
-    def _eligible_domains(self, shape: Shape, topology_key: str) -> tuple[str, ...]:
+    def _eligible_domains(self, shape: Shape, topology_key: str) -> Mapping[str, int]:
         """Values of the key among the nodes that the pod selects and that have every key it is spread over."""
-        key = (shape.number, topology_key)
-        known = self._domains.get(key)
+        spreading = _Spreading(topology_key, shape.affinity, frozenset(one.topology_key for one in shape.spread))
+        known = self._domains.get(spreading)
         if known is None:
-            known = self._domains[key] = tuple(
-                sorted(
-                    {
-                        place.labels[topology_key]
-                        for place in self.places
-                        if (place.node is not None or place.standing)
-                        and all(one.topology_key in place.labels for one in shape.spread)
-                        and (
-                            not shape.affinity
-                            or any(term_holds(term, place.labels, place.name) for term in shape.affinity)
-                        )
-                    }
-                )
-            )
+            known = self._domains[spreading] = {}
+            for place in self.places:
+                _count_domain(known, spreading, place, 1)
         return known
+
+    def _count_domains(self, place: Place, by: int) -> None:
+        for spreading, counts in self._domains.items():
+            _count_domain(counts, spreading, place, by)
+
+
+class _Spreading(NamedTuple):
+    """Which nodes a spread counts, and by which label."""
+
+    topology_key: str
+    affinity: tuple[Term, ...]
+    keys: frozenset[str]
+
+    def counts(self, place: Place) -> bool:
+        labels = place.labels
+        return (
+            (place.node is not None or place.standing)
+            and labels.keys() >= self.keys
+            and (not self.affinity or any(term_holds(term, labels, place.name) for term in self.affinity))
+        )
+
+
+def _count_domain(counts: dict[str, int], spreading: _Spreading, place: Place, by: int) -> None:
+    """So many more nodes of the place's domain."""
+    if spreading.counts(place):
+        value = place.labels[spreading.topology_key]
+        counts[value] = counts.get(value, 0) + by
+        if not counts[value]:
+            del counts[value]
+
+
+class _Shelf:
+    """The standing places in the order in which they are to be filled, as they were when first asked about."""
+
+    def __init__(self, scene: Scene) -> None:
+        standing = [place for place in scene.places if place.standing]
+        ranked = sorted((_harm(place), place.name, place.version, place) for place in standing)
+        self.entries = ranked
+        self.seen = len(scene._changed)  # noqa: SLF001 - the two are one mechanism
+        self._starts: list[int] = []
+        """Where each tier and number of free devices begins."""
+        for number, entry in enumerate(ranked):
+            if not number or entry[0][:2] != ranked[number - 1][0][:2]:
+                self._starts.append(number)
+
+    def worth_a_look(self, shape: Shape) -> list[range]:
+        """Positions, in order, that hold every place with room for the shape: the others have too little in sum."""
+        asked = dict(shape.amounts)
+        devices = sum(amount for name, amount in shape.amounts if name not in _COMMON)
+        rest = asked.get(CPU, 0) / _CPU_UNIT + asked.get(MEMORY, 0) / _MEMORY_UNIT
+        found = []
+        for start, end in pairwise((*self._starts, len(self.entries))):
+            tier, free, _ = self.entries[start][0]
+            if free >= devices:
+                least = ((tier, free, rest - _ROUNDING), "", 0)
+                found.append(range(bisect_left(self.entries, least, start, end, key=itemgetter(0, 1, 2)), end))
+        return found
 
 
 class _Ranking:
-    """The standing places with room for one shape, best first, kept in step with the scene's changes."""
+    """The standing places with room for one shape, best first, kept in step with the scene's changes.
 
-    def __init__(self, scene: Scene, shape: Shape) -> None:
+    Most places never change: those are read off the shelf that all shapes share. Those that do are in a heap.
+    """
+
+    def __init__(self, scene: Scene, shape: Shape, shelf: _Shelf) -> None:
         self._scene = scene
         self._shape = shape
         self._tickets = count()
-        self._heap = [entry for place in scene.takers(shape) if (entry := self._entry(place)) is not None]
-        heapq.heapify(self._heap)
-        self._seen = len(scene._changed)  # noqa: SLF001 - the two are one mechanism
+        self._shelf = shelf.entries
+        self._rows = shelf.worth_a_look(shape)
+        self._heap: list[_Entry] = []
+        self._seen = shelf.seen
 
     def in_order(self) -> Iterator[Place]:
         """Best first; may be left before its end."""
         self._catch_up()
         passed = []
+        unchanged = self._unchanged()
         try:
-            while self._heap:
+            first = next(unchanged, None)
+            while first is not None or self._heap:
+                if first is not None and (not self._heap or first[:2] < self._heap[0][:2]):
+                    yield first[3]
+                    first = next(unchanged, None)
+                    continue
                 entry = heapq.heappop(self._heap)
                 *_, place, version = entry
                 if version == place.version and place.standing and place.index >= 0:
@@ -561,24 +653,38 @@ class _Ranking:
             for entry in passed:
                 heapq.heappush(self._heap, entry)
 
+    def _unchanged(self) -> Iterator[tuple[Harm, str, int, Place]]:
+        """From the shelf, those that are as they were; what comes before the first of them is never asked again."""
+        shape, scene = self._shape, self._scene
+        is_first = True
+        for number, row in enumerate(self._rows):
+            for position in row:
+                entry = self._shelf[position]
+                place = entry[3]
+                if entry[2] == place.version and self._has_room(place) and scene._why_not_ever(shape, place) is None:  # noqa: SLF001
+                    if is_first:
+                        self._rows = [range(position, row.stop), *self._rows[number + 1 :]]
+                        is_first = False
+                    yield entry
+        if is_first:
+            self._rows = []
+
     def _catch_up(self) -> None:
         changed = self._scene._changed  # noqa: SLF001
         for place in {id(place): place for place in changed[self._seen :]}.values():
-            entry = self._entry(place)
-            if entry is not None and self._scene._why_not_ever(self._shape, place) is None:  # noqa: SLF001
+            if self._has_room(place) and self._scene._why_not_ever(self._shape, place) is None:  # noqa: SLF001
+                entry = (_harm(place), place.name, next(self._tickets), place, place.version)
                 heapq.heappush(self._heap, entry)
         self._seen = len(changed)
 
-    def _entry(self, place: Place) -> _Entry | None:
+    def _has_room(self, place: Place) -> bool:
         if not place.standing or place.index < 0:
-            return None
+            return False
         free = place.free
         for name, amount in self._shape.amounts:
             if amount > free.get(name, 0):
-                return None
-        if self._shape.host_ports and self._shape.host_ports & place.ports:
-            return None
-        return (_harm(place), place.name, next(self._tickets), place, place.version)
+                return False
+        return not (self._shape.host_ports and self._shape.host_ports & place.ports)
 
 
 def _shape(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) -> Shape:
@@ -596,10 +702,16 @@ def _shape(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) 
         near_to=pod.near_to,
         spread=pod.spread,
         host_ports=pod.host_ports,
-        asked_keys=tuple(dict.fromkeys(one.key for term in pod.affinity for one in term)),
+        asked_keys=_asked_keys(pod),
         number=number,
         rank=rank,
     )
+
+
+def _asked_keys(pod: Pod) -> tuple[str, ...]:
+    selected = [one.key for term in pod.affinity for one in term]
+    needed = [*(term.topology_key for term in pod.near_to), *(one.topology_key for one in pod.spread)]
+    return tuple(dict.fromkeys([*selected, *needed]))
 
 
 def why_no_room(amounts: Amounts, free: Mapping[str, int]) -> Reason | None:
@@ -607,6 +719,17 @@ def why_no_room(amounts: Amounts, free: Mapping[str, int]) -> Reason | None:
     for name, amount in amounts:
         if amount > free.get(name, 0):
             return Reason(f"not enough {name}", amount, max(0, free.get(name, 0)))
+    return None
+
+
+def _why_no_domain(shape: Shape, place: Place) -> Reason | None:
+    """A node without the label that pods are counted by is in no domain: such pods never go there."""
+    for term in shape.near_to:
+        if term.topology_key not in place.labels:
+            return Reason(f"no pod that it must be near to is in the same {_domain(term.topology_key)}")
+    for one in shape.spread:
+        if one.topology_key not in place.labels:
+            return Reason(f"has no label {one.topology_key} to spread over")
     return None
 
 
@@ -623,8 +746,8 @@ def _harm(place: Place) -> Harm:
     known = place.harm
     if known is None or known[0] != place.version:
         free = place.free
-        devices = sum([amount for name, amount in free.items() if name not in _COMMON])
-        rest = free.get(CPU, 0) / _CPU_UNIT + free.get(MEMORY, 0) / _MEMORY_UNIT
+        devices = sum([amount for name, amount in free.items() if name not in _COMMON and amount > 0])
+        rest = max(0, free.get(CPU, 0)) / _CPU_UNIT + max(0, free.get(MEMORY, 0)) / _MEMORY_UNIT
         known = place.harm = (place.version, (place.tier, devices, rest))
     return known[1]
 

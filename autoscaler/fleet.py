@@ -7,14 +7,15 @@ not launched, a node whose GPUs the kubelet does not offer yet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from autoscaler import labels as words
 from autoscaler.cluster import PODS, Cluster, Group, Instance, Node, Pod, Resources, Taint
 from autoscaler.fit import Place, why_not_on
 from autoscaler.policy import Policy
+from autoscaler.roll import NO_LOAD, Load, roll_of
 
 ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
 
@@ -85,7 +86,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
     closed = _closed(groups, lost, cluster, policy, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
-    loads = _loads(cluster.pods)
+    loads = roll_of(cluster.pods).loads
     unusable = {
         node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
     } | dict.fromkeys(leaving, "its instance is being ended")
@@ -103,7 +104,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     }
     return Fleet(
         places=tuple(
-            _place(node, group_of.get(node.name), loads[node.name], cluster, policy)
+            _place(node, group_of.get(node.name), loads.get(node.name, NO_LOAD), cluster, policy)
             for node in nodes
             if node.name not in unusable
         ),
@@ -210,38 +211,9 @@ def _closed(
     return closed
 
 
-@dataclass(slots=True)
-class _Load:
-    """What the bound pods take of one node."""
-
-    used: dict[str, int] = field(default_factory=dict)
-    ports: set[tuple[str, int]] = field(default_factory=set)
-    residents: list[Pod] = field(default_factory=list)
-    daemons: set[str] = field(default_factory=set)
-
-
-def _loads(pods: Iterable[Pod]) -> dict[str, _Load]:
-    """One pass over all pods of the cluster: plain loops, for there may be a hundred thousand."""
-    loads: dict[str, _Load] = defaultdict(_Load)
-    for pod in pods:
-        if pod.node is None or pod.is_finished:
-            continue
-        load = loads[pod.node]
-        used = load.used
-        for name, amount in pod.requests.items():
-            used[name] = used.get(name, 0) + amount
-        if pod.host_ports:
-            load.ports |= pod.host_ports
-        if pod.is_daemon:
-            load.daemons.add(f"{pod.namespace}/{pod.owner}")
-        else:
-            load.residents.append(pod)
-    return loads
-
-
-def _place(node: Node, group: Group | None, load: _Load, cluster: Cluster, policy: Policy) -> Place:
+def _place(node: Node, group: Group | None, load: Load, cluster: Cluster, policy: Policy) -> Place:
     allocatable, coming = _expected(node, group, cluster, policy)
-    free = dict(allocatable)
+    free = dict(allocatable.items())
     for name, amount in load.used.items():
         free[name] = free.get(name, 0) - amount
     if group is not None:
@@ -277,15 +249,14 @@ def _expected(node: Node, group: Group | None, cluster: Cluster, policy: Policy)
     """What the node offers or will, and whether that is still to come: devices register after the kubelet does."""
     if group is None:
         return node.allocatable, False
-    lacking = any(amount > 0 and name not in node.allocatable for name, amount in group.allocatable.items())
-    young = cluster.seen_at < node.created + policy.scale_up.boot_timeout
-    if node.ready and not (lacking and young):
+    lacking = [name for name, amount in group.allocatable.items() if amount > 0 and name not in node.allocatable]
+    if node.ready and not (lacking and cluster.seen_at < node.created + policy.scale_up.boot_timeout):
         return node.allocatable, False
     names = {*node.allocatable, *group.allocatable}
     return Resources({name: node.allocatable[name] or group.allocatable[name] for name in names}), True
 
 
-def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group, there: set[str]) -> None:
+def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group, there: Collection[str]) -> None:
     """A node that has just joined does not carry all its DaemonSets' pods yet."""
     if len(there) >= len(cluster.daemon_sets):
         return

@@ -12,6 +12,7 @@ from typing import Final
 from autoscaler.cluster import GangRef, GangSize, Pod
 from autoscaler.dialects import may_be_alone, must_be_told
 from autoscaler.labels import GATE, HOSTNAME
+from autoscaler.roll import GangKey, gang_key, roll_of
 
 _UNSAID: Final[Mapping[tuple[str, str], GangSize]] = MappingProxyType({})
 
@@ -62,18 +63,16 @@ Sizes = Mapping[tuple[str, str], GangSize]
 
 def gangs_of(pods: Iterable[Pod], sizes: Sizes = _UNSAID) -> tuple[Gang, ...]:
     """The gangs that wait for something, the first to be served first."""
+    roll = roll_of(pods)
     lone: list[Pod] = []
-    jobs: dict[tuple[str, str, str], list[Pod]] = {}
-    pods = tuple(pods)
-    for pod in pods:
-        if pod.node is None and waits(pod):
-            if pod.gang is None or _is_alone(pod.gang, sizes):
-                lone.append(pod)
-            else:
-                jobs[_name_of(pod.gang)] = []
-    for pod in pods if jobs else ():
-        if pod.gang is not None and not pod.deleting and pod.phase != "Failed" and _name_of(pod.gang) in jobs:
-            jobs[_name_of(pod.gang)].append(pod)
+    jobs: dict[GangKey, list[Pod]] = {}
+    for pod in roll.unbound:
+        if not waits(pod):
+            continue
+        if pod.gang is None or _is_alone(pod.gang, sizes):
+            lone.append(pod)
+        elif (key := gang_key(pod.gang)) not in jobs:
+            jobs[key] = [one for one in roll.gangs[key] if not one.deleting and one.phase != "Failed"]
     found = [_gang(pod.key, [pod], is_lone=True) for pod in lone]
     plain = Counter((namespace, name) for namespace, name, _ in jobs)
     for (namespace, name, told_by), members in jobs.items():
@@ -85,11 +84,6 @@ def gangs_of(pods: Iterable[Pod], sizes: Sizes = _UNSAID) -> tuple[Gang, ...]:
 def _is_alone(ref: GangRef, sizes: Sizes) -> bool:
     said = sizes.get((ref.namespace, ref.told_by))
     return may_be_alone(ref) if said is None else said.one_by_one
-
-
-def _name_of(ref: GangRef) -> tuple[str, str, str]:
-    """A PodGroup and a training job of one name are two gangs."""
-    return ref.namespace, ref.name, ref.told_by
 
 
 def waits(pod: Pod) -> bool:

@@ -16,6 +16,8 @@ from autoscaler.steps import Cordon, Release, Step
 
 def let_go(cluster: Cluster, fleet: Fleet) -> tuple[Step, ...]:
     """Close the nodes of held instances; release the instances on which nothing runs."""
+    if not any(instance.held for group in cluster.groups for instance in group.instances):
+        return ()
     nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
     return tuple(
         step

@@ -6,6 +6,7 @@ marked on the nodes. Stopped or killed at any point, the next one goes on from t
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -147,7 +148,7 @@ class Loop:
 
     def run(self) -> None:
         """Until :meth:`stop`."""
-        seen, due = 0, 0.0
+        seen, due, decided = 0, 0.0, False
         while not self._stopping.is_set():
             now = self._store.wait(seen, seconds=max(due - time.monotonic(), 0.0))
             seen = self._settle() if now > seen else now
@@ -157,6 +158,9 @@ class Loop:
                 due = time.monotonic() + 1.0
                 continue
             plan = self.once()
+            if not decided:
+                decided = True
+                _spare_the_collector()
             due = time.monotonic() + self._seconds_until_due(plan)
 
     def stop(self) -> None:
@@ -223,3 +227,9 @@ class Loop:
         if plan.wake_at is not None:
             dues.append((plan.wake_at - self._now()).total_seconds())
         return max(min(dues), 0.05)
+
+
+def _spare_the_collector() -> None:
+    """What was listed at the start stays for long: to walk through all of it again costs more than many a decision."""
+    gc.collect()
+    gc.freeze()

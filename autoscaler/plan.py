@@ -6,12 +6,14 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from autoscaler.cluster import Cluster
 from autoscaler.fleet import Fleet, survey
 from autoscaler.letting_go import let_go
 from autoscaler.policy import Policy
+from autoscaler.roll import roll_of
 from autoscaler.scale_down import scale_down
 from autoscaler.scale_up import scale_up
 from autoscaler.steps import EndJob, Grow, Memory, Plan, Remove, Step
@@ -19,6 +21,7 @@ from autoscaler.steps import EndJob, Grow, Memory, Plan, Remove, Step
 
 def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
     """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended."""
+    cluster = replace(cluster, pods=roll_of(cluster.pods))
     fleet = survey(cluster, policy, memory.backoffs)
     up = scale_up(cluster, policy, fleet, meant=memory.meant)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))

@@ -35,6 +35,7 @@ def scale_down(
     leaving: list[Step] = []
     due: list[datetime] = []
     may_go = _spare(cluster, fleet)
+    live = _live(cluster)
     for node in _own_nodes(cluster, fleet):
         group = fleet.group_of.get(node.name)
         is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
@@ -42,7 +43,7 @@ def scale_down(
         if group is None or why_kept or node.do_not_disrupt:
             uncordons += [Uncordon(node=node.name, because=why_kept)] if is_ours and why_kept else []
             continue
-        if not policy.scale_down.enabled or not _may_touch(node, group):
+        if not policy.scale_down.enabled or not _may_touch(node, group, live):
             continue
         if may_go[group.name] < 1:
             uncordons += (
@@ -93,10 +94,15 @@ def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
     return ""
 
 
-def _may_touch(node: Node, group: Group) -> bool:
+def _may_touch(node: Node, group: Group, live: Mapping[str | None, str]) -> bool:
     """Ours to end: its instance is in the group, and nobody else has cordoned it."""
     ours = not node.cordoned or node.cordoned_by == AUTOSCALER
-    return ours and any(one.id == node.instance_id and one.state != "terminating" for one in group.instances)
+    return ours and live.get(node.instance_id) == group.name
+
+
+def _live(cluster: Cluster) -> dict[str | None, str]:
+    """Instance id -> the group that it is in and is to stay in."""
+    return {one.id: group.name for group in cluster.groups for one in group.instances if one.state != "terminating"}
 
 
 def _why_idle(node: Node, group: Group, policy: Policy) -> str:

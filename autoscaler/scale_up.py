@@ -22,6 +22,7 @@ from autoscaler.labels import GATE, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
 from autoscaler.patience import Patience, Wait
 from autoscaler.policy import Policy
+from autoscaler.roll import roll_of
 from autoscaler.steps import Admit, Grow, Recreate, Remove, Step, Waiting, Withdraw
 from autoscaler.unmet import Unmet
 
@@ -47,12 +48,13 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
 
     ``meant``: where the last plan meant pods to go (``Memory.meant``).
     """
-    pinned = sorted((pod for pod in cluster.pods if _is_pinned(pod)), key=lambda pod: pod.key)
-    gangs = gangs_of(cluster.pods, cluster.gang_sizes)
+    roll = roll_of(cluster.pods)
+    pinned = sorted((pod for pod in roll.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
+    gangs = gangs_of(roll, cluster.gang_sizes)
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
     scene = Scene(
         [*fleet.places, *_coming(cluster, fleet)],
-        residents=(pod for pod in cluster.pods if pod.node is not None and not pod.is_finished),
+        residents=roll,
         newcomers=newcomers,
     )
     free = _free_on_prem(scene)

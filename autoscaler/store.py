@@ -19,6 +19,7 @@ from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
 from autoscaler.dialects import SERVED, Said
 from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from
 from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
+from autoscaler.roll import Register, Roll
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Store:
         self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
         self._expected = {kind.name for kind in KINDS}
         self._sizes: dict[tuple[str, str], GangSize] | None = None
+        self._register = Register()
+        self._roll: Roll | None = None
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
 
@@ -121,7 +124,7 @@ class Store:
         with self._changed:
             return Cluster(
                 seen_at=now,
-                pods=self._all(PODS),
+                pods=self._pods(),
                 nodes=self._all(NODES),
                 groups=tuple((self._groups or {}).values()),
                 daemon_sets=self._all(DAEMON_SETS),
@@ -147,17 +150,23 @@ class Store:
 
     # --- Told by who watches ---
 
-    def replace(self, kind: Kind, listed: Mapping[Key, tuple[int, Any]]) -> None:
-        """Everything of a kind, as listed. What we saw in a newer version stays as we saw it."""
+    def replace(self, kind: Kind, listed: dict[Key, tuple[int, Any]]) -> None:
+        """Everything of a kind, as listed; the store keeps ``listed``. What we saw in a newer version stays so."""
         with self._changed:
             known = self._nouns.get(kind.name, {})
-            merged = {
-                key: known[key] if key in known and known[key][0] > version else (version, noun)
-                for key, (version, noun) in listed.items()
-            }
-            first = kind.name not in self._nouns
-            self._nouns[kind.name] = merged
-            if first or _nouns(known) != _nouns(merged):
+            first, changed = kind.name not in self._nouns, len(known) != len(listed)
+            for key, (version, noun) in listed.items():
+                old = known.get(key)
+                if old is not None and (old[0] > version or old[1] == noun):
+                    listed[key] = old
+                    continue
+                changed = True
+                self._count(kind, old and old[1], noun)
+            for key in known.keys() - listed.keys():
+                changed = True
+                self._count(kind, known[key][1], None)
+            self._nouns[kind.name] = listed
+            if first or changed:
                 self._moved(kind)
 
     def put(self, kind: Kind, key: Key, version: int, noun: Any) -> None:
@@ -170,12 +179,15 @@ class Store:
             shelf[key] = (version, noun)
             self._arrivals += known is None and kind is PODS
             if known is None or known[1] != noun:
+                self._count(kind, known and known[1], noun)
                 self._moved(kind)
 
     def drop(self, kind: Kind, key: Key) -> None:
         """One object that is gone."""
         with self._changed:
-            if self._nouns.get(kind.name, {}).pop(key, None) is not None:
+            known = self._nouns.get(kind.name, {}).pop(key, None)
+            if known is not None:
+                self._count(kind, known[1], None)
                 self._moved(kind)
 
     def saw_pod(self, raw: PodJson) -> None:
@@ -215,6 +227,17 @@ class Store:
     def _have_come(self, before: int) -> bool:
         return self._arrivals > before
 
+    def _pods(self) -> Roll:
+        if self._roll is None:
+            self._roll = self._register.roll(self._all(PODS))
+        return self._roll
+
+    def _count(self, kind: Kind, before: Any, after: Any) -> None:
+        """Keep the pods' sums in step with them."""
+        if kind is PODS:
+            self._register.change(before, after)
+            self._roll = None
+
     def _all(self, kind: Kind) -> tuple[Any, ...]:
         return tuple([noun for _, noun in self._nouns.get(kind.name, {}).values()])
 
@@ -253,7 +276,3 @@ class Store:
     def _note(self) -> None:
         self._changes += 1
         self._changed.notify_all()
-
-
-def _nouns(shelf: Mapping[Key, tuple[int, Any]]) -> dict[Key, Any]:
-    return {key: noun for key, (_, noun) in shelf.items()}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoscaler import labels as words
 from autoscaler.cluster import Node, Pod, PodTerm, Requirement, Spread, Taint, Toleration
-from autoscaler.fit import Place, Reason, Scene, requirement_holds, sum_up, tolerates, why_not_on
+from autoscaler.fit import Place, Reason, Scene, _harm, requirement_holds, sum_up, tolerates, why_not_on
 from tests.builders import GPU_TAINT, TOLERATES_GPU, a_pod, an_on_prem_node, selects
 
 ANY = frozenset({"team"})
@@ -20,8 +23,8 @@ def a_place(node: Node, *, used: tuple[Pod, ...] = ()) -> Place:
     free = dict(node.allocatable)
     for pod in used:
         for name, amount in pod.requests.items():
-            free[name] -= amount
-    ports = {port for pod in used for port in pod.host_ports}
+            free[name] = free.get(name, 0) - amount
+    ports = frozenset(port for pod in used for port in pod.host_ports)
     return Place(name=node.name, labels=node.labels, taints=node.taints, free=free, tier=0, node=node, ports=ports)
 
 
@@ -267,7 +270,7 @@ def test_what_is_put_can_be_taken_back() -> None:
     assert scene.why_not(shape, place) is not None
     assert scene.find(shape) is None
     scene.undo(mark)
-    assert (place.free, place.ports, place.guests) == (before, set(), [])
+    assert (place.free, place.ports, place.guests) == (before, frozenset(), [])
     assert scene.find(shape) is place
 
 
@@ -284,3 +287,50 @@ def test_the_place_where_least_is_lost_is_found_first() -> None:
 def test_a_taint_of_gpu_machines_is_tolerated_by_the_builder_s_gpu_pods() -> None:
     """What the tests' GPU pods carry is what lets them in."""
     assert tolerates((TOLERATES_GPU,), GPU_TAINT)
+
+
+@st.composite
+def newcomers(draw: st.DrawFn, number: int) -> Pod:
+    """A pod with or without GPUs and rules."""
+    rules: dict[str, Any] = {}
+    if draw(st.booleans()):
+        rules["selector"] = {"zone": draw(st.sampled_from("ab"))}
+    term = PodTerm(draw(st.sampled_from((words.HOSTNAME, words.ZONE))), WEB, ANY)
+    match draw(st.sampled_from(("apart", "near", "spread", "port", "", ""))):
+        case "apart":
+            rules["apart_from"] = (term,)
+        case "near":
+            rules["near_to"] = (term,)
+        case "spread":
+            rules["spread"] = (Spread(term.topology_key, 1, WEB),)
+        case "port":
+            rules["host_ports"] = frozenset({("TCP", 80)})
+    app = draw(st.sampled_from(("web", "db")))
+    sizes = {"gpus": draw(st.sampled_from((0, 0, 1, 4))), "cpu": draw(st.sampled_from((1, 20, 60)))}
+    return a_pod(f"p{number}", labels={"app": app}, **sizes, **rules)
+
+
+@settings(deadline=None, max_examples=50)
+@given(data=st.data(), zones=st.lists(st.sampled_from(("a", "b", "")), min_size=1, max_size=5))
+def test_what_is_found_is_the_best_of_all_places_that_take_the_pod(data: st.DataObject, zones: list[str]) -> None:
+    """Asked again and again, while pods are put and taken back, as if every place were looked at each time."""
+    nodes = [
+        an_on_prem_node(
+            f"n{n}", gpus=n % 3 * 4, cpu=64, memory="4Gi", taints=(), labels={words.ZONE: zone} if zone else {}
+        )
+        for n, zone in enumerate(zones)
+    ]
+    pods = [data.draw(newcomers(number)) for number in range(5)]
+    residents = [replace(pod, name=f"r-{pod.name}", node=data.draw(st.sampled_from(nodes)).name) for pod in pods[:2]]
+    scene = a_scene(nodes, tuple(residents), tuple(pods))
+    marks = []
+    for _ in range(12):
+        shape = scene.shape(data.draw(st.sampled_from(pods)))
+        takers = [place for place in scene.places if scene.why_not(shape, place) is None]
+        found = scene.find(shape)
+        assert found is min(takers, key=lambda place: (_harm(place), place.name), default=None)
+        if marks and data.draw(st.booleans()):
+            scene.undo(marks.pop())
+        elif found is not None:
+            marks.append(scene.mark())
+            scene.put(shape, found, "key")

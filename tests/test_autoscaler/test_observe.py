@@ -120,7 +120,7 @@ def test_a_pod_that_is_gone_does_not_come_back_by_our_own_write() -> None:
     store = Store()
     raw = msgspec.convert({"metadata": {"namespace": "team", "name": "p", "resourceVersion": "5"}}, PodJson)
     store.saw_pod(raw)
-    assert store.cluster(NOW).pods == ()
+    assert not store.cluster(NOW).pods
 
 
 def test_what_was_asked_of_aws_before_our_write_does_not_undo_it() -> None:
