@@ -131,6 +131,17 @@ def adopt(**given: Any) -> None:
 
 
 @nodes.command()
+@click.option("-i", "--inventory", type=_FILE, help="For the versions that its machines choose; else the matrix's.")
+@click.option("--apply", "applies", is_flag=True, help="Have the cluster hold them; else they are printed.")
+@click.option("--kubeconfig", type=_FILE, help="Of that cluster; else $KUBECONFIG, or the pod's own account.")
+def manifests(**given: Any) -> None:
+    """What runs on GPU nodes as pods: the device plugin and the exporter of GPU metrics, as YAML."""
+    from roles.runs import manifests as run  # noqa: PLC0415
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
 @click.option("--state", type=click.Path(path_type=Path), help="Where the journal is; else ~/.local/state.")
 def journal(*, state: Path | None) -> None:
     """Verify the journal: whether any line was changed, left out or put in."""

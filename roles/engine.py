@@ -13,6 +13,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import gevent
@@ -273,6 +274,8 @@ def connected(machines: Machines, role: Role) -> Iterator[Fleet]:
         _GLOBAL_ARGUMENTS
     )  # worked out anew for each operation: half of a plan's time
     _one_state_each()
+    if any("ssh_known_hosts_file" not in data for name, data in machines if not name.startswith("@")):
+        _have_known_hosts()
     fleet = Fleet(machines, role)
     try:
         fleet.connect()
@@ -287,6 +290,14 @@ def looking(host: Host) -> Looking:
     if not isinstance(connector, Looking):
         raise TypeError(f"{host.name} is not part of a fleet")
     return connector
+
+
+def _have_known_hosts() -> None:
+    """An account that has never used ssh has no file of known hosts, without which no machine is connected to."""
+    file = Path.home() / ".ssh" / "known_hosts"
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
 
 
 def _close(host: Host) -> None:

@@ -52,9 +52,7 @@ class Verdict:
 def mint_token(kube: Kube, node: str) -> str:
     """A fresh token for this node, ``id.secret``; older ones of the node end with it."""
     drop_tokens(kube, node)
-    binding = BINDING["metadata"]["name"]
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}?fieldManager=spillway-roles&force=true"
-    kube.send("PATCH", path, BINDING, content=_APPLY)
+    _bind(kube)
     token, secret = _random(6), _random(16)
     expires = (datetime.now(UTC) + TOKEN_LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
     kube.send("POST", _SECRETS, token_secret(node, token=token, secret=secret, expires=expires))
@@ -202,6 +200,19 @@ def _approve(kube: Kube, raw: dict[str, Any], request: Request, node: Expected) 
     }
     raw.setdefault("status", {})["conditions"] = [condition]
     kube.send("PUT", f"{_REQUESTS}/{request.name}/approval", raw)
+
+
+def _bind(kube: Kube) -> None:
+    """What a token's bearer may ask for; written only where it is not so, since few may write it."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING['metadata']['name']}"
+    try:
+        now = json.loads(kube.get(path))
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+        now = {}
+    if any(now.get(key) != BINDING[key] for key in ("roleRef", "subjects")):
+        kube.send("PATCH", f"{path}?fieldManager=spillway-roles&force=true", BINDING, content=_APPLY)
 
 
 def _what_is_missing(kube: Kube, node: str) -> str:

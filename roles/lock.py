@@ -7,16 +7,18 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Kube, Refused
 from autoscaler.labels import NAMESPACE
 from autoscaler.lease import LASTS, Lease
 
+T = TypeVar("T")
 LEASE: Final = "spillway-nodes"
+_NOT_FOUND: Final = 404
 
 
 @contextlib.contextmanager
@@ -42,11 +44,12 @@ def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
 def _leased(kube: Kube) -> Iterator[Lease]:
     identity = f"{socket.gethostname()}-{os.getpid()}"
     lease = Lease(kube, namespace=NAMESPACE, identity=identity, name=LEASE)
-    holder = _try(lease)
+    _namespace(kube)
+    holder = _ask(lease.try_once)
     until = time.monotonic() + LASTS + 2
     while holder != identity and time.monotonic() < until:  # whoever died without a word holds it for a while
         time.sleep(1)
-        holder = _try(lease)
+        holder = _ask(lease.try_once)
     if holder != identity:
         raise Unavailable(f"{holder} holds the lease {NAMESPACE}/{LEASE}: another run is under way; wait for it")
     lease.start()
@@ -56,9 +59,19 @@ def _leased(kube: Kube) -> Iterator[Lease]:
         lease.stop()
 
 
-def _try(lease: Lease) -> str:
+def _namespace(kube: Kube) -> None:
+    """Make the namespace of the lease where it is not there yet: a new cluster has none."""
     try:
-        return lease.try_once()
+        kube.get(f"/api/v1/namespaces/{NAMESPACE}")
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            return  # who may not look may still hold the lease
+        _ask(lambda: kube.send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}))
+
+
+def _ask(do: Callable[[], T]) -> T:
+    try:
+        return do()
     except Refused as refused:
         mend = "apply roles/nightly/cronjob.yaml, which brings namespace and rights"
         raise Unavailable(f"the lease {NAMESPACE}/{LEASE} is refused ({refused}): {mend}") from None

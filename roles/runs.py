@@ -20,6 +20,7 @@ from autoscaler.failures import BadInput
 from autoscaler.kube import Kube
 from autoscaler.labels import RACK
 from roles import journal as journals
+from roles import manifests as gpu_pods
 from roles import preflight_look, report
 from roles.disruption import Disruption
 from roles.engine import Role, connected
@@ -79,6 +80,18 @@ def apply(**given: Any) -> int:
 def reconcile(**given: Any) -> int:
     """The same at night: kept for the history, told to others."""
     return _roll("reconcile", **given)
+
+
+def manifests(*, inventory: Path | None, applies: bool, kubeconfig: Path | None) -> int:
+    """Of the device plugin and the exporter: printed, or applied."""
+    machines = read_machines(inventory) if inventory else []
+    text = gpu_pods.gpu_manifests(gpu_pods.chosen_for(data["settings"] for _, data in machines))
+    if not applies:
+        print(text)
+        return CLEAN
+    for line in gpu_pods.apply_manifests(Kube.connect(kubeconfig), text):
+        print(f"applied: {line}")
+    return CLEAN
 
 
 def journal(state: Path | None) -> int:

@@ -105,7 +105,6 @@ def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
     with kept(plane.processes, directory=directory):
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)
-        kube.send("POST", "/api/v1/namespaces", {"metadata": {"name": "spillway"}})  # where a rollout holds its lease
         folder = directory / "mirror"
         folder.mkdir()
         (folder / "kubelet").symlink_to(tools["kubelet"])

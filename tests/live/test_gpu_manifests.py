@@ -7,17 +7,17 @@ import time
 import pytest
 
 from autoscaler import labels as words
-from roles.manifests import gpu_manifests
-from roles.versions import choose, read_matrix
-from stacks.local.control_plane import apply_manifests
 from tests.live.conftest import Plane
+from tests.live.lab import spillway
 
 pytestmark = pytest.mark.live
 
 
 def test_they_run_on_machines_with_gpus_and_on_no_others(plane: Plane) -> None:
     """A tainted GPU node gets both, a plain one neither."""
-    apply_manifests(plane.kube, gpu_manifests(choose(read_matrix(), {}, machine="all")))
+    done = spillway("nodes", "manifests", "--apply", "--kubeconfig", str(plane.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    assert "applied: DaemonSet nvidia-device-plugin\n" in done.stdout
     plane.fake_node("with-gpus", gpu="8")
     plane.fake_node("without")
     mark = {

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+import roles
 from roles import join
+from stacks.local.control_plane import apply_manifests
 from tests.live.hybrid import until
 from tests.live.lab import BUSYBOX, FAILING, Lab, lab, spillway
 from tests.live.machines import Bench, Host
@@ -41,6 +46,12 @@ def applied(ground: Lab, machines: list[Host]) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "Spillway nodes: 3 clean\nChanged: node-1, node-2, node-3\n"
     return [host.name for host in machines]
+
+
+_AS_IN_A_POD = """
+mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount
+cp "$0/token" "$0/ca.crt" /run/secrets/kubernetes.io/serviceaccount && exec "$@"
+"""
 
 
 def run(
@@ -212,11 +223,12 @@ def test_a_node_that_owes_a_reboot_is_drained_and_rebooted(
 
 
 def test_a_configured_machine_is_adopted_as_it_is(
-    ground: Lab, machines: list[Host], applied: list[str], tmp_path: Path
+    ground: Lab, machines: list[Host], applied: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The inventory that is written for it has an empty plan; what is taken out of it again is seen."""
     host, file = machines[2], tmp_path / "adopted.yaml"
     assert host.name in applied
+    monkeypatch.setenv("HOME", str(tmp_path))  # nobody has used ssh there
     adopted = spillway("nodes", "adopt", host.address, "--key", str(ground.bench.key), "--output", str(file))
     assert adopted.returncode == 0, adopted.stdout + adopted.stderr
     assert spillway("nodes", "plan", "-i", str(file)).returncode == 0
@@ -228,6 +240,40 @@ def test_a_configured_machine_is_adopted_as_it_is(
     planned = spillway("nodes", "plan", "-i", str(file))
     assert planned.returncode == 2
     assert all(resource in planned.stdout for resource in spared)
+
+
+def test_a_night_of_the_cronjob(ground: Lab, machines: list[Host], applied: list[str], tmp_path: Path) -> None:
+    """Its command as a process, with its account's token where a pod has it: a node that was lost joins again."""
+    apply_manifests(ground.kube, (Path(roles.__file__).parent / "nightly" / "cronjob.yaml").read_text("utf-8"))
+    asked = "/api/v1/namespaces/spillway/serviceaccounts/spillway-nodes/token"
+    token = ground.kube.send("POST", asked, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    (tmp_path / "token").write_text(token, encoding="ascii")
+    shutil.copy(ground.authority, tmp_path / "ca.crt")
+    inventory = yaml.safe_load(ground.inventory(machines, owner="robots").read_text(encoding="utf-8"))
+    del inventory["settings"]["kubeconfig"]
+    (tmp_path / "inventory.yaml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    lost = machines[2]
+    lost.run("systemctl stop kubelet; rm -rf /var/lib/kubelet/pki /var/lib/kubelet/kubeconfig")
+    ground.kube.send("DELETE", f"/api/v1/nodes/{lost.name}")
+    job = ground.kube.get("/apis/batch/v1/namespaces/spillway/cronjobs/spillway-nodes")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    mounts = {"/etc/spillway/inventory.yaml": "inventory.yaml", "/var/lib/spillway": "state"}
+    words = [str(tmp_path / mounts[word]) if word in mounts else word for word in container["args"]]
+    host, _, port = ground.url.removeprefix("https://").partition(":")
+    environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, str(tmp_path), sys.executable, "-m", *words],
+        env=environment | {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "Spillway nodes: 3 clean\nChanged: node-3\n"
+    node = ground.kube.get(f"/api/v1/nodes/{lost.name}")
+    assert node["metadata"]["labels"]["spillway.dev/owner"] == "robots"
+    assert any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
 
 
 def test_a_stolen_token_gives_no_other_node(ground: Lab, machines: list[Host], applied: list[str]) -> None:

@@ -13,7 +13,7 @@ from roles.driver import why_unsigned_modules_would_not_load
 from roles.facts.gpu import CdiState, Driver, DriverState, MigState, Specification
 from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages
 from roles.gpu_settings import GpuSoftware, gpu_labels, has_nvswitch
-from roles.manifests import gpu_manifests
+from roles.manifests import chosen_for, gpu_manifests
 from roles.settings import MachineSettings
 from roles.sources import needed, signed_places
 from roles.version_check import machine_mistakes, version_findings
@@ -90,6 +90,15 @@ def test_the_manifests_carry_the_versions_of_the_matrix() -> None:
     ]
     assert "nvcr.io/nvidia/k8s-device-plugin:v0.17.4" in images
     assert not any("{" in image for image in images)
+
+
+def test_a_daemon_set_has_one_version_for_all_machines() -> None:
+    """Those without GPUs are not asked."""
+    machines = [machine(name=f"gpu-{one}", versions={"device_plugin": one}) for one in ("0.17.4", "0.18.1")]
+    without = machine(gpu_count=0, versions={"device_plugin": "0.16.0"})
+    assert chosen_for([machines[0], without]).device_plugin == "0.17.4"
+    with pytest.raises(BadInput, match=r"0\.17\.4 on .*, 0\.18\.1 on .*: one DaemonSet runs on all machines"):
+        chosen_for(machines)
 
 
 @pytest.mark.parametrize(
