@@ -8,7 +8,7 @@ Of several ways to hold the whole gang the cheapest is kept; where there is none
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -36,8 +36,8 @@ class Demand:
     """Label key of which all places must have one value."""
     anchor: str | None = None
     """That value, where other pods of the gang have settled it."""
-    meant: Mapping[str, str] = field(default_factory=dict)
-    """Pod key -> group of the node that was bought for it: taken again where that is possible at no price."""
+    meant: Mapping[str, Place] = field(default_factory=dict)
+    """Pod key -> where it was planned before: taken again where that is possible at no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,10 @@ class Packing:
 class Market:
     """Fresh nodes: at hand or to be bought, within the ceilings. What is opened is taken back with the scene."""
 
-    def __init__(self, scene: Scene, offerings: Iterable[Offering], ceilings: Ceilings) -> None:
+    def __init__(
+        self, scene: Scene, offerings: Iterable[Offering], ceilings: Ceilings, *, kept: Collection[str] = ()
+    ) -> None:
+        """``kept``: names of fresh nodes that somebody was planned on before: others take them last."""
         self.scene = scene
         self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
         self.ceilings = ceilings
@@ -124,14 +127,11 @@ class Market:
         self._samples: dict[str, Place] = {}
         self._at_hand: dict[str, list[Place]] = defaultdict(list)
         self._capacity: dict[tuple[str, int], int] = {}
-        self._nodes: dict[str, list[Place]] = defaultdict(list)
         for place in scene.places:
-            if place.group is not None:
-                self._nodes[place.group.name].append(place)
-                if not place.standing:
-                    self._at_hand[place.group.name].append(place)
+            if place.group is not None and not place.standing:
+                self._at_hand[place.group.name].append(place)
         for places in self._at_hand.values():
-            places.sort(key=lambda place: (place.tier, place.name))
+            places.sort(key=lambda place: (place.name in kept, place.tier, place.name))
 
     def at_hand(self, offering: Offering) -> Sequence[Place]:
         """Its fresh nodes that cost nothing more, the readiest first."""
@@ -166,26 +166,28 @@ class Market:
         at_hand = self._at_hand[offering.group.name]
         for position, place in enumerate(at_hand):
             if fits(place):
-                del at_hand[position]
-                self.opened.append(place)
-
-                def put_back(position: int = position, place: Place = place) -> None:
-                    self.opened.pop()
-                    at_hand.insert(position, place)
-
-                self.scene.note(put_back)
-                return place
+                return self._take(at_hand, position)
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
 
-    def join(self, group: str, shape: Shape) -> Place | None:
-        """A place for the shape on a node of the group that is there or on its way, the first opened first."""
-        for place in self._nodes[group]:
-            if place.standing and self.scene.why_not(shape, place) is None:
-                return place
-        offering = next((one for one in self.offerings if one.group.name == group), None)
-        if offering is None:
-            return None
-        return self.open(offering, lambda place: self.scene.why_not(shape, place) is None, buy=False)
+    def settle(self, place: Place, shape: Shape) -> bool:
+        """Whether a pod of the shape may go to that very place, which counts as opened then if it was fresh."""
+        if self.scene.why_not(shape, place) is not None:
+            return False
+        if not place.standing and place.group is not None:
+            at_hand = self._at_hand[place.group.name]
+            self._take(at_hand, at_hand.index(place))
+        return True
+
+    def _take(self, at_hand: list[Place], position: int) -> Place:
+        place = at_hand.pop(position)
+        self.opened.append(place)
+
+        def put_back() -> None:
+            self.opened.pop()
+            at_hand.insert(position, place)
+
+        self.scene.note(put_back)
+        return place
 
     def _buy(self, offering: Offering, fits: Callable[[Place], bool]) -> Place | None:
         name = offering.group.name
@@ -242,23 +244,33 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
 
 
 def _as_meant(demand: Demand, market: Market) -> Placed | None:
-    """Every pod on a node of the group that was bought for it, the others on standing places; ``None`` if one fails.
+    """Every pod where it was planned before, those that were not on standing places; ``None`` if one fails.
 
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
     """
-    if demand.topology is not None:
-        return None
     scene, start = market.scene, market.scene.mark()
     places: list[tuple[str, Place]] = []
     for key, shape in sorted(demand.pods, key=lambda item: (item[1].rank, item[0])):
-        group = demand.meant.get(key)
-        place = scene.find(shape) if group is None else market.join(group, shape)
-        if place is None:
+        home = demand.meant.get(key)
+        place = scene.find(shape) if home is None else home if market.settle(home, shape) else None
+        if place is not None:
+            scene.put(shape, place, key)
+            places.append((key, place))
+        elif home is not None or demand.minimum is None:
             scene.undo(start)
             return None
-        scene.put(shape, place, key)
-        places.append((key, place))
+    if len(places) < max(1, len(demand.pods) if demand.minimum is None else demand.minimum) or _is_torn(demand, places):
+        scene.undo(start)
+        return None
     return Placed(places=tuple(places))
+
+
+def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:
+    """Whether the places do not share what the gang wants to share."""
+    if demand.topology is None:
+        return False
+    values = {place.labels.get(demand.topology) for _, place in places}
+    return len(values) > 1 or None in values or (demand.anchor is not None and values != {demand.anchor})
 
 
 def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:

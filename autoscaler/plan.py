@@ -16,7 +16,7 @@ from autoscaler.policy import Policy
 from autoscaler.roll import roll_of
 from autoscaler.scale_down import scale_down
 from autoscaler.scale_up import scale_up
-from autoscaler.steps import EndJob, Grow, Memory, Plan, Remove, Step
+from autoscaler.steps import EndJob, Grow, Meant, Memory, Plan, Remove, Step
 
 
 def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
@@ -43,7 +43,7 @@ def _ended(cluster: Cluster) -> list[EndJob]:
     ]
 
 
-def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, meant: Mapping[str, str]) -> Memory:
+def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, meant: Mapping[str, Meant]) -> Memory:
     """Where pods are to go, and back-offs that the cluster does not show: EC2 tells its refusals itself."""
     kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
     for group, _ in fleet.lost:

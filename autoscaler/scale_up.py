@@ -23,10 +23,11 @@ from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed,
 from autoscaler.patience import Patience, Wait
 from autoscaler.policy import Policy
 from autoscaler.roll import roll_of
-from autoscaler.steps import Admit, Grow, Recreate, Remove, Step, Waiting, Withdraw
+from autoscaler.steps import Admit, Grow, Meant, Recreate, Remove, Step, Waiting, Withdraw
 from autoscaler.unmet import Unmet
 
-_NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
+_HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
+_NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,13 @@ class ScaleUp:
     waiting: tuple[Waiting, ...]
     wanted: Mapping[str, str]
     """Name of a node that pods are planned on -> whom for."""
-    meant: Mapping[str, str]
-    """Pod key -> the Auto Scaling group on whose node it is planned."""
+    meant: Mapping[str, Meant]
+    """Pod key -> where it is planned."""
     looks: tuple[datetime, ...] = ()
     """When to look again at those that wait for machines that we own."""
 
 
-def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[str, str] = _NOWHERE) -> ScaleUp:
+def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[str, Meant] = _NOWHERE) -> ScaleUp:
     """Find a place for every gang that can be helped, and say of every other pod why it waits.
 
     ``meant``: where the last plan meant pods to go (``Memory.meant``).
@@ -59,10 +60,12 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     )
     free = _free_on_prem(scene)
     waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet))
-    market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet))
+    homes = _homes(gangs, meant, scene)
+    kept = {place.name for place in homes.values()}
+    market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet), kept=kept)
     held = {gang.name: why for gang in gangs if (why := _why_held(gang))}
     patience = Patience(cluster, policy, fleet, scene)
-    packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, meant)
+    packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []
     for gang in gangs:
@@ -92,20 +95,44 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     )
 
 
-def _meant(packing: Packing) -> dict[str, str]:
+def _meant(packing: Packing) -> dict[str, Meant]:
     placed = [one for one in packing.placed.values() if one is not None]
-    return {key: place.group.name for one in placed for key, place in one.places if place.group is not None}
+    return {
+        key: Meant(place.name, place.group.name if place.group is not None else "")
+        for one in placed
+        for key, place in one.places
+    }
+
+
+def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], scene: Scene) -> dict[str, Place]:
+    """Pod key -> the place that it was planned on before, whatever that is called now.
+
+    A node that was still to come is the next of its group to be ready: the first gang gets the first one.
+    """
+    pods = [pod for gang in gangs for pod in gang.waiting if pod.key in meant]
+    there = {place.name: place for place in scene.places if place.node is not None}
+    wanted = dict.fromkeys(meant[pod.key] for pod in pods)
+    found = {one: there[one.node] for one in wanted if one.node in there}
+    taken = {place.name for place in found.values()}
+    fresh: dict[str, list[Place]] = defaultdict(list)
+    for place in sorted(scene.places, key=lambda place: (place.tier, place.node is None, place.name), reverse=True):
+        if place.group is not None and not place.standing and place.name not in taken:
+            fresh[place.group.name].append(place)
+    for one in wanted:
+        if one not in found and fresh[one.group]:
+            found[one] = fresh[one.group].pop()
+    return {pod.key: found[meant[pod.key]] for pod in pods if meant[pod.key] in found}
 
 
 def _pack(
-    gangs: Sequence[Gang], market: Market, patience: Patience, meant: Mapping[str, str]
+    gangs: Sequence[Gang], market: Market, patience: Patience, homes: Mapping[str, Place]
 ) -> tuple[Packing, dict[str, Wait]]:
     """Each gang in turn: placed, bought for, or left to wait for machines that we own."""
     placed: dict[str, Placed | None] = {}
     waits: dict[str, Wait] = {}
     scene, now = market.scene, patience.now
     for gang in gangs:
-        demand, before = _demand(gang, scene, meant), scene.mark()
+        demand, before = _demand(gang, scene, homes), scene.mark()
         found = pack([demand], market).placed[gang.name]
         if found is not None and found.usd and gang.oldest + patience.of(gang) > now:
             scene.undo(before)
@@ -206,7 +233,7 @@ def _why_held(gang: Gang) -> str:
     return ""
 
 
-def _demand(gang: Gang, scene: Scene, meant: Mapping[str, str] = _NOWHERE) -> Demand:
+def _demand(gang: Gang, scene: Scene, homes: Mapping[str, Place] = _HOMELESS) -> Demand:
     shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
     topology = gang.topology or _common_ground(gang)
     anchor = None
@@ -219,7 +246,7 @@ def _demand(gang: Gang, scene: Scene, meant: Mapping[str, str] = _NOWHERE) -> De
         minimum=gang.minimum,
         topology=topology,
         anchor=anchor,
-        meant={pod.key: meant[pod.key] for pod in gang.waiting if pod.key in meant},
+        meant={pod.key: homes[pod.key] for pod in gang.waiting if pod.key in homes},
     )
 
 

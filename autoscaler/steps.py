@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +126,23 @@ class Waiting:
     """No machine here and no group that the policy allows could ever hold it as things are."""
 
 
+class Meant(NamedTuple):
+    """A node that pods were planned on together."""
+
+    node: str
+    """Its name, or what the plan called it before it was there."""
+    group: str = ""
+    """Its Auto Scaling group; empty for a machine that we own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the next plan should know and the cluster does not show. Losing it costs time, never money or work."""
 
     backoffs: Mapping[str, datetime] = field(default_factory=dict)
     """Group name -> left alone until then."""
-    meant: Mapping[str, str] = field(default_factory=dict)
-    """Pod key -> the Auto Scaling group whose node it was last planned on, so that it goes where it was bought for."""
+    meant: Mapping[str, Meant] = field(default_factory=dict)
+    """Pod key -> where it was last planned, so that it goes where it was bought for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,30 @@ def test_machines_that_join_are_what_was_bought_for(world: World) -> None:
         assert world.bought == bought
 
 
+@given(world=worlds(trouble=False))
+@UNHURRIED
+def test_pods_go_to_the_kind_of_node_that_was_bought_for_them(world: World) -> None:
+    """While nothing is refused and no job comes or goes: machines join in any order, and none of them stays empty."""
+    world.pods = {key: pod for key, pod in world.pods.items() if pod.gates}
+    decided = plan(world.look(), world.policy, Memory())
+    first = decided.memory.meant
+    world.carry_out(decided)
+    for _ in range(12):
+        world.pass_time(TICK / 10)
+        decided = plan(world.look(), world.policy, decided.memory)
+        world.carry_out(decided)
+    homes = {key: world.pods[key].node or "" for key in first}
+    assert all(homes.values())
+    assert {key: _group(world, node) for key, node in homes.items()} == {key: one.group for key, one in first.items()}
+    assert {name for name in world.nodes if _group(world, name)} <= set(homes.values())
+
+
+def _group(world: World, node: str) -> str:
+    """The Auto Scaling group that the node is of."""
+    instance = world.nodes[node].instance_id
+    return next((g.name for g in world.groups.values() for one in g.instances if one.id == instance), "")
+
+
 @given(world=worlds())
 @UNHURRIED
 def test_ec2_goes_back_to_nothing_when_all_work_is_done(world: World) -> None:
