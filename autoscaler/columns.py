@@ -24,8 +24,8 @@ same plan; a deadline cuts the same sequence of work shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class Shape:
     count: int
     kinds: frozenset[str] | None = None
     """Names of the kinds of node that it may run on; ``None``: any that holds it."""
+    part: str = ""
+    """Pods of different parts never share a node, as those of different zones; kinds serve all parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Nodes:
     times: int
     pods: tuple[tuple[int, int], ...]
     """(number of the shape, how many of it on each node)"""
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,10 @@ def cheapest(
     generation = Generation(market.problem, watch)
     generation.relax()
     generation.run(rounds=rounds)
-    plan = Rounding(generation, watch).best(rounds=rounds)
-    return market.answer(plan, generation, shapes)
+    if rounds:
+        generation.prove()
+    plans = _rounded(market, generation, watch, rounds=rounds)
+    return market.answer(plans, generation, shapes)
 
 
 def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
@@ -115,6 +120,19 @@ def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
     return max(0.0, generation.bound(market.problem.counts))
 
 
+def _rounded(market: _Market, generation: Generation, watch: Watch, *, rounds: int) -> dict[str, list[Lot]]:
+    """Whole nodes for each part, with its share of the time that is left."""
+    available = market.problem.available.copy()
+    plans: dict[str, list[Lot]] = {}
+    for turn, (part, counts) in enumerate(market.parts.items()):
+        share = watch.share(len(market.parts) - turn)
+        rounding = Rounding(generation, share, counts=counts, available=available)
+        plans[part] = rounding.best(rounds=rounds)
+        for lot in plans[part]:
+            available[lot.kind] -= lot.times
+    return plans
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Market:
     """Shapes that ask for something that some kind holds, kinds that no other makes needless; with their names."""
@@ -123,6 +141,8 @@ class _Market:
     names: tuple[str, ...]
     shape_of: tuple[tuple[int, ...], ...]
     """For each row the numbers of the caller's shapes that it stands for."""
+    parts: dict[str, Whole]
+    """Pods of each row by part."""
 
     @classmethod
     def of(cls, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> _Market:
@@ -134,17 +154,21 @@ class _Market:
         keys = sorted(rows, key=lambda key: key[0])
         sizes = np.array([amounts for amounts, _ in keys], dtype=float).reshape(-1, many)
         rooms = np.array([kind.amounts for kind in kinds], dtype=float).reshape(-1, many)
-        holds = np.ones((len(keys), len(kinds)), dtype=bool)
-        for one in range(many):
-            holds &= sizes[:, one, None] <= rooms[None, :, one]
-        holds &= np.array([kind.available != 0 for kind in kinds], dtype=bool)
+        may = np.tile(np.array([kind.available != 0 for kind in kinds], dtype=bool), (len(keys), 1))
         masks: dict[frozenset[str], Mask] = {}
         for row, (_, allowed) in enumerate(keys):
             if allowed is not None:
                 if allowed not in masks:
                     masks[allowed] = np.array([kind.name in allowed for kind in kinds], dtype=bool)
-                holds[row] &= masks[allowed]
+                may[row] &= masks[allowed]
+        holds = may.copy()
+        for one in range(many):
+            holds &= sizes[:, one, None] <= rooms[None, :, one]
         counts = np.array([sum(shapes[one].count for one in rows[key]) for key in keys], dtype=np.int64)
+        parts = {part: np.zeros(len(keys), dtype=np.int64) for part in sorted({shape.part for shape in shapes})}
+        for row, key in enumerate(keys):
+            for one in rows[key]:
+                parts[shapes[one].part][row] += shapes[one].count
         kept_rows = np.nonzero(holds.any(axis=1) & (counts > 0))[0]
         kept = np.array(_undominated(kinds, rooms, holds[kept_rows]), dtype=np.int64)
         problem = Problem(
@@ -154,36 +178,65 @@ class _Market:
             usd=np.array([kinds[one].usd for one in kept], dtype=float),
             available=np.array([_or_endless(kinds[one].available) for one in kept], dtype=float),
             holds=holds[np.ix_(kept_rows, kept)],
+            may=may[np.ix_(kept_rows, kept)],
         )
         return cls(
             problem=problem,
             names=tuple(kinds[one].name for one in kept),
             shape_of=tuple(tuple(rows[keys[row]]) for row in kept_rows),
+            parts={part: many[kept_rows] for part, many in parts.items() if many[kept_rows].any()},
         )
 
-    def answer(self, plan: Sequence[Lot], generation: Generation, shapes: Sequence[Shape]) -> Answer:
+    def answer(self, plans: Mapping[str, Sequence[Lot]], generation: Generation, shapes: Sequence[Shape]) -> Answer:
         """In the caller's words."""
         waiting = [shape.count for shape in shapes]
         nodes: list[Nodes] = []
         placed = np.zeros(len(self.problem.counts), dtype=np.int64)
-        for lot in sorted(plan, key=lambda one: (self.names[one.kind], one.pods.tobytes())):
-            placed += lot.pods * lot.times
-            nodes += [Nodes(self.names[lot.kind], 1, self._take(lot.pods, waiting)) for _ in range(lot.times)]
-        usd = round(float(sum(self.problem.usd[lot.kind] * lot.times for lot in plan)), 6)
+        usd = 0.0
+        for part, plan in plans.items():
+            rows = [[one for one in numbers if shapes[one].part == part] for numbers in self.shape_of]
+            for lot in _together(plan, self.names):
+                placed += lot.pods * lot.times
+                usd += float(self.problem.usd[lot.kind]) * lot.times
+                nodes += self._told(lot, part, rows, waiting)
+        usd = round(usd, 6)
         bound = max(0.0, min(usd, generation.bound(placed)))
         return Answer(_joined(nodes), usd, bound, tuple(waiting))
 
-    def _take(self, pods: Whole, waiting: list[int]) -> tuple[tuple[int, int], ...]:
-        held: list[tuple[int, int]] = []
-        for row in np.nonzero(pods)[0]:
-            wanted = int(pods[row])
-            for number in self.shape_of[row]:
-                some = min(wanted, waiting[number])
-                if some:
-                    held.append((number, some))
-                    waiting[number] -= some
-                    wanted -= some
-        return tuple(sorted(held))
+    def _told(self, lot: Lot, part: str, rows: Sequence[Sequence[int]], waiting: list[int]) -> list[Nodes]:
+        """The lot's nodes. Where a row stands for several shapes, they may hold different ones."""
+        held = np.nonzero(lot.pods)[0].tolist()
+        if all(len(rows[row]) == 1 for row in held):
+            pods = tuple(sorted((rows[row][0], int(lot.pods[row])) for row in held))
+            for number, many in pods:
+                waiting[number] -= many * lot.times
+            return [Nodes(self.names[lot.kind], lot.times, pods, part)]
+        return [Nodes(self.names[lot.kind], 1, _taken(lot.pods, held, rows, waiting), part) for _ in range(lot.times)]
+
+
+def _together(plan: Sequence[Lot], names: Sequence[str]) -> list[Lot]:
+    """Equal nodes as one lot, in an order that depends on nothing but the plan."""
+    lots: dict[tuple[str, bytes], Lot] = {}
+    for lot in plan:
+        key = (names[lot.kind], lot.pods.tobytes())
+        known = lots.get(key)
+        lots[key] = lot if known is None else Lot(lot.kind, lot.pods, known.times + lot.times)
+    return [lots[key] for key in sorted(lots)]
+
+
+def _taken(
+    pods: Whole, held: Sequence[int], rows: Sequence[Sequence[int]], waiting: list[int]
+) -> tuple[tuple[int, int], ...]:
+    taken: list[tuple[int, int]] = []
+    for row in held:
+        wanted = int(pods[row])
+        for number in rows[row]:
+            some = min(wanted, waiting[number])
+            if some:
+                taken.append((number, some))
+                waiting[number] -= some
+                wanted -= some
+    return tuple(sorted(taken))
 
 
 def _or_endless(available: int | None) -> float:
@@ -209,8 +262,9 @@ def _undominated(kinds: Sequence[Kind], rooms: Floats, holds: Mask) -> list[int]
 def _joined(nodes: Sequence[Nodes]) -> tuple[Nodes, ...]:
     joined: list[Nodes] = []
     for node in nodes:
-        if joined and (joined[-1].kind, joined[-1].pods) == (node.kind, node.pods):
-            joined[-1] = Nodes(node.kind, joined[-1].times + 1, node.pods)
+        last = joined[-1] if joined else None
+        if last is not None and (last.kind, last.pods, last.part) == (node.kind, node.pods, node.part):
+            joined[-1] = replace(last, times=last.times + node.times)
         else:
             joined.append(node)
     return tuple(joined)

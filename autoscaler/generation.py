@@ -13,10 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.grid import Grid
 from autoscaler.knapsack import PODS, Bin, Fillings, Floats, Mask, Whole, highest
 from autoscaler.master import Master, Problem, relaxation
 
 _BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.03, 1.3, 0.8, 0.5, 0.95
+_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE = 0.5, 0.6, 0.3
+"""Where all kinds are looked at each time, prices are known sooner."""
+_NEARLY_ALL = 0.998
 _WIDEST = 1e4
 _SLACK = 0.01
 """A filling is kept that lacks so much to its node's price: prices change."""
@@ -24,6 +28,8 @@ _TAKE, _LOOK = 60, 40
 _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 2, 4, 4
 _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
+_KINDS_AT_ONCE, _TAKE_EACH = 10, 16
+_TABLES = 6
 _FEW = 4
 _UNTIL = 0.74
 """Part of the time after which no more fillings are sought."""
@@ -83,6 +89,10 @@ class Watch:
         """Seconds until the deadline."""
         return max(0.0, self.deadline - (self.clock() - self.start))
 
+    def share(self, many: int) -> Watch:
+        """The same, with a deadline that leaves as much time to each of the ``many - 1`` who come after."""
+        return Watch(self.clock, self.start, self.deadline - self.left() * (many - 1) / many)
+
 
 class Generation:
     """The fillings found, the prices that they lead to, and what these prove."""
@@ -99,7 +109,10 @@ class Generation:
         self._many = self.simple = 0
         self._seen: set[tuple[int, bytes]] = set()
         self._bins: dict[int, Bin] = {}
+        self._grid = Grid.of(problem)
         self._proofs: list[tuple[Floats, Floats]] = []
+        self._steady: Floats = self.prices
+        """The prices that prove the most, as far as the search can tell."""
         self._weights: Floats = np.zeros((0, 0))
         self._reach = np.ones(len(problem.usd))
         """Of each kind: what its best filling was worth, as a part of the ceiling, when it was looked at last."""
@@ -150,10 +163,11 @@ class Generation:
                 usd=problem.usd[chosen],
                 available=problem.available[chosen],
                 holds=problem.holds[:, chosen],
+                may=problem.may[:, chosen],
             )
             prices, weights, money = relaxation(part)
             looked_at = chosen
-            everyone = self._borrowed(prices, weights)
+            everyone, _ = self._lent(prices, weights)
             everyone[chosen] = weights
             self._weights = everyone
             worth = self._ceilings(prices) / self.usd
@@ -173,8 +187,8 @@ class Generation:
         self._bins.clear()
         return prices, everyone, spent
 
-    def _borrowed(self, prices: Floats, weights: Floats) -> Floats:
-        """For each kind those of these weights that bound what its fillings are worth best."""
+    def _lent(self, prices: Floats, weights: Floats) -> tuple[Floats, Floats]:
+        """For each kind those of these weights that bound what its fillings are worth best; and that bound."""
         problem = self.problem
         lent = weights[weights.any(axis=1)]
         best, least = np.zeros_like(problem.rooms), np.full(len(problem.usd), np.inf)
@@ -188,7 +202,7 @@ class Generation:
             ceiling[~np.isfinite(stretch)] = np.inf
             better = ceiling < least
             least[better], best[better] = ceiling[better], one
-        return best
+        return best, least
 
     def run(self, *, rounds: int) -> None:
         """Fillings, until none is found that would help or the time for it is over."""
@@ -199,8 +213,11 @@ class Generation:
         best, _, _ = self._look(self.prices, kinds=5 * _KINDS_SOMETIMES)
         centre = self.prices / max(best, 1 - _SLACK)
         height = float(centre @ self.problem.counts)
-        below, above = np.full(len(centre), _BOX), np.full(len(centre), _BOX)
-        trust = _TRUST
+        alone = self._grid is None
+        box, trust, least_trust = (
+            (_BOX, _TRUST, _LEAST_TRUST) if alone else (_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE)
+        )
+        below, above = np.full(len(centre), box), np.full(len(centre), box)
         for turn in range(rounds):
             if self.watch.spent() > _UNTIL:
                 break
@@ -208,6 +225,8 @@ class Generation:
             asked = self.master.solve()
             low, high = self.master.pressed()
             low &= below < 1
+            if not alone and not high.any() and height > _NEARLY_ALL * float(asked @ self.problem.counts):
+                break
             below, above = (
                 np.where(low, np.minimum(below * _WIDER, 1), below),
                 np.where(high, np.minimum(above * _WIDER, _WIDEST), above),
@@ -216,7 +235,7 @@ class Generation:
             best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
             worth = float(prices @ self.problem.counts) / best if all_seen and best > 0 else 0.0
             if worth > height:
-                height, centre, trust = worth, prices / best, max(min(_LEAST_TRUST, trust), trust - 0.1)
+                height, centre, trust = worth, prices / best, max(min(least_trust, trust), trust - 0.1)
             elif added >= _FEW:
                 trust = max(trust, min(_MOST_TRUST, trust + (1 - trust) * 0.1))
             if added < _FEW:
@@ -226,11 +245,14 @@ class Generation:
                         break
                 trust = max(0.0, trust - 0.3) if added else 0.0
                 below, above = np.minimum(below * 1.5, 1), np.minimum(above * 1.5, _WIDEST)
+        self._steady = centre
         self.master.let_go()
         self.prices = self.master.solve()
 
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
         """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""
+        if self._grid is not None:
+            return self._look_at_all(self._grid, np.where(limits > 0, prices, 0.0))[1]
         added = 0
         hope = self._hopes(prices, limits)
         for kind in np.argsort(-hope, kind="stable")[:kinds].tolist():
@@ -239,6 +261,36 @@ class Generation:
             found = self._bin(kind).best(prices, limits, least=0.9 * self._charged(kind), take=20, width=60)
             added += self._add(kind, found.pods)
         return added
+
+    def prove(self) -> None:
+        """A bound from the prices found, where ceilings for whole pods are known; others would not raise it."""
+        if self._grid is None:
+            return
+        prices = np.where(self._steady > _EPSILON, self._steady, 0.0)
+        ceilings = self._grid.ceilings(prices)
+        most = max(1.0, float((ceilings / self.usd)[np.isfinite(ceilings)].max(initial=0.0)))
+        ceilings = np.minimum(ceilings, self._lowered(ceilings, prices, most))
+        for _ in range(_TABLES):
+            kind = int(np.argmax(ceilings / self.usd))
+            own = self._grid.ceiling_of(kind, prices) if ceilings[kind] > most * self.usd[kind] else np.inf
+            if own >= ceilings[kind]:
+                break
+            ceilings[kind] = own
+        self._proofs.append((prices, ceilings))
+
+    def _lowered(self, ceilings: Floats, prices: Floats, most: float) -> Floats:
+        """Ceilings by weights: one kind's after the other, until none that is larger than a table matters."""
+        lent = np.zeros((0, self.problem.rooms.shape[1]))
+        found = ceilings
+        for _ in range(_AGAIN * _MORE):
+            kind = int(np.argmax(found / self.usd))
+            if np.isfinite(found[kind]) and (found[kind] <= most * self.usd[kind] or kind in self._bins):
+                break
+            node = self._bin(kind)
+            node.ceiling(prices)
+            lent = np.vstack([lent, np.asarray(node.weights)])
+            found = np.minimum(found, self._lent(prices, lent)[1])
+        return found
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""
@@ -288,6 +340,8 @@ class Generation:
 
     def _look(self, prices: Floats, *, kinds: int) -> tuple[float, int, bool]:
         """Look at the most promising kinds. Gives the best worth found as a part of a price, how many are new, all."""
+        if self._grid is not None:
+            return self._look_at_all(self._grid, prices)
         hope = self._hopes(prices, self.problem.counts)
         best, added, all_seen = 0.0, 0, False
         for _ in range(kinds):
@@ -304,6 +358,13 @@ class Generation:
             hope[kind] = 0.0
         self._reach = np.minimum(1.0, self._reach * _FORGET)
         return best, added, all_seen
+
+    def _look_at_all(self, grid: Grid, prices: Floats) -> tuple[float, int, bool]:
+        """The same for kinds that are priced together."""
+        charged = self.usd + self.master.shortage
+        found = grid.best(prices, charged, least=1 - _SLACK, kinds=_KINDS_AT_ONCE, take=_TAKE_EACH)
+        added = sum(self._add(kind, pods) for kind, _, pods in found if len(pods))
+        return max((worth for _, worth, _ in found), default=0.0), added, True
 
     def _found(self, kind: int, prices: Floats, *, least: float) -> Fillings:
         fresh = kind not in self._bins

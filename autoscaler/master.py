@@ -37,6 +37,8 @@ class Problem:
     available: Floats
     holds: Mask
     """[shape, kind]: it may run there, and an empty node has the room."""
+    may: Mask
+    """[shape, kind]: it may run there, room aside."""
 
     def smaller(self) -> Mask:
         """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
@@ -152,6 +154,9 @@ class Master:
         solver.setOptionValue("time_limit", seconds)
         solver.run()
         values = np.array(solver.getSolution().col_value)[self.first :]
+        solver.changeColsIntegrality(len(numbers), numbers, np.full(len(numbers), highspy.HighsVarType.kContinuous))
+        solver.changeColsBounds(len(swaps), swaps, none, np.full(len(swaps), highspy.kHighsInf))
+        solver.setOptionValue("time_limit", highspy.kHighsInf)
         found: Whole = np.round(values).astype(np.int64)
         return found
 

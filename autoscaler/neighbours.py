@@ -7,7 +7,7 @@ pods that it counts, as if some node had none, so that the pods may be bound in 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,8 +15,9 @@ from autoscaler.cluster import Pod, PodTerm, Spread, Term
 from autoscaler.fit import term_holds
 from autoscaler.labels import HOSTNAME, ZONE
 
-Key = tuple[Term, frozenset[str]]
-"""A selector, and the namespaces in which it selects."""
+Key = int
+"""Number of a selector with the namespaces in which it selects."""
+Port = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Stance:
 
 
 FREE = Stance()
+_Selector = tuple[Term, frozenset[str]]
 
 
 @dataclass(slots=True)
@@ -47,126 +49,218 @@ class Company:
     most: dict[Key, int] = field(default_factory=dict)
     ports: set[tuple[str, int]] = field(default_factory=set)
 
+    @classmethod
+    def of(cls, stances: Iterable[Stance]) -> Company:
+        """Of these pods."""
+        company = cls()
+        for stance in stances:
+            if stance is not FREE:
+                company.join(stance)
+        return company
+
     def admits(self, stance: Stance) -> bool:
         """Whether such a pod may join."""
-        return (
-            not (stance.repels & self.known)
-            and not (stance.known_by & self.repelled)
-            and not (stance.ports & self.ports)
-            and all(self.counts[key] < self.most[key] for key in stance.counted if key in self.most)
-            and all(self.counts[key] + (key in stance.counted) <= most for key, most in stance.spread)
-        )
+        if (
+            not self.known.isdisjoint(stance.repels)
+            or not self.repelled.isdisjoint(stance.known_by)
+            or not self.ports.isdisjoint(stance.ports)
+        ):
+            return False
+        for key in stance.counted if self.most else ():
+            if key in self.most and self.counts[key] >= self.most[key]:
+                return False
+        for key, most in stance.spread:  # noqa: SIM110 - asked for every pod: a loop is twice as fast
+            if self.counts[key] + (key in stance.counted) > most:
+                return False
+        return True
 
     def join(self, stance: Stance) -> None:
         """One more."""
         self.repelled |= stance.repels
         self.known |= stance.known_by
         self.ports |= stance.ports
-        self.counts.update(stance.counted)
+        for key in stance.counted:
+            self.counts[key] += 1
         for key, most in stance.spread:
             self.most[key] = min(most, self.most.get(key, most))
 
 
 class Neighbours:
-    """The rules of all pods, and each pod's stance."""
+    """The rules of all pods, and the stance of each sort."""
 
-    def __init__(self, pods: Sequence[Pod]) -> None:
-        """``pods``: all that are read, also those that run already."""
-        self._apart = {_key(term) for pod in pods for term in pod.apart_from if term.topology_key == HOSTNAME}
-        self._by_host = {_spread_key(pod, one) for pod in pods for one in _spreads(pod, HOSTNAME)}
-        self._by_zone = {_spread_key(pod, one) for pod in pods for one in _spreads(pod, ZONE)}
+    def __init__(self, models: Sequence[Pod], counts: Sequence[int]) -> None:
+        """``models``: of each sort of pods one, with how many there are, also of those that run already."""
+        self.models = models
+        self._selectors: dict[_Selector, Key] = {}
+        self._apart = {self._key(term) for pod in models for term in pod.apart_from if term.topology_key == HOSTNAME}
+        self._by_host = {self.spread_key(pod, one) for pod in models for one in spreads(pod, HOSTNAME)}
+        self._by_zone = {self.spread_key(pod, one) for pod in models for one in spreads(pod, ZONE)}
         self._meant: dict[tuple[str, frozenset[tuple[str, str]]], frozenset[Key]] = {}
         quiet = not (self._apart or self._by_host or self._by_zone)
-        self.stances = [FREE if quiet and not pod.host_ports else self._stance(pod) for pod in pods]
-        alone = Counter(key for stance in self.stances for key in stance.repels & stance.known_by)
-        self.exclusive = tuple(key for key, many in alone.most_common(_EXCLUSIVE) if many > 1)
+        stances = [FREE if quiet and not pod.host_ports else self._stance(pod) for pod in models]
+        numbers: dict[Stance, int] = {FREE: 0}
+        self.number = [numbers.setdefault(stance, len(numbers)) for stance in stances]
+        """Of each sort's stance."""
+        self.stances = list(numbers)
+        alone: Counter[Key | Port] = Counter()
+        for stance, many in zip(stances, counts, strict=True):
+            alone.update(dict.fromkeys(_alone(stance), many))
+        self.exclusive = tuple(key for key, many in alone.most_common(_EXCLUSIVE) if many > _FEW * sum(counts))
         """Of the pods that each of these means, those that keep the others off need a node each: told to the solver."""
-        self.minds_zones = bool(self._by_zone) or any(_together(pod) for pod in pods)
+        self._needs = [tuple(int(key in _alone(stance)) for key in self.exclusive) for stance in self.stances]
+        self.minds_zones = bool(self._by_zone) or any(_together(pod) for pod in models)
 
-    def needs(self, number: int) -> tuple[int, ...]:
-        """How many of each exclusive place the pod takes."""
-        stance = self.stances[number]
-        return tuple(int(key in stance.repels and key in stance.known_by) for key in self.exclusive)
+    def stance(self, sort: int) -> Stance:
+        """What such pods mind."""
+        return self.stances[self.number[sort]]
+
+    def needs(self, sort: int) -> tuple[int, ...]:
+        """How many of each exclusive place such a pod takes."""
+        return self._needs[self.number[sort]]
 
     def zones(
-        self, pods: Sequence[Pod], numbers: Iterable[int], allowed: Callable[[int], frozenset[str]]
+        self, crowds: Mapping[int, Sequence[int]], allowed: Callable[[int], frozenset[str]]
     ) -> tuple[dict[int, str], dict[int, str]]:
-        """Each pod's zone; and of those for which there is none, why. Those that stay together first."""
+        """Each pod's zone; and of those for which there is none, why. Those that stay together first, then the choosy.
+
+        ``crowds``: the pods of each sort. ``allowed``: the zones for a sort.
+        """
         groups: dict[object, list[int]] = defaultdict(list)
-        for number in numbers:
-            groups[_together(pods[number]) or number].append(number)
-        counts: dict[Key, Counter[str]] = defaultdict(Counter)
-        load: Counter[str] = Counter()
-        found: dict[int, str] = {}
-        refused: dict[int, str] = {}
-        for group in sorted(groups.values(), key=lambda group: (-len(group), group[0])):
-            options = frozenset.intersection(*(allowed(number) for number in group))
-            if not options:
-                refused |= dict.fromkeys(group, "no zone is allowed for all pods that must be in one zone")
-                continue
-            counted = [key for number in group for key in self._means(pods[number]) & self._by_zone]
-            zone = min(options, key=lambda one: (sum(counts[key][one] for key in counted), load[one], one))
-            why = next((why for number in group if (why := _uneven(pods[number], zone, counts, allowed(number)))), "")
-            if why and len(group) == 1:
-                refused[group[0]] = why
-                continue
-            load[zone] += len(group)
-            for key in counted:
-                counts[key][zone] += 1
-            found |= dict.fromkeys(group, zone)
-        return found, refused
+        for sort in crowds:
+            groups[_together(self.models[sort]) or sort].append(sort)
+        sizes = {key: sum(len(crowds[sort]) for sort in sorts) for key, sorts in groups.items()}
+        desk = _Zoning(self, crowds, allowed)
+        for key, sorts in sorted(
+            groups.items(),
+            key=lambda item: (isinstance(item[0], int), len(allowed(item[1][0])), -sizes[item[0]], item[1][0]),
+        ):
+            if isinstance(key, int):
+                desk.one_by_one(key)
+            else:
+                desk.together(sorts)
+        return desk.found, desk.refused
 
-    def seat(
-        self, wanted: Iterable[Iterable[tuple[int, int]]], rows: Sequence[Sequence[int]]
-    ) -> tuple[list[list[int]], list[Company], list[int]]:
-        """Pods for the places of each node, (row, how many), so that they get on; their company; and who is left."""
-        queues = [self._queue(row) for row in rows]
-        nodes, companies = [], []
-        for places in wanted:
-            company, guests = Company(), list[int]()
-            for row, many in places:
-                for _ in range(many):
-                    guest = _next(queues[row], company)
-                    if guest is None:
-                        break
-                    guests.append(guest)
-            nodes.append(guests)
-            companies.append(company)
-        return nodes, companies, sorted(number for queue in queues for line in queue.values() for number in line)
+    def means(self, sort: int) -> frozenset[Key]:
+        """The selectors that mean such pods."""
+        return self._means(self.models[sort])
 
-    def _queue(self, row: Sequence[int]) -> dict[Stance, deque[int]]:
-        """Those with a spread by host first, so that few nodes are kept free of their like; the largest crowd first."""
-        lines: dict[Stance, deque[int]] = defaultdict(deque)
-        for number in row:
-            lines[self.stances[number]].append(number)
-        return dict(
-            sorted(lines.items(), key=lambda item: (not item[0].spread, not item[0].repels, -len(item[1]), item[1][0]))
-        )
+    def counted_by_zone(self, sort: int) -> tuple[Key, ...]:
+        """Spreads by zone that count such pods."""
+        return tuple(key for key in self.means(sort) if key in self._by_zone)
 
     def _stance(self, pod: Pod) -> Stance:
         means = self._means(pod)
-        repels = frozenset(_key(term) for term in pod.apart_from if term.topology_key == HOSTNAME)
+        repels = frozenset(self._key(term) for term in pod.apart_from if term.topology_key == HOSTNAME)
         return Stance(
             repels=repels,
             known_by=means & self._apart,
             counted=means & self._by_host,
-            spread=tuple((_spread_key(pod, one), one.max_skew) for one in _spreads(pod, HOSTNAME)),
+            spread=tuple((self.spread_key(pod, one), one.max_skew) for one in spreads(pod, HOSTNAME)),
             ports=pod.host_ports,
         )
 
     def _means(self, pod: Pod) -> frozenset[Key]:
-        """The selectors that mean the pod."""
         like = (pod.namespace, frozenset(pod.labels.items()))
         known = self._meant.get(like)
         if known is None:
-            keys = (*self._apart, *self._by_host, *self._by_zone)
             known = self._meant[like] = frozenset(
-                key for key in keys if pod.namespace in key[1] and term_holds(key[0], pod.labels)
+                key
+                for (selector, namespaces), key in self._selectors.items()
+                if pod.namespace in namespaces and term_holds(selector, pod.labels)
             )
         return known
 
+    def _key(self, term: PodTerm) -> Key:
+        return self._selectors.setdefault((term.selector, term.namespaces), len(self._selectors))
 
-_EXCLUSIVE = 4
+    def spread_key(self, pod: Pod, spread: Spread) -> Key:
+        """The number of its selector."""
+        selector = (spread.selector, frozenset({pod.namespace}))
+        return self._selectors.setdefault(selector, len(self._selectors))
+
+
+class _Zoning:
+    """Zones given out so far."""
+
+    def __init__(
+        self, rules: Neighbours, crowds: Mapping[int, Sequence[int]], allowed: Callable[[int], frozenset[str]]
+    ) -> None:
+        self.rules, self.crowds, self.allowed = rules, crowds, allowed
+        self.counts: dict[Key, Counter[str]] = defaultdict(Counter)
+        self.load: Counter[str] = Counter()
+        self.found: dict[int, str] = {}
+        self.refused: dict[int, str] = {}
+
+    def together(self, sorts: Sequence[int]) -> None:
+        """All pods of these sorts in one zone: where fewest are of those that they are counted with, then of all."""
+        pods = [number for sort in sorts for number in self.crowds[sort]]
+        options = frozenset.intersection(*(self.allowed(sort) for sort in sorts))
+        if not options:
+            self.refused |= dict.fromkeys(pods, "no zone is allowed for all pods that must be in one zone")
+            return
+        counted = [(key, len(self.crowds[sort])) for sort in sorts for key in self.rules.counted_by_zone(sort)]
+        zone = min(options, key=lambda one: (sum(self.counts[key][one] for key, _ in counted), self.load[one], one))
+        self.load[zone] += len(pods)
+        for key, many in counted:
+            self.counts[key][zone] += many
+        self.found |= dict.fromkeys(pods, zone)
+
+    def one_by_one(self, sort: int) -> None:
+        """Each pod where fewest are of those that it is counted with, then of all."""
+        pods, options = self.crowds[sort], sorted(self.allowed(sort))
+        if not options:
+            return
+        counts = [self.counts[key] for key in self.rules.counted_by_zone(sort)]
+        rules = any(spreads(self.rules.models[sort], ZONE))
+        load = self.load
+        if not counts and not rules:
+            self._evenly(pods, options)
+            return
+        for number in pods:
+            zone = min(options, key=lambda one: (sum([there[one] for there in counts]), load[one]))
+            why = self._uneven(sort, zone, options) if rules else ""
+            if why:
+                self.refused[number] = why
+                continue
+            load[zone] += 1
+            for there in counts:
+                there[zone] += 1
+            self.found[number] = zone
+
+    def _uneven(self, sort: int, zone: str, zones: Sequence[str]) -> str:
+        pod = self.rules.models[sort]
+        for one in spreads(pod, ZONE):
+            key = self.rules.spread_key(pod, one)
+            there = self.counts[key]
+            fewest = min(there[other] for other in zones)
+            if one.min_domains is not None and len(zones) < one.min_domains:
+                fewest = 0
+            if there[zone] + (key in self.rules.means(sort)) - fewest > one.max_skew:
+                return "would be spread unevenly over zones"
+        return ""
+
+    def _evenly(self, pods: Sequence[int], options: Sequence[str]) -> None:
+        """Fill up the emptiest zones; the pods of one sort in equal parts, or nodes would be hard to fill."""
+        many, over = divmod(len(pods), len(options))
+        order = sorted(options, key=lambda one: (self.load[one], one))
+        start = 0
+        for position, zone in enumerate(order):
+            end = start + many + (position < over)
+            self.found |= dict.fromkeys(pods[start:end], zone)
+            self.load[zone] += end - start
+            start = end
+
+
+_EXCLUSIVE = 2
+_FEW = 0.02
+"""Part of all pods: of those that need a node each and are fewer, there are nodes enough."""
+
+
+def _alone(stance: Stance) -> Iterable[Key | Port]:
+    """What two such pods may not share a node for."""
+    yield from stance.repels & stance.known_by
+    yield from stance.ports
+    yield from (key for key, most in stance.spread if most == 1 and key in stance.counted)
 
 
 def not_kept(pod: Pod) -> list[str]:
@@ -187,42 +281,21 @@ def not_kept(pod: Pod) -> list[str]:
     return list(dict.fromkeys(rules))
 
 
-def _next(queue: dict[Stance, deque[int]], company: Company) -> int | None:
-    for stance, line in queue.items():
-        if line and company.admits(stance):
-            company.join(stance)
-            return line.popleft()
-    return None
-
-
-def _uneven(pod: Pod, zone: str, counts: Mapping[Key, Counter[str]], zones: frozenset[str]) -> str:
-    for one in _spreads(pod, ZONE):
-        key = _spread_key(pod, one)
-        there = counts[key]
-        fewest = min(there[other] for other in zones)
-        if one.min_domains is not None and len(zones) < one.min_domains:
-            fewest = 0
-        if there[zone] + term_holds(one.selector, pod.labels) - fewest > one.max_skew:
-            return "would be spread unevenly over zones"
-    return ""
-
-
 def _together(pod: Pod) -> object:
     """Pods with the same of this must be in one zone; ``None``: with nobody."""
-    near = next((_key(term) for term in pod.near_to if term.topology_key == ZONE), None)
+    near = next(((term.selector, term.namespaces) for term in pod.near_to if term.topology_key == ZONE), None)
     if near is not None:
         return near
     gang = pod.gang
     return (gang.namespace, gang.name) if gang is not None and gang.topology == ZONE else None
 
 
-def _key(term: PodTerm) -> Key:
-    return term.selector, term.namespaces
+def by_zone(pod: Pod) -> bool:
+    """Whether it has a rule that counts pods by zone."""
+    gang = pod.gang
+    return bool(pod.near_to or any(spreads(pod, ZONE)) or (gang is not None and gang.topology == ZONE))
 
 
-def _spread_key(pod: Pod, spread: Spread) -> Key:
-    return spread.selector, frozenset({pod.namespace})
-
-
-def _spreads(pod: Pod, topology_key: str) -> Iterable[Spread]:
+def spreads(pod: Pod, topology_key: str) -> Iterable[Spread]:
+    """Its topology spreads by that key."""
     return (one for one in pod.spread if one.topology_key == topology_key)

@@ -39,8 +39,10 @@ Lots = list[Lot]
 class Rounding:
     """Whole plans from a generation's fillings."""
 
-    def __init__(self, generation: Generation, watch: Watch) -> None:
+    def __init__(self, generation: Generation, watch: Watch, *, counts: Whole, available: Floats) -> None:
+        """For so many pods of each shape, with so many nodes of each kind."""
         self.generation, self.watch = generation, watch
+        self.counts, self.available = counts, available
         self.problem, self.master = generation.problem, generation.master
         order = np.argsort(-generation.prices, kind="stable")
         smaller = generation.smaller
@@ -49,26 +51,25 @@ class Rounding:
 
     def best(self, *, rounds: int) -> Lots:
         """Everyone in whole nodes, improved until the time is over."""
-        problem = self.problem
         if not rounds:
-            return self._shrunk(self._filled(problem.counts, problem.available))
-        plan = self._dive(problem.counts, problem.available)
+            return self._shrunk(self._filled(self.counts, self.available))
+        plan = self._dive(self.counts, self.available)
         if self.watch.spent() > _DIVE_UNTIL:
-            plan = min(plan, self._shrunk(self._filled(problem.counts, problem.available)), key=self._rank)
+            plan = min(plan, self._shrunk(self._filled(self.counts, self.available)), key=self._rank)
         plan = self._improved(plan, rounds=rounds)
-        if problem.counts.sum() <= _FEW_PODS and self.watch.spent() < _EXACT_UNTIL:
+        if self.counts.sum() <= _FEW_PODS and self.watch.spent() < _EXACT_UNTIL:
             plan = min(plan, self._shrunk(self._exact()), key=self._rank)
         return plan
 
     def _rank(self, plan: Lots) -> tuple[int, float]:
         """Fewest pods without a node, then least dollars."""
-        return int(self.problem.counts.sum() - self._placed(plan).sum()), self._cost(plan)
+        return int(self.counts.sum() - self._placed(plan).sum()), self._cost(plan)
 
     def _cost(self, plan: Sequence[Lot]) -> float:
         return float(sum(self.problem.usd[lot.kind] * lot.times for lot in plan))
 
     def _placed(self, plan: Sequence[Lot]) -> Whole:
-        total = np.zeros(len(self.problem.counts), dtype=np.int64)
+        total = np.zeros(len(self.counts), dtype=np.int64)
         for lot in plan:
             total += lot.pods * lot.times
         return total
@@ -76,7 +77,7 @@ class Rounding:
     def _exact(self) -> Lots:
         """The cheapest whole numbers of the fillings known, by branch and bound; for few pods only."""
         values = self.master.whole(seconds=self.watch.left())
-        counts, available, plan = self.problem.counts.copy(), self.problem.available.copy(), Lots()
+        counts, available, plan = self.counts.copy(), self.available.copy(), Lots()
         for column in np.nonzero(values)[0].tolist():
             kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
             self._take(Lot(kind, pods, int(values[column])), counts, available, plan)
@@ -109,7 +110,7 @@ class Rounding:
             step += 1
             if counts.any() and step % 3 == 1 and self.watch.spent() < _LOOK_UNTIL:
                 self.generation.look_again(duals, counts, kinds=3)
-        self.master.demand(self.problem.counts, self.problem.available)
+        self.master.demand(self.counts, self.available)
         self._top_up(plan, counts)
         return self._shrunk(plan + self._filled(counts, available))
 
@@ -230,7 +231,7 @@ class Rounding:
         return plan
 
     def _free(self, plan: Lots) -> Floats:
-        available = self.problem.available.copy()
+        available = self.available.copy()
         for lot in plan:
             available[lot.kind] -= lot.times
         return available

@@ -113,7 +113,7 @@ def faults(answer: Answer, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> li
     found, placed = [], [0] * len(shapes)
     for nodes in answer.nodes:
         kind = by_name[nodes.kind]
-        used = np.zeros(4)
+        used = np.zeros(len(kind.amounts))
         for number, many in nodes.pods:
             used += many * np.array(shapes[number].amounts)
             placed[number] += many * nodes.times

@@ -1,0 +1,206 @@
+"""Which gangs an offline plan serves: all of a gang or none, first served first, and why the others wait."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler import labels as words
+from autoscaler.cluster import CPU, MEMORY, PODS, Pod
+from autoscaler.drafts import Draft, Drafting
+from autoscaler.neighbours import by_zone, not_kept
+from autoscaler.policy import Policy
+from autoscaler.room import Amounts
+
+Gang = list[int]
+"""Pods by number."""
+_MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
+_CENT = 1e-6
+_TORN = "another pod of its gang has no zone"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWaiting:
+    """A pod without a place."""
+
+    pod: str
+    reason: str
+    would_fit_if: str
+
+
+class Admission:
+    """Pods that wait, gang by gang."""
+
+    def __init__(self, pods: Sequence[Pod], names: Sequence[str], drafting: Drafting, policy: Policy | None) -> None:
+        self.pods, self.names, self.drafting, self.policy = pods, names, drafting, policy
+        self.room, self.rules, self.sorts = drafting.room, drafting.rules, drafting.sorts
+        self.waiting: list[LeftWaiting] = []
+
+    def gangs(self) -> list[Gang]:
+        """Pods together with those of their gang, first served first; those that cannot be planned at all wait."""
+        whys = [self._not_planned(sort) for sort in range(len(self.room.models))]
+        kept = []
+        for gang in _ordered(self.pods):
+            why = next((why for one in gang if (why := whys[self.sorts[one]])), None)
+            size = max((ref.size or 0 for one in gang if (ref := self.pods[one].gang)), default=0)
+            if why is None and size > len(gang):
+                why = (f"its gang has {len(gang)} of {size} pods here", "the other pods of the gang are there")
+            if why is None:
+                kept.append(gang)
+            else:
+                self._leave(gang, *why)
+        return self._settle_zones(kept)
+
+    def admit(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> list[Gang]:
+        """The gangs that can be served together, in order; the others wait. By doubling and halving.
+
+        Who comes later and asks for no less than one for whom there was no room need not be tried; when time is over
+        nobody is tried any more.
+        """
+        if self._serves(gangs):
+            return gangs
+        taken: list[Gang] = []
+        hopeless: list[Counter[int]] = []
+        position = 0
+        while position < len(gangs):
+            asked = self._asked(gangs[position])
+            if any(less <= asked for less in hopeless):
+                self._leave(gangs[position], *self._why(gangs[position]))
+                position += 1
+                continue
+            if not in_time():
+                self._leave(gangs[position], "there was no time to try it", "the --deadline is longer")
+                position += 1
+                continue
+            good = self._as_many(taken, gangs, position)
+            taken += gangs[position : position + good]
+            position += good
+            if position < len(gangs):
+                hopeless.append(self._asked(gangs[position]))
+                self._leave(gangs[position], *self._why(gangs[position]))
+                position += 1
+        return taken
+
+    def broken(self, draft: Draft) -> bool:
+        """Whether someone is left over or a limit is not kept."""
+        if draft.left:
+            return True
+        if self.policy is None:
+            return False
+        entries = Counter(node.offer.entry for node in draft.nodes)
+        gpus = sum(node.offer.kind.amounts[2] for node in draft.nodes)
+        limits = self.policy.limits
+        return (
+            any(entries[entry.name] > entry.max for entry in self.policy.groups)
+            or (limits.nodes is not None and len(draft.nodes) > limits.nodes)
+            or (limits.gpus is not None and gpus > limits.gpus)
+            or (limits.usd_per_hour is not None and draft.usd > limits.usd_per_hour + _CENT)
+        )
+
+    def _leave(self, gang: Gang, reason: str, would_fit_if: str) -> None:
+        self.waiting += [LeftWaiting(self.names[one], reason, would_fit_if) for one in gang]
+
+    def _not_planned(self, sort: int) -> tuple[str, str] | None:
+        """Rules that an offline plan does not follow: said, never guessed."""
+        pod = self.room.models[sort]
+        rules = [*pod.not_understood, *not_kept(pod)]
+        if self.room.machines and by_zone(pod):
+            rules.append("rules by zone where machines are there already")
+        rules += [name for name in pod.requests if name not in _MODELLED]
+        if rules:
+            return f"an offline plan does not know: {', '.join(rules)}", "it is planned by the autoscaler on a cluster"
+        if self.room.fits(sort).any() or self.room.at_home(sort).any():
+            return None
+        cpu, memory, gpus, _ = self.room.sizes[sort].tolist()
+        asked = f"{cpu / 1000:g} cpu, {memory / 2**20:g} MiB and {gpus} GPUs"
+        return f"no kind of node on offer holds it ({asked}) and is what it selects", f"a node with {asked} is offered"
+
+    def _settle_zones(self, gangs: list[Gang]) -> list[Gang]:
+        """Give each pod a zone, where zones matter; gangs for which there is none wait."""
+        if self.rules.minds_zones and "" not in self.room.zones:
+            crowds: dict[int, list[int]] = defaultdict(list)
+            for gang in gangs:
+                for one in gang:
+                    crowds[self.sorts[one]].append(one)
+            found, refused = self.rules.zones(crowds, self.room.zones_for)
+        elif self.room.merges:
+            found, refused = self._usual_zones(gangs), {}
+        else:
+            return gangs
+        self.drafting.zone_of = found
+        kept = [gang for gang in gangs if not any(one in refused for one in gang)] if refused else gangs
+        for gang in gangs if refused else ():
+            for one in gang if any(one in refused for one in gang) else ():
+                self._leave([one], refused.get(one, _TORN), "its rules by zone allow more zones")
+        return kept
+
+    def _usual_zones(self, gangs: list[Gang]) -> dict[int, str]:
+        """Where no rule counts by zone: those who may go to any go where most of the others go."""
+        allowed = [self.room.zones_for(sort) for sort in range(len(self.room.models))]
+        many = Counter(zone for gang in gangs for one in gang for zone in allowed[self.sorts[one]])
+        usual = [min(zones, key=lambda zone: (-many[zone], zone), default="") for zones in allowed]
+        return {one: usual[self.sorts[one]] for gang in gangs for one in gang if usual[self.sorts[one]]}
+
+    def _asked(self, gang: Gang) -> Counter[int]:
+        return Counter(self.sorts[one] for one in gang)
+
+    def _as_many(self, taken: list[Gang], gangs: list[Gang], position: int) -> int:
+        """How many of the next gangs can be served besides those that are taken."""
+        left, good, step = len(gangs) - position, 0, 1
+        while good < left and self._serves(taken + gangs[position : position + min(good + step, left)]):
+            good = min(good + step, left)
+            step *= 2
+        while step > 1:
+            step //= 2
+            if good + step <= left and self._serves(taken + gangs[position : position + good + step]):
+                good += step
+        return good
+
+    def _serves(self, gangs: list[Gang]) -> bool:
+        numbers = [one for gang in gangs for one in gang]
+        if self.policy is None and all(self.room.fits(sort).any() for sort in {self.sorts[one] for one in numbers}):
+            return True  # anything can be bought: only a pod that fits machines alone may be left over
+        return not self.broken(self.drafting.draft(numbers))
+
+    def _why(self, gang: Gang) -> tuple[str, str]:
+        """For a gang that the limits leave out; the nodes told would be enough, if not the cheapest."""
+        reason = "the policy's limits leave no room for all of its gang" if len(gang) > 1 else "the limits are reached"
+        if self.policy is None:
+            reason = "the machines that it may run on are full"
+        usd, nodes = 0.0, 0
+        for sort, many in self._asked(gang).items():
+            fits = np.nonzero(self.room.fits(sort))[0]
+            if not len(fits):
+                return reason, "a machine that it may run on is freed"
+            each = _holding(self.room.rooms[fits], self.room.sizes[sort])
+            more = np.ceil(many / each)
+            prices = np.array([self.room.offers[one].kind.usd for one in fits.tolist()]) * more
+            best = int(np.argmin(prices))
+            usd, nodes = usd + float(prices[best]), nodes + int(more[best])
+        return reason, f"{usd:g} $/h for {nodes} more nodes are allowed"
+
+
+def _holding(rooms: Amounts, size: Amounts) -> Amounts:
+    """How many such pods a node holds."""
+    asked = size > 0
+    each: Amounts = np.maximum(1, (rooms[:, asked] // size[asked]).min(axis=1))
+    return each
+
+
+def _ordered(pods: Sequence[Pod]) -> Iterator[Gang]:
+    """Those of one gang together; the highest priority first, then the order of the file."""
+    members: dict[object, Gang] = {}
+    first: list[tuple[int, int, Gang]] = []
+    for number, pod in enumerate(pods):
+        if pod.node is not None or pod.phase != "Pending" or pod.deleting or pod.is_daemon:
+            continue
+        if pod.gang is None:
+            first.append((-pod.priority, number, [number]))
+        else:
+            members.setdefault((pod.gang.namespace, pod.gang.name), []).append(number)
+    first += [(-max(pods[one].priority for one in gang), gang[0], gang) for gang in members.values()]
+    first.sort()
+    return (gang for *_, gang in first)

@@ -1,0 +1,243 @@
+"""Drafts of an offline plan: who goes to machines that are there, which nodes are bought for the others, who is left.
+
+Free machines first (:mod:`autoscaler.room`), then the cheapest nodes for all others (:mod:`autoscaler.columns`), then
+seats on them (:mod:`autoscaler.seats`). Those who find no seat beside the others are planned for once more, together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoscaler.cluster import Pod
+from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.neighbours import FREE, Company, Neighbours, by_zone
+from autoscaler.offers import Offer
+from autoscaler.room import Amounts, Room
+from autoscaler.seats import seat
+
+Rows = dict[tuple[int, tuple[int, ...], str], list[int]]
+"""Pods by what they ask of a node, the exclusive places that they take, and their zone."""
+_AGAIN = 12
+_ROUNDS = 4
+_MANY = 400
+
+
+@dataclass(slots=True)
+class Fresh:
+    """A node that would be bought, and the pods on it by number."""
+
+    offer: Offer
+    pods: list[int]
+    company: Company
+    planned: int
+    """Places that it was bought for."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """Pods by number to machines that are there; the others to nodes that would be bought."""
+
+    at_home: dict[int, int]
+    nodes: list[Fresh]
+    left: list[int]
+    lower_bound: float
+
+    @property
+    def usd(self) -> float:
+        """Dollars per hour."""
+        return math.fsum(node.offer.kind.usd for node in self.nodes)
+
+
+class Drafting:
+    """Pods, room and rules, ready to be tried in several ways."""
+
+    def __init__(self, pods: Sequence[Pod], sorts: Sequence[int], room: Room, rules: Neighbours) -> None:
+        """``sorts``: of each pod the number of its sort."""
+        self.pods, self.sorts, self.room, self.rules = pods, sorts, room, rules
+        self.stances = [rules.number[sort] for sort in sorts]
+        self.zone_of: dict[int, str] = {}
+        """The zone of each pod, where zones matter."""
+
+    def draft(
+        self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
+    ) -> Draft:
+        """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
+        at_home = self._fill_machines(numbers)
+        rows = self._rows(number for number in numbers if number not in at_home)
+        kinds = self.room.kinds((1,) * len(self.rules.exclusive))
+        shapes = self._shapes(rows)
+        if clock is None:
+            answer = cheapest(shapes, kinds, rounds=0, deadline=math.inf)
+        else:
+            answer = cheapest(shapes, kinds, deadline=deadline, clock=clock)
+        nodes, left = self._seated(answer, rows)
+        if left:
+            left = self._squeeze(nodes, left, kinds)
+        return Draft(at_home, nodes, left, answer.lower_bound)
+
+    def bound(self, draft: Draft, chosen: Sequence[int]) -> float:
+        """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
+        if not draft.at_home and (not self.zone_of or self.room.merges):
+            return draft.lower_bound
+        alone = (1,) * len(self.rules.exclusive)
+        machines: dict[Vector, list[int]] = defaultdict(list)
+        for number, free in enumerate(np.maximum(self.room.free, 0).tolist()):
+            machines[tuple(free)].append(number)
+        kinds = self.room.kinds(alone)
+        kinds += [
+            Kind(f"machine-{number}", room + alone, 0.0, len(group))
+            for number, (room, group) in enumerate(machines.items())
+        ]
+        shapes = []
+        for sort, many in Counter(self.sorts[number] for number in chosen).items():
+            there = self.room.at_home(sort)
+            homes = {f"machine-{number}" for number, group in enumerate(machines.values()) if there[group].any()}
+            shapes.append(Shape(self._size(sort), many, self.room.names(sort, None) | homes))
+        return lower_bound(shapes, kinds)
+
+    def _rows(self, numbers: Iterable[int]) -> Rows:
+        """Pods that ask for the same in the same zone; to the solver they are alike."""
+        places: dict[int, tuple[int, tuple[int, ...]]] = {}
+        rows: Rows = defaultdict(list)
+        zone_of = self.zone_of
+        for number in numbers:
+            sort = self.sorts[number]
+            place = places.get(sort)
+            if place is None:
+                place = places[sort] = (self.room.kin[sort], self.rules.needs(sort))
+            rows[*place, zone_of.get(number, "")].append(number)
+        return rows
+
+    def _shapes(self, rows: Rows) -> list[Shape]:
+        shapes = []
+        for (*_, zone), pods in rows.items():
+            sort = self.sorts[pods[0]]
+            part = zone if self.room.merges else ""
+            shapes.append(Shape(self._size(sort), len(pods), self.room.names(sort, zone or None), part))
+        return shapes
+
+    def _size(self, sort: int) -> Vector:
+        cpu, memory, gpus, pods = self.room.sizes[sort].tolist()
+        return (cpu, memory, gpus, pods, *self.rules.needs(sort))
+
+    def _seated(self, answer: Answer, rows: Rows) -> tuple[list[Fresh], list[int]]:
+        lots = [(self.room.offer(lot.kind, lot.part), lot.pods) for lot in answer.nodes for _ in range(lot.times)]
+        seats, companies, left = seat(
+            (places for _, places in lots), list(rows.values()), stances=self.rules.stances, number=self.stances
+        )
+        nodes = [
+            Fresh(offer, pods, company, sum(many for _, many in places))
+            for (offer, places), pods, company in zip(lots, seats, companies, strict=True)
+        ]
+        return nodes, left
+
+    def _squeeze(self, nodes: list[Fresh], left: list[int], kinds: Sequence[Kind]) -> list[int]:
+        """Seat those who did not get on: where there is room beside others, else on more nodes. Who stays left."""
+        for _ in range(_AGAIN):
+            left = self._beside(nodes, left)
+            if not left:
+                break
+            bought = Counter(node.offer.kind.name for node in nodes)
+            rows = self._rows(left)
+            answer = cheapest(self._shapes(rows), self._remaining(kinds, bought), rounds=_ROUNDS, deadline=math.inf)
+            more, still = self._seated(answer, rows)
+            more = [node for node in more if node.pods]
+            nodes += more
+            if not more:
+                left = still
+                break
+            left = still
+        self._shrink(nodes)
+        return left
+
+    def _remaining(self, kinds: Sequence[Kind], bought: Mapping[str, int]) -> list[Kind]:
+        return [
+            kind if kind.available is None else replace(kind, available=max(0, kind.available - bought[kind.name]))
+            for kind in kinds
+        ]
+
+    def _beside(self, nodes: Sequence[Fresh], left: Sequence[int]) -> list[int]:
+        """A few pods where there is room for them beside others; who finds none."""
+        if len(left) > _MANY or not nodes:
+            return list(left)
+        free = np.array([self._free_on(node) for node in nodes], dtype=np.int64).reshape(-1, 4)
+        still = []
+        for number in left:
+            sort, stance = self.sorts[number], self.rules.stance(self.sorts[number])
+            names, zone = self.room.names(sort, self.zone_of.get(number)), self.zone_of.get(number)
+            size = self.room.sizes[sort]
+            for one in np.nonzero((size <= free).all(axis=1))[0].tolist():
+                node = nodes[one]
+                if (
+                    zone in (None, node.offer.zone)
+                    and self.room.name(node.offer) in names
+                    and node.company.admits(stance)
+                ):
+                    node.pods.append(number)
+                    node.company.join(stance)
+                    free[one] -= size
+                    break
+            else:
+                still.append(number)
+        return still
+
+    def _free_on(self, node: Fresh) -> Amounts:
+        used = self.room.sizes[[self.sorts[one] for one in node.pods]].sum(axis=0)
+        free: Amounts = np.array(node.offer.kind.amounts, dtype=np.int64) - used
+        return free
+
+    def _shrink(self, nodes: list[Fresh]) -> None:
+        """Nodes that hold less than was planned: the cheapest kind that is large enough; none for nobody."""
+        rooms, usd = self.room.rooms, np.array([offer.kind.usd for offer in self.room.offers])
+        bought = Counter(node.offer.kind.name for node in nodes)
+        for node in nodes:
+            if not node.pods or len(node.pods) >= node.planned:
+                continue
+            sorts = sorted({self.sorts[one] for one in node.pods})
+            used = self.room.sizes[[self.sorts[one] for one in node.pods]].sum(axis=0)
+            fits = (rooms >= used).all(axis=1) & (usd < node.offer.kind.usd)
+            for sort in sorts:
+                fits &= self.room.fits(sort)
+            for one in sorted(np.nonzero(fits)[0].tolist(), key=lambda one: usd[one]):
+                offer = self.room.offers[one]
+                available = offer.kind.available
+                if offer.zone == node.offer.zone and (available is None or bought[offer.kind.name] < available):
+                    bought[node.offer.kind.name] -= 1
+                    bought[offer.kind.name] += 1
+                    node.offer = offer
+                    break
+        nodes[:] = [node for node in nodes if node.pods]
+
+    def _fill_machines(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Biggest pods first, each on the machine where it strands the fewest GPUs and leaves the least over."""
+        room = self.room
+        if not len(room.machines):
+            return {}
+        free = room.free.copy()
+        scale = np.maximum(room.free.max(axis=0), 1)
+        at_home: dict[int, int] = {}
+        full: set[int] = set()
+
+        def order(number: int) -> tuple[float, ...]:
+            cpu, memory, gpus, _ = room.sizes[self.sorts[number]].tolist()
+            return (-self.pods[number].priority, -gpus, -max(cpu / scale[0], memory / scale[1]), number)
+
+        for number in sorted(numbers, key=order):
+            sort = self.sorts[number]
+            kin = self.room.kin[sort]
+            if kin in full or self.rules.stance(sort) != FREE or by_zone(self.pods[number]):
+                continue  # who is on the machines already may mind
+            fits = room.at_home(sort) & (room.sizes[sort] <= free).all(axis=1)
+            if not fits.any():
+                full.add(kin)
+                continue
+            rest = free[:, 0] / scale[0] + free[:, 1] / scale[1]
+            machine = int(np.argmin(np.where(fits, free[:, 2] * 1000.0 + rest, np.inf)))
+            free[machine] -= room.sizes[sort]
+            at_home[number] = machine
+        return at_home

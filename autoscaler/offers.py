@@ -1,0 +1,108 @@
+"""What can be bought, as pods see it: prices from a catalogue, or the groups of a policy at those prices, by zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autoscaler import labels as words
+from autoscaler.cluster import CPU, MEMORY, PODS, Pod, Resources, Taint
+from autoscaler.columns import Kind, Vector
+from autoscaler.failures import BadInput
+from autoscaler.policy import Policy
+from autoscaler.workloads import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A kind of node that may be bought, with what pods see of it."""
+
+    kind: Kind
+    price: Price
+    zone: str
+    entry: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+
+
+def offers_of(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | None, zones: Sequence[str]) -> list[Offer]:
+    """A policy's groups, or every price in every zone: those given, else those that some pod names."""
+    if policy is not None:
+        return list(_of_policy(prices, policy))
+    zones = sorted(set(zones)) or _zones(pods)
+    return [
+        _offer(price, zone=zone, entry="", available=None)
+        for price in prices
+        for zone in ((price.zone,) if price.zone else zones)
+    ]
+
+
+def _zones(pods: Iterable[Pod]) -> list[str]:
+    """Those that some pod names; where none does, zones do not matter."""
+    asked = {
+        value
+        for affinity in {pod.affinity for pod in pods}
+        for term in affinity
+        for one in term
+        if one.key == words.ZONE
+        for value in one.values
+    }
+    return sorted(asked) or [""]
+
+
+def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
+    by_type: dict[str, Price] = {}
+    for price in prices:
+        by_type.setdefault(price.instance_type, price)
+    for entry in policy.groups:
+        for kind in entry.types:
+            if kind not in by_type:
+                raise BadInput(f"group {entry.name!r}: instance_type {kind!r} is not in the catalogue")
+        types = [by_type[kind] for kind in entry.types]
+        # Of a set any may come: count on what every one has, at the price of the dearest.
+        least = {name: min(one.room[name] for one in types) for name in types[0].room}
+        room = Resources({**least, **Resources.parse(entry.resources)})
+        usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
+        for zone in entry.zones:
+            yield _offer(
+                Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type),
+                zone=zone,
+                entry=entry.name,
+                available=entry.max,
+                labels={words.GROUP: entry.name, words.REGION: policy.region, **entry.labels},
+                taints=tuple(taint.as_taint() for taint in entry.taints),
+            )
+
+
+def _offer(
+    price: Price,
+    *,
+    zone: str,
+    entry: str,
+    available: int | None,
+    labels: Mapping[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
+) -> Offer:
+    seen = {
+        **({} if " " in price.instance_type else {words.INSTANCE_TYPE: price.instance_type}),
+        words.CAPACITY_TYPE: price.capacity_type,
+        words.ORIGIN: words.EC2,
+        words.ARCH: price.arch,
+        words.OS: "linux",
+        **({words.ZONE: zone} if zone else {}),
+        **(labels or {}),
+    }
+    name = "/".join(part for part in (entry, price.instance_type, zone, price.capacity_type) if part)
+    kind = Kind(name, vector(price.room), price.usd, available)
+    return Offer(kind, price, zone, entry, seen, taints)
+
+
+def vector(amounts: Resources) -> Vector:
+    """Amounts as the solver counts them; what is not among them is not modelled."""
+    return (amounts[CPU], amounts[MEMORY], amounts[words.GPU], amounts[PODS])
+
+
+def wanted(pod: Pod) -> Vector:
+    """What a pod takes of a node."""
+    cpu, memory, gpus, pods = vector(pod.requests)
+    return (cpu, memory, gpus, pods or 1)
