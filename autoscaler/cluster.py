@@ -300,6 +300,8 @@ class Pod:
     """What the scheduler said last, where it found no place."""
     deleting: bool = False
     do_not_disrupt: bool = False
+    unread: tuple[str, ...] = ()
+    """Annotations of ours on it that make no sense and count as absent, in words."""
     not_understood: tuple[str, ...] = ()
     """Rules on the pod that Spillway does not model, in words: said per pod, never guessed."""
 

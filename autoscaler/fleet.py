@@ -49,8 +49,8 @@ class Fleet:
     """Group name -> machines asked for, not launched, that EC2 has refused."""
     closed_until: Mapping[str, datetime]
     """Group name -> nothing is bought in it before."""
-    overhead: Mapping[str, Resources]
-    """Group name -> what DaemonSets take of a new node."""
+    rooms: Mapping[str, Resources]
+    """Group name -> what DaemonSets leave of a new node."""
     residents: Mapping[str, Sequence[Pod]]
     """Node name -> pods there that are not daemons and not finished."""
     joined: frozenset[str]
@@ -65,7 +65,7 @@ class Fleet:
 
     def room_of(self, group: Group) -> dict[str, int]:
         """What a new node of the group has for pods."""
-        return dict(group.allocatable - self.overhead[group.name])
+        return dict(self.rooms[group.name].items())
 
 
 def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -> Fleet:
@@ -74,7 +74,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     groups = sorted(cluster.groups, key=lambda group: group.name)
     ids = {node.name: instance for node in nodes if node.provider_id and (instance := node.instance_id)}
     group_of = _groups_by_node(nodes, groups, ids)
-    overhead = {group.name: _overhead(cluster, group) for group in groups}
+    rooms = {group.name: group.allocatable - _overhead(cluster, group) for group in groups}
     joined = frozenset(ids.values())
     lost = tuple(
         (group, instance)
@@ -114,7 +114,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
         lost=lost,
         refused=refused,
         closed_until=closed,
-        overhead=overhead,
+        rooms=rooms,
         residents={name: load.residents for name, load in loads.items()},
         joined=joined,
         leaving=leaving,

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import random
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -340,6 +341,10 @@ def _change(line: bytes) -> Change:
     return change
 
 
+_RIGHTS: Final = re.compile(r'User "[^"]*" cannot ')
+"""RBAC's words; quotas and admission refuse with the same status, and no role changes that."""
+
+
 def _refusal(answer: urllib3.BaseHTTPResponse, url: str) -> Exception:
     try:
         message = _STATUS_DECODER.decode(answer.data).message
@@ -355,7 +360,7 @@ def _refusal(answer: urllib3.BaseHTTPResponse, url: str) -> Exception:
                 f"the API server at {url} does not know us ({message}): are the kubeconfig's credentials valid?"
             )
         case 403:
-            return Refused(403, f"{message}: apply autoscaler/rbac.yaml")
+            return Refused(403, f"{message}: apply autoscaler/rbac.yaml" if _RIGHTS.search(message) else message)
         case 429 | 500 | 502 | 503 | 504:
             return Unavailable(f"the API server at {url} is not able to answer now ({message})")
         case status:

@@ -21,6 +21,7 @@ from autoscaler.failures import Unavailable
 from autoscaler.observe import Pause
 from autoscaler.policy import Policy
 from autoscaler.report import Messenger, Report
+from autoscaler.roll import roll_of
 from autoscaler.steps import Admit, EndJob, Memory, Plan, Recreate, Step, Uncordon
 from autoscaler.store import Store
 
@@ -182,7 +183,7 @@ class Loop:
         else:
             self._apply(steps)
         if knows:  # before AWS has answered, nobody can say that a pod is hopeless
-            self._tell(plan)
+            self._tell(plan, cluster)
         return plan
 
     def _apply(self, steps: tuple[Step, ...]) -> None:
@@ -208,10 +209,11 @@ class Loop:
         if not isinstance(step, _WITHOUT_AWS):
             self._set_in_motion()
 
-    def _tell(self, plan: Plan) -> None:
+    def _tell(self, plan: Plan, cluster: Cluster) -> None:
         self._report.waiting(plan.waiting)
         if self._messenger is not None and not self._dry_run:
             self._messenger.hopeless(plan.waiting, self._store.pod)
+            self._messenger.unread(roll_of(cluster.pods).unbound)
 
     def _settle(self) -> int:
         """After a change: a moment for the rest of a job to come, but not for ever."""

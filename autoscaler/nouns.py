@@ -100,6 +100,7 @@ def pod_from(raw: PodJson) -> Pod:
         started=raw.status.start_time,
         duration=_span(meta.annotations.get(words.DURATION)),
         patience=_span(meta.annotations.get(words.PATIENCE)),
+        unread=tuple(_unread(meta)) if not spec.node_name else (),
         admitted_to=meta.annotations.get(words.ADMITTED_TO, ""),
         owner=f"{owner.kind}/{owner.name}" if owner else "",
         is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
@@ -322,6 +323,13 @@ def _span(text: str | None) -> timedelta | None:
         return parse_span(text) if text else None
     except ValueError:
         return None
+
+
+def _unread(meta: Meta) -> Iterator[str]:
+    for key in (words.PATIENCE, words.DURATION):
+        text = meta.annotations.get(key)
+        if text and _span(text) is None:
+            yield f"annotation {key} is {text!r} and counts as absent: it must be a span of time such as 90s, 10m or 1h"
 
 
 def _time(text: str | None) -> datetime | None:

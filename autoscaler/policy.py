@@ -17,7 +17,7 @@ from autoscaler.cluster import Resources, Taint, parse_quantity
 from autoscaler.documents import Document, Span, read_document
 from autoscaler.labels import PREFIX
 
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z"
 
 
 def _named_well(name: str) -> str:

@@ -9,7 +9,6 @@ import json
 import queue
 import sys
 import threading
-from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 HOPELESS: Final = "NoPlaceAnywhere"
 """Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
+UNREAD: Final = "AnnotationNotRead"
+"""Reason of the Event on a pod with an annotation of ours that makes no sense."""
 _NAMED: Final = 3
 _REMEMBERED: Final = 1000
 
@@ -175,29 +176,35 @@ class Report:
 
 
 class Messenger:
-    """Writes Events on pods that cannot be helped, once per pod and reason, in a thread of its own."""
+    """Writes Events on pods that cannot be helped or read, once per pod and reason, in a thread of its own."""
 
     def __init__(self, kube: Kube, *, failed: Callable[[str, str], None] = lambda _party, _why: None) -> None:
         self._kube = kube
         self._failed = failed
-        self._told: set[str] = set()
-        self._letters: queue.SimpleQueue[tuple[Pod, str] | None] = queue.SimpleQueue()
+        self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set()}
+        self._letters: queue.SimpleQueue[tuple[Pod, str, str] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
         self._thread.start()
 
     def hopeless(self, waiting: Iterable[Waiting], pod: Callable[[str], Pod | None]) -> None:
-        """Tell each hopeless pod; those told before are left alone, those gone are forgotten."""
-        now = {one.pod: one for one in waiting if one.hopeless}
+        """Tell each hopeless pod."""
+        now = [(pod(one.pod), _reason(one)) for one in waiting if one.hopeless]
+        self._write(HOPELESS, ((found, message) for found, message in now if found is not None))
+
+    def unread(self, pods: Iterable[Pod]) -> None:
+        """Tell each pod that says something that we cannot read."""
+        self._write(UNREAD, ((pod, "; ".join(pod.unread)) for pod in pods if pod.unread))
+
+    def _write(self, reason: str, now: Iterable[tuple[Pod, str]]) -> None:
+        """To those not told before; those gone are forgotten."""
+        told = self._told[reason]
         uids = set()
-        for key, one in now.items():
-            found = pod(key)
-            if found is None:
-                continue
-            uids.add(found.uid)
-            if found.uid not in self._told:
-                self._told.add(found.uid)
-                self._letters.put((found, _reason(one)))
-        self._told.intersection_update(uids)
+        for pod, message in now:
+            uids.add(pod.uid)
+            if pod.uid not in told:
+                told.add(pod.uid)
+                self._letters.put((pod, reason, message))
+        told.intersection_update(uids)
 
     def stop(self) -> None:
         """Deliver what is written, then end."""
@@ -206,13 +213,11 @@ class Messenger:
 
     def _deliver(self) -> None:
         while (letter := self._letters.get()) is not None:
-            pod, message = letter
+            pod, reason, message = letter
             try:
-                self._kube.tell_pod(
-                    namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=HOPELESS, message=message
-                )
+                self._kube.tell_pod(namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=reason, message=message)
             except FAILURES as error:
-                self._told.discard(pod.uid)
+                self._told[reason].discard(pod.uid)
                 self._failed("API server (events)", str(error))
 
 
@@ -233,8 +238,3 @@ def _target(step: Step) -> tuple[str, str]:
 def _details(step: Step) -> Mapping[str, object]:
     fields = {name: getattr(step, name) for name in step.__dataclass_fields__}
     return {"step": type(step).__name__, **fields}
-
-
-def tally(waiting: Iterable[Waiting]) -> dict[str, int]:
-    """How many pods wait for each reason, the most frequent first."""
-    return dict(Tally(_reason(one) for one in waiting).most_common())

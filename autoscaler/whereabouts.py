@@ -42,6 +42,5 @@ def _future(pod: Pod, plan: Plan) -> str:
 
 
 def _caveat(pod: Pod) -> str:
-    if not pod.not_understood:
-        return ""
-    return f" (not looked at by Spillway: {'; '.join(pod.not_understood)})"
+    strange = f" (not looked at by Spillway: {'; '.join(pod.not_understood)})" if pod.not_understood else ""
+    return strange + (f" ({'; '.join(pod.unread)})" if pod.unread else "")

@@ -75,6 +75,13 @@ def test_a_missing_right_names_what_to_apply(api: FakeApi, kube: Kube) -> None:
         kube.get("/api/v1/nodes")
 
 
+def test_a_quota_that_is_used_up_is_no_matter_of_rights(api: FakeApi, kube: Kube) -> None:
+    """The same status, another cause: no role would change it."""
+    api.answer = lambda _asked: Answer({"message": 'pods "p" is forbidden: exceeded quota: compute'}, 403)
+    with pytest.raises(Refused, match=r"exceeded quota: compute$"):
+        kube.get("/api/v1/pods")
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_in_trouble_is_tried_again_later(api: FakeApi, kube: Kube, status: int) -> None:
     """It is an outage, not a refusal."""

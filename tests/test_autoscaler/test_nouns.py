@@ -184,6 +184,17 @@ def test_a_rule_that_is_not_modelled_is_said(spec: dict[str, Any], said: str) ->
     assert pod_from(pod_json(nodeName="n", **spec)).not_understood == ()
 
 
+@pytest.mark.parametrize("key", [words.PATIENCE, words.DURATION])
+def test_a_span_that_makes_no_sense_is_said(key: str) -> None:
+    """It counts as absent, and the pod tells so in words."""
+    pod = pod_from(pod_json({"annotations": {key: "soon"}}))
+    assert (pod.patience, pod.duration) == (None, None)
+    assert pod.unread == (
+        f"annotation {key} is 'soon' and counts as absent: it must be a span of time such as 90s, 10m or 1h",
+    )
+    assert pod_from(pod_json({"annotations": {key: "10m"}})).unread == ()
+
+
 def test_ordinary_pods_are_understood_whole() -> None:
     """Volumes that can be anywhere, and wishes, tie a pod to no place."""
     pod = pod_from(

@@ -10,7 +10,7 @@ import pytest
 from autoscaler import policies
 from autoscaler.cluster import Taint
 from autoscaler.failures import BadInput
-from autoscaler.policy import Policy, asg_name, read_policy
+from autoscaler.policy import GroupEntry, Policy, asg_name, read_policy
 
 GOOD = """\
 cluster: lab
@@ -167,3 +167,10 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
     """Without a stack trace."""
     with pytest.raises(BadInput, match="cannot read this policy file: No such file"):
         read_policy(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("name", ["gpu\n", "-gpu", "gpu-", "GPU", "a" * 64])
+def test_a_name_that_amazon_would_refuse_is_refused(name: str) -> None:
+    """A newline at the end, too, though it does not show."""
+    with pytest.raises(ValueError, match="lower-case letters"):
+        GroupEntry(name=name, instance_type="m5.4xlarge", zones=("us-east-1a",), max=1)

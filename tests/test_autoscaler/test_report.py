@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.act import describe
 from autoscaler.failures import BadInput, Unavailable
-from autoscaler.report import HOPELESS, Log, Messenger, Metrics, Report
+from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Metrics, Report
 from autoscaler.steps import (
     Admit,
     Cordon,
@@ -168,6 +168,16 @@ def test_a_hopeless_pod_is_told_once() -> None:
         messenger.hopeless(waiting, pods.get)
     messenger.stop()
     assert kube.told == [("team/a", HOPELESS, "too big; it would fit if it were split")]
+
+
+def test_a_pod_with_an_annotation_that_makes_no_sense_is_told_once() -> None:
+    """Its patience counts as absent, which its owner should know; others are left alone."""
+    kube = Letters()
+    messenger = Messenger(kube)  # type: ignore[arg-type]
+    for _ in range(2):
+        messenger.unread([a_pod("a", unread=("annotation x is 'soon'",)), a_pod("b")])
+    messenger.stop()
+    assert kube.told == [("team/a", UNREAD, "annotation x is 'soon'")]
 
 
 def test_an_event_that_could_not_be_written_is_written_at_the_next_look() -> None:

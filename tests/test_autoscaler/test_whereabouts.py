@@ -40,6 +40,11 @@ GROW = Grow(group="g", to=1, by=1, usd_per_hour=2.0, demand=(KEY,), because="it 
         ),
         ({}, {}, "team/pod has a place on a node that is there: the scheduler binds it next"),
         (
+            {"unread": ("annotation x is 'soon'",)},
+            {"waiting": (Waiting(KEY, "no room"),)},
+            "team/pod waits: no room (annotation x is 'soon')",
+        ),
+        (
             {"not_understood": ("resource claims (gpu)",)},
             {"waiting": (Waiting(KEY, "no room"),)},
             "team/pod waits: no room (not looked at by Spillway: resource claims (gpu))",
