@@ -116,9 +116,19 @@ class Market:
     """Fresh nodes: at hand or to be bought, within the ceilings. What is opened is taken back with the scene."""
 
     def __init__(
-        self, scene: Scene, offerings: Iterable[Offering], ceilings: Ceilings, *, kept: Collection[str] = ()
+        self,
+        scene: Scene,
+        offerings: Iterable[Offering],
+        ceilings: Ceilings,
+        *,
+        kept: Collection[str] = (),
+        thorough: bool = True,
     ) -> None:
-        """``kept``: names of fresh nodes that somebody was planned on before: others take them last."""
+        """``kept``: names of fresh nodes that somebody was planned on before: others take them last.
+
+        ``thorough``: several ways to hold a gang are compared; else the first that holds it will do.
+        """
+        self.thorough = thorough
         self.scene = scene
         self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
         self.ceilings = ceilings
@@ -378,6 +388,8 @@ Preference = tuple[Offering | None, int | None]
 
 def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> list[Preference]:
     """What to open first: nothing in particular; then, for each shape, the few that hold it cheapest."""
+    if not market.thorough:
+        return [(None, None)]
     left = Counter(shape for _, shape in rest)
     found: dict[str, Offering] = {}
     for shape in sorted(left, key=lambda shape: shape.rank):

@@ -115,7 +115,9 @@ class Unmet:
         scene = self.market.scene
         mark = scene.mark()
         free = [replace(offering, buyable=len(demand.pods)) for offering in self.market.offerings]
-        found = pack([replace(demand, minimum=None)], Market(scene, free, Ceilings())).placed[demand.name]
+        found = pack([replace(demand, minimum=None)], Market(scene, free, Ceilings(), thorough=False)).placed[
+            demand.name
+        ]
         scene.undo(mark)
         return found
 

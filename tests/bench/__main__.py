@@ -80,12 +80,12 @@ def _nodes(asked: argparse.Namespace) -> Iterator[Figure]:
 
 
 def _trials(_asked: argparse.Namespace) -> Iterator[Figure]:
-    """Five properties of worlds that hypothesis makes up, 2,000 worlds each."""
+    """Six properties of worlds that hypothesis makes up, 1,667 worlds each."""
     tests = ["tests/test_autoscaler/test_plan_properties.py", "-k", "not on_prem_is_used"]
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests],
-        env=os.environ | {"SPILLWAY_EXAMPLES": "2000"},
+        env=os.environ | {"SPILLWAY_EXAMPLES": "1667"},
         check=False,
         capture_output=True,
         text=True,
