@@ -302,6 +302,10 @@ class Scene:
             known = self._shapes[key] = _shape(pod, namespace, seen, number=len(self._shapes))
         return known
 
+    def stands_alone(self, shape: Shape) -> bool:
+        """Whether no other pod, there or to come, has a say in where a pod of that shape goes."""
+        return not shape.host_ports and not self._minded(shape)
+
     def place_on(self, hostname: str) -> Place | None:
         """The place whose host name label says so."""
         return self._by_host.get(hostname)

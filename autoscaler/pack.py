@@ -344,9 +344,9 @@ def _ways(
 ) -> list[tuple[Cost, Callable[[], Way | None]]]:
     """Each way found: its cost, and how to do it again from the same state. The scene is left dirty."""
     scene = market.scene
-    _, rest = _fill_standing(items, scene, within)
+    _, rest = fill_standing(items, scene, within)
     if not rest:
-        return [((0.0, 0.0), lambda: _fill_standing(items, scene, within)[0])]
+        return [((0.0, 0.0), lambda: fill_standing(items, scene, within)[0])]
     found: list[tuple[Cost, Callable[[], Way | None]]] = []
     filled = scene.mark()
     seen = set()
@@ -365,7 +365,7 @@ def _ways(
     return found
 
 
-def _fill_standing(items: Iterable[Item], scene: Scene, within: Within) -> tuple[Way, list[Item]]:
+def fill_standing(items: Iterable[Item], scene: Scene, within: Within) -> tuple[Way, list[Item]]:
     """Put what fits on standing places; what does not is the rest."""
     way: Way = []
     rest: list[Item] = []
@@ -539,7 +539,7 @@ def _cost(opened: Iterable[Place]) -> Cost:
 
 def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Way | None]:
     def redo() -> Way | None:
-        standing, _ = _fill_standing(items, market.scene, within)
+        standing, _ = fill_standing(items, market.scene, within)
         fresh = _replay(script, market, within)
         return None if fresh is None else standing + fresh
 

@@ -24,6 +24,7 @@ from autoscaler.patience import Patience, Wait
 from autoscaler.policy import Policy
 from autoscaler.roll import roll_of
 from autoscaler.steps import Admit, Grow, Meant, Recreate, Remove, Step, Waiting, Withdraw
+from autoscaler.together import place_together
 from autoscaler.unmet import Unmet
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
@@ -127,10 +128,12 @@ def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], scene: Scene) -> d
 def _pack(
     gangs: Sequence[Gang], market: Market, patience: Patience, homes: Mapping[str, Place]
 ) -> tuple[Packing, dict[str, Wait]]:
-    """Each gang in turn: placed, bought for, or left to wait for machines that we own."""
+    """Each gang in turn: placed, bought for, or left to wait for machines that we own; then together, if cheaper."""
     placed: dict[str, Placed | None] = {}
+    demands: list[Demand] = []
     waits: dict[str, Wait] = {}
     scene, now = market.scene, patience.now
+    start = scene.mark()
     for gang in gangs:
         demand, before = _demand(gang, scene, homes), scene.mark()
         found = pack([demand], market).placed[gang.name]
@@ -142,6 +145,8 @@ def _pack(
                 continue
             found = pack([demand], market).placed[gang.name]
         placed[gang.name] = found
+        demands.append(demand)
+    placed = place_together(demands, placed, market, start)
     return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None)), waits
 
 

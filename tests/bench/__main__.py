@@ -11,6 +11,7 @@ All of them: ``make bench``.
 ``stacks``  a whole `pulumi up` of the largest example on the local AWS: steps, time, and the engine's own share of it
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
+``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
@@ -40,6 +41,7 @@ from tests.bench.fidelity import fidelity
 from tests.bench.figure import Figure
 from tests.bench.large import large
 from tests.bench.memory import resident_mib
+from tests.bench.mixes import mixes
 from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
 from tests.bench.replay import replays
@@ -192,6 +194,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     "stacks": lambda _asked: stacks(),
     "scale": _scale,
     "large": lambda _asked: large(),
+    "mixes": lambda _asked: mixes(),
 }
 
 if __name__ == "__main__":

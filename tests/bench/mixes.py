@@ -1,0 +1,116 @@
+"""What the live loop pays for random mixes of gangs: one by one, and bought for together, beside the linear bound.
+
+A mix is 20 to 620 pods in gangs of one to forty over eight kinds of node; everything must be bought.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from autoscaler import columns
+from autoscaler import labels as words
+from autoscaler.cluster import CPU, MEMORY, PODS, Group, Pod, Resources
+from autoscaler.fit import Place, Scene
+from autoscaler.fleet import new_place
+from autoscaler.pack import Ceilings, Demand, Market, Offering, Placed, pack
+from autoscaler.together import place_together
+from tests.bench.figure import Figure
+from tests.builders import GPU_TAINT, a_gang
+
+MIXES: Final = 30
+TYPES: Final = {
+    # name: ($/h, cpu, GiB, GPUs), as pods find them
+    "m5.4xlarge": (0.768, 15, 58, 0),
+    "c5.9xlarge": (1.53, 35, 66, 0),
+    "r5.8xlarge": (2.016, 31, 240, 0),
+    "m5.24xlarge": (4.608, 95, 364, 0),
+    "g4dn.xlarge": (0.526, 3, 14, 1),
+    "g4dn.12xlarge": (3.912, 47, 182, 4),
+    "g5.12xlarge": (5.672, 47, 182, 4),
+    "p4d.24xlarge": (21.957642, 95, 1100, 8),
+}
+
+
+def mixes(many: int = MIXES) -> Iterator[Figure]:
+    """Above the bound, on average and at worst."""
+    gaps: dict[str, list[float]] = {"gang by gang": [], "together": []}
+    took = []
+    for seed in range(many):
+        demands, market = _mix(seed)
+        start = market.scene.mark()
+        one_by_one: Mapping[str, Placed | None] = {one.name: pack([one], market).placed[one.name] for one in demands}
+        began = time.process_time()
+        together = place_together(demands, one_by_one, market, start)
+        took.append(time.process_time() - began)
+        bound = _bound(demands, market)
+        for name, found in (("gang by gang", one_by_one), ("together", together)):
+            gaps[name].append((sum(placed.usd for placed in found.values() if placed) / bound - 1) * 100)
+    for name, above in gaps.items():
+        yield Figure(f"{many} random mixes, {name}: above the bound, mean", statistics.mean(above), "%")
+        yield Figure(f"{many} random mixes, {name}: above the bound, at worst", max(above), "%")
+    yield Figure(f"{many} random mixes, together: CPU time of one, at most", max(took), "s", 1.0)
+
+
+def _mix(seed: int) -> tuple[list[Demand], Market]:
+    dice = random.Random(seed)  # noqa: S311 - the same mixes every time
+    wanted, gangs = dice.randint(20, 600), list[tuple[Pod, ...]]()
+    while sum(map(len, gangs)) < wanted:
+        size = dice.choice((1, 1, 2, 3, 4, 8, 16, 40))
+        gpus = dice.choice((0, 0, 0, 1, 1, 2, 4, 8)) if size < 16 else dice.choice((0, 0, 1))
+        cpu = f"{dice.choice((250, 500, 1000, 2000, 3500, 6000))}m"
+        memory = f"{dice.choice((512, 1024, 4096, 7000, 12_000))}Mi"
+        gangs.append(a_gang(f"g{len(gangs)}", size, gpus=gpus, cpu=cpu, memory=memory))
+    scene = Scene([], (), [pod for gang in gangs for pod in gang])
+    groups = [_group(kind) for kind in TYPES]
+    offerings = [Offering(group, partial(_fresh, group), 1000) for group in groups]
+    demands = [
+        Demand(f"g{number}", tuple((pod.key, scene.shape(pod)) for pod in gang), minimum=len(gang))
+        for number, gang in enumerate(gangs)
+    ]
+    return demands, Market(scene, offerings, Ceilings())
+
+
+def _group(kind: str) -> Group:
+    usd, cpu, gib, gpus = TYPES[kind]
+    room = Resources({CPU: cpu * 1000, MEMORY: gib * 2**30, PODS: 110, words.GPU: gpus})
+    return Group(
+        name=kind,
+        entry=kind,
+        instance_type=kind,
+        zone="us-east-1a",
+        allocatable=room,
+        usd_per_hour=usd,
+        taints=(GPU_TAINT,) if gpus else (),
+        maximum=1000,
+    )
+
+
+def _fresh(group: Group, name: str) -> Place:
+    return new_place(group, name, dict(group.allocatable))
+
+
+def _bound(demands: list[Demand], market: Market) -> float:
+    """What no plan for all of them can undercut."""
+    pods = Counter(shape for demand in demands for _, shape in demand.pods)
+    kinds = {one.group.name: one for one in market.offerings}
+    shapes = [
+        columns.Shape(
+            _vector(shape.requests),
+            count,
+            frozenset(name for name, one in kinds.items() if market.capacity(one, shape)),
+        )
+        for shape, count in pods.items()
+    ]
+    return columns.lower_bound(
+        shapes, [columns.Kind(name, _vector(one.group.allocatable), one.usd) for name, one in kinds.items()]
+    )
+
+
+def _vector(amounts: Resources) -> tuple[int, ...]:
+    return (amounts[CPU], amounts[MEMORY] // 2**20, amounts[words.GPU], amounts[PODS])
