@@ -90,6 +90,14 @@ TEMPLATE_RESOURCE: Final = "k8s.io/cluster-autoscaler/node-template/resources/"
 TERMINATION_HOOK: Final = "spillway-drain"
 """Name of the lifecycle hook by which a group's terminating instances wait until the autoscaler lets them go."""
 
+# --- How an EC2 instance joins ----------------------------------------------------------------------------------------
+JOIN_PARAMETER: Final = "/spillway/{cluster}/join/{instance}"
+"""Name of the SecureString in SSM Parameter Store that holds the bootstrap token of one instance."""
+TAG_INSTANCE: Final = f"{PREFIX}/instance"
+"""Tag on that parameter: the instance's ARN. The nodes' role reads a parameter only as the instance named here."""
+APPROVER: Final = "spillway-approver"
+"""Who makes those tokens and approves the certificates: name of its Deployment, its account, and its own Lease."""
+
 LEASE: Final = "spillway-autoscaler"
 """Name of the coordination.k8s.io Lease that the acting autoscaler holds, in its own namespace."""
 NAMESPACE: Final = "spillway"

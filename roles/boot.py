@@ -2,10 +2,10 @@
 
     python3 -m roles.boot
 
-It is told by ``/etc/spillway/node.yaml`` (labels and taints of its node group) and ``/etc/spillway/boot.yaml`` (its
-settings, and where its token is), learns its name and address from the instance metadata service, and runs the same
-:func:`roles.node.prepare` as any other machine, on itself. The certificates are approved elsewhere, by whoever knows
-which instances there are (:mod:`roles.approver`).
+It is told by ``/etc/spillway/node.yaml`` (labels and taints of its node group) and ``/etc/spillway/boot.yaml`` (which
+cluster, and where its token is), has the fleet's settings in its bundle, learns its name and address from the instance
+metadata service, and runs the same :func:`roles.node.prepare` as any other machine, on itself. The certificates are
+approved elsewhere, by whoever knows which instances there are (:mod:`roles.approver`).
 """
 
 if __name__ == "__main__":
@@ -23,16 +23,21 @@ import yaml
 from autoscaler import labels as words
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput, Unavailable
+from roles.bundle import SETTINGS
 from roles.disruption import Disruption
 from roles.engine import connected
 from roles.facts.nodes import PKI
-from roles.instance import METADATA, Identity, credentials, identity, parameter
+from roles.instance import Identity, credentials, gpus_on_the_bus, identity, parameter
+from roles.inventory import with_gpu_labels
 from roles.node import prepare
 from roles.operations.nodes import BOOTSTRAP, bootstrap_config
 from roles.settings import MachineSettings, merged
+from roles.version_check import machine_mistakes
+from roles.versions import refuse
 
 NODE_FILE: Final = Path("/etc/spillway/node.yaml")
 BOOT_FILE: Final = Path("/etc/spillway/boot.yaml")
+BUNDLED: Final = Path(__file__).parents[1] / SETTINGS
 _LOCAL: Final = "@local"
 
 
@@ -47,11 +52,11 @@ def main() -> None:
 
 def _boot() -> None:
     told, node = _read(BOOT_FILE), _read(NODE_FILE)
-    endpoint = str(told.get("metadata") or METADATA)
-    who = identity(endpoint)
-    machine = settings_of(who, node=node, settings=told.get("settings") or {})
+    who = identity()
+    settings = merged(_read(BUNDLED), told.get("settings") or {})
+    machine = settings_of(who, node=node, settings=settings, gpus=gpus_on_the_bus())
     if machine.kubelet and not Path(PKI, "kubelet-client-current.pem").exists():
-        _take_token(who, machine, told, endpoint=endpoint)
+        _take_token(who, machine, told)
     with connected([(_LOCAL, {"settings": machine})], prepare) as fleet:
         plan = fleet.plan()[_LOCAL]
         if plan.failed or plan.unreachable:
@@ -62,11 +67,13 @@ def _boot() -> None:
         if done.failed:
             raise Unavailable(done.failed)
         if done.held:
-            raise Unavailable(f"{done.held[0].resource}: needs a reboot: start from an image that was booted with it")
+            raise BadInput(f"{done.held[0].resource}: needs a reboot: start from an image that was booted with it")
 
 
-def settings_of(who: Identity, *, node: Mapping[str, Any], settings: Mapping[str, Any]) -> MachineSettings:
-    """The settings of an instance. Raises ``BadInput``."""
+def settings_of(
+    who: Identity, *, node: Mapping[str, Any], settings: Mapping[str, Any], gpus: int = 0
+) -> MachineSettings:
+    """The settings of an instance with so many GPUs. Raises ``BadInput``."""
     own = {
         "name": who.name,
         "address": who.address,
@@ -76,19 +83,21 @@ def settings_of(who: Identity, *, node: Mapping[str, Any], settings: Mapping[str
             {"key": one["key"], "value": one.get("value", ""), "effect": one.get("effect", "NoSchedule")}
             for one in node.get("taints") or ()
         ],
+        "gpu_product": who.gpu_product if gpus else "",
+        "gpu_count": gpus,
         "kubelet": {"join": "machine"},
     }
-    return parse_data(merged(settings, own), MachineSettings, source=f"{BOOT_FILE}: settings")
+    machine = parse_data(merged(settings, own), MachineSettings, source=f"{BOOT_FILE}: settings")
+    refuse(machine_mistakes(machine))
+    return with_gpu_labels(machine)
 
 
-def _take_token(who: Identity, machine: MachineSettings, told: Mapping[str, Any], *, endpoint: str) -> None:
+def _take_token(who: Identity, machine: MachineSettings, told: Mapping[str, Any]) -> None:
     """The token that was made for this instance, by the rights of its own role."""
     name = str(told.get("token_parameter", "")).format(instance=who.id)
     if not name:
         raise BadInput(f"{BOOT_FILE}: token_parameter is missing: the parameter that holds this instance's token")
-    token = parameter(
-        name, region=who.region, keys=credentials(endpoint), endpoint=str(told.get("ssm_endpoint") or ""), patience=300
-    )
+    token = parameter(name, region=who.region, keys=credentials(), patience=300)
     assert machine.kubelet  # noqa: S101 - our caller has looked
     text = bootstrap_config(server=machine.kubelet.server, authority=machine.kubelet.authority, token=token)
     place = Path(BOOTSTRAP)

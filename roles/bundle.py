@@ -1,7 +1,8 @@
 """The roles and what they import as one file that a bare machine unpacks and runs with its own Python.
 
-``python -m roles.bundle FILE`` writes it from what is installed here, and prints its SHA-256. The same installation
-gives the same bytes. Compiled parts fit the minor version of Python and the kind of machine that it was made with.
+``spillway nodes bundle FILE`` writes it from what is installed here, with the settings of the fleet, and prints its
+SHA-256. The same installation and the same inventory give the same bytes. Compiled parts fit the minor version of
+Python and the kind of machine that it was made with: the bundle says which in its first file.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ import platform
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import yaml
+
+from autoscaler.documents import parse_data
+from roles.settings import MachineSettings, merged
+from roles.version_check import machine_mistakes
+from roles.versions import refuse
+from stacks.inventory import Inventory
+
+SETTINGS: Final = "settings.yaml"
+"""In the bundle: what :mod:`roles.boot` lays under what the stack tells."""
 OURS: Final = ("autoscaler", "roles", "stacks")
 NEEDED: Final = ("cryptography", "kubernetes", "msgspec", "pydantic", "pyinfra", "pyyaml", "tomli-w", "urllib3")
 """Distributions that the roles import; what these need comes along."""
@@ -27,17 +38,32 @@ _LEFT_OUT: Final = re.compile(
 )
 
 
-def make_bundle(file: Path) -> str:
-    """Write it; gives its SHA-256."""
+def make_bundle(file: Path, settings: Mapping[str, Any] | None = None) -> str:
+    """Write it, with the settings of its machines; gives its SHA-256."""
     found = dict(sorted(_files()))
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        _add(archive, "PYTHON", f"{made_for()}\n".encode())
+        _add(archive, SETTINGS, yaml.safe_dump(dict(settings or {}), sort_keys=True).encode())
         for name, source in found.items():
             _add(archive, name, source.read_bytes())
-        _add(archive, "PYTHON", f"{made_for()}\n".encode())
     data = gzip.compress(plain.getvalue(), compresslevel=6, mtime=0)
     file.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
+
+
+def instance_settings(inventory: Inventory, *, source: str) -> dict[str, Any]:
+    """How the fleet's machines are set up, as far as it holds for instances too, and what is said of these alone.
+
+    Raises ``BadInput`` for what would be refused at boot, where nobody reads it.
+    """
+    fleet = {key: value for key, value in inventory.settings.items() if key != "kubeconfig"}
+    kubelet = {key: value for key, value in (fleet.get("kubelet") or {}).items() if key not in ("server", "authority")}
+    chosen = merged(fleet | ({"kubelet": kubelet} if kubelet else {}), inventory.ec2_settings)
+    stack = {"kubelet": {"server": "https://cluster", "authority": "-----BEGIN CERTIFICATE-----"}}
+    own = {"name": "instance", "address": "10.0.0.1"}
+    refuse(machine_mistakes(parse_data(merged(chosen, stack, own), MachineSettings, source=source)))
+    return chosen
 
 
 def made_for() -> str:
@@ -87,7 +113,3 @@ def _closure(names: tuple[str, ...]) -> dict[str, Distribution]:
         needs = [need for need in found[name].requires or () if "extra ==" not in need]
         left += [re.split(r"[\s;<>=!~\[(]", need, maxsplit=1)[0] for need in needs]
     return found
-
-
-if __name__ == "__main__":
-    print(make_bundle(Path(sys.argv[1])))

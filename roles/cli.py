@@ -64,12 +64,14 @@ def _rolling(command: Any) -> Any:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def nodes() -> None:
+@click.pass_context
+def nodes(context: click.Context) -> None:
     """What the machines are, compared with what they should be; and the way there.
 
     Exit status: 0 clean, 2 drift, 3 machines not seen, 4 both, 5 rollout halted, 64 a mistake in what you wrote.
     """
-    if _MARK not in os.environ:
+    # Who only approves goes to no machine: the release's image has nothing that this would need.
+    if _MARK not in os.environ and context.invoked_subcommand != "approve":
         os.environ[_MARK] = "1"
         arguments = sys.argv[sys.argv.index("nodes") + 1 :] if "nodes" in sys.argv else sys.argv[1:]
         os.execv(sys.executable, [sys.executable, "-m", "roles", *arguments])  # noqa: S606 - it is this program
@@ -137,6 +139,30 @@ def adopt(**given: Any) -> None:
 def manifests(**given: Any) -> None:
     """What runs on GPU nodes as pods: the device plugin and the exporter of GPU metrics, as YAML."""
     from roles.runs import manifests as run  # noqa: PLC0415
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
+@click.option("--cluster", required=True, help="Whose instances are let in: the name in the policy and in their tag.")
+@click.option("--region", required=True, envvar="AWS_REGION", help="Of AWS, e.g. us-east-1.")
+@click.option("--kubeconfig", type=_FILE, help="Else $KUBECONFIG, else as the pod that this runs in.")
+@click.option("--namespace", default="spillway", show_default=True, help="Of the Lease: of several, one acts.")
+@click.option("--identity", help="Name in the Lease; else made up.")
+@click.option("--once", is_flag=True, help="One round now, whoever holds the Lease.")
+def approve(**given: Any) -> None:
+    """Let EC2 instances of the node groups join: a token for each, and its certificates. Runs until it is stopped."""
+    from roles.approving import approve as run  # noqa: PLC0415
+
+    sys.exit(run(**given))
+
+
+@nodes.command()
+@click.argument("file", type=_FILE)
+@click.option("-i", "--inventory", type=_FILE, help="Whose settings and ec2_settings the instances get.")
+def bundle(**given: Any) -> None:
+    """Write the roles as one file, by which EC2 instances prepare themselves (nodes.bundle of a stack)."""
+    from roles.runs import bundle as run  # noqa: PLC0415
 
     sys.exit(run(**given))
 

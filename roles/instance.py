@@ -12,6 +12,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ import urllib3
 from autoscaler.failures import Unavailable
 
 METADATA: Final = "http://169.254.169.254"
+_DOMAIN: Final = "amazonaws.com"
+_DOMAIN_IN_CHINA: Final = "amazonaws.com.cn"
 _TARGET: Final = "AmazonSSM.GetParameter"
 _JSON: Final = "application/x-amz-json-1.1"
 _OK: Final = 200
@@ -36,6 +39,30 @@ class Identity:
     address: str
     zone: str
     region: str
+    type: str = ""
+    """E.g. ``p4d.24xlarge``."""
+
+    @property
+    def gpu_product(self) -> str:
+        """As GPU feature discovery would name its GPUs; empty where this list is older than the type."""
+        return _PRODUCTS.get(self.type.partition(".")[0], "")
+
+
+_PRODUCTS: Final = {
+    "g4dn": "Tesla-T4",
+    "g5": "NVIDIA-A10G",
+    "g6": "NVIDIA-L4",
+    "g6e": "NVIDIA-L40S",
+    "p3": "Tesla-V100-SXM2-16GB",
+    "p3dn": "Tesla-V100-SXM2-32GB",
+    "p4d": "NVIDIA-A100-SXM4-40GB",
+    "p4de": "NVIDIA-A100-SXM4-80GB",
+    "p5": "NVIDIA-H100-80GB-HBM3",
+    "p5e": "NVIDIA-H200",
+    "p5en": "NVIDIA-H200",
+    "p6-b200": "NVIDIA-B200",
+    "p6-b300": "NVIDIA-B300-SXM6-AC",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +74,44 @@ class Keys:
     session: str = field(repr=False)
 
 
-def identity(endpoint: str = METADATA) -> Identity:
+def identity() -> Identity:
     """From the metadata service. Raises ``Unavailable``."""
-    document = json.loads(_metadata(endpoint, "dynamic/instance-identity/document"))
+    document = json.loads(_metadata("dynamic/instance-identity/document"))
     return Identity(
         id=document["instanceId"],
-        name=_metadata(endpoint, "meta-data/local-hostname").split()[0],
+        name=_metadata("meta-data/local-hostname").split()[0],
         address=document["privateIp"],
         zone=document["availabilityZone"],
         region=document["region"],
+        type=document.get("instanceType", ""),
     )
 
 
-def credentials(endpoint: str = METADATA) -> Keys:
+def gpus_on_the_bus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
+    """NVIDIA's display and 3D controllers: there before any driver is."""
+    return sum(
+        _word(device / "vendor") == "0x10de" and _word(device / "class")[:6] in ("0x0300", "0x0302")
+        for device in (devices.iterdir() if devices.is_dir() else ())
+    )
+
+
+def _word(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def credentials() -> Keys:
     """Of the role that the instance's profile names. Raises ``Unavailable``."""
-    role = _metadata(endpoint, "meta-data/iam/security-credentials/").split()[0]
-    found = json.loads(_metadata(endpoint, f"meta-data/iam/security-credentials/{role}"))
+    role = _metadata("meta-data/iam/security-credentials/").split()[0]
+    found = json.loads(_metadata(f"meta-data/iam/security-credentials/{role}"))
     return Keys(found["AccessKeyId"], found["SecretAccessKey"], found["Token"])
 
 
-def parameter(name: str, *, region: str, keys: Keys, endpoint: str = "", patience: float = 0.0) -> str:
+def parameter(name: str, *, region: str, keys: Keys, patience: float = 0.0) -> str:
     """The decrypted value; asked for again, while it is not there, for ``patience`` seconds. Raises ``Unavailable``."""
-    url = endpoint or f"https://ssm.{region}.amazonaws.com"
+    url = f"https://ssm.{region}.{_DOMAIN_IN_CHINA if region.startswith('cn-') else _DOMAIN}"
     body = json.dumps({"Name": name, "WithDecryption": True}).encode()
     end = time.monotonic() + patience
     while True:
@@ -111,16 +154,16 @@ def signed(
     return {**headers, "authorization": authorization}
 
 
-def _metadata(endpoint: str, path: str) -> str:
+def _metadata(path: str) -> str:
     try:
         token = _POOL.request(
-            "PUT", f"{endpoint}/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "300"}
+            "PUT", f"{METADATA}/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "300"}
         )
         answer = _POOL.request(
-            "GET", f"{endpoint}/latest/{path}", headers={"X-aws-ec2-metadata-token": token.data.decode()}
+            "GET", f"{METADATA}/latest/{path}", headers={"X-aws-ec2-metadata-token": token.data.decode()}
         )
     except urllib3.exceptions.HTTPError as error:
-        raise Unavailable(f"the metadata service at {endpoint} does not answer ({type(error).__name__})") from None
+        raise Unavailable(f"the metadata service at {METADATA} does not answer ({type(error).__name__})") from None
     if answer.status != _OK:
-        raise Unavailable(f"the metadata service at {endpoint} says {answer.status} to {path}")
+        raise Unavailable(f"the metadata service at {METADATA} says {answer.status} to {path}")
     return answer.data.decode()

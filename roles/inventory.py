@@ -89,6 +89,11 @@ def _checked(
         raise BadInput(f"{source}.{fixed[0]}: stands in the machine's own entry, not among its settings")
     machine = parse_data(merged(given, own), MachineSettings, source=source)
     refuse(machine_mistakes(machine))
+    return with_gpu_labels(machine)
+
+
+def with_gpu_labels(machine: MachineSettings) -> MachineSettings:
+    """With the labels that say what software its GPUs have; as it is where it has none."""
     if not machine.gpu_count:
         return machine
     chosen = choose(read_matrix(), machine.versions, machine=machine.name)

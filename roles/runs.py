@@ -22,6 +22,7 @@ from autoscaler.labels import RACK
 from roles import journal as journals
 from roles import manifests as gpu_pods
 from roles import preflight_look, report
+from roles.bundle import instance_settings, made_for, make_bundle
 from roles.disruption import Disruption
 from roles.engine import Role, connected
 from roles.hosts import SshHosts
@@ -34,6 +35,7 @@ from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, s
 from roles.roll import Patience, Roll, Rolled
 from roles.rollout import Rules, parse_batch
 from roles.version_check import signing_findings
+from stacks.inventory import Inventory, read_inventory
 
 HALTED: Final = 5
 Machines = list[tuple[str, dict[str, Any]]]
@@ -92,6 +94,19 @@ def manifests(*, inventory: Path | None, applies: bool, kubeconfig: Path | None)
     for line in gpu_pods.apply_manifests(Kube.connect(kubeconfig), text):
         print(f"applied: {line}")
     return CLEAN
+
+
+def bundle(*, file: Path, inventory: Path | None) -> int:
+    """Write it, and say what it is."""
+    written = read_inventory(inventory) if inventory else Inventory(machines=())
+    settings = instance_settings(written, source=str(inventory))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        digest = make_bundle(file, settings)
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
+    print(f"{file}: for Python {made_for()}, SHA-256 {digest}")
+    return 0
 
 
 def journal(state: Path | None) -> int:

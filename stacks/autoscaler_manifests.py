@@ -7,6 +7,7 @@ policy that changed changes the pods' annotation: the Deployment rolls, one repl
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +23,8 @@ METRICS_PORT: Final = 9090
 POLICY_FOLDER: Final = "/etc/spillway"
 AWS_SECRET: Final = f"{NAME}-aws"
 _CHECKSUM: Final = f"{words.PREFIX}/policy-checksum"
-_MINE: Final = {"app.kubernetes.io/name": NAME}
+_LABEL: Final = "app.kubernetes.io/name"
+_MINE: Final = {_LABEL: NAME}
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
 AwsAccess = Literal["irsa", "instance-profile", "access-key"]
@@ -82,34 +84,52 @@ def _disruption_budget() -> Manifest:
 
 
 def _deployment(spec: ReleaseSpec) -> Manifest:
+    volumes = [
+        {"name": "policy", "configMap": {"name": f"{NAME}-policy"}},
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+    ]
+    annotations = {_CHECKSUM: checksum(spec.policy)}
+    return two_replicas(NAME, spec, container=_container(spec), volumes=volumes, annotations=annotations)
+
+
+def two_replicas(
+    name: str,
+    spec: ReleaseSpec,
+    *,
+    container: Manifest,
+    volumes: list[Manifest],
+    annotations: Mapping[str, str] | None = None,
+) -> Manifest:
+    """A Deployment of a program of this project: one replica acts, one waits for its lease."""
+    mine = {_LABEL: name}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
-            "name": NAME,
+            "name": name,
             "namespace": NAMESPACE,
-            "labels": _MINE,
+            "labels": mine,
             # Whether there is a node for its pods yet is not what `pulumi up` waits for.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         "spec": {
-            "replicas": 2,  # one acts, one waits for its lease
-            "selector": {"matchLabels": _MINE},
+            "replicas": 2,
+            "selector": {"matchLabels": mine},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
             "template": {
-                "metadata": {"labels": _MINE, "annotations": {_CHECKSUM: checksum(spec.policy)}},
-                "spec": _pod(spec),
+                "metadata": {"labels": mine, **({"annotations": dict(annotations)} if annotations else {})},
+                "spec": _pod(name, spec) | {"containers": [container], "volumes": volumes},
             },
         },
     }
 
 
-def _pod(spec: ReleaseSpec) -> Manifest:
+def _pod(name: str, spec: ReleaseSpec) -> Manifest:
     by_instance = spec.aws_access == "instance-profile"
     # Only the control plane's instances have the role, and only pods on the host's network reach it.
     at_home = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet", "nodeSelector": {_CONTROL_PLANE: ""}}
     return {
-        "serviceAccountName": NAME,
+        "serviceAccountName": name,
         "priorityClassName": NAME,
         "terminationGracePeriodSeconds": 30,
         "securityContext": {
@@ -126,17 +146,12 @@ def _pod(spec: ReleaseSpec) -> Manifest:
                 "topologyKey": words.HOSTNAME,
                 # The second may have to wait for its own node where the host's network is shared.
                 "whenUnsatisfiable": "DoNotSchedule" if by_instance else "ScheduleAnyway",
-                "labelSelector": {"matchLabels": _MINE},
+                "labelSelector": {"matchLabels": {_LABEL: name}},
             }
         ],
         "tolerations": [
             {"key": words.GPU, "operator": "Exists", "effect": "NoSchedule"},  # a lab may have GPU machines alone
             {"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
-        ],
-        "containers": [_container(spec)],
-        "volumes": [
-            {"name": "policy", "configMap": {"name": f"{NAME}-policy"}},
-            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
         ],
         **(at_home if by_instance else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
@@ -157,32 +172,39 @@ def _affinity() -> Manifest:
 
 def _container(spec: ReleaseSpec) -> Manifest:
     probe = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
-    return {
-        "name": "autoscaler",
-        "image": spec.image,
-        "args": [
-            *("autoscale", "run", "--policy", f"{POLICY_FOLDER}/policy.yaml"),
-            *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
-            *("--log-format", "json", "--metrics-port", str(METRICS_PORT)),
+    args = [
+        *("autoscale", "run", "--policy", f"{POLICY_FOLDER}/policy.yaml"),
+        *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
+        *("--log-format", "json", "--metrics-port", str(METRICS_PORT)),
+    ]
+    return container("autoscaler", spec, args=args, memory=("256Mi", "1Gi")) | {
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "readinessProbe": {**probe, "periodSeconds": 10},
+        "livenessProbe": {**probe, "periodSeconds": 20, "failureThreshold": 3},
+        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
+        "volumeMounts": [
+            {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - where Python expects it
         ],
+    }
+
+
+def container(name: str, spec: ReleaseSpec, *, args: list[str], memory: tuple[str, str]) -> Manifest:
+    """A container of the release's image, with its way to AWS; ``memory`` asked for, and at most."""
+    return {
+        "name": name,
+        "image": spec.image,
+        "args": args,
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "AWS_REGION", "value": spec.region},
             {"name": "AWS_DEFAULT_REGION", "value": spec.region},
         ],
         **({"envFrom": [{"secretRef": {"name": AWS_SECRET}}]} if spec.aws_access == "access-key" else {}),
-        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
-        "readinessProbe": {**probe, "periodSeconds": 10},
-        "livenessProbe": {**probe, "periodSeconds": 20, "failureThreshold": 3},
-        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": memory[0]}, "limits": {"memory": memory[1]}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [
-            {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - where Python expects it
-        ],
     }

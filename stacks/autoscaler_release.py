@@ -15,6 +15,7 @@ import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
 from autoscaler.failures import BadInput
+from stacks.approver_manifests import approver_manifests, approver_rights
 from stacks.autoscaler_manifests import AWS_SECRET, NAME, NAMESPACE, AwsAccess, Manifest, ReleaseSpec, manifests
 from stacks.autoscaler_rights import autoscaler_rights, trust_of_service_account
 from stacks.config import ReleaseSettings
@@ -58,12 +59,15 @@ class AutoscalerRelease(pulumi.ComponentResource):
         region: str,
         policy: str,
         control_plane: ControlPlanePart,
+        approves_nodes: bool = False,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """``policy``: the text of the policy file."""
+        """``policy``: the text of the policy file; ``approves_nodes``: whether the approver comes along."""
         super().__init__("spillway:release:Autoscaler", name, None, opts)
         self._name, self._cluster, self._control_plane = name, cluster, control_plane
-        self._rights = json.dumps(autoscaler_rights(cluster=cluster, region=region))
+        self._rights = {"autoscaler": json.dumps(autoscaler_rights(cluster=cluster, region=region))}
+        if approves_nodes:
+            self._rights["approver"] = json.dumps(approver_rights(cluster=cluster, region=region))
         access = access_of(settings, control_plane.kind)
         spec = ReleaseSpec(
             image=settings.image, region=region, policy=policy, aws_access=access, pull_secret=settings.pull_secret
@@ -83,6 +87,8 @@ class AutoscalerRelease(pulumi.ComponentResource):
             self._let_instances()
         for manifest in objects[-2:]:
             self._declare(manifest)
+        for manifest in approver_manifests(spec, cluster=cluster) if approves_nodes else ():
+            self._declare(manifest)
         self.about = pulumi.Output.from_input(role_arn or "").apply(
             lambda arn: ReleaseOutput(namespace=NAMESPACE, image=settings.image, role_arn=arn)
         )
@@ -93,8 +99,11 @@ class AutoscalerRelease(pulumi.ComponentResource):
         needed = [self._made[one] for one in (*_NEEDS.get(kind, ()), "Namespace") if one in self._made]
         fields = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
         renamed = {"roleRef": "role_ref", "globalDefault": "global_default", "stringData": "string_data"}
+        # Roles of one name stand in several namespaces.
+        place = manifest["metadata"].get("namespace", NAMESPACE)
+        own = f"{self._name}-{named}" if place == NAMESPACE else f"{self._name}-{place}-{named}"
         self._made[kind] = _CLASSES[kind](
-            f"{self._name}-{named}",
+            own.replace(":", "-"),
             **{renamed.get(key, key): value for key, value in fields.items()},
             opts=pulumi.ResourceOptions.merge(self._in_cluster, pulumi.ResourceOptions(depends_on=needed)),
         )
@@ -114,22 +123,20 @@ class AutoscalerRelease(pulumi.ComponentResource):
             description=f"Autoscaler of the cluster {self._cluster}",
             opts=self._child,
         )
-        aws.iam.RolePolicy(
-            f"{self._name}-autoscaler", name="autoscaler", role=role.name, policy=self._rights, opts=self._child
-        )
+        self._grant(role.name)
         return role.arn
 
     def _let_instances(self) -> None:
-        role = self._control_plane.about.apply(lambda known: known.role_name)
-        aws.iam.RolePolicy(
-            f"{self._name}-autoscaler", name="autoscaler", role=role, policy=self._rights, opts=self._child
-        )
+        self._grant(self._control_plane.about.apply(lambda known: known.role_name))
+
+    def _grant(self, role: pulumi.Input[str]) -> None:
+        for who, policy in self._rights.items():
+            aws.iam.RolePolicy(f"{self._name}-{who}", name=who, role=role, policy=policy, opts=self._child)
 
     def _secret(self) -> Manifest:
         user = aws.iam.User(f"{self._name}-autoscaler", name=f"{self._cluster}-autoscaler", opts=self._child)
-        aws.iam.UserPolicy(
-            f"{self._name}-autoscaler", name="autoscaler", user=user.name, policy=self._rights, opts=self._child
-        )
+        for who, policy in self._rights.items():
+            aws.iam.UserPolicy(f"{self._name}-{who}", name=who, user=user.name, policy=policy, opts=self._child)
         key = aws.iam.AccessKey(
             f"{self._name}-autoscaler",
             user=user.name,

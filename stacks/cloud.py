@@ -21,9 +21,10 @@ from stacks.control_plane_settings import ExistingSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
-from stacks.join import NodeAdmission
+from stacks.join import NodeAdmission, check_join, join_of
 from stacks.machines import Machines, MachinesArgs, describe_machine
 from stacks.network import Network, NetworkArgs
+from stacks.node_bundle import BundleFile, NodeBundle, check_architecture, read_bundle
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
 from stacks.outputs import exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
@@ -41,6 +42,8 @@ class Plans:
     settings: Settings
     policy: Policy
     inventory: Inventory
+    bundle: BundleFile | None = None
+    """Of the roles, which nodes fetch."""
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -61,8 +64,11 @@ def read_plans(settings: Settings) -> Plans:
     policy = read_policy(settings.policy_path)
     path = settings.inventory_path
     inventory = read_inventory(path) if path else Inventory(machines=())
-    plans = Plans(settings=settings, policy=policy, inventory=inventory)
-    check_groups(policy, source=str(settings.policy_path))
+    file = settings.bundle_path if settings.program in ("all", "node-pools") else None
+    bundle = read_bundle(file) if file else None
+    plans = Plans(settings=settings, policy=policy, inventory=inventory, bundle=bundle)
+    check_groups(policy, source=str(settings.policy_path), by_roles=settings.nodes.roles != "none")
+    check_join(settings)
     _check_network(plans)
     check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
     return plans
@@ -142,6 +148,9 @@ class _Built:
         policy, source = self._plans.policy, str(self._plans.settings.policy_path)
         self._shapes = look_up_shapes(policy, provider=self._provider, source=source)
         check_shapes(policy, self._shapes, source=source)
+        if self._plans.bundle:
+            architectures = {name: shape.architecture for name, shape in self._shapes.items()}
+            check_architecture(self._plans.bundle, architectures)
 
     def check_vpc(self) -> None:
         """A VPC that is there, asked of EC2 before the first resource. Raises ``BadInput``."""
@@ -223,6 +232,29 @@ class _Built:
         settings, network = plans.settings, self._where()
         identity = NodeIdentity(f"{policy.cluster}-node", cluster=policy.cluster, opts=self._on_aws)
         image_id, root_device = _image(settings.nodes.ami, provider=self._provider)
+        control_plane = self._joined()
+        file = plans.bundle
+        bundle = NodeBundle(policy.cluster, file, opts=self._on_aws) if file else None
+        by_roles = settings.nodes.roles != "none"
+        admission = (
+            NodeAdmission(
+                f"{policy.cluster}-node-admission",
+                cluster=policy.cluster,
+                control_plane=control_plane,
+                role_name=identity.role_name,
+                role_arn=identity.role_arn,
+                by_roles=by_roles,
+                bundle=bundle,
+                opts=self._on_aws,
+            )
+            if control_plane
+            else None
+        )
+        join = (
+            join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
+            if control_plane and by_roles
+            else None
+        )
         node_groups = [
             NodeGroup(
                 entry.name,
@@ -235,26 +267,19 @@ class _Built:
                     instance_profile_arn=identity.instance_profile_arn,
                     image_id=image_id,
                     root_device=root_device,
+                    join=join,
                     kms_key_id=settings.nodes.kms_key,
                     adapters=adapters_of(entry, self._shapes),
                     scale_in_protection=settings.nodes.scale_in_protection,
                     termination_wait=settings.nodes.termination_wait,
                     tags=self._tags,
                 ),
-                opts=self._on_aws,
+                opts=pulumi.ResourceOptions.merge(
+                    self._on_aws, pulumi.ResourceOptions(depends_on=[admission] if admission else [])
+                ),
             )
             for entry in policy.groups
         ]
-        control_plane = self._joined()
-        if control_plane is not None:
-            NodeAdmission(
-                f"{policy.cluster}-node-admission",
-                cluster=policy.cluster,
-                control_plane=control_plane,
-                role_name=identity.role_name,
-                role_arn=identity.role_arn,
-                opts=self._on_aws,
-            )
         groups = pulumi.Output.all(*(one.described for one in node_groups)).apply(
             lambda described: [msgspec.to_builtins(group) for groups in described for group in groups]
         )
@@ -315,6 +340,7 @@ class _Built:
             region=policy.region,
             policy=settings.policy_path.read_text(encoding="utf-8"),
             control_plane=control_plane,
+            approves_nodes=settings.nodes.roles != "none",
             opts=self._on_aws,
         )
         self.fields |= {"release": release.about.apply(msgspec.to_builtins)}

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
@@ -31,6 +31,14 @@ class NodeSettings(Document):
     """What is the same for the nodes of every group."""
 
     ami: str = Field(default=UBUNTU, description="ami-..., or ssm:/path of a public parameter that holds one")
+    roles: Literal["bundle", "baked", "none"] = Field(
+        default="none",
+        description="what makes nodes of them: the project's roles, fetched at boot (bundle) or lying on the image "
+        "(baked), or none: the image joins in its own way",
+    )
+    bundle: str | None = Field(
+        default=None, description="with roles: bundle, the file that `spillway nodes bundle` wrote: build/nodes.tar.gz"
+    )
     scale_in_protection: bool = Field(
         default=True, description="only the autoscaler ends instances, never a group by itself"
     )
@@ -43,6 +51,15 @@ class NodeSettings(Document):
         default=timedelta(minutes=15),
         description="how long an instance that EC2 takes away may wait for its jobs, 30s to 2h",
     )
+
+    @model_validator(mode="after")
+    def _bundle_goes_with_roles(self) -> NodeSettings:
+        if (self.roles == "bundle") != (self.bundle is not None):
+            raise ValueError(
+                "roles: bundle needs bundle, the file that `spillway nodes bundle` wrote, e.g. build/nodes.tar.gz; "
+                "other roles take none"
+            )
+        return self
 
     @field_validator("termination_wait")
     @classmethod
@@ -118,6 +135,11 @@ class Settings(Document):
     def policy_path(self) -> Path:
         """The policy file."""
         return ROOT / self.policy
+
+    @property
+    def bundle_path(self) -> Path | None:
+        """The bundle that nodes fetch, where they do."""
+        return ROOT / self.nodes.bundle if self.nodes.bundle else None
 
     @property
     def inventory_path(self) -> Path | None:

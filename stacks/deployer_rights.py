@@ -144,6 +144,7 @@ WRITES: Final[Mapping[str, tuple[str, ...]]] = {
         *("s3:CreateBucket", "s3:DeleteBucket", "s3:PutBucketTagging", "s3:DeleteObject", "s3:DeleteObjectVersion"),
     ),
     "s3.BucketLifecycleConfiguration": ("s3:PutLifecycleConfiguration",),
+    "s3.BucketObjectv2": ("s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject", "s3:DeleteObjectVersion"),
     "s3.BucketPolicy": ("s3:PutBucketPolicy", "s3:DeleteBucketPolicy"),
     "s3.BucketPublicAccessBlock": ("s3:PutBucketPublicAccessBlock",),
     "s3.BucketServerSideEncryptionConfiguration": ("s3:PutEncryptionConfiguration",),

@@ -165,6 +165,9 @@ class Inventory(Document):
     settings: dict[str, Any] = Field(
         default_factory=dict, description="how the software of all of them is set up: see roles/README.md"
     )
+    ec2_settings: dict[str, Any] = Field(
+        default_factory=dict, description="how that of the nodes in EC2 differs: goes into `spillway nodes bundle`"
+    )
 
     @field_validator("machines")
     @classmethod

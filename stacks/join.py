@@ -1,16 +1,27 @@
 """How nodes come in: where the bootstrap token is kept, and the right of the EC2 nodes' role to be admitted by it.
 
-A token stands in one place only: a SecureString of SSM Parameter Store. User data and outputs name that place.
+A token stands in one place only: a SecureString of SSM Parameter Store. User data and outputs name that place. Nodes
+that the project's own roles prepare have each a token of its own; images that join in their own way share one.
 """
 
 from __future__ import annotations
 
+import base64
+import ipaddress
 import json
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 
+from autoscaler import labels as words
+from autoscaler.failures import BadInput
+from stacks.config import Settings
+from stacks.control_plane_settings import KubeadmSettings
+from stacks.node_bundle import NodeBundle
+from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart
+from stacks.user_data import Bundle, Join
 
 
 def join_parameter(cluster: str) -> str:
@@ -29,8 +40,11 @@ class NodeAdmission(pulumi.ComponentResource):
         control_plane: ControlPlanePart,
         role_name: pulumi.Input[str],
         role_arn: pulumi.Input[str],
+        by_roles: bool = False,
+        bundle: NodeBundle | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """``by_roles``: each has a token of its own; ``bundle``: what they fetch."""
         super().__init__("spillway:control:NodeAdmission", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         if control_plane.kind == "eks":
@@ -40,37 +54,95 @@ class NodeAdmission(pulumi.ComponentResource):
                 name, name="join", role=role_name, policy=json.dumps(describe_cluster(cluster)), opts=child
             )
         else:
-            rights = json.dumps(read_token(cluster))
+            rights = json.dumps(read_own_token(cluster) if by_roles else read_token(cluster))
             aws.iam.RolePolicy(name, name="join", role=role_name, policy=rights, opts=child)
+        if bundle is not None:
+            fetching = bundle.object_arn.apply(lambda arn: json.dumps(fetch_bundle(arn)))
+            aws.iam.RolePolicy(f"{name}-bundle", name="bundle", role=role_name, policy=fetching, opts=child)
         self.register_outputs({})
+
+
+def join_of(
+    settings: Settings, *, cluster: str, control_plane: ControlPlanePart, bundle: NodeBundle | None
+) -> pulumi.Output[Join]:
+    """What user data tells machines that the project's own roles make nodes of."""
+    wanted = settings.control_plane
+    dns = _cluster_dns(wanted.service_network) if isinstance(wanted, KubeadmSettings) else ()
+    found: pulumi.Output[Bundle | None] = bundle.bundle if bundle else pulumi.Output.from_input(None)
+
+    def told(known: Any) -> Join:
+        about: ControlPlaneOutput = known[0]
+        return Join(
+            server=about.endpoint,
+            authority=base64.b64decode(about.certificate_authority).decode(),
+            token_parameter=words.JOIN_PARAMETER.format(cluster=cluster, instance="{instance}"),
+            cluster_dns=dns,
+            bundle=known[1],
+        )
+
+    return pulumi.Output.all(control_plane.about, found).apply(told)
+
+
+def check_join(settings: Settings) -> None:
+    """Whether nodes can be made by the roles with this control plane. Raises ``BadInput``; asks nobody."""
+    by, wanted = settings.nodes.roles, settings.control_plane
+    if by == "none" or settings.program not in ("all", "node-pools", "release"):
+        return
+    if wanted is None:
+        raise BadInput(f"spillway:nodes.roles = {by!r}: there is no control plane to join: name it in control_plane")
+    if wanted.kind == "eks":
+        raise BadInput(
+            f"spillway:nodes.roles = {by!r}: EKS lets no kubelet in by a bootstrap token, only by the instance's role: "
+            "leave nodes.roles out, and nodeadm of the EKS image joins the nodes"
+        )
+
+
+def _cluster_dns(service_network: str) -> tuple[str, ...]:
+    """Where kubeadm puts CoreDNS: the tenth address."""
+    return (str(ipaddress.IPv4Network(service_network)[10]),)
 
 
 def read_token(cluster: str) -> dict[str, object]:
     """The right to read the bootstrap token, and nothing else that is kept beside it."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "ReadJoinToken",
-                "Effect": "Allow",
-                "Action": "ssm:GetParameter",
-                "Resource": f"arn:*:ssm:*:*:parameter{join_parameter(cluster)}",
-            },
-            {
-                "Sid": "DecryptIt",
-                "Effect": "Allow",
-                "Action": "kms:Decrypt",
-                "Resource": "*",
-                # Whatever key the parameter is under: for this one parameter, and through Parameter Store alone.
-                "Condition": {
-                    "StringLike": {
-                        "kms:ViaService": "ssm.*.amazonaws.com",
-                        "kms:EncryptionContext:PARAMETER_ARN": f"arn:*:ssm:*:*:parameter{join_parameter(cluster)}",
-                    }
-                },
-            },
-        ],
+    parameter = f"arn:*:ssm:*:*:parameter{join_parameter(cluster)}"
+    read = {"Sid": "ReadJoinToken", "Effect": "Allow", "Action": "ssm:GetParameter", "Resource": parameter}
+    return {"Version": "2012-10-17", "Statement": [read, _decrypt(parameter)]}
+
+
+def read_own_token(cluster: str) -> dict[str, object]:
+    """The right to read the token that was made for the very instance that asks, and no other's.
+
+    The parameter's tag says whose it is. ``ec2:SourceInstanceARN`` is set by AWS on requests with the credentials that
+    an instance's metadata service gives; whoever asks cannot choose it.
+    """
+    parameter = f"arn:*:ssm:*:*:parameter{words.JOIN_PARAMETER.format(cluster=cluster, instance='*')}"
+    read = {
+        "Sid": "ReadOwnJoinToken",
+        "Effect": "Allow",
+        "Action": "ssm:GetParameter",
+        "Resource": parameter,
+        "Condition": {"StringEquals": {f"aws:ResourceTag/{words.TAG_INSTANCE}": "${ec2:SourceInstanceARN}"}},
     }
+    return {"Version": "2012-10-17", "Statement": [read, _decrypt(parameter)]}
+
+
+def _decrypt(parameter: str) -> dict[str, object]:
+    """Whatever key the parameter is under: for this one parameter, and through Parameter Store alone."""
+    return {
+        "Sid": "DecryptIt",
+        "Effect": "Allow",
+        "Action": "kms:Decrypt",
+        "Resource": "*",
+        "Condition": {
+            "StringLike": {"kms:ViaService": "ssm.*.amazonaws.com", "kms:EncryptionContext:PARAMETER_ARN": parameter}
+        },
+    }
+
+
+def fetch_bundle(object_arn: str) -> dict[str, object]:
+    """The right to fetch the one object."""
+    statement = {"Sid": "FetchTheBundle", "Effect": "Allow", "Action": "s3:GetObject", "Resource": object_arn}
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def describe_cluster(cluster: str) -> dict[str, object]:

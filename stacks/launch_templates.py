@@ -20,7 +20,7 @@ def launch_template(
     *,
     physical_name: str,
     entry: GroupEntry,
-    user_data: str,
+    user_data: pulumi.Input[str],
     image_id: pulumi.Input[str],
     root_device: pulumi.Input[str],
     instance_profile_arn: pulumi.Input[str],
@@ -40,7 +40,7 @@ def launch_template(
         # Of a set the group says the types, and the market with them: AWS refuses a template that says it too.
         instance_type=None if several else entry.types[0],
         instance_market_options={"market_type": "spot"} if entry.capacity_type == "spot" and not several else None,
-        user_data=base64.b64encode(user_data.encode()).decode(),
+        user_data=pulumi.Output.from_input(user_data).apply(lambda text: base64.b64encode(text.encode()).decode()),
         iam_instance_profile={"arn": instance_profile_arn},
         # Where interfaces are listed, each has its security groups, and the template must have none.
         vpc_security_group_ids=None if adapters else [security_group_id],

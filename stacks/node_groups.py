@@ -23,7 +23,7 @@ from autoscaler.policy import GroupEntry, Policy, asg_name
 from stacks.launch_templates import launch_template
 from stacks.outputs import GroupOutput
 from stacks.trust import trust_of
-from stacks.user_data import LIMIT, NodeSpec, render_user_data
+from stacks.user_data import LIMIT, Bundle, Join, NodeSpec, render_user_data
 
 _TAG_KEY, _TAG_VALUE, _TAGS_PER_GROUP = 128, 256, 50
 _NAME_OF_GROUP: Final = 255
@@ -42,6 +42,8 @@ class NodeGroupArgs:
     instance_profile_arn: pulumi.Input[str]
     image_id: pulumi.Input[str]
     root_device: pulumi.Input[str]
+    join: pulumi.Output[Join] | None = None
+    """Where the project's own roles make nodes of the machines."""
     kms_key_id: pulumi.Input[str] | None = None
     """Encrypts the volumes; AWS's own key for EBS where none is given."""
     adapters: int = 0
@@ -81,7 +83,7 @@ class NodeGroup(pulumi.ComponentResource):
             name,
             physical_name=own,
             entry=entry,
-            user_data=user_data(cluster=args.cluster, region=args.region, entry=entry),
+            user_data=self._user_data(),
             image_id=args.image_id,
             root_device=args.root_device,
             instance_profile_arn=args.instance_profile_arn,
@@ -91,6 +93,14 @@ class NodeGroup(pulumi.ComponentResource):
             tags={**args.tags, "Name": own, words.TAG_GROUP: entry.name},
             opts=self._named_once,
         )
+
+    def _user_data(self) -> pulumi.Input[str]:
+        args = self._args
+
+        def rendered(join: Join | None) -> str:
+            return user_data(cluster=args.cluster, region=args.region, entry=args.entry, join=join)
+
+        return rendered(None) if args.join is None else args.join.apply(rendered)
 
     def _placement_group(self, name: str) -> aws.ec2.PlacementGroup | None:
         """Nodes close together on the network: policy entries that ask for it have one zone."""
@@ -254,25 +264,28 @@ def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str) -> dict[
     }
 
 
-def user_data(*, cluster: str, region: str, entry: GroupEntry) -> str:
+def user_data(*, cluster: str, region: str, entry: GroupEntry, join: Join | None = None) -> str:
     """What an entry's machines are told at boot. The zone they know from the instance itself."""
     taints = tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in entry.taints)
-    return render_user_data(NodeSpec(cluster=cluster, labels=node_labels(region, entry), taints=taints))
+    return render_user_data(NodeSpec(cluster=cluster, labels=node_labels(region, entry), taints=taints, join=join))
 
 
-def check_groups(policy: Policy, *, source: str) -> None:
-    """What the policy asks for, against the limits of EC2 that it cannot know. Raises ``BadInput``."""
+def check_groups(policy: Policy, *, source: str, by_roles: bool = False) -> None:
+    """What the policy asks for, against the limits of EC2 that it cannot know. Raises ``BadInput``.
+
+    ``by_roles``: user data tells how to join as well.
+    """
     wrong = [
         f"{source}: groups[{place}] ({entry.name}): {mistake}"
         for place, entry in enumerate(policy.groups)
-        for mistake in _mistakes(policy, entry)
+        for mistake in _mistakes(policy, entry, join=_LONGEST if by_roles else None)
     ]
     if wrong:
         raise BadInput("\n".join(wrong))
 
 
-def _mistakes(policy: Policy, entry: GroupEntry) -> Iterator[str]:
-    size = len(user_data(cluster=policy.cluster, region=policy.region, entry=entry).encode())
+def _mistakes(policy: Policy, entry: GroupEntry, *, join: Join | None) -> Iterator[str]:
+    size = len(user_data(cluster=policy.cluster, region=policy.region, entry=entry, join=join).encode())
     if size > LIMIT:
         yield f"labels and taints make {size} bytes of user data; EC2 takes {LIMIT}"
     for zone in entry.zones:
@@ -296,6 +309,14 @@ def _mistakes(policy: Policy, entry: GroupEntry) -> Iterator[str]:
         return  # what is too long in one zone is too long in all
 
 
+_LONGEST: Final = Join(
+    server="https://" + 100 * "x",
+    authority=30 * (64 * "x" + "\n"),  # of an RSA key of 4096 bits
+    token_parameter=160 * "x",
+    cluster_dns=("255.255.255.255",),
+    bundle=Bundle(url="https://" + 200 * "x", sha256=64 * "x"),
+)
+"""What is not known before the control plane is there, at its longest."""
 _NODE_RIGHTS: Final = {
     "Version": "2012-10-17",
     "Statement": [

@@ -1,8 +1,9 @@
 """What an EC2 node is told at boot: a cloud-config that writes ``/etc/spillway/node.yaml``.
 
-The file says which cluster the machine is of and with which labels and taints it registers. Where a bundle of the roles
-is named, the machine fetches it, checks it and prepares itself by it (``python3 -m roles.boot``); else its image does
-what is needed. It holds no secret: anything on the instance can read user data. Imports no Pulumi.
+The file says which cluster the machine is of and with which labels and taints it registers. Where the project's own
+roles make a node of it (``Join``), the machine fetches them, or has them on its image, and runs ``python3 -m
+roles.boot`` until that has succeeded once; else its image does what is needed. It holds no secret: anything on the
+instance can read user data. Imports no Pulumi.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -18,25 +20,40 @@ from autoscaler.cluster import Taint
 
 NODE_FILE: Final = "/etc/spillway/node.yaml"
 BOOT_FILE: Final = "/etc/spillway/boot.yaml"
-BOOT_SCRIPT: Final = "/etc/spillway/boot.sh"
+BOOT_SCRIPT: Final = "/usr/local/sbin/spillway-boot"
+BOOT_UNIT: Final = "/etc/systemd/system/spillway-boot.service"
+FETCH_SCRIPT: Final = "/usr/local/sbin/spillway-fetch-bundle"
+ROLES: Final = "/opt/spillway/roles"
+"""Where a bundle is unpacked; an image that was baked has it there."""
 LIMIT: Final = 16 * 1024
 """Bytes of user data that EC2 takes at most, before base64."""
+_FETCH: Final = Path(__file__).with_name("boot") / "fetch_bundle.py"
 _HEADER: Final = "#cloud-config\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The roles as one file (``python -m roles.bundle``), and what they are told."""
+    """The roles and their settings as one file (``spillway nodes bundle``)."""
 
     url: str
-    """Where instances fetch it, over HTTP: a mirror, or an S3 bucket through its endpoint."""
+    """Where it lies in S3."""
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """How a machine becomes a node by the project's own roles: the same that on-prem machines have."""
+
+    server: str
+    """URL of the API server."""
+    authority: str
+    """PEM that its certificate is signed by."""
     token_parameter: str
     """SecureString in SSM Parameter Store with the instance's own token; ``{instance}`` stands for its id."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """As in an inventory: which cluster is joined, where packages come from."""
-    endpoints: Mapping[str, str] = field(default_factory=dict)
-    """``metadata`` and ``ssm_endpoint`` where they are not AWS's own."""
+    cluster_dns: tuple[str, ...] = ()
+    """Name servers of the pods; none: as the bundle's settings say."""
+    bundle: Bundle | None = None
+    """None: its image has the roles already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,7 @@ class NodeSpec:
     cluster: str
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    bundle: Bundle | None = None
+    join: Join | None = None
 
 
 def render_user_data(spec: NodeSpec) -> str:
@@ -56,15 +73,16 @@ def render_user_data(spec: NodeSpec) -> str:
         "labels": dict(sorted(spec.labels.items())),
         "taints": [asdict(taint) for taint in spec.taints],
     }
-    files = {NODE_FILE: _as_yaml(node)} | (_of_bundle(spec.bundle) if spec.bundle else {})
+    files = {NODE_FILE: (_as_yaml(node), "0644")} | (_of_join(spec.join) if spec.join else {})
     config: dict[str, Any] = {
         "write_files": [
-            {"path": path, "owner": "root:root", "permissions": "0644", "content": content}
-            for path, content in files.items()
+            {"path": path, "owner": "root:root", "permissions": mode, "content": content}
+            for path, (content, mode) in files.items()
         ]
     }
-    if spec.bundle:
-        config["runcmd"] = [["sh", BOOT_SCRIPT]]
+    if spec.join:
+        start = ["systemctl", "enable", "--now", "--no-block", Path(BOOT_UNIT).name]
+        config["runcmd"] = [["systemctl", "daemon-reload"], start]
     return _HEADER + _as_yaml(config)
 
 
@@ -85,22 +103,62 @@ def parse_user_data(text: str) -> NodeSpec:
     )
 
 
-def _of_bundle(bundle: Bundle) -> dict[str, str]:
-    """The files that have a machine prepare itself. apt's downloader is on every Debian, and checks the digest."""
-    told = {**bundle.endpoints, "token_parameter": bundle.token_parameter, "settings": dict(bundle.settings)}
-    script = f"""#!/bin/sh
-# Once, at the first boot. What it says is in /var/log/spillway/boot.log.
+def _of_join(join: Join) -> dict[str, tuple[str, str]]:
+    """The files that have a machine prepare itself, each with its mode."""
+    kubelet: dict[str, Any] = {"server": join.server, "authority": join.authority}
+    if join.cluster_dns:
+        kubelet["cluster_dns"] = list(join.cluster_dns)
+    told = {"token_parameter": join.token_parameter, "settings": {"kubelet": kubelet}}
+    files = {
+        BOOT_FILE: (_as_yaml(told), "0644"),
+        BOOT_SCRIPT: (_SCRIPT.format(roles=ROLES, fetch=_fetching(join.bundle)), "0755"),
+        BOOT_UNIT: (_UNIT.format(script=BOOT_SCRIPT), "0644"),
+    }
+    return files | ({FETCH_SCRIPT: (_FETCH.read_text(encoding="utf-8"), "0755")} if join.bundle else {})
+
+
+def _fetching(bundle: Bundle | None) -> str:
+    if bundle is None:
+        return ""
+    return f"""python3 {FETCH_SCRIPT} {shlex.quote(bundle.url)} {bundle.sha256} /opt/spillway/bundle.tar.gz
+rm -rf {ROLES} && mkdir {ROLES}
+tar -xzf /opt/spillway/bundle.tar.gz -C {ROLES}
+"""
+
+
+_SCRIPT: Final = """#!/bin/sh
+# Makes a node of this machine. What it says is in /var/log/spillway/boot.log.
 set -eu
 umask 022
-mkdir -p /var/log/spillway /opt/spillway/roles
+mkdir -p /var/log/spillway /var/lib/spillway /opt/spillway
 exec >> /var/log/spillway/boot.log 2>&1
-/usr/lib/apt/apt-helper -o Acquire::Retries=5 -o APT::Sandbox::User=root download-file \\
-  {shlex.quote(bundle.url)} /opt/spillway/bundle.tar.gz SHA256:{bundle.sha256}
-tar -xzf /opt/spillway/bundle.tar.gz -C /opt/spillway/roles
-cd /opt/spillway/roles
-PYTHONPATH=/opt/spillway/roles exec python3 -m roles.boot
+date
+{fetch}cd {roles}
+python=python$(cut -d' ' -f1 PYTHON)
+command -v "$python" || {{
+  echo "spillway: the roles are bundled for $python, which is not on this image: bundle them with its own Python"
+  exit 2
+}}
+PYTHONPATH={roles} "$python" -m roles.boot
+touch /var/lib/spillway/booted
 """
-    return {BOOT_FILE: _as_yaml(told), BOOT_SCRIPT: script}
+_UNIT: Final = """[Unit]
+Description=Make a node of this machine
+Wants=network-online.target
+After=network-online.target
+ConditionPathExists=!/var/lib/spillway/booted
+
+[Service]
+Type=oneshot
+Environment=HOME=/root LC_ALL=C.UTF-8
+ExecStart={script}
+Restart=on-failure
+RestartPreventExitStatus=2
+RestartSec=20
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 def _read(text: str) -> Any:

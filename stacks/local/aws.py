@@ -34,6 +34,7 @@ import moto.autoscaling.models
 import moto.autoscaling.urls
 import moto.ec2.urls
 import moto.iam.models
+import moto.s3.models
 from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
 from moto.core.base_backend import BackendDict
 from moto.ec2.models import EC2Backend, ec2_backends
@@ -45,6 +46,7 @@ from autoscaler.documents import parse_document, parse_span, read_document
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.auto_scaling import AutoScaling, AutoScalingCalls, Group, Member
 from stacks.local.boot import Boot, Booted
+from stacks.local.buckets import permission
 from stacks.local.checks import check
 from stacks.local.eks import Eks
 from stacks.local.faults import Faults, Script
@@ -181,6 +183,7 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.autoscaling.models, "InstanceState", Member),
         (moto.autoscaling.urls, "url_paths", {"{0}/$": AutoScalingCalls.dispatch}),
         (moto.ec2.urls, "url_paths", {"{0}/": Ec2Response.dispatch}),
+        (moto.s3.models.FakeBucket, "get_permission", permission),
         # AWS's own policies, such as AmazonEKSClusterPolicy, are there to be attached
         (moto.iam.models, "load_iam_aws_managed_policies", lambda: True),
     ]

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
 
 from botocore.exceptions import ClientError
 
@@ -64,6 +66,44 @@ class Bucket(Kind):
                 break
             s3.delete_objects(Bucket=key, Delete={"Objects": held})
         s3.delete_bucket(Bucket=key)
+
+
+class BucketObject(Kind):
+    """One object, from a file of the program's machine."""
+
+    token = "aws:s3/bucketObjectv2:BucketObjectv2"
+    inputs = frozenset({"bucket", "key", "source", "contentType", "tags"})
+    fixed = frozenset({"bucket", "key"})
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        with Path(wanted["source"]["path"]).open("rb") as content:
+            cloud.client("s3").put_object(
+                Bucket=wanted["bucket"],
+                Key=wanted["key"],
+                Body=content,
+                ContentType=wanted.get("contentType", "binary/octet-stream"),
+                Tagging=urlencode(tags),
+            )
+        return f"{wanted['bucket']}/{wanted['key']}"
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        self.create(cloud, new, {})
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        s3, (bucket, _, name) = cloud.client("s3"), key.partition("/")
+        found = _told(s3.head_object, bucket, Key=name)
+        if found is None:
+            return None
+        tags = (_told(s3.get_object_tagging, bucket, Key=name) or {}).get("TagSet", [])
+        return {"bucket": bucket, "key": name, "contentType": found["ContentType"], "tagsAll": mapped(tags)}
+
+    def retag(self, cloud: Cloud, key: str, before: Tags, after: Tags) -> None:
+        bucket, _, name = key.partition("/")
+        cloud.client("s3").put_object_tagging(Bucket=bucket, Key=name, Tagging={"TagSet": listed(after)})
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        bucket, _, name = key.partition("/")
+        cloud.client("s3").delete_object(Bucket=bucket, Key=name)
 
 
 class _Setting(Kind):
@@ -203,9 +243,9 @@ class BucketLifecycleConfiguration(_Setting):
         return {"rules": camel(rules)}
 
 
-def _told(call: Any, bucket: str) -> dict[str, Any] | None:
+def _told(call: Any, bucket: str, **more: str) -> dict[str, Any] | None:
     try:
-        answer: dict[str, Any] = call(Bucket=bucket)
+        answer: dict[str, Any] = call(Bucket=bucket, **more)
     except ClientError as error:
         code = error.response["Error"]["Code"]
         if code.startswith(_UNSET) or code.endswith(_UNSET) or code == "404":
@@ -216,6 +256,7 @@ def _told(call: Any, bucket: str) -> dict[str, Any] | None:
 
 KINDS: Final[tuple[Kind, ...]] = (
     Bucket(),
+    BucketObject(),
     BucketPolicy(),
     BucketPublicAccessBlock(),
     BucketServerSideEncryptionConfiguration(),

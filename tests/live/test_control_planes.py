@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.outputs import as_exports, parse_outputs
+from stacks.user_data import BOOT_FILE
 from tests.live.stacks import asked_since, calls_so_far, client, everything_in, settings_for
+from tests.test_stacks.test_node_bundle import bundle
 
 pytestmark = pytest.mark.live
 
@@ -128,7 +131,9 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     """Three members: up, what they write is read, a new version takes one after another, all of it away again."""
     before = all_that_stands(aws_url)
     wanted: dict[str, Any] = {"kind": "kubeadm", "ami": IMAGE, "version": "1.35.3", "names": ["api.lab.example.org"]}
+    nodes = {"ami": IMAGE, "roles": "bundle", "bundle": str(bundle(tmp_path))}
     settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="own", **wanted)
+    settings = replace(settings, overrides={**(settings.overrides or {}), "spillway:nodes": nodes})
     outputs = pulumi_up(settings)
     assert outputs.control_plane
     [balancer] = client("elbv2", aws_url).describe_load_balancers()["LoadBalancers"]
@@ -140,19 +145,23 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     ]
     assert {one["AvailabilityZone"] for one in volumes} == set(ZONES)  # moto puts every instance into the first zone
 
-    client("ssm", aws_url).put_parameter(  # as the first member does, once it has founded the cluster
+    client("ssm", aws_url).put_parameter(  # as the first member does before its gate opens, which is always open here
         Name="/spillway/own/control-plane/kubeconfig", Value=KUBECONFIG, Type="SecureString", Overwrite=True
     )
-    assert pulumi_preview(settings), "what members write is not drift"
     again = pulumi_up(settings)
+    assert pulumi_preview(settings), "what members write is not drift"
     assert again.control_plane
     assert again.control_plane.certificate_authority == "UEVN"
     assert again.kubeconfig == "[secret]"
     assert SECRET not in state_of(settings)
     assert SECRET not in str([one["user_data"] for one in first.values()])
+    assert {one["authority"] for one in kubelets_told(aws_url)} == {"PEM"}
+    assert {one["server"] for one in kubelets_told(aws_url)} == {outputs.control_plane.endpoint}
+    assert {tuple(one["cluster_dns"]) for one in kubelets_told(aws_url)} == {("10.96.0.10",)}
 
     so_far = calls_so_far(aws_url)
-    pulumi_up(replace(settings, overrides={"spillway:control_plane": {**wanted, "version": "1.35.4"}}))
+    newer = {**(settings.overrides or {}), "spillway:control_plane": {**wanted, "version": "1.35.4"}}
+    pulumi_up(replace(settings, overrides=newer))
     second = members(aws_url)
     assert not {one["id"] for one in first.values()} & {one["id"] for one in second.values()}
     for name, one in second.items():
@@ -168,6 +177,18 @@ KUBECONFIG = (
     '{"clusters": [{"name": "own", "cluster": {"server": "https://api", "certificate-authority-data": "UEVN"}}],'
     f' "users": [{{"name": "admin", "user": {{"client-key-data": "{SECRET}"}}}}]}}'
 )
+
+
+def kubelets_told(url: str) -> list[dict[str, Any]]:
+    """What the nodes' launch templates say to their kubelets."""
+    ec2, told = client("ec2", url), []
+    for template in ec2.describe_launch_templates()["LaunchTemplates"]:
+        asked = {"LaunchTemplateId": template["LaunchTemplateId"], "Versions": ["$Latest"]}
+        [version] = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+        text = base64.b64decode(version["LaunchTemplateData"]["UserData"]).decode()
+        files = {one["path"]: one["content"] for one in yaml.safe_load(text)["write_files"]}
+        told.append(yaml.safe_load(files[BOOT_FILE])["settings"]["kubelet"])
+    return told
 
 
 def members(url: str) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,18 @@ import pytest
 import yaml
 
 import autoscaler
+import roles
+from autoscaler import labels as words
 from autoscaler.cli import run
 from autoscaler.failures import BadInput
+from roles.admission import BINDING
+from roles.cli import approve
+from stacks.approver_manifests import RBAC as APPROVER_RBAC
+from stacks.approver_manifests import approver_manifests
 from stacks.autoscaler_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, checksum, manifests
 from stacks.autoscaler_release import AutoscalerRelease, access_of
 from stacks.config import ReleaseSettings
+from stacks.local.check_iam import check_iam
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, Kind
 from tests.test_stacks.graph import Graph, graph
@@ -33,7 +41,7 @@ def by_kind(**given: Any) -> dict[str, dict[str, Any]]:
     return {one["kind"]: one for one in manifests(ReleaseSpec(**{**spec, **given}))}
 
 
-def released(kind: Kind, **given: Any) -> Graph:
+def released(kind: Kind, *, approves_nodes: bool = False, **given: Any) -> Graph:
     """What the component registers beside a control plane."""
     about = ControlPlaneOutput(
         kind=kind,
@@ -57,6 +65,7 @@ def released(kind: Kind, **given: Any) -> Graph:
                 about=pulumi.Output.from_input(about),
                 kubeconfig=pulumi.Output.secret("kubeconfig"),
             ),
+            approves_nodes=approves_nodes,
         )
 
     return graph(program)
@@ -161,6 +170,38 @@ def test_everything_stands_under_the_component_and_pods_come_last(kind: Kind) ->
     assert "kubeconfig" in provider.secrets
 
 
+@pytest.mark.parametrize(("kind", "holder"), [("kubeadm", "RolePolicy"), ("existing", "UserPolicy")])
+def test_the_approver_comes_where_nodes_are_made_by_the_roles(kind: Kind, holder: str) -> None:
+    """With its own account, and its rights on AWS beside the autoscaler's; elsewhere there is none."""
+    found = released(kind, approves_nodes=True)
+    deployment = found[f"Deployment lab-{words.APPROVER}"]
+    assert deployment.inputs["spec"]["template"]["spec"]["serviceAccountName"] == words.APPROVER
+    assert f"ServiceAccount lab-{words.APPROVER}" in deployment.needs
+    rights = json.loads(found[f"{holder} lab-approver"].inputs["policy"])
+    check_iam("PutRolePolicy", {"RoleName": "x", "PolicyName": "approver", "PolicyDocument": json.dumps(rights)})
+    assert {one["Sid"] for one in rights["Statement"]} == {"SeeInstances", "SeeTokens", "KeepTokens", "WithAwsOwnKey"}
+    in_cluster = {one.inputs["metadata"].get("namespace") for one in found.of_type("Role") if "metadata" in one.inputs}
+    assert in_cluster == {"spillway", "kube-system"}
+    assert not [node for node in released(kind).nodes if "approver" in str(node)]
+
+
+def test_the_approvers_objects_are_those_of_the_one_file_and_its_command_is_one() -> None:
+    """Read-only, unprivileged, without a port; beside the control plane where its role is there alone."""
+    spec = ReleaseSpec(image="i", region="us-east-1", policy="", aws_access="instance-profile")
+    *rbac, made = approver_manifests(spec, cluster="lab")
+    assert rbac == [one for one in yaml.safe_load_all(APPROVER_RBAC.read_text(encoding="utf-8")) if one]
+    assert BINDING in rbac, "which the roles find there"
+    pod = made["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["args"][:2] == ["nodes", "approve"]
+    with approve.make_context("approve", list(container["args"][2:])) as context:
+        assert context.params["cluster"] == "lab"
+        assert not context.params["once"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert "ports" not in container
+    assert pod["hostNetwork"] is True
+
+
 @pytest.mark.parametrize(("kind", "asked"), [("existing", "irsa"), ("eks", "instance-profile"), ("kubeadm", "irsa")])
 def test_a_way_to_its_rights_that_a_control_plane_has_not_is_refused(kind: Kind, asked: str) -> None:
     """By its key."""
@@ -176,17 +217,20 @@ def test_the_image_holds_what_the_autoscaler_imports() -> None:
     assert listed
     assert "USER 10001" in text
     names = {"yaml": "pyyaml", "botocore": "boto3", "prometheus_client": "prometheus-client"}
-    wanted = {names.get(name, name) for name in imported(Path(autoscaler.__file__).parent)}
+    room = Path(roles.__file__).parent
+    of_approver = [room / f"{name}.py" for name in ("admission", "approver", "approving", "cli", "join", "node_patch")]
+    files = [*Path(autoscaler.__file__).parent.glob("*.py"), *of_approver]
+    wanted = {names.get(name, name) for name in imported(files)}
     assert wanted - {"types_boto3_autoscaling", "types_boto3_ec2", "types_boto3_pricing"} <= set(listed[1].split())
 
 
-def imported(room: Path) -> set[str]:
-    """Packages of others that a room imports."""
+def imported(files: Iterable[Path]) -> set[str]:
+    """Packages of others that these import."""
     found: set[str] = set()
-    for file in room.glob("*.py"):
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.split(".")[0])
-    return found - set(sys.stdlib_module_names) - {"autoscaler"}
+    return found - set(sys.stdlib_module_names) - {"autoscaler", "roles"}

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.cloud import Plans, read_plans
+from stacks.cloud import read_plans
 from stacks.config import ROOT, Settings, read_settings
+from tests.test_stacks.test_node_bundle import bundle
 
 FILES = sorted((ROOT / "stacks/config").glob("Pulumi.*.yaml"))
 
@@ -20,17 +21,15 @@ def settings_in(file: Path) -> Settings:
     return read_settings(text["config"], stack=file.name.removeprefix("Pulumi.").removesuffix(".yaml"))
 
 
-def plans_in(file: Path) -> Plans:
-    """With the files that it names."""
-    return read_plans(settings_in(file))
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_stack_file_is_one_that_the_programs_take(file: Path, tmp_path: Path) -> None:
-    """An existing cluster's kubeconfig alone is not there: it is the user's."""
+    """An existing cluster's kubeconfig is not there, nor is a bundle: they are the user's."""
     settings = settings_in(file)
+    if settings.nodes.bundle:
+        made = settings.nodes.model_copy(update={"bundle": str(bundle(tmp_path))})
+        settings = settings.model_copy(update={"nodes": made})
     if settings.control_plane is None or settings.control_plane.kind != "existing":
-        assert plans_in(file).settings == settings
+        assert read_plans(settings).settings == settings
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -55,3 +54,13 @@ def test_the_split_speaks_of_one_control_plane() -> None:
     split = [settings_in(file) for file in FILES if file.name.startswith("Pulumi.lab-")]
     assert len({str(one.control_plane) for one in split if one.control_plane}) == 1
     assert len({one.policy for one in split}) == 1
+
+
+def test_nodes_that_we_make_ourselves_are_made_by_the_roles() -> None:
+    """All but those of EKS, to which no bootstrap token leads."""
+    settings = [settings_in(file) for file in FILES]
+    whole = {one.control_plane.kind: one.nodes.roles for one in settings if one.control_plane and one.release}
+    assert {kind: roles for kind, roles in whole.items() if kind != "eks"} == {
+        "existing": "bundle",
+        "kubeadm": "bundle",
+    }

@@ -1,0 +1,1 @@
+"""What is sent to instances, to be run there."""
