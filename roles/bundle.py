@@ -23,6 +23,7 @@ from typing import Any, Final
 import yaml
 
 from autoscaler.documents import parse_data
+from autoscaler.failures import BadInput
 from roles.settings import MachineSettings, merged
 from roles.version_check import machine_mistakes
 from roles.versions import refuse
@@ -109,6 +110,8 @@ def _closure(names: tuple[str, ...]) -> dict[str, Distribution]:
         try:
             found[name] = distribution(name)
         except PackageNotFoundError:
+            if name in names:
+                raise BadInput(f"{name} is not installed here: install this project with all that it needs") from None
             continue  # of another platform, or of another version of Python
         needs = [need for need in found[name].requires or () if "extra ==" not in need]
         left += [re.split(r"[\s;<>=!~\[(]", need, maxsplit=1)[0] for need in needs]

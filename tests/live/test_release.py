@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
+    "rules": [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{words.NAMESPACE}"]}, {"level": "None"}],
 }
 Use = tuple[str, str, str]
 """API group, resource, verb."""
@@ -39,27 +40,28 @@ Use = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Audited:
-    """A control plane that writes down what the autoscaler's account asks."""
+    """A control plane that writes down what the accounts of the release ask."""
 
     kube: KubeHttp
     kubeconfig: Path
     url: str
     directory: Path
 
-    def uses(self) -> dict[Use, set[int]]:
+    def uses(self, account: str = ACCOUNT) -> dict[Use, set[int]]:
         """What the account asked for so far, and how it was answered."""
         found: dict[Use, set[int]] = {}
         for line in (self.directory / "audit.log").read_text(encoding="utf-8").splitlines():
             event = json.loads(line)
             asked = event.get("objectRef", {})
-            if asked.get("resource"):
-                use = (asked.get("apiGroup", ""), asked["resource"], event["verb"])
+            if asked.get("resource") and event["user"]["username"] == account:
+                below = f"/{asked['subresource']}" if asked.get("subresource") else ""
+                use = (asked.get("apiGroup", ""), f"{asked['resource']}{below}", event["verb"])
                 found.setdefault(use, set()).add(event.get("responseStatus", {}).get("code", 0))
         return found
 
-    def as_the_account(self, path: Path) -> Path:
+    def as_the_account(self, path: Path, *, account: str = words.AUTOSCALER) -> Path:
         """A kubeconfig with a token of the ServiceAccount, as its pods have one."""
-        account = f"/api/v1/namespaces/{words.NAMESPACE}/serviceaccounts/{words.AUTOSCALER}"
+        account = f"/api/v1/namespaces/{words.NAMESPACE}/serviceaccounts/{account}"
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
         token = self.kube.send("POST", f"{account}/token", asked)["status"]["token"]
         config = json.loads(self.kubeconfig.read_text(encoding="utf-8"))
@@ -148,10 +150,10 @@ def deployment(kube: KubeHttp) -> dict[str, Any]:
     return dict(found)
 
 
-def granted() -> set[Use]:
+def granted(file: Path = RBAC) -> set[Use]:
     """What `rbac.yaml` says, spelled out."""
     found: set[Use] = set()
-    for document in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")):
+    for document in yaml.safe_load_all(file.read_text(encoding="utf-8")):
         for rule in (document or {}).get("rules", []):
             found |= {
                 (group, resource, verb)
@@ -262,16 +264,24 @@ def resources(kube: KubeHttp) -> list[tuple[str, str]]:
     ]
 
 
-def may(account: KubeHttp, group: str, resource: str, verb: str) -> bool:
-    """Whether the account may, in its own namespace, and for the lease by its name."""
+def may(
+    account: KubeHttp,
+    group: str,
+    resource: str,
+    verb: str,
+    *,
+    namespace: str = words.NAMESPACE,
+    named: Mapping[str, str] = MappingProxyType({"leases": words.LEASE}),
+) -> bool:
+    """Whether the account may, in its own namespace, and for those that it may by name alone."""
     kind, _, below = resource.partition("/")
     attributes = {
         "group": group,
         "resource": kind,
         "subresource": below,
         "verb": verb,
-        "namespace": words.NAMESPACE,
-        "name": words.LEASE if kind == "leases" and verb != "create" else "",
+        "namespace": namespace,
+        "name": named.get(kind, "") if verb != "create" else "",
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
