@@ -29,7 +29,7 @@ from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_gro
 from stacks.outputs import exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.prices import Prices
-from stacks.shapes import Shape, adapters_of, check_shapes, look_up_shapes
+from stacks.shapes import Shape, adapters_of, check_shapes, first_adapter_card, look_up_shapes
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
 """In the order in which one needs another."""
@@ -270,6 +270,7 @@ class _Built:
                     join=join,
                     kms_key_id=settings.nodes.kms_key,
                     adapters=adapters_of(entry, self._shapes),
+                    first_adapter_card=first_adapter_card(entry),
                     scale_in_protection=settings.nodes.scale_in_protection,
                     termination_wait=settings.nodes.termination_wait,
                     tags=self._tags,

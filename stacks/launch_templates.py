@@ -27,6 +27,7 @@ def launch_template(
     security_group_id: pulumi.Input[str],
     kms_key_id: pulumi.Input[str] | None,
     adapters: int,
+    first_adapter_card: int,
     tags: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> aws.ec2.LaunchTemplate:
@@ -44,7 +45,7 @@ def launch_template(
         iam_instance_profile={"arn": instance_profile_arn},
         # Where interfaces are listed, each has its security groups, and the template must have none.
         vpc_security_group_ids=None if adapters else [security_group_id],
-        network_interfaces=network_interfaces(adapters, security_group_id) or None,
+        network_interfaces=network_interfaces(adapters, security_group_id, first_card=first_adapter_card) or None,
         metadata_options={
             "http_endpoint": "enabled",
             "http_tokens": "required",  # IMDSv2
@@ -70,22 +71,29 @@ def launch_template(
     )
 
 
-def network_interfaces(adapters: int, security_group_id: pulumi.Input[str]) -> list[Any]:
-    """One Elastic Fabric Adapter on each network card.
+def network_interfaces(
+    adapters: int, security_group_id: pulumi.Input[str], *, first_card: int = 0
+) -> list[dict[str, Any]]:
+    """One Elastic Fabric Adapter on each network card from the first that takes one.
 
-    The first is the node's ordinary interface as well. The others carry fabric traffic only (``efa-only``), so that a
-    node of 32 adapters takes one address of its subnet, not 32; their device index is 1, as EC2 wants it beside card 0:
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
+    The interface of card 0 is the node's ordinary one as well, or, where that card takes no adapter, that alone. The
+    others carry fabric traffic only (``efa-only``), so that a node of 32 adapters takes one address of its subnet, not
+    32: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
+    if not adapters:
+        return []
+    own = (0, 0, "interface" if first_card else "efa")
+    # Beside an interface on card 0 that is an adapter itself, the others are the second devices of their cards.
+    others = [(card, 0 if first_card else 1, "efa-only") for card in range(1, first_card + adapters)]
     return [
         {
             "network_card_index": card,
-            "device_index": 0 if card == 0 else 1,
-            "interface_type": "efa" if card == 0 else "efa-only",
+            "device_index": device,
+            "interface_type": kind,
             "security_groups": [security_group_id],
             "delete_on_termination": "true",
         }
-        for card in range(adapters)
+        for card, device, kind in (own, *others)
     ]
 
 

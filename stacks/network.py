@@ -202,6 +202,15 @@ def node_security_group(
     aws.vpc.SecurityGroupEgressRule(
         f"{name}-out", security_group_id=group.id, ip_protocol="-1", cidr_ipv4="0.0.0.0/0", opts=opts
     )
+    # Fabric traffic is no IP traffic: only a rule that names the group lets it out, whatever addresses are let out to.
+    aws.vpc.SecurityGroupEgressRule(
+        f"{name}-fabric-out",
+        security_group_id=group.id,
+        ip_protocol="-1",
+        referenced_security_group_id=group.id,
+        description="from node to node, by fabric adapters",
+        opts=opts,
+    )
     aws.vpc.SecurityGroupIngressRule(
         f"{name}-each-other",
         security_group_id=group.id,

@@ -48,6 +48,8 @@ class NodeGroupArgs:
     """Encrypts the volumes; AWS's own key for EBS where none is given."""
     adapters: int = 0
     """Elastic Fabric Adapters of each node."""
+    first_adapter_card: int = 0
+    """Network card of the first of them."""
     scale_in_protection: bool = True
     termination_wait: timedelta = timedelta(minutes=15)
     """How long an instance that is to end may wait for its jobs."""
@@ -90,6 +92,7 @@ class NodeGroup(pulumi.ComponentResource):
             security_group_id=args.security_group_id,
             kms_key_id=args.kms_key_id,
             adapters=args.adapters,
+            first_adapter_card=args.first_adapter_card,
             tags={**args.tags, "Name": own, words.TAG_GROUP: entry.name},
             opts=self._named_once,
         )

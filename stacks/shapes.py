@@ -17,6 +17,8 @@ from autoscaler.failures import BadInput, Unavailable
 from autoscaler.policy import GroupEntry, Policy
 
 _NOT_THERE: Final = ("InvalidInstanceType", "no matching EC2 Instance Type")
+_PLAIN_FIRST_CARD: Final = ("p6-b300.",)
+"""EC2 lists ``interface`` alone under the first of their ``NetworkCards``, which the plugin's look-up does not tell."""
 _TWICE: Final = 2
 """A set in which one type has more than this many times the CPU or memory of another is not of one shape."""
 
@@ -67,6 +69,11 @@ def check_shapes(policy: Policy, shapes: Mapping[str, Shape], *, source: str) ->
 def adapters_of(entry: GroupEntry, shapes: Mapping[str, Shape]) -> int:
     """How many Elastic Fabric Adapters the entry's nodes get."""
     return shapes[entry.types[0]].adapters if entry.efa else 0
+
+
+def first_adapter_card(entry: GroupEntry) -> int:
+    """The first network card that takes an adapter: on the types of ``_PLAIN_FIRST_CARD`` not the node's own."""
+    return 1 if entry.types[0].startswith(_PLAIN_FIRST_CARD) else 0
 
 
 def _look_up(name: str, *, provider: aws.Provider, region: str, where: str) -> Shape:

@@ -125,6 +125,14 @@ def test_a_preview_needs_nothing_that_only_aws_knows(nat: str) -> None:
     assert {str(node) for node in planned.nodes} == {str(node) for node in drawn(**changed).nodes}
 
 
+def test_fabric_traffic_is_let_out_to_the_nodes_by_their_group() -> None:
+    """It is no IP traffic: a rule for all addresses does not let it out."""
+    made = drawn()
+    [out] = [one for one in made.of_type("SecurityGroupEgressRule") if "cidrIpv4" not in one.inputs]
+    assert out.inputs["referencedSecurityGroupId"] == out.inputs["securityGroupId"]
+    assert out.inputs["ipProtocol"] == "-1"
+
+
 @pytest.mark.parametrize("nat", ["one", "none"])
 def test_s3_is_always_reached_by_a_gateway(nat: str) -> None:
     """It costs nothing, and image layers come from there: through NAT each gigabyte is paid."""

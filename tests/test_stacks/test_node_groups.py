@@ -200,6 +200,14 @@ def test_an_adapter_stands_on_each_network_card() -> None:
     assert "networkInterfaces" not in template_of(group())
 
 
+def test_where_the_first_card_takes_no_adapter_the_others_have_them_all() -> None:
+    """As on p6-b300: EC2 refuses any other kind of interface there."""
+    interfaces = template_of(group(efa=True), adapters=16, first_adapter_card=1)["networkInterfaces"]
+    assert [one["networkCardIndex"] for one in interfaces] == list(range(17))
+    assert [one["interfaceType"] for one in interfaces] == ["interface", *["efa-only"] * 16]
+    assert {one["deviceIndex"] for one in interfaces} == {0}
+
+
 def test_nodes_stand_close_together_where_asked() -> None:
     """In a placement group of their own, which the Auto Scaling group names."""
     declared = declared_for(group(placement="cluster"))

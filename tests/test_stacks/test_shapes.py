@@ -13,7 +13,7 @@ import pytest
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry
 from stacks.cloud import build
-from stacks.shapes import Shape, adapters_of, check_shapes, look_up_shapes
+from stacks.shapes import Shape, adapters_of, check_shapes, first_adapter_card, look_up_shapes
 from tests.test_stacks.declared import Recorder, declare, group, plans, policy
 from tests.test_stacks.graph import graph
 
@@ -133,3 +133,16 @@ def test_a_type_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path
     with pytest.raises(BadInput, match=r"groups\[0\] \(gpu\)\.instance_type: EC2 has no instance type g5\.12xlarge"):
         graph(lambda: build(plans(tmp_path)), mocks=made)
     assert [one.token for one in made.declared] in ([], ["pulumi:providers:aws"])
+
+
+def test_ec2_tells_which_first_cards_take_no_adapter() -> None:
+    """As moto has it from EC2: those are the types that are laid out so, among all that have adapters."""
+    from moto.ec2.models.instance_types import INSTANCE_TYPES  # noqa: PLC0415 - slow to import
+
+    plain = set()
+    for name, one in INSTANCE_TYPES.items():
+        cards = one["NetworkInfo"].get("NetworkCards", [])
+        if one["NetworkInfo"].get("EfaSupported") and "efa" not in cards[0].get("InterfaceTypes", ["efa"]):
+            plain.add(name)
+        assert first_adapter_card(group(instance_type=name, efa=True)) == (name in plain)
+    assert plain == {"p6-b300.48xlarge"}
