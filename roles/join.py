@@ -59,19 +59,6 @@ def mint_token(kube: Kube, node: str) -> str:
     return f"{token}.{secret}"
 
 
-def _bind(kube: Kube) -> None:
-    """Whoever has a token may ask for a certificate. Who was given no right to write this finds it there."""
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING['metadata']['name']}"
-    try:
-        stands = BINDING["subjects"][0] in json.loads(kube.get(path)).get("subjects", ())
-    except Refused as refused:
-        if refused.status != _NOT_FOUND:
-            raise
-        stands = False
-    if not stands:
-        kube.send("PATCH", f"{path}?fieldManager=spillway-roles&force=true", BINDING, content=_APPLY)
-
-
 def drop_tokens(kube: Kube, node: str) -> None:
     """No token of this node is good any more."""
     for secret in _tokens(kube):

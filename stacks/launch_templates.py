@@ -71,9 +71,7 @@ def launch_template(
     )
 
 
-def network_interfaces(
-    adapters: int, security_group_id: pulumi.Input[str], *, first_card: int = 0
-) -> list[dict[str, Any]]:
+def network_interfaces(adapters: int, security_group_id: pulumi.Input[str], *, first_card: int = 0) -> list[Any]:
     """One Elastic Fabric Adapter on each network card from the first that takes one.
 
     The interface of card 0 is the node's ordinary one as well, or, where that card takes no adapter, that alone. The
