@@ -1,6 +1,8 @@
 """A plan is right if the real scheduler then binds it so: random situations, planned, launched, bound, and compared.
 
-Each has its own on-prem machines, its own policy and at least 500 pods in gangs of one to forty, all behind our gate.
+Each has its own on-prem machines, partly in use, its own policy and at least 500 pods in gangs of one to forty, all
+behind our gate: with and without GPUs, some in one zone of their choice, some that keep apart from each other on hosts,
+some that tolerate no taint.
 The autoscaler buys, KWOK nodes join, the real kube-scheduler binds. Counted are pods that are not bound in the end,
 pods bound to another kind of node than was last bought for them, and nodes that stand empty.
 """
@@ -29,6 +31,7 @@ from tests.bench.figure import Figure
 from tests.live.hybrid import Aws, autoscaler, kept, stand_in_aws, until, write_policy
 
 LEAST: Final = 500
+APART_AT_MOST: Final = 8
 TYPES: Final = {
     # name: ($/h, GPUs)
     "m5.4xlarge": (0.768, 0),
@@ -49,8 +52,8 @@ class Situation:
     """What there is, what may be bought, and what waits."""
 
     policy: str
-    machines: tuple[int, ...]
-    """GPUs of each on-prem machine."""
+    machines: tuple[tuple[int, int], ...]
+    """GPUs of each on-prem machine, and how many CPUs of it are taken already."""
     pods: tuple[dict[str, Any], ...]
 
 
@@ -94,8 +97,8 @@ def situation(seed: int) -> Situation:
     policy = {"cluster": "test", "groups": groups, "scale_down": {"idle_after": "1h"}}
     pods: list[dict[str, Any]] = []
     while len(pods) < LEAST:
-        pods += _gang(f"g{len(pods)}", dice)
-    machines = tuple(dice.choice((0, 4, 8)) for _ in range(dice.randint(0, 8)))
+        pods += _gang(f"g{len(pods)}", dice, zones)
+    machines = tuple((dice.choice((0, 4, 8)), dice.choice((0, 0, 20, 50))) for _ in range(dice.randint(0, 8)))
     return Situation(policy=yaml.safe_dump(policy), machines=machines, pods=tuple(pods))
 
 
@@ -132,8 +135,10 @@ def live_through(on: Ground, given: Situation, *, patience: float = 180.0) -> Fo
 
 def _live(on: Ground, given: Situation, aws: Aws, policy: Path, log: Path, patience: float) -> Found:  # noqa: PLR0917
     with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(partial(on.kube.send, "POST", NODES), map(_machine, range(len(given.machines)), given.machines)))
-        list(pool.map(partial(on.kube.send, "POST", PODS), given.pods))
+        gpus = [gpus for gpus, _ in given.machines]
+        list(pool.map(partial(on.kube.send, "POST", NODES), map(_machine, range(len(gpus)), gpus)))
+        there = [_resident(number, cpus) for number, (_, cpus) in enumerate(given.machines) if cpus]
+        list(pool.map(partial(on.kube.send, "POST", PODS), (*there, *given.pods)))
     with autoscaler(policy=policy, env=aws.env, kubeconfig=on.autoscaler_kubeconfig, log=log) as brain:
         with contextlib.suppress(AssertionError):  # what is not bound then is counted
             until(lambda: not _unbound(on.kube), within=patience)
@@ -188,8 +193,8 @@ def _group_of(node: dict[str, Any]) -> str:
     return f"test-{labels[words.GROUP]}-{labels[words.ZONE]}"
 
 
-def _gang(name: str, dice: random.Random) -> list[dict[str, Any]]:
-    """One job: workers that are alike and perhaps a parameter server."""
+def _gang(name: str, dice: random.Random, zones: list[str]) -> list[dict[str, Any]]:
+    """One job: workers that are alike and perhaps a parameter server; perhaps with a rule."""
     size = dice.choice((1, 1, 2, 3, 4, 8, 16, 40))
     gpus = dice.choice((0, 0, 0, 1, 1, 2, 4, 8)) if size < 16 else dice.choice((0, 0, 1))
     cpu = dice.choice((250, 500, 1000, 2000, 3500, 6000))
@@ -197,10 +202,26 @@ def _gang(name: str, dice: random.Random) -> list[dict[str, Any]]:
     shapes = [(cpu, memory, gpus)] * size
     if size > 2 and dice.random() < 0.5:
         shapes[-1] = (1000, 2048, 0)
-    return [_pod(name, number, len(shapes), shape) for number, shape in enumerate(shapes)]
+    rules: dict[str, Any] = {}
+    match dice.randint(0, 9):
+        case 0:
+            rules["nodeSelector"] = {words.ZONE: dice.choice(zones)}
+        case 1 if size <= APART_AT_MOST:
+            term = {"labelSelector": {"matchLabels": {words.GANG: name}}, "topologyKey": words.HOSTNAME}
+            rules["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        case 2 if not gpus:
+            rules["tolerations"] = []
+    return [_pod(name, number, len(shapes), shape, rules) for number, shape in enumerate(shapes)]
 
 
-def _pod(gang: str, number: int, size: int, shape: tuple[int, int, int]) -> dict[str, Any]:
+def _resident(number: int, cpus: int) -> dict[str, Any]:
+    """What runs on an on-prem machine already."""
+    pod = _pod(f"there{number}", 0, 1, (cpus * 1000, 4096, 0), {"nodeName": f"dgx-{number}"})
+    del pod["spec"]["schedulingGates"]
+    return pod
+
+
+def _pod(gang: str, number: int, size: int, shape: tuple[int, int, int], rules: dict[str, Any]) -> dict[str, Any]:
     cpu, memory, gpus = shape
     asks = {"cpu": f"{cpu}m", "memory": f"{memory}Mi", **({words.GPU: str(gpus)} if gpus else {})}
     return {
@@ -217,7 +238,8 @@ def _pod(gang: str, number: int, size: int, shape: tuple[int, int, int]) -> dict
             "tolerations": [{"key": words.GPU, "operator": "Exists"}],
             "schedulingGates": [{"name": words.GATE}],
             "terminationGracePeriodSeconds": 0,
-        },
+        }
+        | rules,
     }
 
 

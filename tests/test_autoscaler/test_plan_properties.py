@@ -129,6 +129,21 @@ def test_pods_go_to_the_kind_of_node_that_was_bought_for_them(world: World) -> N
     assert {name for name in world.nodes if _group(world, name)} <= set(homes.values())
 
 
+@given(world=worlds(trouble=False), gpus=st.sampled_from((0, 1, 8)))
+@UNHURRIED
+def test_one_more_job_changes_nothing_for_the_others(world: World, gpus: int) -> None:
+    """What is on its way stays theirs, and what is bought now is for the newcomer."""
+    world.pods = {key: pod for key, pod in world.pods.items() if pod.gates}
+    first = plan(world.look(), world.policy, Memory())
+    world.carry_out(first)
+    (newcomer,) = a_gang("newcomer", 1, gpus=gpus, created=later(seconds=60), priority=-1)
+    world.pods[newcomer.key] = newcomer
+    second = plan(world.look(), world.policy, first.memory)
+    known = [key for key in first.memory.meant if key in second.memory.meant]
+    assert [second.memory.meant[key].group for key in known] == [first.memory.meant[key].group for key in known]
+    assert {key for step in second.steps if isinstance(step, Grow) for key in step.demand} <= {newcomer.key}
+
+
 def _group(world: World, node: str) -> str:
     """The Auto Scaling group that the node is of."""
     instance = world.nodes[node].instance_id
