@@ -17,12 +17,16 @@ from typing import Any, Final
 import yaml
 from pyinfra.api.host import Host
 
+from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
 from roles import report
 from roles.engine import Fleet, connected, looking
 from roles.inventory import read_machines
+from roles.kubelet import DOWNLOADED
 from roles.plan import UNREACHABLE, HostPlan, exit_status, state
 from roles.runs import role_at
+from roles.settings import MachineSettings, merged
+from roles.version_check import machine_mistakes
 
 _MARK: Final = "==spillway-adopt=="
 _PROBES: Final = {
@@ -37,6 +41,7 @@ _PROBES: Final = {
     "containerd": "containerd config dump",
     "kubelet": "cat /etc/kubernetes/kubelet.json || cat /var/lib/kubelet/config.yaml",
     "kubeconfig": "cat /var/lib/kubelet/kubeconfig || cat /etc/kubernetes/kubelet.conf",
+    "kubelet_file": f"{DOWNLOADED} --version && sha256sum {DOWNLOADED} && dpkg --print-architecture",
     "authority": "cat /etc/kubernetes/pki/ca.crt",
     "passwords": "sshd -T | grep -x 'passwordauthentication no'",
     "users": (
@@ -45,6 +50,7 @@ _PROBES: Final = {
     ),
 }
 _ROUNDS: Final = 5
+_RELEASES: Final = "https://dl.k8s.io/release"
 _PRODUCT_OF: Final = str.maketrans(" ", "-")
 
 
@@ -59,6 +65,8 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
             return UNREACHABLE
         ssh = {"user": user, "port": port} | ({"key": str(key)} if key else {})
         entries = [_entry(fleet, host, ssh) for host in hosts]
+    for entry in entries:
+        _answer_for_versions(entry)
     plans = _settle(entries, role)
     text = yaml.safe_dump({"machines": entries}, sort_keys=False, allow_unicode=True)
     if output:
@@ -118,8 +126,17 @@ def _settings(said: Mapping[str, str]) -> dict[str, Any]:
     clusters = _yaml(said["kubeconfig"]).get("clusters") or [{}]
     server = clusters[0].get("cluster", {}).get("server", "")
     if server and said["authority"]:
-        found["kubelet"] = {"server": server, "authority": said["authority"] + "\n"}
+        found["kubelet"] = {"server": server, "authority": said["authority"] + "\n", **_download(said["kubelet_file"])}
     return {key: value for key, value in found.items() if value}
+
+
+def _download(text: str) -> dict[str, Any]:
+    """A kubelet that is no package: where Kubernetes offers that release, known by the digest of what is there."""
+    lines = text.splitlines()
+    if len(lines) != 3:  # noqa: PLR2004 - version, digest, architecture
+        return {}
+    version, digest, architecture = lines[0].split()[-1], lines[1].split()[0], lines[2]
+    return {"download": {"url": f"{_RELEASES}/{version}/bin/linux/{architecture}/kubelet", "sha256": digest}}
 
 
 def _packages(text: str) -> tuple[dict[str, str], str]:
@@ -173,6 +190,19 @@ def _host_key(host: Host) -> str:
         return ""
     key = client.get_transport().get_remote_server_key()
     return f"{key.get_name()} {key.get_base64()}"
+
+
+def _answer_for_versions(entry: dict[str, Any]) -> None:
+    """What runs together already is written down as untested where the matrix would refuse it."""
+    gpus = entry.get("gpus", {})
+    own = {"name": entry["name"], "address": entry["address"]}
+    own |= {"gpu_product": gpus["product"], "gpu_count": gpus["count"]} if gpus else {}
+    machine = parse_data(merged(entry["settings"], own), MachineSettings, source=f"what was found on {entry['name']}")
+    refused = [mistake for mistake in machine_mistakes(machine) if mistake.stops]
+    for mistake in refused:
+        print(f"# {mistake.text}", file=sys.stderr)
+    if refused:
+        entry["settings"]["untested"] = sorted({" with ".join(mistake.pair) for mistake in refused})
 
 
 def _settle(entries: list[dict[str, Any]], role: str) -> dict[str, HostPlan]:

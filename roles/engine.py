@@ -12,7 +12,6 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ import gevent
 import msgspec
 from gevent.local import local
 from gevent.pool import Pool
-from pyinfra.api import arguments
 from pyinfra.api.command import FileUploadCommand, FunctionCommand, PyinfraCommand
 from pyinfra.api.config import Config
 from pyinfra.api.exceptions import OperationError, PyinfraError
@@ -31,6 +29,7 @@ from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from autoscaler.failures import BadInput, Unavailable
+from roles import global_arguments
 from roles.disruption import Disruption, Waits, disruption_of
 from roles.facts.gpu import Driver, DriverState
 from roles.facts.packages import Package, Packages
@@ -44,7 +43,6 @@ Role = Callable[[], Any]
 
 AT_ONCE: Final = 50
 CONNECT_SECONDS: Final = 5
-_GLOBAL_ARGUMENTS: Final = arguments.all_global_arguments
 _VERSIONED: Final = re.compile(
     r"kubelet|containerd(\.io)?|runc|nvidia-.*|libnvidia-.*|cuda-toolkit.*|docker(-ce|\.io)|kubernetes-cni"
 )
@@ -165,6 +163,7 @@ class Fleet:
         self.state.ops[host].clear()
         for key in ("disruption", "disruption_found", "diffs", "would_owe"):
             host.connector_data.pop(key, None)
+        global_arguments.forget(host)
         changes: list[Change] = []
         refused: list[Refusal] = []
         with _current(self.state, host):
@@ -270,9 +269,7 @@ class _Data(HostData):
 def connected(machines: Machines, role: Role) -> Iterator[Fleet]:
     """The machines, connected for the block."""
     logging.getLogger("pyinfra").setLevel(logging.CRITICAL)  # what it says is in the plan and the journal
-    arguments.all_global_arguments = cache(
-        _GLOBAL_ARGUMENTS
-    )  # worked out anew for each operation: half of a plan's time
+    global_arguments.remember()
     _one_state_each()
     if any("ssh_known_hosts_file" not in data for name, data in machines if not name.startswith("@")):
         _have_known_hosts()

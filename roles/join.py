@@ -101,20 +101,25 @@ def admit(
     node: str,
     address: str,
     *,
+    has_served: bool = False,
     patience: float = PATIENCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Approve what the node may have until it is Ready and serves with a signed certificate; then its token ends.
 
-    Raises ``Unavailable`` saying what is still missing, and which requests were refused.
+    ``has_served``: the machine has a serving certificate that is good; else one that was signed before is another's: a
+    machine that was installed anew has lost it. Raises ``Unavailable`` saying what is missing, and what was refused.
     """
     end, refused, missing = time.monotonic() + patience, dict[str, str](), "nothing was heard of it"
+    before = set() if has_served else _served(kube, node)
     try:
         while time.monotonic() < end:
             for verdict in approve_pending(kube, [expected_node(kube, node, address)]):
                 if verdict.refused_because:
                     refused[verdict.request] = verdict.refused_because
             missing = _what_is_missing(kube, node)
+            if not missing and not (has_served or _served(kube, node) - before):
+                missing = "it has no signed serving certificate"
             if not missing:
                 return
             sleep(0.3)
@@ -227,13 +232,18 @@ def _what_is_missing(kube: Kube, node: str) -> str:
         return f"it is not Ready: {ready.get('message', 'its kubelet has not reported yet')}"
     if any(one["key"] == _NOT_READY for one in found["spec"].get("taints", ())):
         return "it is Ready, but the controller manager has not taken its not-ready taint away"
-    issued = [
-        one
+    return ""
+
+
+def _served(kube: Kube, node: str) -> set[str]:
+    """The requests of this node for a serving certificate that were granted."""
+    return {
+        one["metadata"]["uid"]
         for one in json.loads(kube.get(_REQUESTS))["items"]
-        if one["spec"].get("username") == f"system:node:{node}" and one.get("status", {}).get("certificate")
-    ]
-    serves = any(one["spec"]["signerName"] == SERVING for one in issued)
-    return "" if serves else "it has no signed serving certificate"
+        if one["spec"].get("username") == f"system:node:{node}"
+        and one["spec"]["signerName"] == SERVING
+        and one.get("status", {}).get("certificate")
+    }
 
 
 def _tokens(kube: Kube) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,21 +13,30 @@ CDI: Final = "/var/run/cdi/nvidia.yaml"
 """Where nvidia-cdi-refresh.service of the container toolkit writes."""
 RUNNING: Final = r"sed -n 's/^NVRM version:.* \([0-9][0-9]*\.[0-9.]*\)  .*/\1/p' /proc/driver/nvidia/version"
 """Prints the version of the module that is loaded."""
-_PROBES: Final = {
-    "kernel": "uname -r",
-    "running": RUNNING,
-    "on_disk": "modinfo -F version nvidia",
-    "license": "modinfo -F license nvidia",
-    "signer": "modinfo -F signer nvidia",
-    "library": f"ls {LIBRARIES} | sed -n 's/^libnvidia-ml\\.so\\.\\([0-9]*\\.[0-9.]*\\)$/\\1/p'",
-    "headers": "test -e /lib/modules/$(uname -r)/build && echo yes",
-    "newest_kernel": r"ls /boot | sed -n 's/^vmlinuz-//p' | sort -V | tail -n 1",
-    "modules_for": "ls -d /lib/modules/*/*/nvidia.ko* /lib/modules/*/*/*/nvidia.ko* | cut -d/ -f4 | sort -u",
-    "dkms": "dkms status | grep ^nvidia",
-    "nouveau": "test -d /sys/module/nouveau && echo loaded",
-    "secure_boot": "od -An -t u1 /sys/firmware/efi/efivars/SecureBoot-* | awk '{print $NF}'",
-    "lockdown": r"sed -n 's/.*\[\(.*\)\].*/\1/p' /sys/kernel/security/lockdown",
-}
+_PROBE: Final = f"""\
+read -r k < /proc/sys/kernel/osrelease; echo "kernel $k"
+[ ! -e /proc/driver/nvidia/version ] || {{ {RUNNING} | sed 's/^/running /'; }}
+if [ -e /lib/modules/$k/modules.dep ]; then
+  modinfo nvidia | sed -n 's/^version: */on_disk /p;s/^license: */license /p;s/^signer: */signer /p'
+fi
+for f in {LIBRARIES}/libnvidia-ml.so.*; do
+  v=${{f##*.so.}}; case $v in *[!0-9.]*) ;; [0-9]*.*) echo "library $v" ;; esac
+done
+[ ! -e /lib/modules/$k/build ] || echo "headers yes"
+set -- /boot/vmlinuz-*; [ ! -e "$1" ] || printf '%s\\n' "$@" | sort -V | sed -n '$s/^.*vmlinuz-/newest_kernel /p'
+for f in /lib/modules/*/*/nvidia.ko* /lib/modules/*/*/*/nvidia.ko*; do
+  f=${{f#/lib/modules/}}; case $f in '*'*) ;; *) echo "modules_for ${{f%%/*}}" ;; esac
+done
+! command -v dkms >/dev/null || dkms status | sed -n 's/^nvidia/dkms nvidia/p'
+[ ! -d /sys/module/nouveau ] || echo "nouveau loaded"
+for f in /sys/firmware/efi/efivars/SecureBoot-*; do
+  [ ! -e "$f" ] || od -An -t u1 "$f" | awk '{{print "secure_boot " $NF}}'
+done
+if [ -e /sys/kernel/security/lockdown ]; then
+  read -r l < /sys/kernel/security/lockdown; l=${{l#*[}}; echo "lockdown ${{l%%]*}}"
+fi
+true"""
+"""With what the shell itself has, as far as that goes: every machine is asked this in every look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +81,20 @@ class DriverState(FactBase[Driver]):
         return Driver()
 
     def command(self) -> str:
-        """One line ``name value`` for each line that a probe prints."""
-        return "; ".join(f"{{ {probe}; }} 2>/dev/null | sed 's/^/{name} /'" for name, probe in _PROBES.items())
+        """Lines of a name and a value."""
+        return _PROBE
 
     def process(self, output: list[str]) -> Driver:
         """The lines by their names."""
-        said: dict[str, list[str]] = {name: [] for name in _PROBES}
+        said: dict[str, list[str]] = defaultdict(list)
         for line in output:
             name, _, value = line.partition(" ")
-            if name in said and value.strip():
+            if name in Driver.__slots__ and value.strip():
                 said[name].append(value.strip())
         many = ("library", "modules_for", "dkms")
-        single = {name: "".join(values[:1]) for name, values in said.items() if name not in many}
-        return Driver(
-            **single,
-            library=tuple(said["library"]),
-            modules_for=tuple(said["modules_for"]),
-            dkms=tuple(said["dkms"]),
-        )
+        single = {name: values[0] for name, values in said.items() if name not in many}
+        library, modules_for, dkms = (tuple(sorted({*said[name]})) for name in many)
+        return Driver(**single, library=library, modules_for=modules_for, dkms=dkms)
 
 
 @dataclass(frozen=True, slots=True)

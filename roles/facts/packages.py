@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import shlex
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pyinfra.api.facts import FactBase
@@ -41,20 +42,26 @@ class Packages(FactBase[dict[str, Package]]):
         return "dpkg-query -W -f='${Package}\\t${Version}\\t${db:Status-Abbrev}\\n' 2>/dev/null || true"
 
     def process(self, output: list[str]) -> dict[str, Package]:
-        """The status is three letters: wanted, is, error."""
-        found = {}
-        for line in output:
-            name, _, rest = line.partition("\t")
-            version, _, status = rest.partition("\t")
-            if status[1:2] in ("n", "c", ""):
-                continue
-            found[name] = Package(
-                version=version,
-                installed=status[1] == "i",
-                held=status[0] == "h",
-                broken=status[1] in _HALF or status[2:3] == "R",
-            )
-        return found
+        """The same answer is read once: each role asks, and machines of a kind have the same packages."""
+        return dict(_read(tuple(output)))
+
+
+@lru_cache(maxsize=64)
+def _read(lines: tuple[str, ...]) -> dict[str, Package]:
+    """The status is three letters: wanted, is, error."""
+    found = {}
+    for line in lines:
+        name, _, rest = line.partition("\t")
+        version, _, status = rest.partition("\t")
+        if status[1:2] in ("n", "c", ""):
+            continue
+        found[name] = Package(
+            version=version,
+            installed=status[1] == "i",
+            held=status[0] == "h",
+            broken=status[1] in _HALF or status[2:3] == "R",
+        )
+    return found
 
 
 class AlteredFiles(FactBase[dict[str, str]]):

@@ -11,8 +11,9 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.disruption import Disruption, note
 from roles.facts.files import FileText
-from roles.facts.kernel import LiveHostname, ModuleState, SwapDevices, SysctlFiles, SysctlValue
+from roles.facts.kernel import ClockOffset, LiveHostname, ModuleState, SwapDevices, SysctlFiles, SysctlValue
 from roles.operations import files
 from roles.operations.files import Commands
 
@@ -78,3 +79,18 @@ def hostname(wanted: str, *, address: str) -> Commands:
 def _is_swap(line: str) -> bool:
     columns = line.partition("#")[0].split()
     return len(columns) > 2 and columns[2] == "swap"  # noqa: PLR2004 - the type's column of fstab(5)
+
+
+@operation()
+def clock_set(within: float = 1.0) -> Commands:
+    """Have the clock within so many seconds of the time servers'. chrony itself slews: hours for each second.
+
+    A step makes time jump for every program of the machine: it waits for a drained node.
+    """
+    offset: float = host.get_fact(ClockOffset)
+    if abs(offset) < within:
+        host.noop("the clock is right")
+        return
+    note(Disruption.KUBELET_RESTART)
+    files.told(f"the clock is {abs(offset):.1f} s {'behind' if offset > 0 else 'ahead'}: it is set in one step")
+    yield StringCommand("chronyc -a makestep")

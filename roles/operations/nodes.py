@@ -50,10 +50,11 @@ def token_brought(node: str, *, server: str, authority: str, kubeconfig: str = "
 @operation()
 def admitted(node: str, *, address: str, kubeconfig: str = "") -> Commands:
     """Approve the certificates that the node asks for, until it is Ready and serves with a signed one."""
-    if {"client", "server"} <= host.get_fact(Identity, node=node):
+    have = host.get_fact(Identity, node=node)
+    if {"client", "server"} <= have:
         host.noop(f"{node} is a member")
         return
-    yield AtTheApi(_admit, (node, address, kubeconfig), {})
+    yield AtTheApi(_admit, (node, address, kubeconfig), {"has_served": "server" in have})
     yield StringCommand(f"rm -f {BOOTSTRAP}")
 
 
@@ -107,11 +108,19 @@ def _bring_token(state: State, host: Host, node: str, cluster: dict[str, str], k
     return _with_kube(host, kubeconfig, bring)
 
 
-def _admit(state: State, host: Host, node: str, address: str, kubeconfig: str) -> bool:  # noqa: ARG001 - pyinfra's
+def _admit(
+    state: State,  # noqa: ARG001 - by these two names pyinfra knows that we want them
+    host: Host,
+    node: str,
+    address: str,
+    kubeconfig: str,
+    *,
+    has_served: bool = False,
+) -> bool:
     """Approve the certificates that this node may have, until it is Ready."""
 
     def admit(kube: Kube) -> bool:
-        join.admit(kube, node, address)
+        join.admit(kube, node, address, has_served=has_served)
         return True
 
     return _with_kube(host, kubeconfig, admit)

@@ -8,7 +8,7 @@ from typing import Any
 from pyinfra.operations import apt
 from pyinfra.operations import files as stock
 
-from roles.operations import files
+from roles.operations import files, packages
 
 FILES = {f"/etc/bench.d/{number:02}.conf": f"# file {number}\nvalue = {number}\n" for number in range(20)}
 FOLDERS = ("/etc/bench.d", "/var/lib/bench")
@@ -22,7 +22,7 @@ def ours() -> None:
     for path, text in FILES.items():
         files.place(path, text, meaning="ini", name=path)
     stock.link("/etc/bench-link", "/etc/hostname", name="link")
-    apt.packages(list(PACKAGES), name="packages")
+    packages.installed(dict.fromkeys(PACKAGES, "*"), hold=False, name="packages")
 
 
 def of_pyinfra() -> None:

@@ -235,6 +235,7 @@ def test_a_configured_machine_is_adopted_as_it_is(
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     (entry,) = written["machines"]
     assert (entry["name"], entry["settings"]["kubelet"]["server"]) == (host.name, ground.url)
+    assert entry["settings"]["untested"] == ["kubelet with containerd"]
     spared = entry["settings"].pop("left_alone")
     file.write_text(yaml.safe_dump(written), encoding="utf-8")
     planned = spillway("nodes", "plan", "-i", str(file))
@@ -249,7 +250,7 @@ def test_a_night_of_the_cronjob(ground: Lab, machines: list[Host], applied: list
     token = ground.kube.send("POST", asked, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
     (tmp_path / "token").write_text(token, encoding="ascii")
     shutil.copy(ground.authority, tmp_path / "ca.crt")
-    inventory = yaml.safe_load(ground.inventory(machines, owner="robots").read_text(encoding="utf-8"))
+    inventory = yaml.safe_load(ground.inventory(machines, owner="night").read_text(encoding="utf-8"))
     del inventory["settings"]["kubeconfig"]
     (tmp_path / "inventory.yaml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
     lost = machines[2]
@@ -270,9 +271,9 @@ def test_a_night_of_the_cronjob(ground: Lab, machines: list[Host], applied: list
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "Spillway nodes: 3 clean\nChanged: node-3\n"
+    assert done.stdout == "Spillway nodes: 3 clean\nChanged: node-1, node-2, node-3\n"
     node = ground.kube.get(f"/api/v1/nodes/{lost.name}")
-    assert node["metadata"]["labels"]["spillway.dev/owner"] == "robots"
+    assert node["metadata"]["labels"]["spillway.dev/owner"] == "night"
     assert any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
 
 

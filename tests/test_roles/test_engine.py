@@ -19,3 +19,14 @@ def test_what_turns_out_to_disrupt_more_than_is_allowed_waits(tmp_path: Path) ->
     assert second == {"planned": ["boot reboot"], "applied": [], "held": ["boot reboot"], "failed": ""}
     assert third == {"planned": ["boot reboot"], "applied": ["boot"], "held": [], "failed": ""}
     assert (tmp_path / "rebooted").exists()
+
+
+def test_global_arguments_are_those_that_pyinfra_works_out() -> None:
+    """Named or not, in a deploy or outside, with arguments of the call, of the deploy, and of the machine's data."""
+    words = [sys.executable, "-m", "tests.test_roles.global_arguments_role"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["failed"] == ""
+    assert len(found["same"]) > 30
+    assert all(found["same"])

@@ -92,6 +92,7 @@ def test_a_machine_is_adopted_as_it_is() -> None:
         "containerd": '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "lab/pause:3.9"\n',
         "kubelet": "cgroupDriver: cgroupfs",
         "kubeconfig": "clusters: [{cluster: {server: https://10.0.0.1:6443}}]",
+        "kubelet_file": "Kubernetes v1.35.4\n" + "a" * 64 + "  /usr/local/bin/kubelet\namd64",
         "authority": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----",
         "passwords": "passwordauthentication no",
         "users": "ada /bin/bash ssh-ed25519 AAAA ada\nada /bin/bash ssh-ed25519 BBBB ada@home",
@@ -108,3 +109,5 @@ def test_a_machine_is_adopted_as_it_is() -> None:
     assert settings.users[0].keys == ("ssh-ed25519 AAAA ada", "ssh-ed25519 BBBB ada@home")
     assert settings.kubelet
     assert settings.kubelet.server == "https://10.0.0.1:6443"
+    assert settings.kubelet.download
+    assert settings.kubelet.download.url == "https://dl.k8s.io/release/v1.35.4/bin/linux/amd64/kubelet"

@@ -130,7 +130,7 @@ def test_the_driver_is_read_at_each_of_its_places() -> None:
     ]
     state = DriverState().process(lines)
     assert (state.kernel, state.running, state.on_disk) == ("6.1.0-40-amd64", "580.126.09", "")
-    assert state.library == ("580.126.09", "555.42.02")
+    assert state.library == ("555.42.02", "580.126.09")
     assert state.is_open
 
 

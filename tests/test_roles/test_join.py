@@ -15,7 +15,8 @@ from roles.admission import SERVING
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-REQUEST = {
+REQUEST: dict[str, Any] = {
+    "metadata": {"name": "csr-1", "uid": "old"},
     "spec": {"signerName": SERVING, "username": "system:node:dgx-01"},
     "status": {"certificate": "x", "conditions": [{"type": "Approved"}]},
 }
@@ -47,8 +48,26 @@ def test_a_node_is_a_member_once_pods_may_go_there(api: FakeApi, tmp_path: Path)
         return Answer({"items": [REQUEST] if "certificatesigningrequests" in asked.path else []})
 
     api.answer = answer
-    join.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", sleep=lambda _seconds: None)
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    join.admit(kube, "dgx-01", "10.20.0.11", has_served=True, sleep=lambda _seconds: None)
     assert next(seen, None) is None
+
+
+def test_a_certificate_of_the_machine_before_does_not_count(api: FakeApi, tmp_path: Path) -> None:
+    """It was installed anew within the hour in which the API server keeps granted requests."""
+    asked_for = iter([1, 1, 1, 1, 1])
+    new = {**REQUEST, "metadata": {**REQUEST["metadata"], "uid": "new"}}
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.startswith("/api/v1/nodes/"):
+            return Answer(node())
+        if "certificatesigningrequests" in asked.path:
+            return Answer({"items": [REQUEST] if next(asked_for, None) else [REQUEST, new]})
+        return Answer({"items": []})
+
+    api.answer = answer
+    join.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", sleep=lambda _seconds: None)
+    assert next(asked_for, None) is None
 
 
 def test_what_is_missing_at_the_end_is_said(api: FakeApi, tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import tomli_w
 
 from roles import join
 from roles.container_runtime import containerd_config
-from roles.facts.kernel import SYSCTL, SysctlFiles
+from roles.facts.gpu import Driver
+from roles.facts.kernel import SYSCTL, ClockOffset, RebootAsked, SysctlFiles
 from roles.facts.users import Accounts
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
 from roles.logs import rotation
+from roles.reboot import why_the_kernel
 from roles.settings import ContainerRuntime, Kubelet, MachineSettings
 
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
@@ -142,3 +144,20 @@ def test_the_health_check_is_shell_that_parses() -> None:
 def test_logs_are_kept_as_long_as_asked(keep: str, days: int) -> None:
     """In days, as logrotate counts."""
     assert f"rotate {days}\n" in rotation(keep)
+
+
+def test_the_clocks_offset_is_read_as_chrony_tells_it() -> None:
+    """Behind is positive; who measures nothing is right."""
+    assert ClockOffset().process(["7.500000000 seconds slow of NTP time"]) == 7.5
+    assert ClockOffset().process(["0.250000000 seconds fast of NTP time"]) == -0.25
+    assert ClockOffset().process([]) == 0.0
+
+
+def test_who_asks_for_a_reboot_is_named() -> None:
+    """By package, or by the file alone; and a kernel that waits to be booted."""
+    assert RebootAsked().process([]) == []
+    assert RebootAsked().process(["linux-image-amd64", "dbus"]) == ["asked for by linux-image-amd64, dbus"]
+    found = why_the_kernel(Driver(kernel="6.1.0-40-amd64", newest_kernel="6.1.0-41-amd64"))
+    assert found == ("6.1.0-40-amd64 runs, and 6.1.0-41-amd64 is installed",)
+    for other in ("6.1.0-40-amd64", "6.1.0-41-cloud-amd64", ""):
+        assert why_the_kernel(Driver(kernel="6.1.0-40-amd64", newest_kernel=other)) == ()
