@@ -90,7 +90,13 @@ TEMPLATE_RESOURCE: Final = "k8s.io/cluster-autoscaler/node-template/resources/"
 TERMINATION_HOOK: Final = "spillway-drain"
 """Name of the lifecycle hook by which a group's terminating instances wait until the autoscaler lets them go."""
 
-# --- How an EC2 instance joins ----------------------------------------------------------------------------------------
+# --- How a machine joins ----------------------------------------------------------------------------------------------
+BOOTSTRAPPERS: Final = "system:bootstrappers:spillway"
+"""Group of whoever has a bootstrap token: may ask for a certificate, and see what becomes of that; nothing else."""
+BOOTSTRAP_TOKEN: Final = f"{PREFIX}/bootstrap-token"
+"""Label, ``true``, on the Secret of each token: of one node, whoever made it."""
+TOKEN_OF: Final = f"{PREFIX}/node"
+"""Annotation on it: the node that it is made for. No other name is approved for its bearer."""
 JOIN_PARAMETER: Final = "/spillway/{cluster}/join/{instance}"
 """Name of the SecureString in SSM Parameter Store that holds the bootstrap token of one instance."""
 TAG_INSTANCE: Final = f"{PREFIX}/instance"

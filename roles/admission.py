@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from autoscaler import labels as words
+
 CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING: Final = "kubernetes.io/kubelet-serving"
 SIGNERS: Final = (CLIENT, SERVING)
@@ -117,11 +119,10 @@ def token_secret(node: str, *, token: str, secret: str, expires: str) -> dict[st
     }
 
 
-GROUP: Final = "system:bootstrappers:spillway"
-"""May create requests for certificates, and see what becomes of them; nothing else."""
-NODE: Final = "spillway.dev/node"
+GROUP: Final = words.BOOTSTRAPPERS
+NODE: Final = words.TOKEN_OF
 USED_BY: Final = "spillway.dev/used-by"
-OURS: Final = "spillway.dev/bootstrap-token"
+OURS: Final = words.BOOTSTRAP_TOKEN
 BINDING: Final[dict[str, Any]] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
 from roles.gpu_settings import gpu_labels
@@ -74,9 +76,23 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str) -> dic
 
 
 def _of_output(machine: MachineOutput, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A machine that only the stack knows: its name and address."""
-    own = {"name": machine.name, "address": machine.address, "provider_id": f"onprem://{machine.name}"}
-    data = _connection(machine.address)
+    """A machine that the inventory file does not have: all that the stack tells of it."""
+    own = {
+        "name": machine.name,
+        "address": machine.address,
+        "labels": dict(machine.labels),
+        "taints": [msgspec.to_builtins(taint) for taint in machine.taints],
+        "gpu_product": machine.gpu_product,
+        "gpu_count": machine.gpus,
+        "provider_id": f"onprem://{machine.name}",
+    }
+    data = _connection(
+        machine.address,
+        user=machine.ssh_user,
+        port=machine.ssh_port,
+        key=machine.ssh_key,
+        host_key=machine.ssh_host_key,
+    )
     return data | {"settings": _checked(own, fleet, {}, source=f"{source}: machine {machine.name}")}
 
 

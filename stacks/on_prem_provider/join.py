@@ -1,5 +1,7 @@
 """What a machine needs to join the cluster once: a bootstrap token of a few minutes.
 
+It is such a token as ``roles/`` makes: one of a node, known by its annotation, and void when another is made for that
+node. Whoever approves certificates (``spillway nodes apply``, ``nodes approve``) takes either.
 https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 """
 
@@ -10,14 +12,14 @@ import string
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import yaml
+
 from autoscaler import labels as words
-from stacks.on_prem_provider.kube import Kube
+from stacks.approver_manifests import RBAC
+from stacks.on_prem_provider.kube import CONFLICT, Kube, RefusedError
 
 LIFE: Final = timedelta(minutes=10)
-GROUP: Final = "system:bootstrappers:spillway"
-"""Whoever signs certificates for nodes grants it to this group; ``GROUP:NAME`` says for which node alone."""
-MACHINE: Final = f"{words.PREFIX}/machine"
-"""Label on the Secret: the node that the token is for."""
+_BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
 _LETTERS: Final = string.ascii_lowercase + string.digits
 
@@ -25,6 +27,7 @@ _LETTERS: Final = string.ascii_lowercase + string.digits
 def issue_token(kube: Kube, machine: str, *, cluster: str, now: datetime | None = None) -> str:
     """A new token for the machine; any that it had is void from here on."""
     withdraw_tokens(kube, machine)
+    _let_bearers_ask(kube)
     key, secret = _random(6), _random(16)
     kube.send("POST", _SECRETS, token_secret(key, secret, machine=machine, cluster=cluster, now=now))
     return f"{key}.{secret}"
@@ -32,8 +35,22 @@ def issue_token(kube: Kube, machine: str, *, cluster: str, now: datetime | None 
 
 def withdraw_tokens(kube: Kube, machine: str) -> None:
     """No token lets the machine in any more."""
-    for secret in kube.get(_SECRETS, labelSelector=f"{MACHINE}={machine}")["items"]:
-        kube.delete(f"{_SECRETS}/{secret['metadata']['name']}")
+    for secret in kube.get(_SECRETS, labelSelector=f"{words.BOOTSTRAP_TOKEN}=true")["items"]:
+        if secret["metadata"].get("annotations", {}).get(words.TOKEN_OF) == machine:
+            kube.delete(f"{_SECRETS}/{secret['metadata']['name']}")
+
+
+def _let_bearers_ask(kube: Kube) -> None:
+    """The binding that the roles have, where it is not there yet."""
+    documents = yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
+    [binding] = [one for one in documents if one and one.get("subjects", [{}])[0].get("name") == words.BOOTSTRAPPERS]
+    if kube.find(f"{_BINDINGS}/{binding['metadata']['name']}") is not None:
+        return
+    try:
+        kube.send("POST", _BINDINGS, binding)
+    except RefusedError as refused:
+        if refused.status != CONFLICT:  # another machine's was faster
+            raise
 
 
 def token_secret(key: str, secret: str, *, machine: str, cluster: str, now: datetime | None = None) -> dict[str, Any]:
@@ -46,14 +63,19 @@ def token_secret(key: str, secret: str, *, machine: str, cluster: str, now: date
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": f"bootstrap-token-{key}", "namespace": "kube-system", "labels": {MACHINE: machine}},
+        "metadata": {
+            "name": f"bootstrap-token-{key}",
+            "namespace": "kube-system",
+            "labels": {words.BOOTSTRAP_TOKEN: "true"},
+            "annotations": {words.TOKEN_OF: machine},
+        },
         "stringData": {
             "description": f"lets {machine} join {cluster} once",
             "token-id": key,
             "token-secret": secret,
             "expiration": ends.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "usage-bootstrap-authentication": "true",
-            "auth-extra-groups": f"{GROUP},{GROUP}:{machine}",
+            "auth-extra-groups": words.BOOTSTRAPPERS,
         },
     }
 

@@ -6,7 +6,8 @@ may, not by the machine itself. A kubelet that finds its Node takes it over as i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -64,10 +65,11 @@ def register(kube: Kube, args: MachineArgs, *, before: MachineArgs | None = None
 
 def new_node(args: MachineArgs) -> dict[str, Any]:
     """The Node as it is registered."""
+    labels, places = {**args.node_labels(), **kept_labels(args)}, {_place(taint) for taint in kept_taints(args)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": args.name, "labels": {**args.node_labels(), **kept_labels(args)}},
+        "metadata": {"name": args.name, "labels": labels, "annotations": {words.DECLARED: _ledger(labels, places)}},
         "spec": {"providerID": provider_id(args.name), "taints": kept_taints(args)},
     }
 
@@ -89,18 +91,35 @@ def check_is_ours(node: Mapping[str, Any], name: str) -> None:
 def changes(node: Mapping[str, Any], args: MachineArgs, *, before: MachineArgs | None) -> dict[str, Any]:
     """A merge patch of what was seen: refused where the node changed in between.
 
-    Taints of others (not ready, cordoned, under pressure) are left where they are.
+    Taints of others (not ready, cordoned, under pressure) are left where they are. What was declared stands on the node
+    itself, as ``roles/`` writes it too: either takes away what the inventory says no more, and neither the other's.
     """
     gone = (kept_labels(before).keys() if before else set()) - kept_labels(args).keys()
     ours = {_place(taint) for one in (before, args) if one for taint in kept_taints(one)}
     others = [taint for taint in node["spec"].get("taints") or () if _place(taint) not in ours]
+    labels, places = _declared(node)
+    ledger = _ledger((labels - gone) | kept_labels(args).keys(), (places - ours) | set(map(_place, kept_taints(args))))
     return {
         "metadata": {
             "resourceVersion": node["metadata"]["resourceVersion"],
             "labels": {**dict.fromkeys(gone), **kept_labels(args)},
+            "annotations": {words.DECLARED: ledger},
         },
         "spec": {"taints": [*others, *kept_taints(args)], "providerID": provider_id(args.name)},
     }
+
+
+def _declared(node: Mapping[str, Any]) -> tuple[set[str], set[tuple[str, str]]]:
+    """Keys of labels, and places of taints, that an inventory declared for the node."""
+    try:
+        found = json.loads((node["metadata"].get("annotations") or {}).get(words.DECLARED, "{}"))
+        return set(found.get("labels", ())), {(key, effect) for key, effect in found.get("taints", ())}
+    except (ValueError, TypeError, AttributeError):
+        return set(), set()
+
+
+def _ledger(labels: Iterable[str], places: Iterable[tuple[str, str]]) -> str:
+    return json.dumps({"labels": sorted(labels), "taints": sorted(map(list, places))}, separators=(",", ":"))
 
 
 def standing(node: Mapping[str, Any], args: MachineArgs) -> dict[str, Any]:

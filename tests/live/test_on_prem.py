@@ -23,7 +23,6 @@ from stacks.local.kube_http import KubeHttp
 from stacks.local.leash import leashed
 from stacks.local.paths import cache_root
 from stacks.local.tools import ensure_tools
-from stacks.on_prem_provider.join import GROUP, MACHINE
 from tests.live.conftest import Plane
 from tests.live.sshd import SshMachine, ssh_machine
 
@@ -166,7 +165,7 @@ def entry(machine: SshMachine, **changed: Any) -> dict[str, Any]:
 
 def tokens(kube: KubeHttp) -> list[dict[str, Any]]:
     """Bootstrap tokens of machines."""
-    found = kube.get(f"/api/v1/namespaces/kube-system/secrets?labelSelector={MACHINE}")
+    found = kube.get(f"/api/v1/namespaces/kube-system/secrets?labelSelector={words.BOOTSTRAP_TOKEN}")
     return list(found["items"])
 
 
@@ -237,7 +236,7 @@ def test_an_engine_that_is_killed_in_between_leaves_nothing_that_the_next_run_do
     stack.run("cancel", "--yes")
     stack.up()
     assert len(tokens(plane.kube)) == 1
-    assert f"{GROUP}:dgx-01" in who_is(plane, stack.outputs()["dgx-01"]["token"])
+    assert words.BOOTSTRAPPERS in who_is(plane, stack.outputs()["dgx-01"]["token"])
     assert stack.run("preview", "--refresh", "--expect-no-changes")[0] == 0
 
 
@@ -259,7 +258,7 @@ def eventually(holds: Callable[[], object], *, patience: float = 60.0) -> None:
 def assert_join_credentials_are_good(stack: Stack, plane: Plane) -> None:
     """The API server takes them, for that node and a short time; they are in the state encrypted only."""
     token = stack.outputs()["dgx-01"]["token"]
-    assert {GROUP, f"{GROUP}:dgx-01"} <= set(who_is(plane, token))
+    assert words.BOOTSTRAPPERS in who_is(plane, token)
     [secret] = tokens(plane.kube)
     assert secret["type"] == "bootstrap.kubernetes.io/token"
     assert set(secret["data"]) == {
@@ -299,7 +298,7 @@ def assert_changes_are_made_in_place(stack: Stack, dgx: SshMachine, plane: Plane
     assert not [taint for taint in node["spec"]["taints"] if taint["key"] == "nvidia.com/gpu"]
     after = stack.outputs()["dgx-01"]["token"]
     assert who_is(plane, before) == []
-    assert f"{GROUP}:dgx-01" in who_is(plane, after)
+    assert words.BOOTSTRAPPERS in who_is(plane, after)
 
 
 def assert_a_new_name_is_a_new_machine(stack: Stack, plane: Plane) -> None:

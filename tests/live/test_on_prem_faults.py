@@ -14,7 +14,6 @@ import pytest
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from stacks.on_prem_provider import machine, ssh
-from stacks.on_prem_provider.join import GROUP, MACHINE
 from stacks.on_prem_provider.kube import Kube
 from stacks.on_prem_provider.ssh import Login, Unreached, run_script
 from tests.live.conftest import Plane
@@ -36,7 +35,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshMachine]:
 def kube(plane: Plane) -> Iterator[Kube]:
     """The provider's own door to the API server."""
     yield Kube(plane.kubeconfig.read_text(encoding="utf-8"))
-    for secret in plane.kube.get(f"/api/v1/namespaces/kube-system/secrets?labelSelector={MACHINE}")["items"]:
+    tokens = f"/api/v1/namespaces/kube-system/secrets?labelSelector={words.BOOTSTRAP_TOKEN}"
+    for secret in plane.kube.get(tokens)["items"]:
         plane.kube.send("DELETE", f"/api/v1/namespaces/kube-system/secrets/{secret['metadata']['name']}")
     for budget in plane.kube.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets")["items"]:
         name = budget["metadata"]["name"]
@@ -230,10 +230,12 @@ def test_a_machine_is_emptied_and_taken_out(taken_in: dict[str, Any], kube: Kube
     machine.delete(kube, taken_in)
     assert kube.find("/api/v1/nodes/dgx-01") is None
     assert running(plane) == []
-    assert plane.kube.get(f"/api/v1/namespaces/kube-system/secrets?labelSelector={MACHINE}")["items"] == []
+    assert (
+        plane.kube.get(f"/api/v1/namespaces/kube-system/secrets?labelSelector={words.BOOTSTRAP_TOKEN}")["items"] == []
+    )
     review = {"spec": {"token": taken_in["joinToken"]}, "kind": "TokenReview"}
     seen = plane.kube.send("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
-    assert f"{GROUP}:dgx-01" not in str(seen)
+    assert words.BOOTSTRAPPERS not in str(seen)
     machine.delete(kube, taken_in)
 
 

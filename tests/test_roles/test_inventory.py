@@ -80,6 +80,26 @@ def test_the_machine_is_known_by_its_host_key(tmp_path: Path) -> None:
     assert Path(data["ssh_known_hosts_file"]).read_text(encoding="ascii") == f"[10.20.0.11]:2222 {KEY}\n"
 
 
+def test_a_machine_that_only_the_stack_tells_of_is_all_that_it_tells(tmp_path: Path) -> None:
+    """Its labels, taints and GPUs, and how it is reached: else the roles would take off what the stack put on."""
+    told = {
+        "name": "dgx-03",
+        "address": "10.20.0.13",
+        "sshUser": "admin",
+        "sshPort": 2222,
+        "labels": {"example.com/tier": "gold"},
+        "taints": [{"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}],
+        "gpuProduct": "NVIDIA-A100-SXM4-80GB",
+        "gpus": 8,
+    }
+    [(name, data)] = read_machines(None, outputs=outputs(tmp_path, machines=[told]))
+    machine = data["settings"]
+    assert (name, data["ssh_user"], data["ssh_port"]) == ("dgx-03", "admin", 2222)
+    assert machine.labels["example.com/tier"] == "gold"
+    assert [taint.key for taint in machine.taints] == ["nvidia.com/gpu"]
+    assert (machine.gpu_product, machine.gpu_count) == ("NVIDIA-A100-SXM4-80GB", 8)
+
+
 def test_the_stack_adds_machines_and_the_cluster_that_they_join(tmp_path: Path) -> None:
     """A machine of both is one; its cluster is the stack's unless the file names another."""
     hosts = read_machines(write(tmp_path, MACHINE), outputs=outputs(tmp_path))
