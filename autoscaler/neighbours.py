@@ -45,7 +45,7 @@ class Company:
 
     repelled: set[Key] = field(default_factory=set)
     known: set[Key] = field(default_factory=set)
-    counts: Counter[Key] = field(default_factory=Counter)
+    counts: dict[Key, int] = field(default_factory=dict)
     most: dict[Key, int] = field(default_factory=dict)
     ports: set[tuple[str, int]] = field(default_factory=set)
 
@@ -67,10 +67,10 @@ class Company:
         ):
             return False
         for key in stance.counted if self.most else ():
-            if key in self.most and self.counts[key] >= self.most[key]:
+            if key in self.most and self.counts.get(key, 0) >= self.most[key]:
                 return False
         for key, most in stance.spread:  # noqa: SIM110 - asked for every pod: a loop is twice as fast
-            if self.counts[key] + (key in stance.counted) > most:
+            if self.counts.get(key, 0) + (key in stance.counted) > most:
                 return False
         return True
 
@@ -80,7 +80,7 @@ class Company:
         self.known |= stance.known_by
         self.ports |= stance.ports
         for key in stance.counted:
-            self.counts[key] += 1
+            self.counts[key] = self.counts.get(key, 0) + 1
         for key, most in stance.spread:
             self.most[key] = min(most, self.most.get(key, most))
 

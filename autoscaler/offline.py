@@ -29,7 +29,7 @@ from autoscaler.room import Room
 from autoscaler.sorts import sorts_of
 from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods
 
-_TELLING = 0.8
+_TELLING = 0.7
 """Who goes where is written down after the planning; that takes so much of the time that making ready took."""
 _ADMITTING = 0.5
 """Part of the time after which no more gangs are tried under limits."""

@@ -68,6 +68,8 @@ def seat(
 
     ``rows``: pods by row. ``number``: of each pod's stance.
     """
+    if len(stances) == 1:
+        return _anywhere(wanted, rows)
     queues = [_Queue(row, stances, number) for row in rows]
     nodes, companies = [], []
     for places in wanted:
@@ -82,6 +84,22 @@ def seat(
         nodes.append(guests)
         companies.append(company)
     return nodes, companies, sorted(number for queue in queues for number in queue.left())
+
+
+def _anywhere(
+    wanted: Iterable[Sequence[tuple[int, int]]], rows: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[Company], list[int]]:
+    """The same where nobody minds anybody."""
+    ends = [0] * len(rows)
+    nodes, companies = [], []
+    for places in wanted:
+        guests: list[int] = []
+        for row, many in places:
+            guests += rows[row][ends[row] : ends[row] + many]
+            ends[row] += many
+        nodes.append(guests)
+        companies.append(Company())
+    return nodes, companies, sorted(number for row, end in zip(rows, ends, strict=True) for number in row[end:])
 
 
 def _preferred(queues: Iterable[_Queue]) -> _Keys:
