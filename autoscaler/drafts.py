@@ -15,6 +15,7 @@ import numpy as np
 
 from autoscaler.cluster import Pod
 from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.crowds import MANY, crowded
 from autoscaler.neighbours import FREE, Company, Neighbours, by_zone
 from autoscaler.offers import Offer
 from autoscaler.room import Amounts, Room
@@ -22,9 +23,22 @@ from autoscaler.seats import seat
 
 Rows = dict[tuple[int, tuple[int, ...], str], list[int]]
 """Pods by what they ask of a node, the exclusive places that they take, and their zone."""
+_BOUNDING = 0.3
+"""Part of the time that is kept back where the bound is found apart: beside machines, or for shapes taken together."""
 _AGAIN = 12
 _ROUNDS = 4
 _MANY = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Pods that the solver takes for alike."""
+
+    sort: int
+    """Of one of them: all select the same."""
+    zone: str
+    size: Vector
+    pods: list[int]
 
 
 @dataclass(slots=True)
@@ -45,7 +59,8 @@ class Draft:
     at_home: dict[int, int]
     nodes: list[Fresh]
     left: list[int]
-    lower_bound: float
+    lower_bound: float | None
+    """``None``: shapes were taken together, it is yet to be found."""
 
     @property
     def usd(self) -> float:
@@ -70,19 +85,24 @@ class Drafting:
         at_home = self._fill_machines(numbers)
         rows = self._rows(number for number in numbers if number not in at_home)
         kinds = self.room.kinds((1,) * len(self.rules.exclusive))
-        shapes = self._shapes(rows)
+        crowds = self._crowds(rows)
+        shapes = [self._shape(crowd) for crowd in crowds]
         if clock is None:
             answer = cheapest(shapes, kinds, rounds=0, deadline=math.inf)
         else:
-            answer = cheapest(shapes, kinds, deadline=deadline, clock=clock)
-        nodes, left = self._seated(answer, rows)
+            part = 1 - _BOUNDING if at_home or len(crowds) < len(rows) else 1.0
+            answer = cheapest(shapes, kinds, deadline=deadline * part, clock=clock)
+        nodes, left = self._seated(answer, [crowd.pods for crowd in crowds])
         if left:
             left = self._squeeze(nodes, left, kinds)
-        return Draft(at_home, nodes, left, answer.lower_bound)
+        whole = len(crowds) == len(rows)
+        if not whole:
+            self._shrink(nodes, every=True)
+        return Draft(at_home, nodes, left, answer.lower_bound if whole else None)
 
     def bound(self, draft: Draft, chosen: Sequence[int]) -> float:
         """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
-        if not draft.at_home and (not self.zone_of or self.room.merges):
+        if draft.lower_bound is not None and not draft.at_home and (not self.zone_of or self.room.merges):
             return draft.lower_bound
         alone = (1,) * len(self.rules.exclusive)
         machines: dict[Vector, list[int]] = defaultdict(list)
@@ -93,12 +113,14 @@ class Drafting:
             Kind(f"machine-{number}", room + alone, 0.0, len(group))
             for number, (room, group) in enumerate(machines.items())
         ]
-        shapes = []
+        rows: Counter[tuple[Vector, frozenset[str]]] = Counter()
         for sort, many in Counter(self.sorts[number] for number in chosen).items():
-            there = self.room.at_home(sort)
-            homes = {f"machine-{number}" for number, group in enumerate(machines.values()) if there[group].any()}
-            shapes.append(Shape(self._size(sort), many, self.room.names(sort, None) | homes))
-        return lower_bound(shapes, kinds)
+            names = self.room.names(sort, None)
+            if machines:
+                there = self.room.at_home(sort)
+                names |= {f"machine-{number}" for number, group in enumerate(machines.values()) if there[group].any()}
+            rows[self._size(sort), names] += many
+        return lower_bound(_least(rows), kinds)
 
     def _rows(self, numbers: Iterable[int]) -> Rows:
         """Pods that ask for the same in the same zone; to the solver they are alike."""
@@ -113,22 +135,38 @@ class Drafting:
             rows[*place, zone_of.get(number, "")].append(number)
         return rows
 
-    def _shapes(self, rows: Rows) -> list[Shape]:
-        shapes = []
-        for (*_, zone), pods in rows.items():
-            sort = self.sorts[pods[0]]
-            part = zone if self.room.merges else ""
-            shapes.append(Shape(self._size(sort), len(pods), self.room.names(sort, zone or None), part))
-        return shapes
+    def _crowds(self, rows: Rows) -> list[_Crowd]:
+        """Rows as they are, or, where they are too many, those of about the same size together."""
+        parts = [(self.sorts[pods[0]], zone, pods) for (*_, zone), pods in rows.items()]
+        found = [_Crowd(sort, zone, self._size(sort), pods) for sort, zone, pods in parts]
+        if len({crowd.size for crowd in found}) <= MANY:
+            return found
+        sizes = np.array([crowd.size for crowd in found], dtype=np.int64)
+        counts = np.array([len(crowd.pods) for crowd in found], dtype=np.int64)
+        like = [(crowd.size[2:], crowd.zone, self.room.names(crowd.sort, crowd.zone or None)) for crowd in found]
+        several = []
+        for group in crowded(sizes, counts, like):
+            most = sizes[group].max(axis=0)
+            first = found[group[0]]
+            if (self.room.suits(first.sort)[0] & (most[:4] <= self.room.rooms).all(axis=1)).any():
+                pods = sorted(number for one in group for number in found[one].pods)
+                several.append(_Crowd(first.sort, first.zone, tuple(most.tolist()), pods))
+            else:
+                several += [found[one] for one in group]
+        return several
+
+    def _shape(self, crowd: _Crowd) -> Shape:
+        part = crowd.zone if self.room.merges else ""
+        return Shape(crowd.size, len(crowd.pods), self.room.names(crowd.sort, crowd.zone or None), part)
 
     def _size(self, sort: int) -> Vector:
         cpu, memory, gpus, pods = self.room.sizes[sort].tolist()
         return (cpu, memory, gpus, pods, *self.rules.needs(sort))
 
-    def _seated(self, answer: Answer, rows: Rows) -> tuple[list[Fresh], list[int]]:
+    def _seated(self, answer: Answer, rows: Sequence[list[int]]) -> tuple[list[Fresh], list[int]]:
         lots = [(self.room.offer(lot.kind, lot.part), lot.pods) for lot in answer.nodes for _ in range(lot.times)]
         seats, companies, left = seat(
-            (places for _, places in lots), list(rows.values()), stances=self.rules.stances, number=self.stances
+            (places for _, places in lots), rows, stances=self.rules.stances, number=self.stances
         )
         nodes = [
             Fresh(offer, pods, company, sum(many for _, many in places))
@@ -143,9 +181,10 @@ class Drafting:
             if not left:
                 break
             bought = Counter(node.offer.kind.name for node in nodes)
-            rows = self._rows(left)
-            answer = cheapest(self._shapes(rows), self._remaining(kinds, bought), rounds=_ROUNDS, deadline=math.inf)
-            more, still = self._seated(answer, rows)
+            crowds = self._crowds(self._rows(left))
+            shapes = [self._shape(crowd) for crowd in crowds]
+            answer = cheapest(shapes, self._remaining(kinds, bought), rounds=_ROUNDS, deadline=math.inf)
+            more, still = self._seated(answer, [crowd.pods for crowd in crowds])
             more = [node for node in more if node.pods]
             nodes += more
             if not more:
@@ -191,12 +230,12 @@ class Drafting:
         free: Amounts = np.array(node.offer.kind.amounts, dtype=np.int64) - used
         return free
 
-    def _shrink(self, nodes: list[Fresh]) -> None:
-        """Nodes that hold less than was planned: the cheapest kind that is large enough; none for nobody."""
+    def _shrink(self, nodes: list[Fresh], *, every: bool = False) -> None:
+        """Nodes that hold less than was planned, or all: the cheapest kind that is large enough; none for nobody."""
         rooms, usd = self.room.rooms, np.array([offer.kind.usd for offer in self.room.offers])
         bought = Counter(node.offer.kind.name for node in nodes)
         for node in nodes:
-            if not node.pods or len(node.pods) >= node.planned:
+            if not node.pods or (len(node.pods) >= node.planned and not every):
                 continue
             sorts = sorted({self.sorts[one] for one in node.pods})
             used = self.room.sizes[[self.sorts[one] for one in node.pods]].sum(axis=0)
@@ -241,3 +280,17 @@ class Drafting:
             free[machine] -= room.sizes[sort]
             at_home[number] = machine
         return at_home
+
+
+def _least(rows: Mapping[tuple[Vector, frozenset[str]], int]) -> list[Shape]:
+    """As many shapes as are bounded in good time: of those taken together the least that one of them asks for."""
+    if len(rows) <= MANY:
+        return [Shape(size, many, names) for (size, names), many in rows.items()]
+    sizes = np.array([size for size, _ in rows], dtype=np.int64)
+    counts = np.array(list(rows.values()), dtype=np.int64)
+    names = [names for _, names in rows]
+    like = [(names, *size[2:]) for size, names in rows]
+    return [
+        Shape(tuple(sizes[crowd].min(axis=0).tolist()), int(counts[crowd].sum()), names[crowd[0]])
+        for crowd in crowded(sizes, counts, like)
+    ]
