@@ -129,6 +129,7 @@ class Market:
         ``thorough``: several ways to hold a gang are compared; else the first that holds it will do.
         """
         self.thorough = thorough
+        self._kept = kept
         self.scene = scene
         self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
         self.ceilings = ceilings
@@ -172,10 +173,13 @@ class Market:
         return self._capacity[key]
 
     def open(self, offering: Offering, fits: Callable[[Place], bool], *, buy: bool = True) -> Place | None:
-        """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one."""
+        """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one.
+
+        Who may not buy takes none that somebody was planned on: that one would have to buy another.
+        """
         at_hand = self._at_hand[offering.group.name]
         for position, place in enumerate(at_hand):
-            if fits(place):
+            if (buy or place.name not in self._kept) and fits(place):
                 return self._take(at_hand, position)
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
 

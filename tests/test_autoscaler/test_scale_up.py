@@ -529,3 +529,20 @@ def test_what_was_meant_and_is_gone_is_forgotten() -> None:
     first = decide(a_cluster(pods=gang))
     decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=first.memory)
     assert [step.placements[0][1] for step in steps(decided, Admit)] == ["dgx-01"]
+
+
+def test_what_is_more_than_an_elastic_gang_needs_takes_no_node_of_another() -> None:
+    """Its further pods have what is free at no price; a node that was bought for a later gang is not."""
+    elastic = a_gang("elastic", 3, gpus=8, minimum=1)
+    (small,) = a_gang("small", 1, gpus=8, created=later(seconds=3))
+    policy = a_policy(an_entry("gpu-a100", max=2))
+    group = a_group("gpu-a100", maximum=2)
+    first = decide(a_cluster(pods=[*elastic, small], groups=[group]), policy)
+    assert grown(first) == {"local-gpu-a100-us-east-1a": 2}
+    group = a_group("gpu-a100", maximum=2, desired=2, joined=1)
+    (node,) = nodes_of(group)
+    runs = replace(elastic[0], node=node.name, phase="Running", gates=())
+    again = decide(
+        a_cluster(pods=[runs, *elastic[1:], small], nodes=[node], groups=[group]), policy, memory=first.memory
+    )
+    assert [key for key, home in again.memory.meant.items() if home.group] == [small.key]
