@@ -89,7 +89,7 @@ class Hands:
     def _remove(self, step: Remove) -> None:
         """After one more look: the node is still closed by us and holds no pod, or it never came."""
         uid = self._still_idle(step.node) if step.node else self._never_came(step.instance)
-        self._ec2.terminate(step.instance)
+        self._ec2.terminate(step.instance, group=step.group)
         group = self._store.group(step.group)
         if group is not None:
             left = tuple(one for one in group.instances if one.id != step.instance)

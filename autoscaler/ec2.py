@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from types_boto3_pricing.client import PricingClient
 
 REFUSALS_LAST: Final = timedelta(hours=1)
+_AT_MINIMUM: Final = "min size constraint"
+"""In AWS's words: the group desires its minimum, and would go below."""
 _UNKNOWN_PRICE_SECONDS: Final = 600.0
 """A price list that does not answer must not hold up every look at the groups."""
 _CODES: Final = (
@@ -164,12 +166,31 @@ class Ec2:
             raise Changed(f"{name} has {here} instances by now: nothing to withdraw", self.group(name))
         self._set_desired(name, to)
 
-    def terminate(self, instance: str) -> None:
-        """End one instance and lower its group's desired capacity by one. Raises ``Refused``."""
+    def terminate(self, instance: str, *, group: str) -> None:
+        """End one instance and lower its group's desired capacity by one. Raises ``Refused``.
+
+        A group whose maximum was lowered below what runs desires less than it has: where it is at its minimum so, AWS
+        lowers it no more, and an instance can end without, for the group has one too many anyway.
+        """
+        try:
+            self._end(instance, lowers=True)
+        except Refused as refused:
+            if _AT_MINIMUM not in str(refused) or not self._has_too_many(group):
+                raise
+            self._end(instance, lowers=False)
+
+    def _end(self, instance: str, *, lowers: bool) -> None:
         with _told_in_words(self._policy.region):
             self._clients.autoscaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=instance, ShouldDecrementDesiredCapacity=True
+                InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
             )
+
+    def _has_too_many(self, name: str) -> bool:
+        raw = self._described(name)
+        if raw is None:
+            return False
+        here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
+        return here > raw["DesiredCapacity"]
 
     def release(self, group: str, instance: str) -> None:
         """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""

@@ -30,6 +30,7 @@ from stacks.outputs import exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.prices import Prices
 from stacks.shapes import Shape, adapters_of, check_shapes, first_adapter_card, look_up_shapes
+from stacks.shrinking import sizes_now, tell_shrinking
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
 """In the order in which one needs another."""
@@ -151,6 +152,10 @@ class _Built:
         if self._plans.bundle:
             architectures = {name: shape.architecture for name, shape in self._shapes.items()}
             check_architecture(self._plans.bundle, architectures)
+        sizes = sizes_now(policy, provider=self._provider)
+        protected = self._plans.settings.nodes.scale_in_protection
+        for line in tell_shrinking(policy, sizes, protected=protected, source=source):
+            pulumi.log.warn(line)
 
     def check_vpc(self) -> None:
         """A VPC that is there, asked of EC2 before the first resource. Raises ``BadInput``."""

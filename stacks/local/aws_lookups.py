@@ -74,7 +74,26 @@ def look_up_spot_price(cloud: Cloud, asked: Properties) -> Properties:
     return {"id": cloud.region, "spotPrice": newest["SpotPrice"], "spotPriceTimestamp": str(newest["Timestamp"])}
 
 
+def look_up_scaling_groups(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.autoscaling.get_ami_ids``: names of Auto Scaling groups, as the plugin calls them."""
+    filters = [{"Name": one["name"], "Values": one["values"]} for one in asked.get("filters") or ()]
+    pages = cloud.scaling.get_paginator("describe_auto_scaling_groups").paginate(Filters=filters)
+    found = [group for page in pages for group in page["AutoScalingGroups"]]
+    names, arns = ([group[f"AutoScalingGroup{what}"] for group in found] for what in ("Name", "ARN"))
+    return {"id": cloud.region, "names": names, "arns": arns}
+
+
+def look_up_scaling_group(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.autoscaling.get_group``, as far as programs look at it."""
+    found = cloud.scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[asked["name"]])["AutoScalingGroups"]
+    if not found:
+        raise ClientError(complaint(f"no matching Auto Scaling Group {asked['name']}"), "DescribeAutoScalingGroups")
+    return {"id": asked["name"], "name": asked["name"], "desiredCapacity": found[0]["DesiredCapacity"]}
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
+    "aws:autoscaling/getAmiIds:getAmiIds": look_up_scaling_groups,
+    "aws:autoscaling/getGroup:getGroup": look_up_scaling_group,
     "aws:ec2/getAmi:getAmi": look_up_image,
     "aws:ec2/getInstanceType:getInstanceType": look_up_instance_type,
     "aws:ec2/getSpotPrice:getSpotPrice": look_up_spot_price,

@@ -401,10 +401,10 @@ def test_giving_back_lowers_the_group_too(door: Door) -> None:
     """Else it would buy a successor. What AWS refuses is a refusal."""
     wanted = {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": True}
     door.autoscaling.add_response("terminate_instance_in_auto_scaling_group", {}, wanted)
-    door.door.terminate("i-1")
-    door.autoscaling.add_client_error("terminate_instance_in_auto_scaling_group", "ValidationError", "below min size")
-    with pytest.raises(Refused, match="ValidationError: below min size"):
-        door.door.terminate("i-1")
+    door.door.terminate("i-1", group=NAME)
+    door.autoscaling.add_client_error("terminate_instance_in_auto_scaling_group", "ValidationError", "not found")
+    with pytest.raises(Refused, match="ValidationError: not found"):
+        door.door.terminate("i-1", group=NAME)
 
 
 @pytest.mark.parametrize(
@@ -477,5 +477,26 @@ def test_against_the_stand_in_a_group_grows_once_and_shrinks(
         door.grow(group.name, to=1, by=1)
     instance = until(lambda: next(iter(door.groups()[0].instances), None))
     assert instance.launched is not None
-    door.terminate(instance.id)
+    door.terminate(instance.id, group=group.name)
     assert door.groups()[0].desired == 0
+
+
+def test_a_group_whose_maximum_was_lowered_can_be_emptied(
+    stand_in: tuple[Aws, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes are protected, so AWS ends none: it desires one, has three, gives all back, and buys none anew."""
+    aws, policy = stand_in
+    for key, value in aws.env.items():
+        monkeypatch.setenv(key, value)
+    door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
+    (group,) = door.groups()
+    scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, NewInstancesProtectedFromScaleIn=True)
+    door.grow(group.name, to=3, by=3)
+    until(lambda: len([one for one in door.groups()[0].instances if one.state == "in-service"]) == 3)
+    scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MaxSize=1)
+    assert door.groups()[0].desired == 1
+    for instance in door.groups()[0].instances:
+        door.terminate(instance.id, group=group.name)
+    until(lambda: not door.groups()[0].instances)
+    assert door.groups()[0].desired == 0
+    assert not [one for one in aws.asked("SetDesiredCapacity") if one["parameters"].get("DesiredCapacity") == "0"]

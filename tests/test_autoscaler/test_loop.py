@@ -69,7 +69,7 @@ class Fakes:
         """EC2's."""
         self._note("withdraw", name, to, by)
 
-    def terminate(self, instance: str) -> None:
+    def terminate(self, instance: str, *, group: str) -> None:
         """EC2's."""
         self._note("terminate", instance)
 

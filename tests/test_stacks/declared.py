@@ -66,6 +66,7 @@ def _secret(value: str) -> dict[str, str]:
 
 
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "getAmiIds": {"names": []},
     "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
     "getInstanceType": {
         "supportedArchitectures": ["x86_64"],
