@@ -12,6 +12,7 @@ from roles.operations import files, packages
 
 FILES = {f"/etc/bench.d/{number:02}.conf": f"# file {number}\nvalue = {number}\n" for number in range(20)}
 FOLDERS = ("/etc/bench.d", "/var/lib/bench")
+LINK = "/etc/bench-link"
 PACKAGES = ("procps", "kmod", "sudo")
 
 
@@ -21,7 +22,7 @@ def ours() -> None:
         stock.directory(folder, mode="755", name=folder)
     for path, text in FILES.items():
         files.place(path, text, meaning="ini", name=path)
-    stock.link("/etc/bench-link", "/etc/hostname", name="link")
+    stock.link(LINK, "/etc/hostname", name="link")
     packages.installed(dict.fromkeys(PACKAGES, "*"), hold=False, name="packages")
 
 
@@ -31,7 +32,7 @@ def of_pyinfra() -> None:
         stock.directory(folder, mode="755", name=folder)
     for path, text in FILES.items():
         stock.put(StringIO(text), path, mode="644", user="root", group="root", name=path)
-    stock.link("/etc/bench-link", "/etc/hostname", name="link")
+    stock.link(LINK, "/etc/hostname", name="link")
     apt.packages(list(PACKAGES), name="packages")
 
 
@@ -44,6 +45,6 @@ def playbook() -> list[dict[str, Any]]:
         {"ansible.builtin.copy": {"dest": path, "content": text, "mode": "0644", "owner": "root", "group": "root"}}
         for path, text in FILES.items()
     ]
-    tasks.append({"ansible.builtin.file": {"path": "/etc/bench-link", "src": "/etc/hostname", "state": "link"}})
+    tasks.append({"ansible.builtin.file": {"path": LINK, "src": "/etc/hostname", "state": "link"}})
     tasks.append({"ansible.builtin.command": {"argv": ["dpkg-query", "-W", *PACKAGES]}, "changed_when": False})
     return [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
