@@ -179,10 +179,10 @@ back=$(differ back); gone=$(differ gone)
 if [ -n "$back$gone" ]; then
   away=$(for n in $gone; do echo "$n-"; done)
   {_BACK} $back $away >/dev/null 2>&1 || {{ {_UPDATE} >/dev/null 2>&1; {_BACK} $back $away >/dev/null 2>&1; }} || {{
-    [ -z "$gone" ] || dpkg --force-hold -r $gone >/dev/null 2>&1
     for b in $back; do
       ls $c/${{b%%[:=]*}}_$(echo "${{b#*=}}" | sed s/:/%3a/)_*.deb 2>/dev/null
     done | xargs -r dpkg --force-downgrade --force-hold --force-confold -i >/dev/null 2>&1
+    [ -z "$gone" ] || dpkg --force-hold -r $gone >/dev/null 2>&1
   }}
   left="$(differ back) $(differ gone)"
   [ "$left" = " " ] || {{ echo "{NOT_BACK} $left"; exit 0; }}

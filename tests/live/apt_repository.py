@@ -82,6 +82,12 @@ class AptRepository:
             self._debs[f"{deb.name}_{deb.version}"] = _listed(deb, self._build(deb))
         self.sign(self._signer)
 
+    def withdraw(self, *names: str) -> None:
+        """Have the index without these, each ``NAME_VERSION``, as a mirror that keeps the newest only."""
+        for name in names:
+            del self._debs[name]
+        self.sign(self._signer)
+
     def sign(self, signer: Signer) -> None:
         """The index, signed by this key."""
         packages = "\n".join(self._debs[name] for name in sorted(self._debs)).encode()
