@@ -19,6 +19,7 @@ Gang = list[int]
 """Pods by number."""
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
+_CORELESS = ("its gang waits for as many as must be together", "these fit")
 _TORN = "another pod of its gang has no zone"
 
 
@@ -38,6 +39,8 @@ class Admission:
         self.pods, self.names, self.drafting, self.policy = pods, names, drafting, policy
         self.room, self.rules, self.sorts = drafting.room, drafting.rules, drafting.sorts
         self.waiting: list[LeftWaiting] = []
+        self._core: dict[int, int] = {}
+        """Of those that an elastic gang could do without: one of those that it cannot."""
 
     def gangs(self) -> list[Gang]:
         """Pods together with those of their gang, first served first; those that cannot be planned at all wait."""
@@ -45,14 +48,14 @@ class Admission:
         kept = []
         for gang in _ordered(self.pods):
             why = next((why for one in gang if (why := whys[self.sorts[one]])), None)
-            size = max((ref.size or 0 for one in gang if (ref := self.pods[one].gang)), default=0)
+            size = max((ref.minimum or ref.size or 0 for one in gang if (ref := self.pods[one].gang)), default=0)
             if why is None and size > len(gang):
                 why = (f"its gang has {len(gang)} of {size} pods here", "the other pods of the gang are there")
             if why is None:
                 kept.append(gang)
             else:
                 self._leave(gang, *why)
-        return self._settle_zones(kept)
+        return [part for gang in self._settle_zones(kept) for part in self._parts(gang)]
 
     def admit(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> list[Gang]:
         """The gangs that can be served together, in order; the others wait. By doubling and halving.
@@ -65,13 +68,20 @@ class Admission:
         taken: list[Gang] = []
         hopeless: list[Counter[int]] = []
         position = 0
+        refused: set[int] = set()
         while position < len(gangs):
             asked = self._asked(gangs[position])
+            if self._core.get(gangs[position][0]) in refused:
+                self._leave(gangs[position], *_CORELESS)
+                position += 1
+                continue
             if any(less <= asked for less in hopeless):
+                refused.update(gangs[position])
                 self._leave(gangs[position], *self._why(gangs[position]))
                 position += 1
                 continue
             if not in_time():
+                refused.update(gangs[position])
                 self._leave(gangs[position], "there was no time to try it", "the --deadline is longer")
                 position += 1
                 continue
@@ -80,6 +90,7 @@ class Admission:
             position += good
             if position < len(gangs):
                 hopeless.append(self._asked(gangs[position]))
+                refused.update(gangs[position])
                 self._leave(gangs[position], *self._why(gangs[position]))
                 position += 1
         return taken
@@ -99,6 +110,14 @@ class Admission:
             or (limits.gpus is not None and gpus > limits.gpus)
             or (limits.usd_per_hour is not None and draft.usd > limits.usd_per_hour + _CENT)
         )
+
+    def _parts(self, gang: Gang) -> Iterator[Gang]:
+        """Of an elastic gang the least that must be together, then the others, each of whom waits if the former do."""
+        least = min((ref.minimum or len(gang) for one in gang if (ref := self.pods[one].gang)), default=len(gang))
+        yield gang[:least]
+        for one in gang[least:]:
+            self._core[one] = gang[0]
+            yield [one]
 
     def _leave(self, gang: Gang, reason: str, would_fit_if: str) -> None:
         self.waiting += [LeftWaiting(self.names[one], reason, would_fit_if) for one in gang]

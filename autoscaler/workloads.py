@@ -41,10 +41,9 @@ def read_pods(source: str) -> tuple[Pod, ...]:
     """Pods from a CSV table (``cpu_milli, memory_mib, num_gpu`` and more), a Kubernetes List, or ``-``."""
     text, name = _text(source, what="pods")
     if _is_kubernetes(text):
-        from autoscaler.nouns import pod_from  # noqa: PLC0415 - not needed for tables
-        from autoscaler.objects import PodJson  # noqa: PLC0415
+        from autoscaler.jobs_of_lists import pods_in  # noqa: PLC0415 - not needed for tables
 
-        return tuple(pod_from(raw) for raw in _items(text, name, kind="Pod", model=PodJson))
+        return pods_in(documents_of(text, name), name)
     pods = [_pod(row) for row in _rows(text, name, needed=("cpu_milli", "memory_mib"))]
     for pod, many in Counter(pod.name for pod in pods).items():
         if many > 1:
@@ -124,24 +123,36 @@ def _is_kubernetes(text: str) -> bool:
     return first.lstrip().startswith(("{", "[", "---")) or (":" in first and "," not in first.split(":")[0])
 
 
-def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
-    """The objects of that kind in a List, in a stream of documents, or alone."""
+def documents_of(text: str, source: str) -> Iterable[Any]:
+    """The objects in a List, in a stream of documents, or alone."""
     import msgspec  # noqa: PLC0415 - not needed for tables
 
     try:
         documents = [msgspec.json.decode(text)]
     except msgspec.DecodeError:
         documents = _yaml(text, source)
+    return _unlisted(documents)
+
+
+def read_as(raw: Any, source: str, model: Any) -> Any:
+    """One object; a mistake is told with its name."""
+    import msgspec  # noqa: PLC0415
+
+    try:
+        return msgspec.convert(_plain(raw), model, strict=False)
+    except msgspec.ValidationError as error:
+        who = (raw.get("metadata") or {}).get("name", "without a name")
+        raise BadInput(f"{source}: {raw.get('kind', 'object')} {who}: {error}") from None
+
+
+def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
+    """The objects of that kind."""
     found = []
-    for raw in _unlisted(documents):
+    for raw in documents_of(text, source):
         if not isinstance(raw, dict) or raw.get("kind", kind) != kind:
             said = raw.get("kind") if isinstance(raw, dict) else raw
             raise BadInput(f"{source}: holds {said!r}: only objects of kind {kind} (or a List of them) are read here")
-        try:
-            found.append(msgspec.convert(_plain(raw), model, strict=False))
-        except msgspec.ValidationError as error:
-            who = (raw.get("metadata") or {}).get("name", f"number {len(found) + 1}")
-            raise BadInput(f"{source}: {kind} {who}: {error}") from None
+        found.append(read_as(raw, source, model))
     return found
 
 

@@ -162,6 +162,47 @@ def test_a_kubernetes_list_of_pods_is_read(tmp_path: Path, form: str) -> None:
     assert sorted(made["placements"]) == ["one", "two"]
 
 
+def _pod_group(name: str, least: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minMember": least},
+    }
+
+
+def _member(name: str, group: str) -> dict[str, Any]:
+    pod = _pod(name, gpus=1)
+    pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": group}
+    return pod
+
+
+def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) -> None:
+    """Of three pods that want four nobody goes; of three that want two all do, or two where no more may be bought."""
+    pods = [_member(f"many-{number}", "many") for number in range(3)]
+    pods += [_member(f"few-{number}", "few") for number in range(3)]
+    items = json.dumps({"kind": "List", "items": [_pod_group("many", 4), _pod_group("few", 2), *pods]})
+    made = plan(tmp_path, items, pods_as="pods.json")
+    assert sorted(made["placements"]) == ["few-0", "few-1", "few-2"]
+    assert {one["reason"] for one in made["waiting"]} == {"its gang has 3 of 4 pods here"}
+    policy = "cluster: c\ngroups:\n  - {name: gpu, instance_type: g.one, zones: [us-east-1a], max: 2}\n"
+    made = plan(tmp_path, items, policy=policy, pods_as="pods.json")
+    assert sorted(made["placements"]) == ["few-0", "few-1"]
+    policy = policy.replace("max: 2", "max: 1")
+    assert plan(tmp_path, items, policy=policy, pods_as="pods.json")["placements"] == {}
+
+
+def test_one_pod_more_changes_little_and_none_changes_nothing(tmp_path: Path) -> None:
+    """The same input gives the same plan; one pod more costs a node more at most, or shows a slightly cheaper way."""
+    rows = [f"p{number},{1000 + number % 5 * 500},{2000 + number % 3 * 3000},{number % 2},,,," for number in range(60)]
+    pods = PODS + "\n".join(rows) + "\n"
+    one, same = (plan(tmp_path, pods) for _ in range(2))
+    del one["seconds"], same["seconds"]
+    assert one == same
+    more = plan(tmp_path, pods + "p60,1000,2000,0,,,,\n")
+    assert abs(more["usd_per_hour"] - one["usd_per_hour"]) < 0.1 * one["usd_per_hour"]
+
+
 def test_a_rule_that_is_not_known_offline_is_said(tmp_path: Path) -> None:
     """Never guessed."""
     pod = _pod("picky")

@@ -1,0 +1,64 @@
+"""Pods from a Kubernetes List, with the sizes of their gangs as other objects in the same List say them.
+
+``kubectl get pods,podgroups,jobs -o json`` writes such a List. A PodGroup, Workload, JobSet, training job or Indexed
+Job that is not in it says nothing; its pods then are a gang of those that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from autoscaler.cluster import GangSize, Pod
+from autoscaler.dialects import SERVED, Api, Said, may_be_alone
+from autoscaler.failures import BadInput
+from autoscaler.nouns import job_from, pod_from
+from autoscaler.objects import JobJson, PodJson
+from autoscaler.workloads import read_as
+
+_Sizes = dict[tuple[str, str], GangSize]
+
+
+def pods_in(documents: Iterable[Any], source: str) -> tuple[Pod, ...]:
+    """All pods. Raises :class:`BadInput` for an object that is neither a pod nor says a gang's size."""
+    pods: list[Pod] = []
+    sizes: _Sizes = {}
+    for raw in documents:
+        kind = raw.get("kind", "Pod") if isinstance(raw, dict) else None
+        if kind == "Pod":
+            pods.append(pod_from(read_as(raw, source, PodJson)))
+        elif kind == "Job":
+            job = job_from(read_as(raw, source, JobJson))
+            sizes |= {(job.namespace, told_by): size for told_by, size in job.gang_sizes}
+        elif kind is not None and (api := _api(raw)) is not None:
+            parsed = read_as(raw, source, api.model)
+            sizes |= {(parsed.metadata.namespace, told_by): size for told_by, size in _said(api, parsed)}
+        else:
+            raise BadInput(
+                f"{source}: holds {raw.get('kind') if isinstance(raw, dict) else raw!r}: only pods, and objects that "
+                "say the size of a gang (PodGroup, Workload, JobSet, Job, training jobs), are read here"
+            )
+    return tuple(_sized(pod, sizes) for pod in pods)
+
+
+def _api(raw: Mapping[str, Any]) -> Api | None:
+    group = str(raw.get("apiVersion", "")).rpartition("/")[0]
+    resource = f"{raw['kind'].lower()}s"
+    return next((api for api in SERVED if (api.group, api.resource) == (group, resource)), None)
+
+
+def _said(api: Api, parsed: Any) -> Said:
+    return api.says(parsed)
+
+
+def _sized(pod: Pod, sizes: _Sizes) -> Pod:
+    ref = pod.gang
+    if ref is None:
+        return pod
+    said = sizes.get((ref.namespace, ref.told_by))
+    if said is None:
+        return replace(pod, gang=None) if may_be_alone(ref) else pod
+    if said.one_by_one:
+        return replace(pod, gang=None)
+    return replace(pod, gang=replace(ref, size=ref.size or said.size, minimum=ref.minimum or said.minimum))
