@@ -75,6 +75,7 @@ def _clock() -> None:
                 validate="chronyd -p -f {path}",
             )
     services.running(unit="chrony", name="the time service runs")
+    kernel.clock_set(name="the clock is right")
 
 
 def chrony_config(servers: tuple[str, ...]) -> str:
