@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from autoscaler import labels as words
+from stacks.orphans_by_name import NamedFinder
 
 _WRITTEN_OVER: Final = ("kubernetes:", "spillway:", "pulumi:", "aws:iam/rolePolicy:", "aws:autoscaling/lifecycleHook:")
 """Types whose creation writes over what is there: made again they are the same thing."""
@@ -51,6 +52,7 @@ class OrphanFinder:
             "aws:autoscaling/group:Group": self._scaling_group,
             "aws:iam/role:Role": self._role,
             "aws:iam/instanceProfile:InstanceProfile": self._profile,
+            **NamedFinder(session, cluster=cluster).finders,
         }
 
     def knows(self, token: str, inputs: Inputs) -> bool:
@@ -87,6 +89,15 @@ class OrphanFinder:
                 lambda key: ec2.delete_vpc_endpoints(VpcEndpointIds=[key]),
             ),
             "aws:ec2/flowLog:FlowLog": ("fl-", lambda key: ec2.delete_flow_logs(FlowLogIds=[key])),
+            "aws:ec2/networkInterface:NetworkInterface": (
+                "eni-",
+                lambda key: ec2.delete_network_interface(NetworkInterfaceId=key),
+            ),
+            "aws:ebs/volume:Volume": ("vol-", lambda key: ec2.delete_volume(VolumeId=key)),
+            "aws:ec2/customerGateway:CustomerGateway": (
+                "cgw-",
+                lambda key: ec2.delete_customer_gateway(CustomerGatewayId=key),
+            ),
         }
 
     def _tagged(
