@@ -110,7 +110,7 @@ def member_file(spec: MemberSpec) -> str:
 
 
 def kubeadm_config(spec: MemberSpec) -> str:
-    """The cluster as kubeadm is to found it."""
+    """The cluster as kubeadm is to found it; the member's script adds the key that only it knows."""
     cluster: dict[str, Any] = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
@@ -120,8 +120,7 @@ def kubeadm_config(spec: MemberSpec) -> str:
         "networking": {"podSubnet": spec.pod_network, "serviceSubnet": spec.service_network},
         "apiServer": {"certSANs": [spec.endpoint, "localhost", "127.0.0.1", *spec.names]},
     }
-    start = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "InitConfiguration"}
-    return yaml.safe_dump_all([start, cluster], sort_keys=False)
+    return yaml.safe_dump(cluster, sort_keys=False)
 
 
 def healthy_command() -> str:

@@ -58,11 +58,22 @@ bind() {
 found_cluster() {
   local key
   key=$(kubeadm certs certificate-key)
-  kubeadm init --config "$KUBEADM_CONFIG" --upload-certs --certificate-key "$key" --skip-token-print
+  with_key "$key"
+  kubeadm init --config "$scratch/init.yaml" --upload-certs --skip-token-print --skip-certificate-key-print
   keep "$KUBECONFIG_PARAMETER" < "$KUBERNETES_DIR/admin.conf"
   renew_token
   # Last: whoever sees it may join.
   printf '%s' "$key" | keep "$CERTIFICATE_KEY_PARAMETER"
+}
+
+# The configuration with the key that certificates are uploaded under: kubeadm takes no flag for it beside a file.
+with_key() {
+  cat "$KUBEADM_CONFIG" - > "$scratch/init.yaml" <<END
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+certificateKey: "$1"
+END
 }
 
 join_cluster() {
@@ -100,7 +111,8 @@ renew_token() {
   local key
   key=$(parameter "$CERTIFICATE_KEY_PARAMETER")
   if [ "$key" != "$NOT_YET" ]; then
-    kubeadm init phase upload-certs --upload-certs --certificate-key "$key" --config "$KUBEADM_CONFIG" >/dev/null
+    with_key "$key"
+    kubeadm init phase upload-certs --upload-certs --config "$scratch/init.yaml" >/dev/null
   fi
 }
 

@@ -48,16 +48,18 @@ class Tool:
     """True: building it needs a C compiler."""
 
 
-def _kubernetes(name: str) -> Tool:
+def _kubernetes(name: str, *, says: str = "Kubernetes v{}", ask: tuple[str, ...] = ("--version",)) -> Tool:
     version = "k8s.io/component-base/version"
     major, minor, _ = _KUBERNETES.split(".")
+    any_patch = rf"{major}\.{minor}\.\d+"
     return Tool(
         name=name,
         module=MODULES / "kubernetes",
         package=f"k8s.io/kubernetes/cmd/{name}",
         version=_KUBERNETES,
-        says=rf"^Kubernetes v{re.escape(_KUBERNETES)}$",
-        fits=rf"^Kubernetes v{major}\.{minor}\.\d+$",
+        says=f"^{says.format(re.escape(_KUBERNETES))}$",
+        fits=f"^{says.format(any_patch)}$",
+        ask=ask,
         ldflags=f"-X {version}.gitVersion=v{_KUBERNETES} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}",
     )
 
@@ -117,6 +119,9 @@ TOOLS: Final[Mapping[str, Tool]] = {
             " -extldflags=-Wl,-z,lazy",
             cgo=True,
         ),
+        # For the test of a kubeadm control plane only.
+        _kubernetes("kubeadm", says="v{}", ask=("version", "-o", "short")),
+        _kubernetes("kubectl", says="Client Version: v{}", ask=("version", "--client")),
         Tool(  # for the test of a tunnel only
             name="wireguard-go",
             module=MODULES / "wireguard",

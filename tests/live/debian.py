@@ -125,13 +125,16 @@ def apt_settings() -> list[Path]:
     return [file for file in found if ways.search(file.read_text(encoding="utf-8", errors="replace"))]
 
 
-def image_archive(path: Path, name: str, *, command: Sequence[str] = ("/bin/busybox", "sh")) -> Path:
-    """Write an image with nothing but busybox to ``path``, in the format that ``ctr images import`` takes."""
+def image_archive(
+    path: Path, name: str, *, command: Sequence[str] = ("/bin/busybox", "sh"), program: Path | None = None
+) -> Path:
+    """Write an image of busybox, and of one more static program, in the format that ``ctr images import`` takes."""
     busybox = cached_root() / "bin/busybox"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "root/bin").mkdir(parents=True)
-        shutil.copy(busybox, folder / "root/bin/busybox")
+        for file in filter(None, (busybox, program)):
+            shutil.copy(file, folder / "root/bin")
         layer = folder / "layer.tar"
         fixed = ("--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner")
         run("tar", *fixed, "-cf", str(layer), "-C", str(folder / "root"), ".")

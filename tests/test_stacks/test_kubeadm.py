@@ -220,7 +220,7 @@ def test_user_data_names_places_and_holds_no_secret() -> None:
         assert SCRIPT.read_text(encoding="utf-8") in files.values()
         raw = base64.b64decode(found[f"Instance lab-control-plane-{number}"].inputs["userDataBase64"])
         assert len(raw) <= LIMIT
-    _, cluster = yaml.safe_load_all(user_data(found, 0)[KUBEADM_FILE])
+    cluster = yaml.safe_load(user_data(found, 0)[KUBEADM_FILE])
     assert cluster["kubernetesVersion"] == "v1.35.4"
     assert cluster["controlPlaneEndpoint"] == "api.elb:6443"
     assert {"api.elb", "api.lab.example.org", "203.0.113.9"} <= set(cluster["apiServer"]["certSANs"])

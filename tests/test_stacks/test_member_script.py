@@ -15,7 +15,8 @@ _FAKE = """#!/bin/bash
 echo "$(basename "$0") $*" >> "$RECORD"
 case "$(basename "$0") $*" in
   "kubeadm certs certificate-key") echo the-key ;;
-  "kubeadm init --config"*) echo admin > "$KUBERNETES_DIR/admin.conf"; touch "$KUBERNETES_DIR/kubelet.conf" ;;
+  "kubeadm init --config"*)
+    cp "$3" "$RECORD.init"; echo admin > "$KUBERNETES_DIR/admin.conf"; touch "$KUBERNETES_DIR/kubelet.conf" ;;
   "kubeadm join"*) echo admin > "$KUBERNETES_DIR/admin.conf"; cp "${@: -1}" "$RECORD.join" ;;
   "kubeadm token create"*) echo abcdef.0123456789abcdef ;;
   "mountpoint"*) exit 1 ;;
@@ -93,6 +94,7 @@ def member(tmp_path: Path) -> Member:
     )
     (tmp_path / "script").write_text(text.replace("-p /run", f"-p {tmp_path}/run"), encoding="utf-8")
     (tmp_path / "vol1").touch()
+    (tmp_path / "kubeadm.yaml").write_text("kind: ClusterConfiguration\n", encoding="utf-8")
     one = Member(tmp_path)
     tell(one, first="yes")
     one.keep(token=NOT_YET, certificate_key=NOT_YET, kubeconfig=NOT_YET)
@@ -114,7 +116,7 @@ def tell(member: Member, *, first: str) -> None:
         "KUBECONFIG_PARAMETER": "/spillway/lab/kubeconfig",
         "NOT_YET": NOT_YET,
         "PATIENCE": "4",
-        "KUBEADM_CONFIG": "/etc/spillway/kubeadm.yaml",
+        "KUBEADM_CONFIG": str(member.folder / "kubeadm.yaml"),
         "KUBERNETES_DIR": str(member.folder / "kubernetes"),
         "KUBELET_DIR": str(member.folder / "kubelet"),
         "ETCD_DIR": str(member.folder / "etcd"),
@@ -126,7 +128,7 @@ def tell(member: Member, *, first: str) -> None:
 
 
 def test_the_first_member_founds_the_cluster_and_keeps_what_joins_others(member: Member) -> None:
-    """The key of the certificates last: whoever sees it may join. Nothing secret on a command line but kubeadm's."""
+    """The key of the certificates last: whoever sees it may join. Nothing secret on a command line, or in a log."""
     done = member.run("up", FORMATTED="2")
     assert done.returncode == 0, done.stderr
     did = member.did()
@@ -135,7 +137,9 @@ def test_the_first_member_founds_the_cluster_and_keeps_what_joins_others(member:
     assert member.kept("kubeconfig") == "admin"
     puts = [line for line in did if "put-parameter" in line]
     assert "certificate-key" in puts[-1]
-    assert not [line for line in puts if "the-key" in line or "abcdef" in line]
+    assert not [line for line in did if "the-key" in line or "abcdef" in line]
+    assert "the-key" not in done.stdout + done.stderr
+    assert 'certificateKey: "the-key"' in (member.folder / "record.init").read_text(encoding="utf-8")
     assert all("--key-id arn:key" in line for line in puts)
     assert not list((member.folder / "run").iterdir()), "no secret is left in a file"
 

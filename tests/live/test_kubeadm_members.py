@@ -1,0 +1,349 @@
+"""Members of a kubeadm control plane, as their user data makes them: founded, joined, restarted, replaced.
+
+Real here: kubeadm, kubelet, etcd, the API server and its friends as static pods, containerd, Debian's AWS CLI, and the
+script and configuration of the members. Stand-ins: moto for Parameter Store and S3, a forwarder of connections for
+the load balancer, a folder for the data volume (a container cannot mount a block device), and images made of our own
+builds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import tomli_w
+import yaml
+from moto.server import ThreadedMotoServer
+
+from roles.container_runtime import containerd_config
+from roles.settings import ContainerRuntime
+from stacks.local.tools import ensure_tools
+from stacks.member_user_data import (
+    API_PORT,
+    NOT_YET,
+    MemberSpec,
+    Parameters,
+    kubeadm_config,
+    render_member,
+)
+from tests.live.debian import image_archive, run
+from tests.live.hybrid import until
+from tests.live.lab import serving
+from tests.live.machines import Bench, Host
+
+pytestmark = pytest.mark.live
+
+ENDPOINT = "api.lab.internal"
+PARAMETERS = Parameters(token="/lab/token", certificate_key="/lab/key", kubeconfig="/lab/kubeconfig")  # noqa: S106 - a name
+PACKAGES = "containerd runc conntrack iptables socat ethtool openssl curl etcd-client awscli"
+SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+ON_MACHINE = ("kubeadm", "kubelet", "kubectl")
+KUBELET = """[Service]
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+ExecStart=/usr/bin/kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
+  --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml --config-dir=/etc/bench-kubelet \
+  $KUBELET_KUBEADM_ARGS
+Restart=always
+RestartSec=2
+[Install]
+WantedBy=multi-user.target
+"""
+HERE: dict[str, Any] = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "failCgroupV1": False,
+    "cgroupDriver": "cgroupfs",
+    "failSwapOn": False,
+}
+"""What a kubelet in a container of this machine needs otherwise than one on hardware."""
+KEYS = "[Manager]\nDefaultEnvironment=AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local"
+WRAPPED = """#!/bin/sh
+# As HERE: of all that kubeadm looks at before it begins, what a container of another machine cannot answer.
+case "$1 $2" in
+  "init --config" | "join --config") set -- "$@" --ignore-preflight-errors=SystemVerification,Swap,NumCPU,Mem ;;
+esac
+exec /usr/bin/kubeadm "$@"
+"""
+VOLUME = """[Unit]
+DefaultDependencies=no
+Before=local-fs.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'mkdir -p /srv/volume /var/lib/spillway && mount --bind /srv/volume /var/lib/spillway'
+ExecStart=mkdir -p /dev/disk/by-id
+ExecStart=ln -sf /srv/volume.img /dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol1
+[Install]
+WantedBy=sysinit.target
+"""
+
+
+@dataclass
+class Cloud:
+    """What members share: parameters, a bucket, and a load balancer that knows who answers."""
+
+    url: str
+    members: list[str] = field(default_factory=list)
+    """Addresses behind the load balancer, in the order in which they are tried."""
+
+    def client(self, service: str) -> Any:
+        """A client of the stand-in."""
+        make: Any = boto3.client
+        keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+        return make(service, region_name="us-east-1", endpoint_url=self.url, **keys)
+
+    def parameter(self, name: str) -> str:
+        """Its value."""
+        return str(self.client("ssm").get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"])
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Bench, mirror and cloud of this module."""
+
+    bench: Bench
+    cloud: Cloud
+    folder: Path
+    """What the mirror serves."""
+    mirror: str
+    images: int
+    pause: str
+
+    def members(self, *names: str, volume: Path | None = None) -> list[Host]:
+        """Machines with all that an image brings, and with data volumes: new ones, or what is in this archive."""
+        hosts = self.bench.machines(*names)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(partial(self._furnish, volume=volume), hosts))
+        return hosts
+
+    def _furnish(self, host: Host, *, volume: Path | None) -> None:
+        aws = f'#!/bin/sh\nexec /usr/bin/aws --endpoint-url {self.cloud.url} "$@"\n'
+        runtime = ContainerRuntime(
+            package="containerd", cgroup_driver="cgroupfs", sandbox_image=self.pause, keep_oom_scores=True
+        )
+        files = {
+            "/etc/systemd/system/kubelet.service": KUBELET,
+            "/etc/systemd/system/volume.service": VOLUME,
+            "/etc/bench-kubelet/10-here.conf": json.dumps(HERE),
+            "/usr/local/bin/kubeadm": WRAPPED,
+            "/usr/local/bin/aws": aws,
+            "/etc/containerd/config.toml": tomli_w.dumps(containerd_config(runtime, version="1.6.20")),
+            "/etc/systemd/system.conf.d/aws.conf": KEYS,
+        }
+        for path, text in files.items():
+            put(host, path, text)
+        host.run(f"echo {self.bench.gateway} {ENDPOINT} >> /etc/hosts")
+        host.run("chmod 755 /usr/local/bin/*; truncate -s 64M /srv/volume.img")
+        install = (
+            "DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=60 install -y --no-install-recommends"
+        )
+        host.run(f"apt-get -q update && {install} -o DPkg::Options::=--force-confold {PACKAGES}", timeout=400)
+        for program in ON_MACHINE:
+            host.run(f"curl -sSf -o /usr/bin/{program} {self.mirror}/{program} && chmod 755 /usr/bin/{program}")
+        for number in range(self.images):
+            host.run(f"curl -sSf {self.mirror}/{number}.tar | ctr -n k8s.io images import --all-platforms -")
+        if volume:
+            host.run(f"curl -sSf {self.mirror}/{volume.name} | tar -x -C /srv")
+        host.run("systemctl daemon-reload; systemctl daemon-reexec; systemctl enable --now volume")
+
+
+def put(host: Host, path: str, text: str) -> None:
+    """A file, whole."""
+    folder = path.rpartition("/")[0]
+    host.run(f"mkdir -p {folder} && cat > {path} <<'END-OF-FILE'\n{text}\nEND-OF-FILE")
+
+
+def boot(host: Host, spec: MemberSpec) -> None:
+    """What cloud-init does with the user data at first boot: files, then commands."""
+    said = yaml.safe_load(render_member(spec))
+    for file in said["write_files"]:
+        put(host, file["path"], file["content"])
+        host.run(f"chmod {file['permissions']} {file['path']}")
+    for words in said["runcmd"]:
+        host.run(" ".join(words))
+
+
+@pytest.fixture(scope="module")
+def plane(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """All of it."""
+    tools = ensure_tools([*SERVERS, *ON_MACHINE], progress=lambda line: print(line, flush=True))
+    folder = tmp_path_factory.mktemp("mirror")
+    (folder / "kubeadm.yaml").write_text(kubeadm_config(spec_of(first=True)), encoding="utf-8")
+    names = run(str(tools["kubeadm"]), "config", "images", "list", "--config", str(folder / "kubeadm.yaml")).split()
+    for number, name in enumerate(names):
+        program = name.rpartition("/")[2].partition(":")[0]
+        forever = ("/bin/busybox", "sleep", "2147483647")
+        image_archive(folder / f"{number}.tar", name, command=forever, program=tools.get(program))
+    for program in ON_MACHINE:
+        shutil.copy(tools[program], folder / program)
+    server = ThreadedMotoServer(ip_address=bench.gateway, port=0, verbose=False)
+    server.start()
+    address, port = server.get_host_and_port()
+    cloud = Cloud(f"http://{address}:{port}")
+    for name in astuple(PARAMETERS):
+        cloud.client("ssm").put_parameter(Name=name, Value=NOT_YET, Type="SecureString")
+    cloud.client("s3").create_bucket(Bucket="snapshots")
+    try:
+        with balancing(cloud, bench.gateway), serving(folder, address=bench.gateway) as mirror:
+            yield Plane(
+                bench, cloud, folder, mirror, images=len(names), pause=next(name for name in names if "/pause:" in name)
+            )
+    finally:
+        server.stop()
+        shutil.rmtree(folder)  # some 500 MB
+
+
+@contextlib.contextmanager
+def balancing(cloud: Cloud, address: str) -> Iterator[None]:
+    """Connections to the load balancer's address end at the first member that takes them."""
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            for member in cloud.members:
+                with contextlib.suppress(OSError), socket.create_connection((member, API_PORT), timeout=2) as behind:
+                    behind.settimeout(None)
+                    back = threading.Thread(target=pump, args=(behind, self.request), daemon=True)
+                    back.start()
+                    pump(self.request, behind)
+                    back.join()
+                    return
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    class Balancer(socketserver.ThreadingTCPServer):
+        allow_reuse_address = True
+        daemon_threads = True
+        block_on_close = False
+
+    with Balancer((address, API_PORT), Forward) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def spec_of(*, first: bool) -> MemberSpec:
+    """A member of this cluster."""
+    return MemberSpec(
+        cluster="lab",
+        region="us-east-1",
+        version="1.35.4",
+        first=first,
+        endpoint=ENDPOINT,
+        names=(),
+        pod_network="10.244.0.0/16",
+        service_network="10.96.0.0/12",
+        data_volume="vol-1",
+        key="alias/aws/ssm",
+        parameters=PARAMETERS,
+        bucket="snapshots",
+        snapshot_every=timedelta(hours=6),
+    )
+
+
+def etcd_members(host: Host) -> dict[str, str]:
+    """Ids of etcd's members by name."""
+    keys = "/etc/kubernetes/pki/etcd"
+    said = host.run(
+        f"ETCDCTL_API=3 etcdctl --endpoints https://127.0.0.1:2379 --cacert {keys}/ca.crt --cert {keys}/server.crt"
+        f" --key {keys}/server.key member list"
+    ).stdout
+    return {line.split(", ")[2]: line.split(", ")[0] for line in said.splitlines()}
+
+
+def be_member(host: Host, spec: MemberSpec) -> None:
+    """Boot, and wait until the member's own script says that it is one."""
+    boot(host, spec)
+    until(partial(is_over, host, "spillway-control-plane"), within=300, told=partial(log_of, host))
+
+
+def is_over(host: Host, unit: str) -> bool:
+    """A oneshot service that has ended well. Fails the test where it ended otherwise."""
+    shown = host.run(f"systemctl show -p Result -p ExecMainExitTimestampMonotonic {unit}").stdout
+    state = dict(line.split("=", 1) for line in shown.split())
+    assert state["Result"] == "success", log_of(host)
+    return state["ExecMainExitTimestampMonotonic"] != "0"
+
+
+def log_of(host: Host) -> str:
+    """Why it is not a member."""
+    units = "journalctl -n 60 -o cat -u spillway-control-plane; journalctl -n 30 -o cat -u kubelet"
+    return host.run(f"{units}; ctr -n k8s.io tasks ls", check=False).stdout
+
+
+def end_but_for_its_volume(plane: Plane, host: Host) -> Path:
+    """Its instance is terminated; gives an archive of the volume, which outlives it."""
+    host.process.kill()
+    host.process.wait()
+    archive = plane.folder / f"{host.name}-volume.tar"
+    run("tar", "-C", str(host.upper / "srv"), "-cf", str(archive), ".")
+    plane.bench.end(host)
+    return archive
+
+
+def nodes(host: Host) -> dict[str, str]:
+    """The version of each node's kubelet."""
+    said = host.run("kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json").stdout
+    return {one["metadata"]["name"]: one["status"]["nodeInfo"]["kubeletVersion"] for one in json.loads(said)["items"]}
+
+
+def test_members_found_join_save_and_come_back(plane: Plane) -> None:
+    """Two of them; a snapshot by the leader alone; and the second one's instance replaced, its volume kept."""
+    first, second = plane.members("cp-0", "cp-1")
+    plane.cloud.members += [first.address, second.address]
+    be_member(first, spec_of(first=True))
+    be_member(second, spec_of(first=False))
+    assert nodes(first) == {"cp-0": "v1.35.4", "cp-1": "v1.35.4"}
+    founded = etcd_members(second)
+    assert sorted(founded) == ["cp-0", "cp-1"]
+    assert_no_secret_is_told(plane, first, second)
+
+    token = plane.cloud.parameter(PARAMETERS.token)
+    first.run("systemctl start spillway-renew-token", timeout=60)
+    assert plane.cloud.parameter(PARAMETERS.token) != token
+
+    for host in (first, second):
+        host.run("systemctl stop spillway-snapshot.timer; systemctl start spillway-snapshot", timeout=60)
+    s3 = plane.cloud.client("s3")
+    [kept] = s3.list_objects_v2(Bucket="snapshots")["Contents"]
+    s3.download_file("snapshots", kept["Key"], str(plane.folder / "snapshot.db"))
+    status = json.loads(
+        first.run(
+            f"curl -sSf -o /tmp/it {plane.mirror}/snapshot.db && ETCDCTL_API=3 etcdctl snapshot status /tmp/it -w json"
+        ).stdout
+    )
+    assert status["totalKey"] > 100
+
+    volume = end_but_for_its_volume(plane, second)
+    [again] = plane.members("cp-1", volume=volume)
+    assert again.address == second.address, "its network interface outlives the instance too"
+    be_member(again, spec_of(first=False))
+    assert etcd_members(again) == founded
+    until(lambda: nodes(again) == {"cp-0": "v1.35.4", "cp-1": "v1.35.4"})
+
+
+def assert_no_secret_is_told(plane: Plane, *hosts: Host) -> None:
+    """Neither the key that control planes join with nor a token stands in a log of a member."""
+    said = "".join(host.run("journalctl -o cat --no-pager").stdout for host in hosts)
+    assert "initialized successfully" in said
+    assert plane.cloud.parameter(PARAMETERS.certificate_key) not in said
+    assert plane.cloud.parameter(PARAMETERS.token).partition(".")[2] not in said
