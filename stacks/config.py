@@ -16,9 +16,9 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
-from stacks.control_plane_settings import UBUNTU, ControlPlaneSettings
+from stacks.control_plane_settings import ControlPlaneSettings
 from stacks.network_settings import NetworkSettings
-from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
+from stacks.on_prem_settings import UBUNTU, ConnectivitySettings, MachineSettings
 
 PROJECT: Final = "spillway"
 ROOT: Final = Path(__file__).parents[1]

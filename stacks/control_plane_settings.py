@@ -13,7 +13,6 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 
 from autoscaler.documents import Document, Span, parse_span
 
-UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 3653]
 """What CloudWatch takes."""
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
@@ -148,7 +147,6 @@ class KubeadmSettings(Document):
     instances: Literal[1, 3] = Field(default=3, description="1, or 3 to stand the loss of one")
     instance_type: str = Field(default="m6i.large", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")
     ami: str = Field(
-        default=UBUNTU,
         pattern=r"^(ami-[0-9a-f]{8,17}|ssm:/\S+)$",
         description="image with kubeadm, kubelet, containerd, etcdctl and the AWS CLI on it: ami-..., or ssm:/path",
     )

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from autoscaler.cluster import parse_quantity
 from autoscaler.documents import Document, parse_span
-from stacks.control_plane_settings import UBUNTU
 
+UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 _SMALLEST_TUNNEL: Final = 30
 _WIREGUARD_KEY: Final = 32
 _RESERVED_INSIDE: Final = frozenset(f"169.254.{third}.0/30" for third in (0, 1, 2, 3, 4, 5)) | {"169.254.169.252/30"}

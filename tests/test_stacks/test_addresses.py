@@ -23,6 +23,7 @@ PREFIXES = st.tuples(st.integers(0, 255), st.integers(16, 24)).map(
     lambda given: str(ipaddress.IPv4Network(f"10.{given[0]}.0.0/{given[1]}"))
 )
 NOBODY = Inventory(machines=())
+KUBEADM = {"kind": "kubeadm", "ami": "ami-0123456789abcdef0"}
 EKS = {"kind": "eks", "admins": ["arn:aws:iam::123456789012:role/admin"]}
 
 
@@ -92,19 +93,19 @@ def test_two_to_four_zones_will_do(count: int) -> None:
         ({"network": {"trusted": ["10.40.0.0/20"]}}, (), "network.cidr", "network.trusted[0] = 10.40.0.0/20"),
         ({}, ("10.20.0.1", "10.40.0.9"), "network.cidr = 10.40.0.0/16", ": machines[1] (m1).address = 10.40.0.9"),
         (
-            {"control_plane": {"kind": "kubeadm", "pod_network": "10.40.0.0/17"}},
+            {"control_plane": {**KUBEADM, "pod_network": "10.40.0.0/17"}},
             (),
             "network.cidr",
             "control_plane.pod_network = 10.40.0.0/17",
         ),
         (
-            {"control_plane": {"kind": "kubeadm"}, "network": {"on_prem": ["10.100.0.0/16"]}},
+            {"control_plane": KUBEADM, "network": {"on_prem": ["10.100.0.0/16"]}},
             (),
             "network.on_prem[0] = 10.100.0.0/16",
             "control_plane.service_network = 10.96.0.0/12",
         ),
         (
-            {"control_plane": {"kind": "kubeadm"}},
+            {"control_plane": KUBEADM},
             ("10.244.3.7",),
             "control_plane.pod_network = 10.244.0.0/16",
             ": machines[0] (m0).address = 10.244.3.7",
@@ -146,7 +147,7 @@ def test_networks_that_meet_are_told_with_both_keys(
     [
         ({}, ("10.20.0.1", "dgx.lab.example.org", "fd00::7")),
         ({"network": {"on_prem": ["10.20.0.0/16"], "trusted": ["10.20.0.0/16"]}}, ("10.20.0.1",)),
-        ({"control_plane": {"kind": "kubeadm", "clients": ["10.20.0.0/16"]}}, ("10.20.0.1",)),
+        ({"control_plane": {**KUBEADM, "clients": ["10.20.0.0/16"]}}, ("10.20.0.1",)),
         ({"control_plane": {**EKS, "remote_node_networks": ["10.20.0.0/16"]}}, ("10.20.0.1",)),
     ],
 )

@@ -14,6 +14,7 @@ from stacks.costs import costs, group_maxima, idle_lines, tell
 from tests.test_stacks.declared import Recorder, group, plans, policy
 from tests.test_stacks.graph import Graph, graph
 
+KUBEADM = {"kind": "kubeadm", "ami": "ami-0123456789abcdef0"}
 EKS = {"kind": "eks", "admins": ["arn:aws:iam::123456789012:role/admin"]}
 
 
@@ -63,7 +64,7 @@ def test_an_unknown_price_is_told_and_not_taken_as_free() -> None:
         ({"network": {"nat": "per-zone"}}, 0, 0.10),
         ({"network": {"nat": "none"}}, 8, 0.16),
         ({"control_plane": EKS}, 0, 0.15),
-        ({"control_plane": {"kind": "kubeadm", "instances": 3}}, 0, 0.05 + 3 * 0.096 + 3 * 60 * 0.08 / 730 + 0.0225),
+        ({"control_plane": {**KUBEADM, "instances": 3}}, 0, 0.05 + 3 * 0.096 + 3 * 60 * 0.08 / 730 + 0.0225),
         ({"program": "node-pools"}, 0, 0.0),
         ({"connectivity": {"kind": "vpn", "address": "198.51.100.7"}}, 0, 0.10),
         ({"connectivity": {"kind": "wireguard", "address": "198.51.100.7"}}, 0, 0.0758),

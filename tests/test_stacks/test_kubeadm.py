@@ -45,7 +45,7 @@ class Cloud(Recorder):
 
 def made(*, zones: tuple[str, ...] = ZONES, preview: bool = False, **given: Any) -> Graph:
     """What the component registers, with its nodes' admission; the stack exports its part."""
-    settings = KubeadmSettings.model_validate({"kind": "kubeadm", **given})
+    settings = KubeadmSettings.model_validate({"kind": "kubeadm", "ami": "ami-0123456789abcdef0", **given})
 
     def program() -> None:
         network = NetworkPart(
@@ -263,4 +263,10 @@ def test_everything_stands_under_the_component() -> None:
 def test_what_cannot_be_is_refused_before(given: dict[str, Any], says: str) -> None:
     """In the configuration's words."""
     with pytest.raises(ValidationError, match=says):
-        KubeadmSettings.model_validate({"kind": "kubeadm", **given})
+        KubeadmSettings.model_validate({"kind": "kubeadm", "ami": "ami-0123456789abcdef0", **given})
+
+
+def test_an_image_must_be_named() -> None:
+    """A plain Ubuntu has no kubeadm: `pulumi up` would wait in vain for its first member."""
+    with pytest.raises(ValidationError, match="ami"):
+        KubeadmSettings.model_validate({"kind": "kubeadm"})

@@ -22,6 +22,7 @@ from stacks.user_data import BOOT_FILE, BOOT_SCRIPT, FETCH_SCRIPT
 from tests.test_stacks.declared import Declared, declare, of_type, plans
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+KUBEADM = {"kind": "kubeadm", "ami": "ami-0123456789abcdef0"}
 AUTHORITY = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n").decode()
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -139,7 +140,7 @@ def test_an_image_with_its_own_way_is_told_what_it_is_and_nothing_more(tmp_path:
         ),
         (
             {"roles": "bundle", "bundle": "no/such.tar.gz"},
-            {"kind": "kubeadm"},
+            KUBEADM,
             r"spillway:nodes.bundle = '.*no/such.tar.gz': cannot be read",
         ),
     ],
