@@ -130,7 +130,8 @@ def seed(host: Host, instance: dict[str, Any], user_data: str) -> None:
 @contextlib.contextmanager
 def letting_in(ground: Lab, aws: Aws, folder: Path) -> Iterator[Path]:
     """The approver as its own process, with the rights of its ServiceAccount; gives its log."""
-    apply_manifests(ground.kube, RBAC.read_text(encoding="utf-8"))
+    namespace = f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {words.NAMESPACE}}}\n---\n"
+    apply_manifests(ground.kube, namespace + RBAC.read_text(encoding="utf-8"))
     kubeconfig, log = account(ground, folder / "approver.kubeconfig"), folder / "approver.log"
     command = [sys.executable, "-m", "spillway", "nodes", "approve", "--cluster", CLUSTER, "--region", "us-east-1"]
     with log.open("w") as out:
