@@ -10,6 +10,7 @@ import pytest
 from autoscaler.failures import BadInput
 from stacks.local.engine import EngineSettings, pulumi_preview, pulumi_up
 from tests.live.stacks import GROUPS, calls_so_far, everything_in, settings_for
+from tests.test_stacks.test_node_bundle import bundle
 
 pytestmark = pytest.mark.live
 
@@ -40,14 +41,26 @@ def test_a_program_that_breaks_them_is_refused_before_anything_is_made(ordinary:
         ("ceiling-of-group-maxima", "spillway-local", "cost 567.20 $/h (gpu 100 x 5.672), over the ceiling of 500"),
     ):
         assert any(line.strip().startswith(f"{rule}: {resource}: ") and what in line for line in said), (rule, said)
+    assert {tuple(line.strip().split(": ")[:2]) for line in said[1:]} == {
+        ("no-world-open-port", "open-to-the-world"),
+        ("metadata-by-token", "without-token-and-in-clear"),
+        ("encrypted-volumes", "without-token-and-in-clear"),
+        ("required-tags", "without-tags"),
+        ("private-encrypted-buckets", "bare-bucket"),
+        ("ceiling-of-group-maxima", "spillway-local"),
+    }, "each for what it breaks, and for nothing else"
     assert everything_in(ordinary.aws_url) == before
     assert calls_so_far(ordinary.aws_url) == calls
 
 
 def test_the_projects_own_program_keeps_to_them_up_to_the_ceiling(ordinary: EngineSettings) -> None:
-    """Every resource of it is looked at, also those of the network's options; the ceiling is the platform owner's."""
-    wanted = {"nat": "none", "flow_logs": {"to": "s3"}}
-    guarded = replace(ordinary, guardrails={}, overrides={"spillway:network": wanted})
+    """Every resource of it is looked at, also those of options; the ceiling is the platform owner's."""
+    wanted = {
+        "spillway:network": {"nat": "none", "flow_logs": {"to": "s3"}},
+        "spillway:control_plane": {"kind": "kubeadm", "ami": "ami-12c6146b"},
+        "spillway:nodes": {"ami": "ami-12c6146b", "roles": "bundle", "bundle": str(bundle(ordinary.directory.parent))},
+    }
+    guarded = replace(ordinary, guardrails={}, overrides=wanted)
     assert not pulumi_preview(guarded, refresh=False), "nothing is refused, there is all to do"
     lower = {"ceiling-of-group-maxima": {"usdPerHour": 21.99}}
     calls = calls_so_far(ordinary.aws_url)
