@@ -19,6 +19,8 @@ Gang = list[int]
 """Pods by number."""
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
+_TRIED = 6
+"""Gangs are refused after a try, whatever the time, until so many were."""
 _CORELESS = ("its gang waits for as many as must be together", "these fit")
 _TORN = "another pod of its gang has no zone"
 
@@ -61,7 +63,7 @@ class Admission:
         """The gangs that can be served together, in order; the others wait. By doubling and halving.
 
         Who comes later and asks for no less than one for whom there was no room need not be tried; when time is over
-        nobody is tried any more.
+        and several were tried, nobody is any more.
         """
         if self._serves(gangs):
             return gangs
@@ -80,7 +82,7 @@ class Admission:
                 self._leave(gangs[position], *self._why(gangs[position]))
                 position += 1
                 continue
-            if not in_time():
+            if len(hopeless) >= _TRIED and not in_time():
                 refused.update(gangs[position])
                 self._leave(gangs[position], "there was no time to try it", "the --deadline is longer")
                 position += 1

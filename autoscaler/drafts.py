@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ Rows = dict[tuple[int, tuple[int, ...], str], list[int]]
 """Pods by what they ask of a node, the exclusive places that they take, and their zone."""
 _BOUNDING = 0.3
 """Part of the time that is kept back where the bound is found apart: beside machines, or for shapes taken together."""
+_SPARED = 1000.0
 _AGAIN = 12
 _ROUNDS = 4
 _MANY = 400
@@ -82,6 +84,7 @@ class Drafting:
         self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
     ) -> Draft:
         """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
+        start = clock() if clock else 0.0
         at_home = self._fill_machines(numbers)
         rows = self._rows(number for number in numbers if number not in at_home)
         kinds = self.room.kinds((1,) * len(self.rules.exclusive))
@@ -91,7 +94,8 @@ class Drafting:
             answer = cheapest(shapes, kinds, rounds=0, deadline=math.inf)
         else:
             part = 1 - _BOUNDING if at_home or len(crowds) < len(rows) else 1.0
-            answer = cheapest(shapes, kinds, deadline=deadline * part, clock=clock)
+            left_over = max(0.05, deadline * part - (clock() - start))
+            answer = cheapest(shapes, kinds, deadline=left_over, clock=clock)
         nodes, left = self._seated(answer, [crowd.pods for crowd in crowds])
         if left:
             left = self._squeeze(nodes, left, kinds)
@@ -253,7 +257,7 @@ class Drafting:
         nodes[:] = [node for node in nodes if node.pods]
 
     def _fill_machines(self, numbers: Sequence[int]) -> dict[int, int]:
-        """Biggest pods first, each on the machine where it strands the fewest GPUs and leaves the least over."""
+        """Biggest pods first, each where it strands the fewest GPUs, then where the least is left over."""
         room = self.room
         if not len(room.machines):
             return {}
@@ -261,25 +265,69 @@ class Drafting:
         scale = np.maximum(room.free.max(axis=0), 1)
         at_home: dict[int, int] = {}
         full: set[int] = set()
+        stranded = _Stranded(room.sizes, Counter(self.sorts[number] for number in numbers), free)
 
         def order(number: int) -> tuple[float, ...]:
             cpu, memory, gpus, _ = room.sizes[self.sorts[number]].tolist()
-            return (-self.pods[number].priority, -gpus, -max(cpu / scale[0], memory / scale[1]), number)
+            share = max(cpu / scale[0], memory / scale[1])
+            return (-self.pods[number].priority, -gpus, -share, room.kin[self.sorts[number]], number)
 
         for number in sorted(numbers, key=order):
             sort = self.sorts[number]
-            kin = self.room.kin[sort]
+            kin = room.kin[sort]
             if kin in full or self.rules.stance(sort) != FREE or by_zone(self.pods[number]):
                 continue  # who is on the machines already may mind
-            fits = room.at_home(sort) & (room.sizes[sort] <= free).all(axis=1)
+            size = room.sizes[sort]
+            fits = room.at_home(sort) & (size <= free).all(axis=1)
             if not fits.any():
                 full.add(kin)
                 continue
-            rest = free[:, 0] / scale[0] + free[:, 1] / scale[1]
-            machine = int(np.argmin(np.where(fits, free[:, 2] * 1000.0 + rest, np.inf)))
-            free[machine] -= room.sizes[sort]
+            rest = (free[:, :3] / scale[:3]).sum(axis=1)
+            more = stranded.more(size)
+            machine = int(np.argmin(np.where(fits, more * _SPARED + rest, np.inf)))
+            free[machine] -= size
+            stranded.changed(machine)
             at_home[number] = machine
         return at_home
+
+
+class _Stranded:
+    """Of each machine's free GPUs how many a pod could not use, on the average over those that wait for GPUs.
+
+    Placing each pod where this grows least is the fragmentation gradient descent of Weng et al., "Beware of
+    Fragmentation", USENIX ATC 2023, with whole GPUs.
+    """
+
+    def __init__(self, sizes: Amounts, many: Counter[int], free: Amounts) -> None:
+        """``many``: how many pods of each sort wait. ``free``: kept up by the caller, who tells of each change."""
+        sorts = [sort for sort in many if sizes[sort, 2] > 0]
+        self.free = free
+        kinds: Counter[tuple[int, ...]] = Counter()
+        for sort in sorts:
+            kinds[tuple(sizes[sort, :3].tolist())] += many[sort]
+        self._kinds: Amounts = np.array(list(kinds), dtype=np.int64).reshape(-1, 3)
+        self._shares = np.array(list(kinds.values()), dtype=float) / max(1, sum(kinds.values()))
+        self._now = self._of(free)
+        self._size: tuple[int, ...] = ()
+        self._after = self._now
+
+    def more(self, size: Amounts) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """By machine, how much is added where such a pod is placed."""
+        if self._size != tuple(size.tolist()):
+            self._size = tuple(size.tolist())
+            self._after = self._of(self.free - size)
+        return self._after - self._now
+
+    def changed(self, machine: int) -> None:
+        """A pod was placed there, of the size asked about last."""
+        self._now[machine] = self._after[machine]
+        self._after[machine] = self._of((self.free[machine] - np.array(self._size))[None])[0]
+
+    def _of(self, free: Amounts) -> np.ndarray[Any, np.dtype[np.float64]]:
+        fits = np.ones((len(free), len(self._kinds)), dtype=bool)
+        for one in range(3):
+            fits &= free[:, one, None] >= self._kinds[None, :, one]
+        return np.maximum(free[:, 2], 0) * (~fits @ self._shares)
 
 
 def _least(rows: Mapping[tuple[Vector, frozenset[str]], int]) -> list[Shape]:

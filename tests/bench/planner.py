@@ -17,6 +17,7 @@ from autoscaler.offline import plan_offline
 from autoscaler.workloads import read_catalog, read_pods
 from tests.bench.diverse import ZONES, diverse_pods
 from tests.bench.figure import Figure
+from tests.bench.stranded import stranded
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
 
@@ -61,6 +62,7 @@ def planner() -> Iterator[Figure]:
     for name, usd in PEERS:
         yield Figure(f"openb: {name}", usd, "$/h")
     yield from _diverse(catalog)
+    yield from stranded(pods, data / "openb_node_list_all_node.csv")
 
 
 def _diverse(catalog: Path) -> Iterator[Figure]:

@@ -194,6 +194,16 @@ def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) 
     assert plan(tmp_path, items, policy=policy, pods_as="pods.json")["placements"] == {}
 
 
+def test_a_machine_stays_useful_for_the_pods_that_wait(tmp_path: Path) -> None:
+    """A pod of 12 cpu goes where nobody's GPUs lose the cpu that GPU pods want, though less would be left elsewhere."""
+    nodes = "sn,cpu_milli,memory_mib,gpu,model\nsmall,16000,64000,2,T4\nlarge,64000,64000,2,T4\n"
+    gpu_pods = "".join(f"g{number},6000,8000,1,,0,,\n" for number in range(4))
+    made = plan(tmp_path, PODS + "cpu,12000,8000,0,,9,,\n" + gpu_pods, nodes=nodes)
+    assert check(tmp_path, made, nodes=True) == []
+    assert made["placements"]["cpu"] == "large"
+    assert made["nodes"] == []
+
+
 def test_the_same_input_gives_the_same_plan(tmp_path: Path) -> None:
     """Pod by pod, where no deadline cuts it short; one pod more costs a node more at most, or shows a cheaper way."""
     rows = [f"p{number},{1000 + number % 3 * 500},{2000 + number % 2 * 3000},{number % 2},,,," for number in range(40)]
