@@ -13,7 +13,8 @@ from datetime import datetime
 
 from autoscaler import labels as words
 from autoscaler.cluster import PODS, Cluster, Group, Instance, Node, Pod, Resources, Taint
-from autoscaler.fit import Place, why_not_on
+from autoscaler.fit import why_not_on
+from autoscaler.places import Place
 from autoscaler.policy import Policy
 from autoscaler.roll import NO_LOAD, Load, roll_of
 

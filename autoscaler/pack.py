@@ -1,8 +1,8 @@
 """Shapes and offerings -> the cheapest set of nodes for whole gangs, in the order in which they are to be served.
 
-A gang's pods first fill the standing places (:mod:`autoscaler.fit`), which cost nothing more. What is left needs fresh
-nodes: those at hand (idle, cordoned by us, on their way; the bill has them already) before those that would be bought.
-Of several ways to hold the whole gang the cheapest is kept; where there is none, all of it is taken back.
+A gang's pods first fill the standing places (:mod:`autoscaler.scene`), which cost nothing more. What is left needs
+fresh nodes: those at hand (idle, cordoned by us, on their way; the bill has them already) before those that would be
+bought. Of several ways to hold the whole gang the cheapest is kept; where there is none, all of it is taken back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from autoscaler.cluster import Group
-from autoscaler.fit import Place, Scene, Shape
 from autoscaler.labels import GPU, HOSTNAME
+from autoscaler.places import Place, Shape
+from autoscaler.scene import Scene
 
 Cost = tuple[float, float]
 """Dollars per hour bought, then list price of the fresh nodes used: two ways that cost the same are told apart."""

@@ -15,14 +15,16 @@ from types import MappingProxyType
 from typing import Final
 
 from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
-from autoscaler.fit import Place, Scene, amount_in_words
+from autoscaler.fit import amount_in_words
 from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.labels import GATE, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
 from autoscaler.patience import Patience, Wait
+from autoscaler.places import Place
 from autoscaler.policy import Policy
 from autoscaler.roll import roll_of
+from autoscaler.scene import Scene
 from autoscaler.steps import Admit, Grow, Meant, Recreate, Remove, Step, Waiting, Withdraw
 from autoscaler.together import place_together
 from autoscaler.unmet import Unmet

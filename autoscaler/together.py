@@ -15,9 +15,9 @@ from typing import Final
 
 from autoscaler import columns
 from autoscaler.cluster import CPU, MEMORY, PODS
-from autoscaler.fit import Place, Shape
 from autoscaler.labels import GPU
 from autoscaler.pack import Demand, Market, Offering, Placed, fill_standing, pack
+from autoscaler.places import Place, Shape
 
 ROUNDS: Final = 6
 """Of looking for better fillings and of tearing down: no clock, for the same look must give the same plan."""

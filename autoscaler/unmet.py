@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autoscaler.cluster import Cluster, Group, Taint
-from autoscaler.fit import NODE_NAME, Reason, Shape, amount_in_words, sum_up, why_no_room, why_not_on
+from autoscaler.fit import NODE_NAME, Reason, amount_in_words, sum_up, why_no_room, why_not_on
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang
 from autoscaler.labels import GPU, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Placed, pack
+from autoscaler.places import Shape
 from autoscaler.policy import Policy
 from autoscaler.steps import Waiting
 

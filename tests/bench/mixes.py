@@ -16,9 +16,10 @@ from typing import Final
 from autoscaler import columns
 from autoscaler import labels as words
 from autoscaler.cluster import CPU, MEMORY, PODS, Group, Pod, Resources
-from autoscaler.fit import Place, Scene
 from autoscaler.fleet import new_place
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Placed, pack
+from autoscaler.places import Place
+from autoscaler.scene import Scene
 from autoscaler.together import place_together
 from tests.bench.figure import Figure
 from tests.builders import GPU_TAINT, a_gang

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from autoscaler import labels as words
 from autoscaler.cluster import Node, Pod, PodTerm, Requirement, Spread, Taint, Toleration
-from autoscaler.fit import Place, Reason, Scene, _harm, requirement_holds, sum_up, tolerates, why_not_on
+from autoscaler.fit import Reason, requirement_holds, sum_up, tolerates, why_not_on
+from autoscaler.places import Place, harm
+from autoscaler.scene import Scene
 from tests.builders import GPU_TAINT, TOLERATES_GPU, a_pod, an_on_prem_node, selects
 
 ANY = frozenset({"team"})
@@ -328,7 +330,7 @@ def test_what_is_found_is_the_best_of_all_places_that_take_the_pod(data: st.Data
         shape = scene.shape(data.draw(st.sampled_from(pods)))
         takers = [place for place in scene.places if scene.why_not(shape, place) is None]
         found = scene.find(shape)
-        assert found is min(takers, key=lambda place: (_harm(place), place.name), default=None)
+        assert found is min(takers, key=lambda place: (harm(place), place.name), default=None)
         if marks and data.draw(st.booleans()):
             scene.undo(marks.pop())
         elif found is not None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from autoscaler import labels as words
 from autoscaler.cluster import Group, Pod, Resources
-from autoscaler.fit import Place, Scene
 from autoscaler.fleet import new_place
 from autoscaler.pack import Ceilings, Demand, Market, Offering, pack
+from autoscaler.places import Place
+from autoscaler.scene import Scene
 from tests.builders import a_gang, a_group, a_pod, an_on_prem_node
 
 PRICES = (("small", 4, 1, 1.0), ("medium", 16, 2, 3.1), ("large", 64, 8, 9.0), ("cpu", 32, 0, 0.9))

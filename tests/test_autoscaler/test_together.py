@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.cluster import Pod, PodTerm, Requirement
-from autoscaler.fit import Place
 from autoscaler.labels import HOSTNAME
 from autoscaler.pack import Market, Packing, Placed, pack
+from autoscaler.places import Place
 from autoscaler.together import place_together
 from tests.builders import a_gang, an_on_prem_node
 from tests.test_autoscaler.test_pack import a_demand, a_market, groups_of
