@@ -273,9 +273,7 @@ def test_of_two_one_acts_and_the_other_takes_over(account: Path, aws: Aws, tmp_p
     instance = launch(aws)
     both = [start(account, aws, tmp_path / name) for name in ("a", "b")]
     try:
-        until(lambda: token_for(aws, instance), within=60, told=lambda: logs(tmp_path))
-        acting = 0 if "may join" in (tmp_path / "a").read_text(encoding="utf-8") else 1
-        assert "may join" not in (tmp_path / "ba"[acting]).read_text(encoding="utf-8")
+        [acting] = until(lambda: who_said("may join", tmp_path), within=60, told=lambda: logs(tmp_path))
         both[acting].kill()
         second = launch(aws)
         until(lambda: token_for(aws, second), within=90, told=lambda: logs(tmp_path))
@@ -309,6 +307,11 @@ def first_of(log: Path, aws: Aws, instance: dict[str, Any]) -> str:
     assert kept.partition(".")[0] in line
     assert kept.partition(".")[2] not in line, "its secret part stands in no log"
     return kept
+
+
+def who_said(words: str, folder: Path) -> list[int]:
+    """Which of both."""
+    return [number for number in (0, 1) if words in (folder / "ab"[number]).read_text(encoding="utf-8")]
 
 
 def logs(folder: Path) -> str:
