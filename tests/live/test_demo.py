@@ -36,9 +36,9 @@ class User:
         }
 
     def demo(self) -> subprocess.Popen[str]:
-        """Start it."""
+        """Start it; where this test runs in the background, a shell had it ignore Ctrl-C."""
         return subprocess.Popen(
-            [sys.executable, "-m", "spillway", "demo"],
+            ["env", "--default-signal=INT", sys.executable, "-m", "spillway", "demo"],
             cwd=ROOT,
             env=self.env(),
             stdin=subprocess.DEVNULL,
