@@ -58,21 +58,21 @@ def run(
 
 @autoscale.command()
 @click.option("--pods", required=True, help="CSV (cpu_milli, memory_mib, num_gpu, ...), a Kubernetes List, or -.")
-@click.option("--catalog", type=_FILE, required=True, help="CSV of instance types: what they hold and cost.")
+@click.option("--catalog", required=True, help="CSV of instance types (what they hold and cost), or ec2:REGION.")
 @click.option("--nodes", type=_FILE, default=None, help="Machines that are there: CSV or a Kubernetes List.")
 @click.option("--policy", type=_FILE, default=None, help="Buy only what this policy names, within its limits.")
 @click.option("--zones", default="", help="Zones to buy in, parted by commas, where the catalogue names none.")
 @click.option("--deadline", default="1s", show_default=True, help="Answer by then with the best plan found.")
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
 def plan(
-    *, pods: str, catalog: Path, nodes: Path | None, policy: Path | None, zones: str, deadline: str, wants_json: bool
+    *, pods: str, catalog: str, nodes: Path | None, policy: Path | None, zones: str, deadline: str, wants_json: bool
 ) -> None:
     """Plan the cheapest nodes for pods from a file; no cluster is asked."""
     from autoscaler.offline import run_plan  # noqa: PLC0415
 
     run_plan(
         pods=pods,
-        catalog=catalog,
+        catalog=_catalog(catalog),
         nodes=nodes,
         policy=policy,
         zones=tuple(zone for zone in zones.split(",") if zone),
@@ -80,6 +80,14 @@ def plan(
         wants_json=wants_json,
         echo=click.echo,
     )
+
+
+def _catalog(source: str) -> Path:
+    if not source.startswith("ec2:"):
+        return Path(source)
+    from autoscaler.live_catalog import PREFIX, live_catalog  # noqa: PLC0415
+
+    return live_catalog(source.removeprefix(PREFIX), tell=lambda line: click.echo(line, err=True))
 
 
 @autoscale.group()

@@ -112,7 +112,7 @@ def connect(region: str) -> Clients:
         read_timeout=10,
         user_agent_extra=words.AUTOSCALER,
     )
-    with _told_in_words(region):
+    with told_in_words(region):
         return Clients(
             autoscaling=session.client("autoscaling", config=config),
             ec2=session.client("ec2", config=config),
@@ -136,7 +136,7 @@ class Ec2:
 
     def groups(self) -> tuple[Group, ...]:
         """Every group of the cluster as it is now. Raises ``Unavailable``; one bad group is told and left out."""
-        with _told_in_words(self._policy.region):
+        with told_in_words(self._policy.region):
             pages = self._clients.autoscaling.get_paginator("describe_auto_scaling_groups").paginate(
                 Filters=[{"Name": f"tag:{words.TAG_CLUSTER}", "Values": [self._policy.cluster]}]
             )
@@ -146,7 +146,7 @@ class Ec2:
     def group(self, name: str) -> Group | None:
         """One group as it is now."""
         raw = self._described(name)
-        with _told_in_words(self._policy.region):
+        with told_in_words(self._policy.region):
             return next(self._nouns([raw]), None) if raw else None
 
     def grow(self, name: str, *, to: int, by: int) -> None:
@@ -180,7 +180,7 @@ class Ec2:
             self._end(instance, lowers=False)
 
     def _end(self, instance: str, *, lowers: bool) -> None:
-        with _told_in_words(self._policy.region):
+        with told_in_words(self._policy.region):
             self._clients.autoscaling.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
             )
@@ -195,7 +195,7 @@ class Ec2:
     def release(self, group: str, instance: str) -> None:
         """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
         try:
-            with _told_in_words(self._policy.region):
+            with told_in_words(self._policy.region):
                 self._clients.autoscaling.complete_lifecycle_action(
                     LifecycleHookName=words.TERMINATION_HOOK,
                     AutoScalingGroupName=group,
@@ -216,13 +216,13 @@ class Ec2:
         return now
 
     def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
-        with _told_in_words(self._policy.region):
+        with told_in_words(self._policy.region):
             found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
         ours = (raw for raw in found["AutoScalingGroups"] if _tag(raw, words.TAG_CLUSTER) == self._policy.cluster)
         return next(ours, None)
 
     def _set_desired(self, name: str, to: int) -> None:
-        with _told_in_words(self._policy.region):
+        with told_in_words(self._policy.region):
             self._clients.autoscaling.set_desired_capacity(
                 AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
             )
@@ -416,7 +416,7 @@ class Ec2:
             ServiceCode="AmazonEC2",
             Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
         )
-        prices = [price for text in answer["PriceList"] for price in _usd(json.loads(str(text)))]
+        prices = [price for text in answer["PriceList"] for price in usd_of(json.loads(str(text)))]
         return min((price for price in prices if price > 0), default=None)
 
     def _warn_once(self, line: str) -> None:
@@ -462,7 +462,7 @@ def _tags(raw: AutoScalingGroupTypeDef) -> list[TagDescriptionTypeDef]:
     return raw.get("Tags", [])
 
 
-def _usd(product: Mapping[str, Any]) -> Iterator[float]:
+def usd_of(product: Mapping[str, Any]) -> Iterator[float]:
     """Dollars per hour of an entry of the price list."""
     for offer in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in offer.get("priceDimensions", {}).values():
@@ -478,7 +478,7 @@ def _price_list_region(region: str) -> str:
 
 
 @contextlib.contextmanager
-def _told_in_words(region: str) -> Iterator[None]:
+def told_in_words(region: str) -> Iterator[None]:
     """Turn botocore's many errors into ours."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - slow to import
     from botocore.parsers import ResponseParserError  # noqa: PLC0415

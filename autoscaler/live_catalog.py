@@ -1,0 +1,138 @@
+"""A region's catalogue from EC2 and its price list, for ``--catalog ec2:REGION``: kept on disk for a day.
+
+What a type costs is what the price list asks for Linux on demand, shared tenancy, nothing installed; a type without
+such a price is left out. It takes the rights ``ec2:DescribeInstanceTypes`` and ``pricing:GetProducts``.
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTypes.html
+https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from autoscaler.cluster import CPU, MEMORY, PODS
+from autoscaler.ec2 import Clients, connect, told_in_words, usd_of
+from autoscaler.failures import BadInput, Unavailable
+from autoscaler.instance_types import GIB, MIB, InstanceType, read_instance_type
+from autoscaler.labels import GPU
+
+PREFIX: Final = "ec2:"
+COLUMNS: Final = (
+    *("instance_type", "arch", "allocatable_cpu_milli", "allocatable_memory_mib", "max_pods"),
+    *("gpu_count", "gpu_memory_mib", "usd_per_hour"),
+)
+_FRESH: Final = timedelta(days=1)
+_REGION: Final = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d")
+_DISK: Final = 100 * GIB
+"""Bytes of a node's root volume: the planner over files asks for no disk."""
+_ON_DEMAND: Final = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+}
+
+
+def live_catalog(
+    region: str,
+    *,
+    tell: Callable[[str], None],
+    clients: Callable[[str], Clients] = connect,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Path:
+    """A CSV file that ``read_catalog`` reads. ``tell`` hears how old it is.
+
+    Raises ``BadInput`` for what is no region, and what the door to EC2 raises where it does not answer and nothing is
+    kept from before; what is kept is better than nothing, however old.
+    """
+    if not _REGION.fullmatch(region):
+        raise BadInput(f"--catalog = '{PREFIX}{region}': must be {PREFIX} and a region, such as {PREFIX}us-east-1")
+    place = _folder() / f"{region}.csv"
+    age = _age(place, now())
+    if age is not None and age < _FRESH:
+        tell(f"catalogue of {region}: as EC2 had it {_told(age)} ago ({place}; remove it to ask again)")
+        return place
+    try:
+        text, many = _asked(region, clients(region))
+    except (BadInput, Unavailable) as failure:
+        if age is None:
+            raise
+        tell(f"catalogue of {region}: {_told(age)} old, since a newer one cannot be had: {failure}")
+        return place
+    _keep(place, text)
+    tell(f"catalogue of {region}: {many} instance types, from EC2 now")
+    return place
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spillway" / "catalogs"
+
+
+def _age(place: Path, now: datetime) -> timedelta | None:
+    try:
+        return now - datetime.fromtimestamp(place.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None
+
+
+def _told(age: timedelta) -> str:
+    hours = age.total_seconds() / 3600
+    return f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.1f} hours"  # noqa: PLR2004 - two days
+
+
+def _asked(region: str, clients: Clients) -> tuple[str, int]:
+    """The table, and how many types stand in it."""
+    with told_in_words(region):
+        prices = dict(_prices(region, clients))
+        pages = clients.ec2.get_paginator("describe_instance_types").paginate()
+        types = [read_instance_type(one) for page in pages for one in page["InstanceTypes"]]
+    rows = [_row(one, prices[one.name]) for one in sorted(types, key=lambda one: one.name) if one.name in prices]
+    if not rows:
+        raise Unavailable(f"EC2 names no instance type of {region} that its price list has a price for")
+    table = io.StringIO()
+    writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return table.getvalue(), len(rows)
+
+
+def _prices(region: str, clients: Clients) -> Iterator[tuple[str, float]]:
+    """Dollars per hour by instance type."""
+    wanted = {**_ON_DEMAND, "regionCode": region}
+    pages = (
+        clients.pricing()
+        .get_paginator("get_products")
+        .paginate(
+            ServiceCode="AmazonEC2",
+            Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
+        )
+    )
+    for page in pages:
+        for text in page["PriceList"]:
+            product = json.loads(str(text))
+            kind = product.get("product", {}).get("attributes", {}).get("instanceType", "")
+            usd = min((price for price in usd_of(product) if price > 0), default=None)
+            if kind and usd is not None:
+                yield kind, usd
+
+
+def _row(one: InstanceType, usd: float) -> Mapping[str, object]:
+    room = one.allocatable(disk=_DISK)
+    cells = (one.name, one.arch, room[CPU], room[MEMORY] // MIB, room[PODS], room[GPU], one.gpu_memory_mib, usd)
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _keep(place: Path, text: str) -> None:
+    """Whole or not at all."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(place)
