@@ -36,9 +36,9 @@ class User:
         }
 
     def demo(self) -> subprocess.Popen[str]:
-        """Start it; where this test runs in the background, a shell had it ignore Ctrl-C."""
+        """Start it."""
         return subprocess.Popen(
-            ["env", "--default-signal=INT", sys.executable, "-m", "spillway", "demo"],
+            [sys.executable, "-m", "spillway", "demo"],
             cwd=ROOT,
             env=self.env(),
             stdin=subprocess.DEVNULL,
