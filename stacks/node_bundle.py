@@ -7,7 +7,6 @@ and an instance that boots by an older launch template is told the digest of wha
 from __future__ import annotations
 
 import hashlib
-import json
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler.failures import BadInput
-from stacks.snapshots import only_encrypted_ways
+from stacks.closed_buckets import close_to_the_public
 from stacks.user_data import Bundle
 
 _MACHINES = {"x86_64": "x86_64", "aarch64": "arm64"}
@@ -51,22 +50,7 @@ class NodeBundle(pulumi.ComponentResource):
             rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
             opts=child,
         )
-        closed = aws.s3.BucketPublicAccessBlock(
-            own,
-            bucket=store.bucket,
-            block_public_acls=True,
-            block_public_policy=True,
-            ignore_public_acls=True,
-            restrict_public_buckets=True,
-            opts=child,
-        )
-        aws.s3.BucketPolicy(
-            own,
-            bucket=store.bucket,
-            policy=store.arn.apply(lambda arn: json.dumps(only_encrypted_ways(arn))),
-            # S3 takes one change of a bucket's access at a time.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[closed]),
-        )
+        close_to_the_public(store, name=own, parent=self)
         kept = aws.s3.BucketObjectv2(
             own,
             bucket=store.bucket,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pulumi
 import pulumi_aws as aws
 
+from stacks.closed_buckets import close_to_the_public
 from stacks.control_plane_settings import Snapshots
 
 
@@ -61,38 +60,6 @@ class SnapshotStore(pulumi.ComponentResource):
             ],
             opts=child,
         )
-        closed = aws.s3.BucketPublicAccessBlock(
-            own,
-            bucket=store.bucket,
-            block_public_acls=True,
-            block_public_policy=True,
-            ignore_public_acls=True,
-            restrict_public_buckets=True,
-            opts=child,
-        )
-        aws.s3.BucketPolicy(
-            own,
-            bucket=store.bucket,
-            policy=store.arn.apply(lambda arn: json.dumps(only_encrypted_ways(arn))),
-            # S3 takes one change of a bucket's access at a time.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[closed]),
-        )
+        close_to_the_public(store, name=own, parent=self)
         self.bucket, self.bucket_arn = store.bucket, store.arn
         self.register_outputs({"bucket": store.bucket})
-
-
-def only_encrypted_ways(arn: str) -> dict[str, object]:
-    """Refuse whoever comes without TLS."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "OnlyTls",
-                "Effect": "Deny",
-                "Principal": "*",
-                "Action": "s3:*",
-                "Resource": [arn, f"{arn}/*"],
-                "Condition": {"Bool": {"aws:SecureTransport": "false"}},
-            }
-        ],
-    }
