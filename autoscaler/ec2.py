@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, TagDescriptionTypeDef
     from types_boto3_ec2.client import EC2Client
     from types_boto3_pricing.client import PricingClient
+    from types_boto3_pricing.type_defs import FilterTypeDef
 
 REFUSALS_LAST: Final = timedelta(hours=1)
 _AT_MINIMUM: Final = "min size constraint"
@@ -404,20 +405,10 @@ class Ec2:
 
     def _list_price(self, kind: str, _zone: str) -> float | None:
         """Linux, shared tenancy, nothing installed, in the region."""
-        wanted = {
-            "instanceType": kind,
-            "regionCode": self._policy.region,
-            "operatingSystem": "Linux",
-            "tenancy": "Shared",
-            "preInstalledSw": "NA",
-            "capacitystatus": "Used",
-        }
-        answer = self._clients.pricing().get_products(
-            ServiceCode="AmazonEC2",
-            Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
-        )
-        prices = [price for text in answer["PriceList"] for price in usd_of(json.loads(str(text)))]
-        return min((price for price in prices if price > 0), default=None)
+        filters = on_demand(self._policy.region, instanceType=kind)
+        answer = self._clients.pricing().get_products(ServiceCode="AmazonEC2", Filters=filters)
+        prices = [price for text in answer["PriceList"] if (price := least_usd(json.loads(str(text)))) is not None]
+        return min(prices, default=None)
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
@@ -462,8 +453,25 @@ def _tags(raw: AutoScalingGroupTypeDef) -> list[TagDescriptionTypeDef]:
     return raw.get("Tags", [])
 
 
-def usd_of(product: Mapping[str, Any]) -> Iterator[float]:
-    """Dollars per hour of an entry of the price list."""
+def on_demand(region: str, **more: str) -> list[FilterTypeDef]:
+    """What to ask the price list for: Linux on demand, shared tenancy, nothing installed."""
+    wanted = {
+        "regionCode": region,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+        **more,
+    }
+    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+
+
+def least_usd(product: Mapping[str, Any]) -> float | None:
+    """Dollars per hour of an entry of the price list; free dimensions of an offer are not its price."""
+    return min((price for price in _usd(product) if price > 0), default=None)
+
+
+def _usd(product: Mapping[str, Any]) -> Iterator[float]:
     for offer in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in offer.get("priceDimensions", {}).values():
             with contextlib.suppress(KeyError, ValueError):

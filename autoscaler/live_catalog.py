@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.cluster import CPU, MEMORY, PODS
-from autoscaler.ec2 import Clients, connect, told_in_words, usd_of
+from autoscaler.ec2 import Clients, connect, least_usd, on_demand, told_in_words
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.instance_types import GIB, MIB, InstanceType, read_instance_type
 from autoscaler.labels import GPU
@@ -33,12 +33,6 @@ _FRESH: Final = timedelta(days=1)
 _REGION: Final = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d")
 _DISK: Final = 100 * GIB
 """Bytes of a node's root volume: the planner over files asks for no disk."""
-_ON_DEMAND: Final = {
-    "operatingSystem": "Linux",
-    "tenancy": "Shared",
-    "preInstalledSw": "NA",
-    "capacitystatus": "Used",
-}
 
 
 def live_catalog(
@@ -106,20 +100,13 @@ def _asked(region: str, clients: Clients) -> tuple[str, int]:
 
 def _prices(region: str, clients: Clients) -> Iterator[tuple[str, float]]:
     """Dollars per hour by instance type."""
-    wanted = {**_ON_DEMAND, "regionCode": region}
-    pages = (
-        clients.pricing()
-        .get_paginator("get_products")
-        .paginate(
-            ServiceCode="AmazonEC2",
-            Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
-        )
-    )
+    asked = clients.pricing().get_paginator("get_products")
+    pages = asked.paginate(ServiceCode="AmazonEC2", Filters=on_demand(region))
     for page in pages:
         for text in page["PriceList"]:
             product = json.loads(str(text))
             kind = product.get("product", {}).get("attributes", {}).get("instanceType", "")
-            usd = min((price for price in usd_of(product) if price > 0), default=None)
+            usd = least_usd(product)
             if kind and usd is not None:
                 yield kind, usd
 
