@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import tomli_w
 import yaml
@@ -43,6 +42,7 @@ from tests.live.debian import image_archive, run
 from tests.live.hybrid import until
 from tests.live.lab import serving
 from tests.live.machines import Bench, Host
+from tests.live.stacks import client
 
 pytestmark = pytest.mark.live
 
@@ -102,9 +102,7 @@ class Cloud:
 
     def client(self, service: str) -> Any:
         """A client of the stand-in."""
-        make: Any = boto3.client
-        keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-        return make(service, region_name="us-east-1", endpoint_url=self.url, **keys)
+        return client(service, self.url)
 
     def parameter(self, name: str) -> str:
         """Its value."""
