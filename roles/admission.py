@@ -94,31 +94,6 @@ def _why_no_server(request: Request, expected: Expected) -> str:
     return ""
 
 
-def token_secret(node: str, *, token: str, secret: str, expires: str) -> dict[str, Any]:
-    """A bootstrap token that is good until ``expires`` (RFC 3339), marked with the node that it is made for."""
-    data = {
-        "token-id": token,
-        "token-secret": secret,
-        "expiration": expires,
-        "usage-bootstrap-authentication": "true",
-        "usage-bootstrap-signing": "false",
-        "auth-extra-groups": GROUP,
-        "description": f"one certificate for node {node}",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "bootstrap.kubernetes.io/token",
-        "metadata": {
-            "name": f"bootstrap-token-{token}",
-            "namespace": "kube-system",
-            "annotations": {NODE: node},
-            "labels": {OURS: "true"},
-        },
-        "stringData": data,
-    }
-
-
 GROUP: Final = words.BOOTSTRAPPERS
 NODE: Final = words.TOKEN_OF
 USED_BY: Final = "spillway.dev/used-by"

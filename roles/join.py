@@ -8,13 +8,11 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-import secrets
 import socket
-import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from cryptography import x509
@@ -22,11 +20,11 @@ from cryptography.x509.oid import NameOID
 
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
+from autoscaler.joining import Declared, new_token, place, places, token_secret
 from autoscaler.kube import Kube, Refused
-from roles.admission import BINDING, NODE, OURS, SERVING, SIGNERS, USED_BY, Expected, Request, token_secret, why_not
+from roles.admission import BINDING, NODE, OURS, SERVING, SIGNERS, USED_BY, Expected, Request, why_not
 from roles.node_patch import patch_node
 
-TOKEN_LIFE: Final = timedelta(minutes=10)
 PATIENCE: Final = 120.0
 """Seconds from the kubelet's start to a Ready node with a signed serving certificate."""
 _REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -35,7 +33,6 @@ _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 _NOT_FOUND: Final = 404
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
-_LETTERS: Final = string.ascii_lowercase + string.digits
 _APPROVED_BY: Final = "SpillwayNodeApprover"
 
 
@@ -53,10 +50,9 @@ def mint_token(kube: Kube, node: str) -> str:
     """A fresh token for this node, ``id.secret``; older ones of the node end with it."""
     drop_tokens(kube, node)
     _bind(kube)
-    token, secret = _random(6), _random(16)
-    expires = (datetime.now(UTC) + TOKEN_LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
-    kube.send("POST", _SECRETS, token_secret(node, token=token, secret=secret, expires=expires))
-    return f"{token}.{secret}"
+    token, meant_for = new_token(), f"one certificate for node {node}"
+    kube.send("POST", _SECRETS, token_secret(token, node=node, now=datetime.now(UTC), meant_for=meant_for))
+    return str(token)
 
 
 def drop_tokens(kube: Kube, node: str) -> None:
@@ -137,29 +133,14 @@ def mark(kube: Kube, node: str, *, labels: Mapping[str, str], taints: Sequence[M
 
 def marks(node: Mapping[str, Any], *, labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """The merge patch that does it."""
-    before = declared_before(node)
-    ours = {tuple(one) for one in before["taints"]} | {(words.JOINING, "NoSchedule")}
-    ours |= {(one["key"], one["effect"]) for one in taints}
-    others = [one for one in node["spec"].get("taints", ()) if (one["key"], one["effect"]) not in ours]
-    gone: dict[str, str | None] = {key: None for key in before["labels"] if key not in labels}
-    declared = {"labels": sorted(labels), "taints": sorted([one["key"], one["effect"]] for one in taints)}
+    before, now = Declared.on(node), Declared(frozenset(labels), places(taints))
+    ours = before.taints | now.taints | {(words.JOINING, "NoSchedule")}
+    others = [one for one in node["spec"].get("taints", ()) if place(one) not in ours]
+    gone: dict[str, str | None] = dict.fromkeys(sorted(before.labels - now.labels))
     return {
-        "metadata": {
-            "labels": {**gone, **labels},
-            "annotations": {words.DECLARED: json.dumps(declared, separators=(",", ":"))},
-        },
+        "metadata": {"labels": {**gone, **labels}, "annotations": now.annotation()},
         "spec": {"taints": [*others, *(dict(one) for one in taints)]},
     }
-
-
-def declared_before(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of labels, and keys and effects of taints, that an earlier run put on the node."""
-    text = node["metadata"].get("annotations", {}).get(words.DECLARED, "")
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        found = {}
-    return {"labels": found.get("labels", []), "taints": found.get("taints", [])}
 
 
 def read_request(raw: Mapping[str, Any]) -> Request:
@@ -262,10 +243,6 @@ def _delete(kube: Kube, path: str) -> None:
     except Refused as refused:
         if refused.status != _NOT_FOUND:
             raise
-
-
-def _random(length: int) -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(length))
 
 
 def _is_address(text: str) -> bool:

@@ -7,30 +7,28 @@ https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 
 from __future__ import annotations
 
-import secrets
-import string
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Final
 
 import yaml
 
 from autoscaler import labels as words
+from autoscaler.joining import new_token, token_secret
 from stacks.approver_manifests import RBAC
 from stacks.on_prem_provider.kube import CONFLICT, Kube, RefusedError
 
-LIFE: Final = timedelta(minutes=10)
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
-_LETTERS: Final = string.ascii_lowercase + string.digits
 
 
-def issue_token(kube: Kube, machine: str, *, cluster: str, now: datetime | None = None) -> str:
+def issue_token(kube: Kube, machine: str, *, cluster: str) -> str:
     """A new token for the machine; any that it had is void from here on."""
     withdraw_tokens(kube, machine)
     _let_bearers_ask(kube)
-    key, secret = _random(6), _random(16)
-    kube.send("POST", _SECRETS, token_secret(key, secret, machine=machine, cluster=cluster, now=now))
-    return f"{key}.{secret}"
+    token = new_token()
+    meant_for = f"lets {machine} join {cluster} once"
+    kube.send("POST", _SECRETS, token_secret(token, node=machine, now=datetime.now(UTC), meant_for=meant_for))
+    return str(token)
 
 
 def withdraw_tokens(kube: Kube, machine: str) -> None:
@@ -51,34 +49,3 @@ def _let_bearers_ask(kube: Kube) -> None:
     except RefusedError as refused:
         if refused.status != CONFLICT:  # another machine's was faster
             raise
-
-
-def token_secret(key: str, secret: str, *, machine: str, cluster: str, now: datetime | None = None) -> dict[str, Any]:
-    """The Secret that makes the API server know the token.
-
-    It proves who joins, and signs nothing: the machine gets the cluster's authority with the token, not by it.
-    """
-    ends = (now or datetime.now(UTC)) + LIFE
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "bootstrap.kubernetes.io/token",
-        "metadata": {
-            "name": f"bootstrap-token-{key}",
-            "namespace": "kube-system",
-            "labels": {words.BOOTSTRAP_TOKEN: "true"},
-            "annotations": {words.TOKEN_OF: machine},
-        },
-        "stringData": {
-            "description": f"lets {machine} join {cluster} once",
-            "token-id": key,
-            "token-secret": secret,
-            "expiration": ends.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "usage-bootstrap-authentication": "true",
-            "auth-extra-groups": words.BOOTSTRAPPERS,
-        },
-    }
-
-
-def _random(length: int) -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(length))

@@ -6,13 +6,13 @@ may, not by the machine itself. A kubelet that finds its Node takes it over as i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
+from autoscaler.joining import Declared, place, places
 from stacks.on_prem_provider.kube import CONFLICT, MERGE, Kube, RefusedError
 from stacks.on_prem_provider.machine_args import MachineArgs
 
@@ -65,11 +65,12 @@ def register(kube: Kube, args: MachineArgs, *, before: MachineArgs | None = None
 
 def new_node(args: MachineArgs) -> dict[str, Any]:
     """The Node as it is registered."""
-    labels, places = {**args.node_labels(), **kept_labels(args)}, {_place(taint) for taint in kept_taints(args)}
+    labels = {**args.node_labels(), **kept_labels(args)}
+    declared = Declared(frozenset(labels), places(kept_taints(args)))
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": args.name, "labels": labels, "annotations": {words.DECLARED: _ledger(labels, places)}},
+        "metadata": {"name": args.name, "labels": labels, "annotations": declared.annotation()},
         "spec": {"providerID": provider_id(args.name), "taints": kept_taints(args)},
     }
 
@@ -95,39 +96,27 @@ def changes(node: Mapping[str, Any], args: MachineArgs, *, before: MachineArgs |
     itself, as ``roles/`` writes it too: either takes away what the inventory says no more, and neither the other's.
     """
     gone = (kept_labels(before).keys() if before else set()) - kept_labels(args).keys()
-    ours = {_place(taint) for one in (before, args) if one for taint in kept_taints(one)}
-    others = [taint for taint in node["spec"].get("taints") or () if _place(taint) not in ours]
-    labels, places = _declared(node)
-    ledger = _ledger((labels - gone) | kept_labels(args).keys(), (places - ours) | set(map(_place, kept_taints(args))))
+    now = places(kept_taints(args))
+    ours = now | (places(kept_taints(before)) if before else frozenset())
+    others = [taint for taint in node["spec"].get("taints") or () if place(taint) not in ours]
+    stands = Declared.on(node)
+    ledger = Declared((stands.labels - gone) | kept_labels(args).keys(), (stands.taints - ours) | now)
     return {
         "metadata": {
             "resourceVersion": node["metadata"]["resourceVersion"],
             "labels": {**dict.fromkeys(gone), **kept_labels(args)},
-            "annotations": {words.DECLARED: ledger},
+            "annotations": ledger.annotation(),
         },
         "spec": {"taints": [*others, *kept_taints(args)], "providerID": provider_id(args.name)},
     }
-
-
-def _declared(node: Mapping[str, Any]) -> tuple[set[str], set[tuple[str, str]]]:
-    """Keys of labels, and places of taints, that an inventory declared for the node."""
-    try:
-        found = json.loads((node["metadata"].get("annotations") or {}).get(words.DECLARED, "{}"))
-        return set(found.get("labels", ())), {(key, effect) for key, effect in found.get("taints", ())}
-    except (ValueError, TypeError, AttributeError):
-        return set(), set()
-
-
-def _ledger(labels: Iterable[str], places: Iterable[tuple[str, str]]) -> str:
-    return json.dumps({"labels": sorted(labels), "taints": sorted(map(list, places))}, separators=(",", ":"))
 
 
 def standing(node: Mapping[str, Any], args: MachineArgs) -> dict[str, Any]:
     """Of what the inventory says of the node, what is there: in the inventory's own words."""
     labels = node["metadata"].get("labels") or {}
     taints = node["spec"].get("taints") or ()
-    found = {_place(taint): taint for taint in taints}
-    kept = [found[_place(taint)] for taint in kept_taints(args) if _place(taint) in found]
+    found = {place(taint): taint for taint in taints}
+    kept = [found[place(taint)] for taint in kept_taints(args) if place(taint) in found]
     return {
         "labels": {key: labels[key] for key in args.labels if key in labels},
         "rack": labels.get(words.RACK, "") if args.rack else "",
@@ -147,8 +136,3 @@ def is_ready(node: Mapping[str, Any]) -> bool:
     """Whether its kubelet reports, and that all is well."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _place(taint: Mapping[str, Any]) -> tuple[str, str]:
-    """A node has at most one taint of each."""
-    return taint["key"], taint["effect"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from hypothesis import strategies as st
 from pulumi.provider.experimental.provider import CheckRequest, DiffRequest
 
 from autoscaler import labels as words
-from roles import admission, join
+from autoscaler.joining import Declared
+from roles import join
 from stacks.on_prem_provider.drain import leaving, why_not
-from stacks.on_prem_provider.join import token_secret
 from stacks.on_prem_provider.machine_args import read_args, write_args
 from stacks.on_prem_provider.nodes import changes, kept_taints, new_node
 from stacks.on_prem_provider.probe import SCRIPT, Seen, Wanted, findings, parse
@@ -202,27 +201,11 @@ def test_a_nodes_other_taints_and_labels_are_left_alone() -> None:
     assert kept_taints(now) == [{"key": "new", "effect": "NoExecute"}]
 
 
-def test_a_token_is_for_one_machine_and_ten_minutes() -> None:
-    """It proves who joins; it signs nothing."""
-    made = token_secret("abcdef", "0" * 16, machine="dgx-01", cluster="lab", now=datetime(2026, 1, 1, tzinfo=UTC))
-    said = made["stringData"]
-    assert said["expiration"] == "2026-01-01T00:10:00Z"
-    assert "usage-bootstrap-signing" not in said
-    theirs = admission.token_secret(
-        "dgx-01",
-        token="abcdef",  # noqa: S106 - of no cluster
-        secret="0" * 16,
-        expires=said["expiration"],
-    )
-    assert made["metadata"] == theirs["metadata"], "the roles know it, and void it when they make one"
-    assert said["auth-extra-groups"] == theirs["stringData"]["auth-extra-groups"]
-
-
 def test_provider_and_roles_keep_one_ledger_of_what_was_declared() -> None:
     """What either declared the other takes away once the inventory says it no more; what it adds itself stays."""
     before = read_args(entry(labels={"old": "1"}, taints=[{"key": "old"}]))
     node = new_node(before)
-    assert join.declared_before(node)["taints"] == [["old", "NoSchedule"]]
+    assert Declared.on(node).taints == {("old", "NoSchedule")}
     roles = {**before.node_labels(), "nvidia.com/gpu.present": "true"}
     del roles["old"]
     patch = join.marks(node, labels=roles, taints=[])
@@ -233,8 +216,8 @@ def test_provider_and_roles_keep_one_ledger_of_what_was_declared() -> None:
     node["spec"]["taints"] = []
     again = changes(node, read_args(entry(labels={"new": "1"})), before=before)
     assert "nvidia.com/gpu.present" not in again["metadata"]["labels"]
-    kept = join.declared_before({"metadata": again["metadata"]})["labels"]
-    assert {"new", "nvidia.com/gpu.present", words.ORIGIN} <= set(kept)
+    kept = Declared.on({"metadata": again["metadata"]}).labels
+    assert {"new", "nvidia.com/gpu.present", words.ORIGIN} <= kept
     assert "old" not in kept
 
 
