@@ -11,6 +11,7 @@ import numpy as np
 from autoscaler import labels as words
 from autoscaler.cluster import CPU, MEMORY, PODS, Pod
 from autoscaler.drafts import Draft, Drafting
+from autoscaler.fit import in_words, sum_up, why_not_on
 from autoscaler.neighbours import by_zone, not_kept
 from autoscaler.policy import Policy
 from autoscaler.room import Amounts
@@ -49,14 +50,17 @@ class Admission:
         whys = [self._not_planned(sort) for sort in range(len(self.room.models))]
         kept = []
         for gang in _ordered(self.pods):
-            why = next((why for one in gang if (why := whys[self.sorts[one]])), None)
+            first = next((one for one in gang if whys[self.sorts[one]]), None)
+            if first is not None:
+                self._leave_for(first, gang, whys)
+                continue
             size = max((ref.minimum or ref.size or 0 for one in gang if (ref := self.pods[one].gang)), default=0)
-            if why is None and size > len(gang):
-                why = (f"its gang has {len(gang)} of {size} pods here", "the other pods of the gang are there")
-            if why is None:
-                kept.append(gang)
+            if size > len(gang):
+                self._leave(
+                    gang, f"its gang has {len(gang)} of {size} pods here", "the other pods of the gang are there"
+                )
             else:
-                self._leave(gang, *why)
+                kept.append(gang)
         return [part for gang in self._settle_zones(kept) for part in self._parts(gang)]
 
     def admit(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> list[Gang]:
@@ -124,6 +128,13 @@ class Admission:
     def _leave(self, gang: Gang, reason: str, would_fit_if: str) -> None:
         self.waiting += [LeftWaiting(self.names[one], reason, would_fit_if) for one in gang]
 
+    def _leave_for(self, first: int, gang: Gang, whys: Sequence[tuple[str, str] | None]) -> None:
+        """Each for what keeps itself, or else for what keeps the first of its gang."""
+        for one in gang:
+            why = whys[self.sorts[one]]
+            reason, remedy = why or whys[self.sorts[first]] or ("", "")
+            self._leave([one], reason if why else f"its gang waits for {self.names[first]}: {reason}", remedy)
+
     def _not_planned(self, sort: int) -> tuple[str, str] | None:
         """Rules that an offline plan does not follow: said, never guessed."""
         pod = self.room.models[sort]
@@ -135,9 +146,22 @@ class Admission:
             return f"an offline plan does not know: {', '.join(rules)}", "it is planned by the autoscaler on a cluster"
         if self.room.fits(sort).any() or self.room.at_home(sort).any():
             return None
-        cpu, memory, gpus, _ = self.room.sizes[sort].tolist()
+        return self._not_on_offer(sort)
+
+    def _not_on_offer(self, sort: int) -> tuple[str, str]:
+        """Of kinds of node that would hold such a pod, what keeps it away."""
+        pod, size = self.room.models[sort], self.room.sizes[sort]
+        cpu, memory, gpus, _ = size.tolist()
         asked = f"{cpu / 1000:g} cpu, {memory / 2**20:g} MiB and {gpus} GPUs"
-        return f"no kind of node on offer holds it ({asked}) and is what it selects", f"a node with {asked} is offered"
+        selected = " or ".join(" and ".join(map(in_words, term)) for term in pod.affinity)
+        remedy = f"a node with {asked} is offered" + (f", where {selected}" if selected else "")
+        large = [offer for offer, holds in zip(self.room.offers, self.room.holds(sort), strict=True) if holds]
+        whys = (
+            why_not_on(affinity=pod.affinity, tolerations=pod.tolerations, labels=offer.labels, taints=offer.taints)
+            for offer in large
+        )
+        told = sum_up((why for why in whys if why), "offer")
+        return f"nothing on offer takes it: {told}" if told else f"no kind of node on offer holds it ({asked})", remedy
 
     def _settle_zones(self, gangs: list[Gang]) -> list[Gang]:
         """Give each pod a zone, where zones matter; gangs for which there is none wait."""

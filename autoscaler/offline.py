@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from autoscaler.admission import Admission, LeftWaiting
 from autoscaler.cluster import Node, Pod
@@ -33,6 +33,8 @@ _TELLING = 0.7
 """Who goes where is written down after the planning; that takes so much of the time that making ready took."""
 _ADMITTING = 0.5
 """Part of the time after which no more gangs are tried under limits."""
+_SHOWN: Final = 3
+"""Pods named of those that wait for one reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +210,24 @@ def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
     counted: dict[tuple[str, str, str, float], int] = defaultdict(int)
     for node in plan.nodes:
         counted[node.instance_type, node.zone, node.capacity_type, node.usd_per_hour] += 1
-    echo(f"{'NODES':>6}  {'INSTANCE TYPE':<20} {'ZONE':<12} {'CAPACITY':<10} {'$/H EACH':>10} {'$/H':>12}")
+    if counted:
+        echo(f"{'NODES':>6}  {'INSTANCE TYPE':<20} {'ZONE':<12} {'CAPACITY':<10} {'$/H EACH':>10} {'$/H':>12}")
     for (kind, zone, capacity, usd), many in sorted(counted.items(), key=lambda item: -item[0][3] * item[1]):
         echo(f"{many:>6}  {kind:<20} {zone or 'any':<12} {capacity:<10} {usd:>10.4f} {usd * many:>12.4f}")
     bound = plan.lower_bound_usd_per_hour
     gap = f", at most {plan.usd_per_hour / bound - 1:.2%} above the cheapest there is" if bound > 0 else ""
-    echo(f"{plan.usd_per_hour:.4f} $/h for {len(plan.nodes)} nodes (no plan costs less than {bound:.4f} $/h{gap})")
-    echo(f"{len(plan.placements)} pods placed, {len(plan.waiting)} waiting, {plan.seconds:.2f} s")
+    nodes = _many(len(plan.nodes), "node")
+    bought = f"{plan.usd_per_hour:.4f} $/h for {nodes} (no plan costs less than {bound:.4f} $/h{gap})"
+    echo(bought if counted else "nothing has to be bought")
+    echo(f"{_many(len(plan.placements), 'pod')} placed, {len(plan.waiting)} waiting, {plan.seconds:.2f} s")
     for (reason, wish), pods in _by_reason(plan.waiting).items():
-        echo(f"waiting: {len(pods)} pods ({', '.join(pods[:3])}{', ...' if len(pods) > 3 else ''}): {reason}")  # noqa: PLR2004 - a few
+        few = f"{', '.join(pods[:_SHOWN])}{', ...' if len(pods) > _SHOWN else ''}"
+        echo(f"waiting: {_many(len(pods), 'pod')} ({few}): {reason}")
         echo(f"         would fit if {wish}")
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _by_reason(waiting: Iterable[LeftWaiting]) -> dict[tuple[str, str], list[str]]:

@@ -82,9 +82,14 @@ class Room:
         """Which offers hold such a pod and are what it selects."""
         known = self._fitting.get(self.kin[sort])
         if known is None:
-            known = self.suits(sort)[0] & (self.sizes[sort] <= self.rooms).all(axis=1)
+            known = self.suits(sort)[0] & self.holds(sort)
             self._fitting[self.kin[sort]] = known
         return known
+
+    def holds(self, sort: int) -> Mask:
+        """Which offers are large enough, whatever such a pod selects."""
+        large: Mask = (self.sizes[sort] <= self.rooms).all(axis=1)
+        return large
 
     def at_home(self, sort: int) -> Mask:
         """Which machines hold such a pod and are what it selects, as they are now."""

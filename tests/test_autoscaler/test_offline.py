@@ -179,6 +179,19 @@ def _member(name: str, group: str) -> dict[str, Any]:
     return pod
 
 
+def test_who_is_on_nobodys_offer_is_told_what_keeps_it(tmp_path: Path) -> None:
+    """Its size, what it selects, or the pod of its gang that fits nowhere; nobody is told another pod's size."""
+    rows = ["big,999000,1,0,pair,,,", "mate,10,1,0,pair,,,", "picky,10,1,0,,,,tier=gold"]
+    made = plan(tmp_path, PODS + "\n".join(rows) + "\n")
+    told = {one["pod"]: (one["reason"], one["would_fit_if"]) for one in made["waiting"]}
+    assert told["big"][0] == "no kind of node on offer holds it (999 cpu, 1 MiB and 0 GPUs)"
+    assert told["mate"] == (f"its gang waits for big: {told['big'][0]}", told["big"][1])
+    assert told["picky"] == (
+        "nothing on offer takes it: 5 offers: is not what the pod selects (tier is gold)",
+        "a node with 0.01 cpu, 1 MiB and 0 GPUs is offered, where tier is gold",
+    )
+
+
 def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) -> None:
     """Of three pods that want four nobody goes; of three that want two all do, or two where no more may be bought."""
     pods = [_member(f"many-{number}", "many") for number in range(3)]
