@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 REFUSALS_LAST: Final = timedelta(hours=1)
 _AT_MINIMUM: Final = "min size constraint"
 """In AWS's words: the group desires its minimum, and would go below."""
+_WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found")
+"""In AWS's words: the instance went on already, or is gone from its group."""
 _UNKNOWN_PRICE_SECONDS: Final = 600.0
 """A price list that does not answer must not hold up every look at the groups."""
 _CODES: Final = (
@@ -204,7 +206,7 @@ class Ec2:
                     LifecycleActionResult="CONTINUE",
                 )
         except Refused as refused:
-            if "No active Lifecycle Action" not in str(refused):
+            if not any(gone in str(refused) for gone in _WAITS_NO_LONGER):
                 raise
 
     def _as_planned(self, name: str, *, expected: int) -> AutoScalingGroupTypeDef:

@@ -304,10 +304,10 @@ class AutoScaling(AutoScalingBackend):
         return str(found.default_result) if found else "ABANDON"
 
     def _waiting(self, *, hook: str, group: str, instance: str) -> tuple[Group, Member]:
-        found, member = self.member(instance)
-        if found.name != group or hook not in member.waits:
-            raise refused(f"No active Lifecycle Action found with instance ID {instance}")
-        return found, member
+        for member in self.group(group).instance_states:
+            if member.instance.id == instance and hook in member.waits:
+                return self.group(group), member
+        raise refused(f"No active Lifecycle Action found with instance ID {instance}")
 
     def _hooks(self, group: Group, transition: str) -> list[LifecycleHook]:
         return [

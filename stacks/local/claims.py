@@ -170,7 +170,7 @@ def _bought_once(morning: Morning) -> Claim:
     return Claim(
         text="every instance was bought once and was used",
         held=bool(morning.instances) and len(morning.instances) == len(used),
-        evidence=f"{len(morning.instances)} launched by {len(morning.purchases)} requests, {len(used)} held pods",
+        evidence=f"launched {len(morning.instances)}, requests {len(morning.purchases)}, with pods {len(used)}",
     )
 
 
@@ -186,7 +186,7 @@ def _impossible_is_told(morning: Morning) -> Claim:
         and {e.pod for e in events} == names
         and len(events) == len(names)
         and bool(morning.explained),
-        evidence=f"{len(events)} events for {len(pods)} pods; explain: {morning.explained or 'nothing'}",
+        evidence=f"events {len(events)}, pods {len(pods)}; explain: {morning.explained or 'nothing'}",
     )
 
 

@@ -440,10 +440,13 @@ def test_an_abandoned_launch_ends_the_instance(here: StandIn) -> None:
 
 
 def test_completing_what_does_not_wait_is_refused(here: StandIn) -> None:
-    """As AWS words it."""
+    """As AWS words it; an instance that is gone waits no more than one that runs."""
     group = hooked(here, "TERMINATING")
     here.want(group, 1)
     assert refusal(lambda: complete(here, group, "CONTINUE"))[1].startswith("No active Lifecycle Action found")
+    gone = {"AutoScalingGroupName": group, "LifecycleHookName": "hook", "InstanceId": "i-0123456789abcdef0"}
+    said = refusal(lambda: here.asg.complete_lifecycle_action(**gone, LifecycleActionResult="CONTINUE"))[1]
+    assert said == "No active Lifecycle Action found with instance ID i-0123456789abcdef0"
 
 
 # --- What is written down ---------------------------------------------------------------------------------------------
