@@ -10,3 +10,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Pulumi brings gRPC, whose handlers run between fork and exec of whatever is started here, on threads that are gone.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
+# A user's path on Debian has no sbin, nor has root's after a plain `su`; what makes machines and networks is there.
+os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
