@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from autoscaler import ec2, kube
+from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Recreate, Release, Remove, Step, Uncordon, Withdraw
 from autoscaler.store import Store
 
-FAILURES = (Unavailable, kube.Refused, kube.Expired, ec2.Refused, ec2.Changed)
+FAILURES = (Unavailable, kube.Refused, kube.Expired, aws_answers.Refused, ec2.Changed)
 """What a step may fail with: it fails alone."""
 
 

@@ -6,38 +6,26 @@ Groups are found by the tag with the cluster's name; nothing else is ever touche
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler import labels as words
-from autoscaler.cluster import (
-    CPU,
-    MEMORY,
-    CapacityType,
-    Effect,
-    Group,
-    Instance,
-    Refusal,
-    Resources,
-    Taint,
-    parse_quantity,
-)
-from autoscaler.failures import Unavailable
+from autoscaler.aws_answers import Refused, one_failure_alone, refusal_code, told_in_words
+from autoscaler.cluster import CapacityType, Group, Instance, Refusal
+from autoscaler.group_tags import allocatable_of, labels_of, tag_of, taints_of, types_of
 from autoscaler.instance_types import InstanceType, read_instance_type
 from autoscaler.policy import GroupEntry, Policy
+from autoscaler.price_list import least_usd, on_demand, price_list_region
 
 if TYPE_CHECKING:
     from types_boto3_autoscaling.client import AutoScalingClient
-    from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, TagDescriptionTypeDef
+    from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef
     from types_boto3_ec2.client import EC2Client
     from types_boto3_pricing.client import PricingClient
-    from types_boto3_pricing.type_defs import FilterTypeDef
 
 REFUSALS_LAST: Final = timedelta(hours=1)
 _AT_MINIMUM: Final = "min size constraint"
@@ -46,46 +34,11 @@ _WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found"
 """In AWS's words: the instance went on already, or is gone from its group."""
 _UNKNOWN_PRICE_SECONDS: Final = 600.0
 """A price list that does not answer must not hold up every look at the groups."""
-_CODES: Final = (
-    # what a failed scaling activity says -> the code that a plan goes by
-    (
-        r"InsufficientInstanceCapacity|do not have sufficient .* capacity|insufficient capacity",
-        "InsufficientInstanceCapacity",
-    ),
-    (r"MaxSpotInstanceCountExceeded|spot (instance )?(count|limit)", "MaxSpotInstanceCountExceeded"),
-    (r"VcpuLimitExceeded|vCPU (capacity|limit)", "VcpuLimitExceeded"),
-    (r"InstanceLimitExceeded|requested more instances", "InstanceLimitExceeded"),
-    (r"SpotMaxPriceTooLow|price.* (lower|too low)", "SpotMaxPriceTooLow"),
-    (r"UnfulfillableCapacity|could not be fulfilled", "UnfulfillableCapacity"),
-    (r"RequestLimitExceeded|Throttling|Rate exceeded", "RequestLimitExceeded"),
-    (r"VolumeLimitExceeded|maximum number of volumes|volume limit", "VolumeLimitExceeded"),
-    (r"InsufficientFreeAddressesInSubnet|free addresses", "InsufficientFreeAddressesInSubnet"),
-    (r"InvalidAMIID|InvalidLaunchTemplate|launch template", "InvalidLaunchTemplate"),
-    (r"UnauthorizedOperation|not authorized", "UnauthorizedOperation"),
-    (r"Unsupported|is not supported", "Unsupported"),
-)
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
 _HELD: Final = "Terminating:Wait"
-_ARCHES: Final = {"arm64": "arm64"}
-_CREDENTIALS: Final = frozenset(
-    {
-        *("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"),
-        *("ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "MissingAuthenticationToken"),
-    }
-)
-_DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
-_THROTTLED: Final = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"})
 
 
-class Refused(Exception):  # noqa: N818 - reads as what it is at the raise site
-    """AWS answered that it will not do this one thing; ``code`` is its own."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-
-
-class Changed(Exception):  # noqa: N818 - as above
+class Changed(Exception):  # noqa: N818 - reads as what it is at the raise site
     """The group is not as the plan saw it: look again. ``group`` is how it is now, where it is there."""
 
     def __init__(self, message: str, group: Group | None = None) -> None:
@@ -119,7 +72,7 @@ def connect(region: str) -> Clients:
         return Clients(
             autoscaling=session.client("autoscaling", config=config),
             ec2=session.client("ec2", config=config),
-            pricing=lambda: session.client("pricing", region_name=_price_list_region(region), config=config),
+            pricing=lambda: session.client("pricing", region_name=price_list_region(region), config=config),
         )
 
 
@@ -221,7 +174,7 @@ class Ec2:
     def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
         with told_in_words(self._policy.region):
             found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
-        ours = (raw for raw in found["AutoScalingGroups"] if _tag(raw, words.TAG_CLUSTER) == self._policy.cluster)
+        ours = (raw for raw in found["AutoScalingGroups"] if tag_of(raw, words.TAG_CLUSTER) == self._policy.cluster)
         return next(ours, None)
 
     def _set_desired(self, name: str, to: int) -> None:
@@ -233,7 +186,7 @@ class Ec2:
     # --- From what AWS says to the noun ---
 
     def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
-        self._learn_types({kind for raw in raws for kind in _types(raw, self._entry(raw))})
+        self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
         self._learn_launch_times(raws)
         for raw in raws:
             try:
@@ -243,7 +196,7 @@ class Ec2:
 
     def _noun(self, raw: AutoScalingGroupTypeDef) -> Group:
         entry, name = self._entry(raw), raw["AutoScalingGroupName"]
-        types, zone = _types(raw, entry), raw["AvailabilityZones"][0]
+        types, zone = types_of(raw, entry), raw["AvailabilityZones"][0]
         kind = " or ".join(types)
         capacity: CapacityType = "spot" if entry and entry.capacity_type == "spot" else "on-demand"
         price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
@@ -255,20 +208,21 @@ class Ec2:
         if entry is None:
             self._warn_once(
                 f"the group {name} is tagged for this cluster, but the policy has no entry "
-                f"{_tag(raw, words.TAG_GROUP)!r}: it is not grown"
+                f"{tag_of(raw, words.TAG_GROUP)!r}: it is not grown"
             )
         desired = raw["DesiredCapacity"]
+        belongs = {words.CAPACITY_TYPE: capacity, words.REGION: self._policy.region}
         instances = tuple(self._instance(one) for one in raw.get("Instances", []))
         return Group(
             name=name,
-            entry=_tag(raw, words.TAG_GROUP) or name,
+            entry=tag_of(raw, words.TAG_GROUP) or name,
             instance_type=kind,
             zone=zone,
-            allocatable=self._allocatable(raw, entry, types),
+            allocatable=allocatable_of(raw, entry, types, self._types),
             usd_per_hour=price or 0.0,
             capacity_type=capacity,
-            labels=self._labels(raw, entry, types=types, zone=zone, capacity=capacity),
-            taints=_taints(raw, entry),
+            labels=belongs | labels_of(raw, entry, types, self._types),
+            taints=taints_of(raw, entry),
             minimum=raw["MinSize"],
             maximum=raw["MaxSize"] if price is not None and entry is not None else desired,
             desired=desired,
@@ -278,7 +232,7 @@ class Ec2:
         )
 
     def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
-        return self._policy.entry(_tag(raw, words.TAG_GROUP))
+        return self._policy.entry(tag_of(raw, words.TAG_GROUP))
 
     def _instance(self, raw: Any) -> Instance:
         state = next(
@@ -292,49 +246,11 @@ class Ec2:
             held=raw["LifecycleState"] == _HELD,
         )
 
-    def _allocatable(self, raw: AutoScalingGroupTypeDef, entry: GroupEntry | None, types: tuple[str, ...]) -> Resources:
-        """Template tags are the last word; what they leave out, the policy or the type's formula says.
-
-        Of a set of types the smallest amount of each: any of them may come.
-        """
-        tagged = dict(_under(raw, words.TEMPLATE_RESOURCE))
-        amounts = dict(Resources.parse(tagged))
-        if CPU in amounts and MEMORY in amounts:
-            return Resources(amounts)
-        disk = int(parse_quantity(entry.disk if entry else "100Gi"))
-        offered = [self._types[kind].allocatable(disk=disk) for kind in types]
-        formula = {name: min(one[name] for one in offered) for name in offered[0]}
-        chosen = dict(Resources.parse(entry.resources)) if entry else {}
-        return Resources(formula | chosen | amounts)
-
-    def _labels(
-        self,
-        raw: AutoScalingGroupTypeDef,
-        entry: GroupEntry | None,
-        *,
-        types: tuple[str, ...],
-        zone: str,
-        capacity: str,
-    ) -> dict[str, str]:
-        """What a new node will carry, but for its host name, and of a set its type."""
-        known = self._types.get(types[0])
-        usual = {
-            words.ORIGIN: words.EC2,
-            words.GROUP: _tag(raw, words.TAG_GROUP),
-            words.CAPACITY_TYPE: capacity,
-            words.ZONE: zone,
-            words.REGION: self._policy.region,
-            **({words.INSTANCE_TYPE: types[0]} if len(types) == 1 else {}),
-            words.ARCH: known.arch if known else "amd64",
-            words.OS: "linux",
-        }
-        return usual | (entry.labels if entry else {}) | dict(_under(raw, words.TEMPLATE_LABEL))
-
     def _learn_types(self, kinds: set[str]) -> None:
         """Ask once for each type that a group has."""
         unknown = sorted(kinds - self._types.keys() - {""})
         for start in range(0, len(unknown), 100):
-            with _one_failure_alone(self._warn_once, "what EC2 says of the instance types"):
+            with one_failure_alone(self._warn_once, "what EC2 says of the instance types"):
                 pages = self._clients.ec2.get_paginator("describe_instance_types").paginate(
                     InstanceTypes=unknown[start : start + 100]  # type: ignore[arg-type]
                 )
@@ -347,7 +263,7 @@ class Ec2:
         here = {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
         unknown = sorted(here - self._launched.keys())
         for start in range(0, len(unknown), 100):
-            with _one_failure_alone(self._warn_once, "when instances were launched"):
+            with one_failure_alone(self._warn_once, "when instances were launched"):
                 pages = self._clients.ec2.get_paginator("describe_instances").paginate(
                     Filters=[{"Name": "instance-id", "Values": unknown[start : start + 100]}]
                 )
@@ -361,7 +277,7 @@ class Ec2:
     def _refusals(self, name: str) -> tuple[Refusal, ...]:
         """Failed launches of the last hour, newest first."""
         found: list[Refusal] = []
-        with _one_failure_alone(self._warn_once, f"why {name} does not grow"):
+        with one_failure_alone(self._warn_once, f"why {name} does not grow"):
             answer = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=20)
             since = datetime.now(UTC) - REFUSALS_LAST
             for activity in answer["Activities"]:
@@ -388,7 +304,7 @@ class Ec2:
         if key not in self._prices and time.monotonic() > self._ask_again_at.get(key, 0.0):
             self._ask_again_at[key] = time.monotonic() + _UNKNOWN_PRICE_SECONDS
             ask = self._spot_price if capacity == "spot" else self._list_price
-            with _one_failure_alone(self._warn_once, f"the price of {kind}"):
+            with one_failure_alone(self._warn_once, f"the price of {kind}"):
                 price = ask(kind, zone)
                 if price is not None:
                     self._prices[key] = price
@@ -416,120 +332,3 @@ class Ec2:
         if line not in self._warned:
             self._warned.add(line)
             self._warn(line)
-
-
-def refusal_code(message: str) -> str:
-    """The code that a failed activity's words stand for; ``Refused`` for words that we have not met."""
-    return next((code for pattern, code in _CODES if re.search(pattern, message, re.IGNORECASE)), "Refused")
-
-
-def _types(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[str, ...]:
-    """The policy's word; for a group that it does not know, what one of its instances or its tags say."""
-    if entry is not None:
-        return entry.types
-    here = [one.get("InstanceType", "") for one in raw.get("Instances", [])]
-    return (next(iter(here), "") or dict(_under(raw, words.TEMPLATE_LABEL)).get(words.INSTANCE_TYPE, ""),)
-
-
-def _taints(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[Taint, ...]:
-    taints = {(one.key, one.effect): one.as_taint() for one in (entry.taints if entry else ())}
-    for key, text in _under(raw, words.TEMPLATE_TAINT):
-        value, _, effect = text.rpartition(":")
-        known: Effect = effect if effect in ("NoSchedule", "PreferNoSchedule", "NoExecute") else "NoSchedule"  # type: ignore[assignment]
-        taints[key, known] = Taint(key, value, known)
-    return tuple(taints.values())
-
-
-def _tag(raw: AutoScalingGroupTypeDef, key: str) -> str:
-    return next((tag.get("Value", "") for tag in _tags(raw) if tag.get("Key") == key), "")
-
-
-def _under(raw: AutoScalingGroupTypeDef, prefix: str) -> Iterator[tuple[str, str]]:
-    for tag in _tags(raw):
-        key = tag.get("Key", "")
-        if key.startswith(prefix):
-            yield key.removeprefix(prefix), tag.get("Value", "")
-
-
-def _tags(raw: AutoScalingGroupTypeDef) -> list[TagDescriptionTypeDef]:
-    return raw.get("Tags", [])
-
-
-def on_demand(region: str, **more: str) -> list[FilterTypeDef]:
-    """What to ask the price list for: Linux on demand, shared tenancy, nothing installed."""
-    wanted = {
-        "regionCode": region,
-        "operatingSystem": "Linux",
-        "tenancy": "Shared",
-        "preInstalledSw": "NA",
-        "capacitystatus": "Used",
-        **more,
-    }
-    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
-
-
-def least_usd(product: Mapping[str, Any]) -> float | None:
-    """Dollars per hour of an entry of the price list; free dimensions of an offer are not its price."""
-    return min((price for price in _usd(product) if price > 0), default=None)
-
-
-def _usd(product: Mapping[str, Any]) -> Iterator[float]:
-    for offer in product.get("terms", {}).get("OnDemand", {}).values():
-        for dimension in offer.get("priceDimensions", {}).values():
-            with contextlib.suppress(KeyError, ValueError):
-                yield float(dimension["pricePerUnit"]["USD"])
-
-
-def _price_list_region(region: str) -> str:
-    """The price list is served in few regions: the user guide's "Price List Query API endpoints"."""
-    if region.startswith("eu-"):
-        return "eu-central-1"
-    return "ap-south-1" if region.startswith("ap-") else "us-east-1"
-
-
-@contextlib.contextmanager
-def told_in_words(region: str) -> Iterator[None]:
-    """Turn botocore's many errors into ours."""
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - slow to import
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
-    try:
-        yield
-    except NoCredentialsError:
-        raise Unavailable(
-            "AWS: no credentials found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "or run with a role"
-        ) from None
-    except ClientError as error:
-        code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
-        raise _in_words(code, message, region) from None
-    except ResponseParserError:  # a proxy or load balancer speaks in AWS's place
-        raise Unavailable(f"AWS in {region} is not able to answer now (its answer is none of AWS's)") from None
-    except (BotoCoreError, OSError) as error:
-        raise Unavailable(f"AWS in {region} does not answer: {str(error).rstrip('.')}") from None
-
-
-def _in_words(code: str, message: str, region: str) -> Exception:
-    if code in _CREDENTIALS:
-        return Unavailable(
-            f"AWS in {region} does not accept the credentials ({code}: {message}): are they right and fresh?"
-        )
-    if code in _DENIED:
-        return Unavailable(f"AWS in {region} does not allow this account to do that ({code}: {message})")
-    if code in _THROTTLED:
-        return Unavailable(f"AWS in {region} asks for fewer calls ({code}): trying again soon")
-    if code in ("ServiceUnavailable", "InternalFailure", "InternalError") or code.isdigit():
-        return Unavailable(f"AWS in {region} is not able to answer now ({code}: {message})")
-    return Refused(code, message)
-
-
-@contextlib.contextmanager
-def _one_failure_alone(warn: Callable[[str], None], what: str) -> Iterator[None]:
-    """What is nice to know must not stop what must be known."""
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
-    try:
-        yield
-    except (BotoCoreError, ClientError, ResponseParserError, KeyError, ValueError) as error:
-        warn(f"AWS does not say {what}: {error}")

@@ -18,11 +18,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from autoscaler.aws_answers import told_in_words
 from autoscaler.cluster import CPU, MEMORY, PODS
-from autoscaler.ec2 import Clients, connect, least_usd, on_demand, told_in_words
+from autoscaler.ec2 import Clients, connect
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.instance_types import GIB, MIB, InstanceType, read_instance_type
 from autoscaler.labels import GPU
+from autoscaler.price_list import least_usd, on_demand
 
 PREFIX: Final = "ec2:"
 COLUMNS: Final = (

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from autoscaler import ec2
+from autoscaler import aws_answers
 from autoscaler.act import FAILURES, Hands, describe
 from autoscaler.cluster import Cluster, Group
+from autoscaler.ec2 import Ec2
 from autoscaler.failures import Unavailable
 from autoscaler.observe import Pause
 from autoscaler.policy import Policy
@@ -47,7 +48,7 @@ class Leader(Protocol):
 class GroupWatch:
     """A thread that looks at the groups now and then, more often while something is on its way."""
 
-    def __init__(self, *, ec2: ec2.Ec2, store: Store, outage: Callable[[str, str], None]) -> None:
+    def __init__(self, *, ec2: Ec2, store: Store, outage: Callable[[str, str], None]) -> None:
         self._ec2 = ec2
         self._store = store
         self._outage = outage
@@ -55,7 +56,7 @@ class GroupWatch:
         self._soon = threading.Event()
 
     def look(self) -> None:
-        """Once. Raises ``Unavailable`` or ``ec2.Refused``."""
+        """Once. Raises ``Unavailable`` or ``aws_answers.Refused``."""
         asked_at = time.monotonic()
         self._store.saw_groups(self._ec2.groups(), asked_at=asked_at)
 
@@ -78,7 +79,7 @@ class GroupWatch:
             self._soon.clear()
             try:
                 self.look()
-            except (Unavailable, ec2.Refused) as error:
+            except (Unavailable, aws_answers.Refused) as error:
                 self._outage("AWS", str(error))
                 self._stopping.wait(pause.longer())
                 continue

@@ -16,6 +16,7 @@ from autoscaler import ec2 as aws
 from autoscaler import kube as k8s
 from autoscaler import labels as words
 from autoscaler.act import Hands
+from autoscaler.aws_answers import Refused
 from autoscaler.failures import Unavailable
 from autoscaler.lease import Lease
 from autoscaler.loop import GroupWatch, Loop
@@ -136,7 +137,7 @@ def _look(policy: Policy, kubeconfig: Path | None, *, warn: Any) -> tuple[k8s.Ku
         GroupWatch(ec2=ec2, store=store, outage=lambda _party, _why: None).look()
     except k8s.Refused as refused:
         raise Unavailable(f"the API server refuses: {refused}") from None
-    except aws.Refused as refused:
+    except Refused as refused:
         raise Unavailable(f"AWS refuses: {refused}") from None
     return kube, ec2, store
 

@@ -14,8 +14,9 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from autoscaler import labels as words
+from autoscaler.aws_answers import Refused, refusal_code
 from autoscaler.cluster import Resources, Taint
-from autoscaler.ec2 import Changed, Clients, Ec2, Refused, connect, refusal_code
+from autoscaler.ec2 import Changed, Clients, Ec2, connect
 from autoscaler.failures import Unavailable
 from autoscaler.fleet import labels_of
 from autoscaler.policy import Policy

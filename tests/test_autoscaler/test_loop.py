@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from autoscaler import ec2, kube
+from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.act import Hands
 from autoscaler.cluster import Cluster, Group, Instance
@@ -409,7 +409,7 @@ def test_a_node_that_is_wanted_again_stays(changes: dict[str, Any], why: str) ->
 
 def test_when_aws_refuses_the_node_stays() -> None:
     """Its instance would go on running unseen."""
-    made = removing(failures={"terminate": ec2.Refused("ValidationError", "min size")})
+    made = removing(failures={"terminate": aws_answers.Refused("ValidationError", "min size")})
     assert made.did() == ["pods_on", "terminate"]
 
 
