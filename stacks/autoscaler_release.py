@@ -17,10 +17,11 @@ import pulumi_kubernetes as k8s
 from autoscaler.failures import BadInput
 from stacks.approver_manifests import approver_manifests, approver_rights
 from stacks.autoscaler_manifests import AWS_SECRET, NAME, NAMESPACE, AwsAccess, Manifest, ReleaseSpec, manifests
-from stacks.autoscaler_rights import autoscaler_rights, trust_of_service_account
+from stacks.autoscaler_rights import autoscaler_rights
 from stacks.config import ReleaseSettings
 from stacks.outputs import ReleaseOutput
 from stacks.parts import ControlPlanePart, Kind
+from stacks.trust import trust_of_service_account
 
 _USUAL: Final[dict[Kind, AwsAccess]] = {
     "eks": "irsa",

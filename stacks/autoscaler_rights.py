@@ -41,20 +41,3 @@ def autoscaler_rights(*, cluster: str, region: str) -> dict[str, Any]:
             },
         ],
     }
-
-
-def trust_of_service_account(*, provider_arn: str, issuer: str, namespace: str, account: str) -> dict[str, Any]:
-    """Who may take the autoscaler's role on EKS: its own ServiceAccount, and no other of the cluster."""
-    name = issuer.removeprefix("https://")
-    wanted = {f"{name}:aud": "sts.amazonaws.com", f"{name}:sub": f"system:serviceaccount:{namespace}:{account}"}
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": "sts:AssumeRoleWithWebIdentity",
-                "Principal": {"Federated": provider_arn},
-                "Condition": {"StringEquals": wanted},
-            }
-        ],
-    }

@@ -17,12 +17,13 @@ from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
 from stacks.connectivity import ConnectivityArgs, check_connectivity, connect
 from stacks.control_plane import check_reachable, check_settings, existing_part, make_control_plane
-from stacks.control_plane_settings import ExistingSettings
+from stacks.control_plane_settings import EksSettings, ExistingSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
-from stacks.join import NodeAdmission, check_join, join_of
-from stacks.machines import Machines, MachinesArgs, describe_machine
+from stacks.join import NodeAdmission, check_join, eks_join_of, instance_tags, join_of, joined_by
+from stacks.machine_images import Images, image_of_nodes
+from stacks.machines import Machines, MachinesArgs, describe_machine, hybrid_node_configs
 from stacks.network import Network, NetworkArgs
 from stacks.node_bundle import BundleFile, NodeBundle, check_architecture, read_bundle
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
@@ -68,7 +69,7 @@ def read_plans(settings: Settings) -> Plans:
     file = settings.bundle_path if settings.program in ("all", "node-pools") else None
     bundle = read_bundle(file) if file else None
     plans = Plans(settings=settings, policy=policy, inventory=inventory, bundle=bundle)
-    check_groups(policy, source=str(settings.policy_path), by_roles=settings.nodes.roles != "none")
+    check_groups(policy, source=str(settings.policy_path), joined_by=joined_by(settings))
     check_join(settings)
     _check_network(plans)
     check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
@@ -141,6 +142,7 @@ class _Built:
         self._tags = {**plans.settings.tags, words.TAG_CLUSTER: policy.cluster, "spillway.dev/made-by": "pulumi"}
         self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
         self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
+        self._images = Images(self._provider)
         self._shapes: dict[str, Shape] = {}
         self._found: FoundVpc | None = None
 
@@ -225,7 +227,7 @@ class _Built:
             region=policy.region,
             network=network,
             zones=self._plans.zones,
-            image=lambda ami: _image(ami, provider=self._provider)[0],
+            image=lambda ami: self._images.find(ami).id,
             tags=self._tags,
             opts=self._on_aws,
         )
@@ -236,11 +238,10 @@ class _Built:
         plans, policy = self._plans, self._plans.policy
         settings, network = plans.settings, self._where()
         identity = NodeIdentity(f"{policy.cluster}-node", cluster=policy.cluster, opts=self._on_aws)
-        image_id, root_device = _image(settings.nodes.ami, provider=self._provider)
         control_plane = self._joined()
         file = plans.bundle
         bundle = NodeBundle(policy.cluster, file, opts=self._on_aws) if file else None
-        by_roles = settings.nodes.roles != "none"
+        by = joined_by(settings)
         admission = (
             NodeAdmission(
                 f"{policy.cluster}-node-admission",
@@ -248,18 +249,20 @@ class _Built:
                 control_plane=control_plane,
                 role_name=identity.role_name,
                 role_arn=identity.role_arn,
-                by_roles=by_roles,
+                by_roles=by == "roles",
                 bundle=bundle,
                 opts=self._on_aws,
             )
             if control_plane
             else None
         )
-        join = (
-            join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
-            if control_plane and by_roles
-            else None
-        )
+        join: pulumi.Output[Any] | None = None
+        if control_plane and by == "roles":
+            join = join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
+        if control_plane and by == "nodeadm":
+            join = eks_join_of(control_plane)
+        shapes = {entry.name: self._shapes[entry.types[0]] for entry in policy.groups}
+        images = {name: self._images.find(image_of_nodes(settings, shape)) for name, shape in shapes.items()}
         node_groups = [
             NodeGroup(
                 entry.name,
@@ -270,15 +273,16 @@ class _Built:
                     subnets=network.subnets,
                     security_group_id=network.node_security_group_id,
                     instance_profile_arn=identity.instance_profile_arn,
-                    image_id=image_id,
-                    root_device=root_device,
+                    image_id=images[entry.name].id,
+                    root_device=images[entry.name].root_device,
                     join=join,
+                    gpus=shapes[entry.name].gpus,
                     kms_key_id=settings.nodes.kms_key,
                     adapters=adapters_of(entry, self._shapes),
                     first_adapter_card=first_adapter_card(entry),
                     scale_in_protection=settings.nodes.scale_in_protection,
                     termination_wait=settings.nodes.termination_wait,
-                    tags=self._tags,
+                    tags=self._tags | instance_tags(policy.cluster, by=by),
                 ),
                 opts=pulumi.ResourceOptions.merge(
                     self._on_aws, pulumi.ResourceOptions(depends_on=[admission] if admission else [])
@@ -312,12 +316,17 @@ class _Built:
         )
         tokens = {name: machine.join_token for name, machine in made.machines.items()}
         self.fields |= {"join_tokens": pulumi.Output.json_dumps(tokens)} if member else {}  # secret, as each of them
+        wanted = plans.settings.control_plane
+        if isinstance(wanted, EksSettings) and wanted.hybrid:
+            self.fields["hybrid_node_configs"] = hybrid_node_configs(
+                control_plane, plans.inventory, cluster=plans.policy.cluster, region=plans.policy.region
+            )
 
     def _connect(self) -> None:
         plans, wanted = self._plans, self._plans.settings.connectivity
         if wanted is None:
             return
-        ami = _image(wanted.ami, provider=self._provider)[0] if wanted.kind == "wireguard" else ""
+        ami = self._images.find(wanted.ami).id if wanted.kind == "wireguard" else ""
         settings = plans.settings.network
         vpc = tuple(str(one.network) for one in networks_of(self._found)) if self._found else (settings.cidr,)
         args = ConnectivityArgs(
@@ -378,14 +387,3 @@ def _named(settings: Settings, part: Literal["network", "control_plane"]) -> str
             f"e.g. organization/spillway/lab-{part.replace('_', '-')}"
         )
     return stack
-
-
-def _image(ami: str, *, provider: aws.Provider) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
-    """The image's id, and the name of its root device, without which a launch template adds a second disk."""
-    options = pulumi.InvokeOutputOptions(provider=provider)
-    image_id: pulumi.Output[str] = pulumi.Output.from_input(ami)
-    if ami.startswith("ssm:"):
-        image_id = aws.ssm.get_parameter_output(name=ami.removeprefix("ssm:"), opts=options).value
-    by_id = image_id.apply(lambda one: [aws.ec2.GetAmiFilterArgs(name="image-id", values=[one])])
-    image = aws.ec2.get_ami_output(filters=by_id, opts=options)
-    return image_id, image.root_device_name

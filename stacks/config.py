@@ -18,7 +18,7 @@ from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
 from stacks.control_plane_settings import ControlPlaneSettings
 from stacks.network_settings import NetworkSettings
-from stacks.on_prem_settings import UBUNTU, ConnectivitySettings, MachineSettings
+from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
 
 PROJECT: Final = "spillway"
 ROOT: Final = Path(__file__).parents[1]
@@ -30,7 +30,11 @@ Program = Literal["all", "network", "control-plane", "node-pools", "on-prem", "r
 class NodeSettings(Document):
     """What is the same for the nodes of every group."""
 
-    ami: str = Field(default=UBUNTU, description="ami-..., or ssm:/path of a public parameter that holds one")
+    ami: str | None = Field(
+        default=None,
+        description="ami-..., or ssm:/path of a public parameter that holds one; absent: the newest Ubuntu 24.04, on "
+        "EKS AWS's own image for it",
+    )
     roles: Literal["bundle", "baked", "none"] = Field(
         default="none",
         description="what makes nodes of them: the project's roles, fetched at boot (bundle) or lying on the image "
@@ -70,8 +74,8 @@ class NodeSettings(Document):
 
     @field_validator("ami")
     @classmethod
-    def _ami_is_one(cls, text: str) -> str:
-        if not re.fullmatch(r"ami-[0-9a-f]{8,17}|ssm:/\S+", text):
+    def _ami_is_one(cls, text: str | None) -> str | None:
+        if text is not None and not re.fullmatch(r"ami-[0-9a-f]{8,17}|ssm:/\S+", text):
             raise ValueError("must be an image such as ami-0123456789abcdef0, or ssm:/path/of/a/parameter")
         return text
 

@@ -99,7 +99,7 @@ WRITES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "eks.AccessEntry": ("eks:CreateAccessEntry", "eks:UpdateAccessEntry", "eks:DeleteAccessEntry"),
     "eks.AccessPolicyAssociation": ("eks:AssociateAccessPolicy", "eks:DisassociateAccessPolicy"),
-    "eks.Addon": ("eks:CreateAddon", "eks:UpdateAddon", "eks:DeleteAddon"),
+    "eks.Addon": ("eks:CreateAddon", "eks:UpdateAddon", "eks:DeleteAddon", "iam:PassRole"),
     "eks.Cluster": (
         *("eks:CreateCluster", "eks:UpdateClusterConfig", "eks:UpdateClusterVersion", "eks:DeleteCluster"),
         *("eks:TagResource", "eks:UntagResource", "iam:PassRole", "iam:CreateServiceLinkedRole", "kms:CreateGrant"),

@@ -13,15 +13,22 @@ from typing import Any, Final
 import pulumi
 import pulumi_aws as aws
 
+from autoscaler import labels as words
 from stacks.control_plane_settings import EksSettings, HybridSettings
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
-from stacks.trust import trust_of
+from stacks.trust import trust_of, trust_of_service_account
 
 _ADMIN: Final = "arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 _HTTPS: Final = 443
 _UNPRIVILEGED: Final = (1025, 65535)
 _LOG_GROUP: Final = "/aws/eks/{cluster}/cluster"
+_MANAGED: Final = "arn:aws:iam::aws:policy"
+_RIGHTS_OF_ADD_ONS: Final = {
+    "vpc-cni": ("aws-node", f"{_MANAGED}/AmazonEKS_CNI_Policy"),
+    "aws-ebs-csi-driver": ("ebs-csi-controller-sa", f"{_MANAGED}/service-role/AmazonEBSCSIDriverPolicy"),
+}
+"""ServiceAccount and AWS's own policy of those that ask AWS for something: no node is ready before ``vpc-cni`` is."""
 
 
 class EksControlPlane(pulumi.ComponentResource):
@@ -44,8 +51,8 @@ class EksControlPlane(pulumi.ComponentResource):
         self._cluster = self._make_cluster()
         self._open_ways()
         self._admit_admins()
-        self._add_ons()
         provider = self._trust_service_accounts()
+        self._add_ons(provider)
         hybrid = (
             HybridNodes(name, settings.hybrid, cluster=self._cluster, opts=self._child()) if settings.hybrid else None
         )
@@ -163,18 +170,42 @@ class EksControlPlane(pulumi.ComponentResource):
                 opts=self._child(depends_on=[entry]),
             )
 
-    def _add_ons(self) -> None:
+    def _add_ons(self, provider: aws.iam.OpenIdConnectProvider) -> None:
         for add_on, version in sorted(self._settings.addons.items()):
+            needs = _RIGHTS_OF_ADD_ONS.get(add_on)
             aws.eks.Addon(
                 f"{self._name}-{add_on}",
                 cluster_name=self._cluster.name,
                 addon_name=add_on,
                 addon_version=version or None,
+                service_account_role_arn=self._role_of(add_on, *needs, provider=provider) if needs else None,
                 # A new cluster has them of its own already; what somebody changed in them later stays.
                 resolve_conflicts_on_create="OVERWRITE",
                 resolve_conflicts_on_update="PRESERVE",
                 opts=self._child(),
             )
+
+    def _role_of(
+        self, add_on: str, account: str, policy: str, *, provider: aws.iam.OpenIdConnectProvider
+    ) -> pulumi.Output[str]:
+        """A role of the add-on's own: what its pods may do on AWS, the other pods of a node may not."""
+        own = f"{self._name}-{add_on}"
+        trust = pulumi.Output.all(arn=provider.arn, issuer=_issuer(self._cluster)).apply(
+            lambda known: json.dumps(
+                trust_of_service_account(
+                    provider_arn=known["arn"], issuer=known["issuer"], namespace="kube-system", account=account
+                )
+            )
+        )
+        role = aws.iam.Role(
+            own,
+            name=f"{self._cluster_name}-{add_on}",
+            assume_role_policy=trust,
+            description=f"Add-on {add_on} of the cluster {self._cluster_name}",
+            opts=self._child(),
+        )
+        attached = aws.iam.RolePolicyAttachment(own, role=role.name, policy_arn=policy, opts=self._child())
+        return pulumi.Output.all(role.arn, attached.id).apply(lambda known: str(known[0]))
 
     def _trust_service_accounts(self) -> aws.iam.OpenIdConnectProvider:
         return aws.iam.OpenIdConnectProvider(
@@ -232,10 +263,18 @@ class HybridNodes(pulumi.ComponentResource):
                             "Resource": cluster.arn,
                         },
                         {
+                            "Sid": "LookAtItself",
+                            "Effect": "Allow",
+                            "Action": "ssm:DescribeInstanceInformation",
+                            "Resource": "*",
+                        },
+                        {
                             "Sid": "DeregisterItself",
                             "Effect": "Allow",
-                            "Action": ["ssm:DeregisterManagedInstance", "ssm:DescribeInstanceInformation"],
-                            "Resource": "*",
+                            "Action": "ssm:DeregisterManagedInstance",
+                            "Resource": "arn:*:ssm:*:*:managed-instance/*",
+                            # Machines have the tags of the activation that they came in by.
+                            "Condition": {"StringEquals": {f"ssm:resourceTag/{words.TAG_CLUSTER}": cluster.name}},
                         },
                     ],
                 }
@@ -304,6 +343,7 @@ def _about(
     return pulumi.Output.all(
         endpoint=made.endpoint,
         certificate_authority=_authority(made),
+        service_network=made.kubernetes_network_config.apply(lambda found: found.service_ipv4_cidr or ""),
         oidc_provider_arn=provider.arn,
         oidc_issuer=_issuer(made),
         **of_hybrid,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 import pulumi_aws as aws
@@ -17,11 +17,27 @@ import pulumi_aws as aws
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from stacks.config import Settings
-from stacks.control_plane_settings import KubeadmSettings
+from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.node_bundle import NodeBundle
+from stacks.node_config import EksJoin
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart
 from stacks.user_data import Bundle, Join
+
+JoinedBy = Literal["roles", "nodeadm", "image"]
+"""What makes a node of an instance: the project's roles, AWS's ``nodeadm``, or whatever its image has for that."""
+
+
+def joined_by(settings: Settings) -> JoinedBy:
+    """By the configuration."""
+    if settings.nodes.roles != "none":
+        return "roles"
+    return "nodeadm" if isinstance(settings.control_plane, EksSettings) else "image"
+
+
+def instance_tags(cluster: str, *, by: JoinedBy) -> dict[str, str]:
+    """The tag by which the cloud controller of EKS knows the instances of its cluster."""
+    return {f"kubernetes.io/cluster/{cluster}": "owned"} if by == "nodeadm" else {}
 
 
 def join_parameter(cluster: str) -> str:
@@ -50,9 +66,7 @@ class NodeAdmission(pulumi.ComponentResource):
         if control_plane.kind == "eks":
             stands = control_plane.about.apply(lambda _: cluster)  # an entry needs its cluster
             aws.eks.AccessEntry(name, cluster_name=stands, principal_arn=role_arn, type="EC2_LINUX", opts=child)
-            aws.iam.RolePolicy(
-                name, name="join", role=role_name, policy=json.dumps(describe_cluster(cluster)), opts=child
-            )
+            aws.iam.RolePolicy(name, name="join", role=role_name, policy=json.dumps(_KNOW_ITSELF), opts=child)
         else:
             rights = json.dumps(read_own_token(cluster) if by_roles else read_token(cluster))
             aws.iam.RolePolicy(name, name="join", role=role_name, policy=rights, opts=child)
@@ -83,6 +97,15 @@ def join_of(
     return pulumi.Output.all(control_plane.about, found).apply(told)
 
 
+def eks_join_of(control_plane: ControlPlanePart) -> pulumi.Output[EksJoin]:
+    """What user data tells ``nodeadm``."""
+    return control_plane.about.apply(
+        lambda about: EksJoin(
+            server=about.endpoint, authority=about.certificate_authority, service_network=about.service_network
+        )
+    )
+
+
 def check_join(settings: Settings) -> None:
     """Whether nodes can be made by the roles with this control plane. Raises ``BadInput``; asks nobody."""
     by, wanted = settings.nodes.roles, settings.control_plane
@@ -92,8 +115,8 @@ def check_join(settings: Settings) -> None:
         raise BadInput(f"spillway:nodes.roles = {by!r}: there is no control plane to join: name it in control_plane")
     if wanted.kind == "eks":
         raise BadInput(
-            f"spillway:nodes.roles = {by!r}: EKS lets no kubelet in by a bootstrap token, only by the instance's role: "
-            "leave nodes.roles out, and nodeadm of the EKS image joins the nodes"
+            f"spillway:nodes.roles = {by!r}: EKS lets no kubelet in by a bootstrap token, only by the instance's role, "
+            "and its image has a kubelet of its own: leave nodes.roles out, and nodeadm of that image joins the nodes"
         )
 
 
@@ -145,16 +168,16 @@ def fetch_bundle(object_arn: str) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 
-def describe_cluster(cluster: str) -> dict[str, object]:
-    """What an EKS node asks at boot: where the cluster is."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "FindTheCluster",
-                "Effect": "Allow",
-                "Action": "eks:DescribeCluster",
-                "Resource": f"arn:*:eks:*:*:cluster/{cluster}",
-            }
-        ],
-    }
+_KNOW_ITSELF: dict[str, object] = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Sid": "KnowItself",
+            "Effect": "Allow",
+            "Action": ["ec2:DescribeInstances", "ec2:DescribeInstanceTypes"],
+            "Resource": "*",
+        }
+    ],
+}
+"""What ``nodeadm`` asks at boot: the instance's private name, which its access entry knows it by, and how many pods its
+type takes. Neither call can be narrowed to one instance."""

@@ -7,15 +7,21 @@ Type tokens are ``spillway-onprem:index:...``: they stand in the state of every 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
+from autoscaler import labels as words
+from autoscaler.cluster import Taint
 from stacks.inventory import Inventory, Machine
+from stacks.node_config import render_hybrid_node_config
 from stacks.on_prem_settings import MachineSettings
 from stacks.outputs import MachineOutput, TaintOutput
+from stacks.parts import ControlPlanePart
+from stacks.user_data import NodeSpec
 
 PACKAGE = "spillway-onprem"
 
@@ -164,6 +170,38 @@ def entry_of(machine: Machine, args: MachinesArgs) -> dict[str, Any]:
         "forceRemoval": machine.name in settings.force_removal,
         "renewJoin": settings.renew_join,
     }
+
+
+def hybrid_node_configs(
+    control_plane: ControlPlanePart, inventory: Inventory, *, cluster: str, region: str
+) -> pulumi.Output[str]:
+    """Of each machine the file for ``nodeadm`` of EKS hybrid nodes, as one JSON object by name; secret."""
+
+    def told(known: Any) -> str:
+        about, code = known
+        return json.dumps(
+            {
+                machine.name: render_hybrid_node_config(
+                    _node_spec(machine, cluster), region=region, activation=about.hybrid_activation_id, code=code or ""
+                )
+                for machine in inventory.machines
+            }
+        )
+
+    return pulumi.Output.secret(
+        pulumi.Output.all(control_plane.about, control_plane.hybrid_activation_code).apply(told)
+    )
+
+
+def _node_spec(machine: Machine, cluster: str) -> NodeSpec:
+    taints = tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in machine.taints)
+    labels = {key: value for key, value in machine.node_labels().items() if key not in _SELF_GIVEN}
+    of_gpus = {words.GPU_PRESENT: "true"} if machine.gpus else {}
+    return NodeSpec(cluster=cluster, labels=labels | of_gpus, taints=taints)
+
+
+_SELF_GIVEN = {words.HOSTNAME, words.ARCH, words.OS}
+"""Labels that a kubelet gives its node; of a hybrid node the host name is that of Systems Manager."""
 
 
 def describe_machine(machine: Machine) -> MachineOutput:

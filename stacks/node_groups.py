@@ -7,6 +7,7 @@ sizes them from then on: the program never sets the desired capacity, and a late
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from autoscaler import labels as words
 from autoscaler.cluster import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy, asg_name
+from stacks.join import JoinedBy
 from stacks.launch_templates import launch_template
+from stacks.node_config import EksJoin, render_node_config
 from stacks.outputs import GroupOutput
 from stacks.trust import trust_of
 from stacks.user_data import LIMIT, Bundle, Join, NodeSpec, render_user_data
@@ -42,8 +45,10 @@ class NodeGroupArgs:
     instance_profile_arn: pulumi.Input[str]
     image_id: pulumi.Input[str]
     root_device: pulumi.Input[str]
-    join: pulumi.Output[Join] | None = None
-    """Where the project's own roles make nodes of the machines."""
+    join: pulumi.Output[Join] | pulumi.Output[EksJoin] | None = None
+    """Where the project's own roles, or ``nodeadm``, make nodes of the machines."""
+    gpus: int = 0
+    """Of one node."""
     kms_key_id: pulumi.Input[str] | None = None
     """Encrypts the volumes; AWS's own key for EBS where none is given."""
     adapters: int = 0
@@ -100,8 +105,8 @@ class NodeGroup(pulumi.ComponentResource):
     def _user_data(self) -> pulumi.Input[str]:
         args = self._args
 
-        def rendered(join: Join | None) -> str:
-            return user_data(cluster=args.cluster, region=args.region, entry=args.entry, join=join)
+        def rendered(join: Join | EksJoin | None) -> str:
+            return user_data(cluster=args.cluster, region=args.region, entry=args.entry, join=join, gpus=args.gpus)
 
         return rendered(None) if args.join is None else args.join.apply(rendered)
 
@@ -267,27 +272,37 @@ def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str) -> dict[
     }
 
 
-def user_data(*, cluster: str, region: str, entry: GroupEntry, join: Join | None = None) -> str:
+def user_data(
+    *, cluster: str, region: str, entry: GroupEntry, join: Join | EksJoin | None = None, gpus: int = 0
+) -> str:
     """What an entry's machines are told at boot. The zone they know from the instance itself."""
     taints = tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in entry.taints)
-    return render_user_data(NodeSpec(cluster=cluster, labels=node_labels(region, entry), taints=taints, join=join))
+    labels = node_labels(region, entry)
+    if not isinstance(join, EksJoin):
+        return render_user_data(NodeSpec(cluster=cluster, labels=labels, taints=taints, join=join))
+    # The roles find GPUs on the machine itself; nodeadm does from Kubernetes 1.35 on, and is told for those before.
+    of_gpus = {words.GPU_PRESENT: "true"} if gpus else {}
+    max_pods = int(amount) if (amount := entry.resources.get("pods")) is not None else None
+    return render_node_config(
+        NodeSpec(cluster=cluster, labels=labels | of_gpus, taints=taints), join, max_pods=max_pods
+    )
 
 
-def check_groups(policy: Policy, *, source: str, by_roles: bool = False) -> None:
+def check_groups(policy: Policy, *, source: str, joined_by: JoinedBy = "image") -> None:
     """What the policy asks for, against the limits of EC2 that it cannot know. Raises ``BadInput``.
 
-    ``by_roles``: user data tells how to join as well.
+    ``joined_by``: what user data tells beside it.
     """
     wrong = [
         f"{source}: groups[{place}] ({entry.name}): {mistake}"
         for place, entry in enumerate(policy.groups)
-        for mistake in _mistakes(policy, entry, join=_LONGEST if by_roles else None)
+        for mistake in _mistakes(policy, entry, join=_LONGEST[joined_by])
     ]
     if wrong:
         raise BadInput("\n".join(wrong))
 
 
-def _mistakes(policy: Policy, entry: GroupEntry, *, join: Join | None) -> Iterator[str]:
+def _mistakes(policy: Policy, entry: GroupEntry, *, join: Join | EksJoin | None) -> Iterator[str]:
     size = len(user_data(cluster=policy.cluster, region=policy.region, entry=entry, join=join).encode())
     if size > LIMIT:
         yield f"labels and taints make {size} bytes of user data; EC2 takes {LIMIT}"
@@ -312,13 +327,21 @@ def _mistakes(policy: Policy, entry: GroupEntry, *, join: Join | None) -> Iterat
         return  # what is too long in one zone is too long in all
 
 
-_LONGEST: Final = Join(
-    server="https://" + 100 * "x",
-    authority=30 * (64 * "x" + "\n"),  # of an RSA key of 4096 bits
-    token_parameter=160 * "x",
-    cluster_dns=("255.255.255.255",),
-    bundle=Bundle(url="https://" + 200 * "x", sha256=64 * "x"),
-)
+_SERVER: Final = "https://" + 100 * "x"
+_AUTHORITY: Final = 30 * (64 * "x" + "\n")  # of an RSA key of 4096 bits
+_LONGEST: Final[Mapping[JoinedBy, Join | EksJoin | None]] = {
+    "roles": Join(
+        server=_SERVER,
+        authority=_AUTHORITY,
+        token_parameter=160 * "x",
+        cluster_dns=("255.255.255.255",),
+        bundle=Bundle(url="https://" + 200 * "x", sha256=64 * "x"),
+    ),
+    "nodeadm": EksJoin(
+        server=_SERVER, authority=base64.b64encode(_AUTHORITY.encode()).decode(), service_network="255.255.255.255/32"
+    ),
+    "image": None,
+}
 """What is not known before the control plane is there, at its longest."""
 _NODE_RIGHTS: Final = {
     "Version": "2012-10-17",

@@ -72,6 +72,8 @@ class ControlPlaneOutput(msgspec.Struct, frozen=True, kw_only=True, rename="came
     join_parameter: str = ""
     """Name of the SecureString in SSM Parameter Store that holds a bootstrap token (``id.secret``): by it a kubelet
     asks for its certificate. The value is in no output. Empty on EKS, whose nodes come in by their role."""
+    service_network: str = ""
+    """Addresses of the cluster's services; EKS only, where it is AWS's choice."""
     oidc_provider_arn: str = ""
     """By which roles of IAM trust ServiceAccounts; EKS only."""
     oidc_issuer: str = ""
@@ -148,6 +150,8 @@ class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """Secret: ``pulumi stack output --show-secrets kubeconfig``. Of an administrator."""
     hybrid_activation_code: str = ""
     """Secret: what an on-prem machine shows to Systems Manager to become an EKS hybrid node."""
+    hybrid_node_configs: str = ""
+    """Secret, a JSON object: by machine, the NodeConfig by which ``nodeadm`` makes an EKS hybrid node of it."""
     groups: tuple[GroupOutput, ...] = ()
     machines: tuple[MachineOutput, ...] = ()
     join_tokens: str = ""

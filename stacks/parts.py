@@ -82,7 +82,13 @@ class ControlPlanePart:
         """By another program: what its stack exports."""
         other = pulumi.StackReference(stack)
         about = _required(other, "control_plane").apply(lambda plain: msgspec.convert(plain, ControlPlaneOutput))
-        return cls(kind=kind, about=about, kubeconfig=pulumi.Output.secret(_required(other, "kubeconfig")))
+        code = other.get_output(exported_name("hybrid_activation_code")) if kind == "eks" else None
+        return cls(
+            kind=kind,
+            about=about,
+            kubeconfig=pulumi.Output.secret(_required(other, "kubeconfig")),
+            hybrid_activation_code=pulumi.Output.secret(code) if code is not None else None,
+        )
 
     def fields(self) -> dict[str, pulumi.Input[Any]]:
         """Those of the outputs' record."""

@@ -69,6 +69,7 @@ class Cluster(_EksKind):
             "roleArn": cluster["roleArn"],
             "endpoint": cluster["endpoint"],
             "certificateAuthority": cluster["certificateAuthority"],
+            "kubernetesNetworkConfig": cluster["kubernetesNetworkConfig"],
             "identities": [{"oidcs": [{"issuer": cluster["identity"]["oidc"]["issuer"]}]}],
             "accessConfig": cluster["accessConfig"],
             "enabledClusterLogTypes": logging,
@@ -182,7 +183,7 @@ class Addon(_EksKind):
     token = "aws:eks/addon:Addon"
     inputs = frozenset(
         {
-            *("clusterName", "addonName", "addonVersion", "tags"),
+            *("clusterName", "addonName", "addonVersion", "serviceAccountRoleArn", "tags"),
             *("resolveConflictsOnCreate", "resolveConflictsOnUpdate"),
         }
     )
@@ -193,7 +194,12 @@ class Addon(_EksKind):
             clusterName=wanted["clusterName"],
             addonName=wanted["addonName"],
             tags=dict(tags),
-            **given(wanted, addonVersion="addonVersion", resolveConflictsOnCreate="resolveConflicts"),
+            **given(
+                wanted,
+                addonVersion="addonVersion",
+                serviceAccountRoleArn="serviceAccountRoleArn",
+                resolveConflictsOnCreate="resolveConflicts",
+            ),
         )
         return f"{wanted['clusterName']}:{wanted['addonName']}"
 
@@ -204,16 +210,23 @@ class Addon(_EksKind):
             "clusterName": cluster,
             "addonName": name,
             "addonVersion": add_on["addonVersion"],
+            "serviceAccountRoleArn": add_on.get("serviceAccountRoleArn"),
             "arn": add_on["addonArn"],
             "tagsAll": add_on.get("tags", {}),
         }
 
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
-        if old.get("addonVersion") != new.get("addonVersion"):
+        changed = any(old.get(key) != new.get(key) for key in ("addonVersion", "serviceAccountRoleArn"))
+        if changed:
             cloud.client("eks").update_addon(
                 clusterName=new["clusterName"],
                 addonName=new["addonName"],
-                **given(new, addonVersion="addonVersion", resolveConflictsOnUpdate="resolveConflicts"),
+                **given(
+                    new,
+                    addonVersion="addonVersion",
+                    serviceAccountRoleArn="serviceAccountRoleArn",
+                    resolveConflictsOnUpdate="resolveConflicts",
+                ),
             )
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:

@@ -239,11 +239,14 @@ class Eks:
         add_ons = self._add_ons.setdefault((region, cluster), {})
         if name in add_ons:
             raise Refused("ResourceInUseException", "Addon already exists.", status=409)
+        if "serviceAccountRoleArn" in asked:
+            self._role(asked["serviceAccountRoleArn"])
         add_ons[name] = {
             "addonName": name,
             "clusterName": cluster,
             "status": "ACTIVE",
             "addonVersion": asked.get("addonVersion", ADD_ONS[name]),
+            "serviceAccountRoleArn": asked.get("serviceAccountRoleArn"),
             "addonArn": f"arn:aws:eks:{region}:{self._account}:addon/{cluster}/{name}/{secrets.token_hex(8)}",
             "tags": asked.get("tags", {}),
         }
@@ -254,7 +257,7 @@ class Eks:
 
     def _update_add_on(self, region: str, asked: Json, *, cluster: str, add_on: str) -> Json:
         found = self._add_on(region, cluster, add_on)
-        found["addonVersion"] = asked.get("addonVersion", found["addonVersion"])
+        found |= {key: asked[key] for key in ("addonVersion", "serviceAccountRoleArn") if key in asked}
         return _done("AddonUpdate")
 
     def _delete_add_on(self, region: str, _: Json, *, cluster: str, add_on: str) -> Json:

@@ -1,12 +1,14 @@
 """Systems Manager as far as moto does not serve it: activations of on-prem machines, and associations of instances.
 
 Nothing is run on an instance: an association counts as done as soon as its instances run, which is when AWS would
-begin.
+begin. What the first member of a control plane hands on by then is handed on for it (`members.py`). Of the parameters
+that AWS keeps for everybody those of the images for EKS are here; the images are some of moto's.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 import uuid
@@ -17,12 +19,22 @@ from typing import Any, Final
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
+from stacks.local.members import hand_on
 from stacks.local.wire import Call, Refused, Reply, refusal
 
 Json = dict[str, Any]
 _MACHINES: Final = 1000
 _AHEAD: Final = 30 * 86400.0
 _DOCUMENTS: Final = ("AWS-RunShellScript",)
+_EKS_IMAGE: Final = re.compile(
+    r"/aws/service/eks/optimized-ami/1\.\d+/amazon-linux-2023/(?P<kind>\w+/\w+)/recommended/image_id"
+)
+EKS_IMAGES: Final = {
+    "x86_64/standard": "ami-076f415166b04f5fe",
+    "arm64/standard": "ami-0e9271c829888680e",
+    "x86_64/nvidia": "ami-999844e0",
+}
+"""By architecture and variant."""
 
 
 class SystemsManager:
@@ -33,6 +45,7 @@ class SystemsManager:
         self._activations: dict[tuple[str, str], Json] = {}
         self._associations: dict[tuple[str, str], Json] = {}
         self._calls: Mapping[str, Callable[[str, Mapping[str, Any]], Json]] = {
+            "GetParameter": self._get_public_parameter,
             "CreateActivation": self._create_activation,
             "DescribeActivations": self._describe_activations,
             "DeleteActivation": self._delete_activation,
@@ -45,13 +58,21 @@ class SystemsManager:
     def answer(self, call: Call) -> Reply | None:
         """What Systems Manager says to one call; ``None`` where moto knows it."""
         own = self._calls.get(call.action)
-        if own is None:
+        if own is None or (call.action == "GetParameter" and not _EKS_IMAGE.fullmatch(call.parameters["Name"])):
             return None
         try:
             said = own(call.region, call.parameters)
         except Refused as refused:
             return refusal(call, refused)
         return 200, "application/x-amz-json-1.1", json.dumps(said).encode()
+
+    def _get_public_parameter(self, _: str, asked: Mapping[str, Any]) -> Json:
+        name = asked["Name"]
+        found = _EKS_IMAGE.fullmatch(name)
+        image = EKS_IMAGES.get(found["kind"]) if found else None
+        if image is None:
+            raise Refused("ParameterNotFound", f"Parameter {name} not found.")
+        return {"Parameter": {"Name": name, "Type": "String", "Value": image, "Version": 1, "DataType": "text"}}
 
     def _create_activation(self, region: str, asked: Mapping[str, Any]) -> Json:
         role = next(
@@ -101,7 +122,10 @@ class SystemsManager:
 
     def _describe_association(self, region: str, asked: Mapping[str, Any]) -> Json:
         found = self._association(region, asked)
-        is_done = set(_targets(found)) <= self._running(region)
+        targets = [one for one in self._instances(region) if one.id in _targets(found)]
+        is_done = all(one.state == "running" for one in targets)
+        for one in targets if is_done else ():
+            hand_on(self._account, region, one)
         return {"AssociationDescription": found | {"Overview": {"Status": "Success" if is_done else "Pending"}}}
 
     def _update_association(self, region: str, asked: Mapping[str, Any]) -> Json:
@@ -127,9 +151,6 @@ class SystemsManager:
         if found is None:
             raise Refused("AssociationDoesNotExist", "The specified association does not exist.")
         return found
-
-    def _running(self, region: str) -> set[str]:
-        return {one.id for one in self._instances(region) if one.state == "running"}
 
     def _instances(self, region: str) -> list[Any]:
         return list(ec2_backends[self._account][region].all_instances())

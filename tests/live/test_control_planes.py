@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,10 +17,12 @@ import yaml
 
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.systems_manager import EKS_IMAGES
 from stacks.outputs import as_exports, parse_outputs
 from stacks.user_data import BOOT_FILE
 from tests.live.stacks import asked_since, calls_so_far, client, everything_in, settings_for
 from tests.test_stacks.test_node_bundle import bundle
+from tests.test_stacks.test_node_config import config_in
 
 pytestmark = pytest.mark.live
 
@@ -29,12 +32,17 @@ GROUPS = [{"name": "cpu", "instance_type": "m5.4xlarge", "zones": ZONES, "max": 
 
 
 def stack(
-    folder: Path, *, aws_url: str, engine: dict[str, Path], cluster: str, zones: list[str] = ZONES, **control_plane: Any
+    folder: Path,
+    *,
+    aws_url: str,
+    engine: dict[str, Path],
+    cluster: str,
+    groups: Sequence[dict[str, Any]] = GROUPS,
+    **control_plane: Any,
 ) -> EngineSettings:
-    """A stack of one cheap group and a control plane."""
-    groups = [{**GROUPS[0], "zones": zones}]
+    """A stack of these groups, one cheap one by default, and a control plane."""
     folder.mkdir(exist_ok=True)
-    made = settings_for(folder, aws_url=aws_url, tools=engine, cluster=cluster, groups=groups)
+    made = settings_for(folder, aws_url=aws_url, tools=engine, cluster=cluster, groups=list(groups))
     return replace(made, overrides={"spillway:control_plane": control_plane})
 
 
@@ -81,7 +89,9 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
         "remote_pod_networks": ["10.85.0.0/16"],
         "hybrid": {"machines": 4, "expires": expires},
     }
-    settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="eks", **wanted)
+    settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="eks", groups=WITH_GPUS, **wanted)
+    own: dict[str, Any] = {**(settings.overrides or {}), "spillway:nodes": {}}  # the images of EKS
+    settings = replace(settings, overrides=own)
     outputs = pulumi_up(settings)
     eks = client("eks", aws_url)
     cluster = eks.describe_cluster(name="eks")["cluster"]
@@ -95,9 +105,13 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
         for arn in (ADMIN, outputs.node_role_arn, outputs.control_plane.hybrid_role_arn)
     } == {"STANDARD", "EC2_LINUX", "HYBRID_LINUX"}
     assert pulumi_preview(settings), "a second up changes nothing"
+    assert_nodes_know_their_cluster(aws_url, cluster)
+    for add_on, role in (("vpc-cni", "role/eks-vpc-cni"), ("kube-proxy", "")):
+        found = eks.describe_addon(clusterName="eks", addonName=add_on)["addon"]
+        assert found.get("serviceAccountRoleArn", "").endswith(role)
 
     wider = wanted | {"version": "1.35", "endpoint": "both", "public_networks": ["203.0.113.7/32"], "logs": ["audit"]}
-    settings = replace(settings, overrides={"spillway:control_plane": wider})
+    settings = replace(settings, overrides=own | {"spillway:control_plane": wider})
     pulumi_up(settings)
     changed = eks.describe_cluster(name="eks")["cluster"]
     assert changed["arn"] == cluster["arn"]
@@ -115,6 +129,27 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
     assert all_that_stands(aws_url) == before
 
 
+WITH_GPUS = [*GROUPS, {"name": "gpu", "instance_type": "g5.12xlarge", "zones": ZONES, "max": 2}]
+
+
+def assert_nodes_know_their_cluster(url: str, cluster: dict[str, Any]) -> None:
+    """By a NodeConfig in each group's user data, on the image for EKS that has what its machines need."""
+    ec2, images = client("ec2", url), {}
+    for template in ec2.describe_launch_templates()["LaunchTemplates"]:
+        asked = {"LaunchTemplateId": template["LaunchTemplateId"], "Versions": ["$Latest"]}
+        [version] = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+        data = version["LaunchTemplateData"]
+        images[template["LaunchTemplateName"]] = data["ImageId"]
+        assert {"Key": "kubernetes.io/cluster/eks", "Value": "owned"} in data["TagSpecifications"][0]["Tags"]
+        assert config_in(base64.b64decode(data["UserData"]).decode())["cluster"] == {
+            "name": "eks",
+            "apiServerEndpoint": cluster["endpoint"],
+            "certificateAuthority": cluster["certificateAuthority"]["data"],
+            "cidr": cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"],
+        }
+    assert images == {"eks-cpu": EKS_IMAGES["x86_64/standard"], "eks-gpu": EKS_IMAGES["x86_64/nvidia"]}
+
+
 def test_what_eks_refuses_is_told(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
     """An update that skips a version; what had been made is taken away."""
     before = all_that_stands(aws_url)
@@ -128,7 +163,7 @@ def test_what_eks_refuses_is_told(aws_url: str, engine: dict[str, Path], tmp_pat
 
 
 def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
-    """Three members: up, what they write is read, a new version takes one after another, all of it away again."""
+    """Three members: one up tells the nodes whom to trust, a new version takes one after another, all of it away."""
     before = all_that_stands(aws_url)
     wanted: dict[str, Any] = {"kind": "kubeadm", "ami": IMAGE, "version": "1.35.3", "names": ["api.lab.example.org"]}
     nodes = {"ami": IMAGE, "roles": "bundle", "bundle": str(bundle(tmp_path))}
@@ -145,17 +180,16 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     ]
     assert {one["AvailabilityZone"] for one in volumes} == set(ZONES)  # moto puts every instance into the first zone
 
-    client("ssm", aws_url).put_parameter(  # as the first member does before its gate opens, which is always open here
-        Name="/spillway/own/control-plane/kubeconfig", Value=KUBECONFIG, Type="SecureString", Overwrite=True
-    )
-    again = pulumi_up(settings)
-    assert pulumi_preview(settings), "what members write is not drift"
-    assert again.control_plane
-    assert again.control_plane.certificate_authority == "UEVN"
-    assert again.kubeconfig == "[secret]"
-    assert SECRET not in state_of(settings)
-    assert SECRET not in str([one["user_data"] for one in first.values()])
-    assert {one["authority"] for one in kubelets_told(aws_url)} == {"PEM"}
+    assert pulumi_preview(settings), "a second up changes nothing, and what members write is not drift"
+    kept = client("ssm", aws_url).get_parameter(Name="/spillway/own/control-plane/kubeconfig", WithDecryption=True)
+    written = yaml.safe_load(kept["Parameter"]["Value"])
+    authority = written["clusters"][0]["cluster"]["certificate-authority-data"]
+    secret = written["users"][0]["user"]["client-key-data"]
+    assert outputs.control_plane.certificate_authority == authority
+    assert outputs.kubeconfig == "[secret]"
+    assert secret not in state_of(settings)
+    assert secret not in str([one["user_data"] for one in first.values()])
+    assert {one["authority"] for one in kubelets_told(aws_url)} == {base64.b64decode(authority).decode()}
     assert {one["server"] for one in kubelets_told(aws_url)} == {outputs.control_plane.endpoint}
     assert {tuple(one["cluster_dns"]) for one in kubelets_told(aws_url)} == {("10.96.0.10",)}
 
@@ -172,11 +206,6 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
 
 
 IMAGE = "ami-12c6146b"
-SECRET = "hush-hush-key"  # noqa: S105 - of no cluster
-KUBECONFIG = (
-    '{"clusters": [{"name": "own", "cluster": {"server": "https://api", "certificate-authority-data": "UEVN"}}],'
-    f' "users": [{{"name": "admin", "user": {{"client-key-data": "{SECRET}"}}}}]}}'
-)
 
 
 def kubelets_told(url: str) -> list[dict[str, Any]]:

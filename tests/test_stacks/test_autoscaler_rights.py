@@ -7,7 +7,8 @@ from pathlib import Path
 
 import autoscaler.ec2
 from autoscaler import labels as words
-from stacks.autoscaler_rights import READS, WRITES, autoscaler_rights, trust_of_service_account
+from stacks.autoscaler_rights import READS, WRITES, autoscaler_rights
+from stacks.trust import trust_of_service_account
 
 
 def calls() -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from autoscaler.failures import BadInput
-from stacks.config import ROOT, UBUNTU, read_settings
+from stacks.config import ROOT, read_settings
 from stacks.network_settings import INTERFACE_ENDPOINTS
 
 PATHS = {"spillway:policy": "policy.yaml"}
@@ -21,7 +21,7 @@ def test_a_policy_is_all_that_must_be_said() -> None:
     assert settings.policy_path == ROOT / "policy.yaml"
     assert settings.inventory_path is None
     assert (settings.network.cidr, settings.network.nat) == ("10.40.0.0/16", "one")
-    assert settings.nodes.ami == UBUNTU
+    assert settings.nodes.ami is None
     assert settings.nodes.scale_in_protection
 
 

@@ -32,6 +32,7 @@ class Cloud(Recorder):
                 "endpoint": "https://api",
                 "certificateAuthority": {"data": "UEVN"},
                 "identities": [{"oidcs": [{"issuer": "https://issuer/id/1"}]}],
+                "kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.100.0.0/16"},
                 "vpcConfig": {**args.inputs["vpcConfig"], "clusterSecurityGroupId": "sg-own"},
             }
         if args.typ == "aws:ssm/activation:Activation":
@@ -115,7 +116,8 @@ def test_administrators_and_nodes_come_in_by_access_entries() -> None:
     }
     assert CLUSTER in found.all_needs("AccessEntry lab-nodes")
     [rights] = [json.loads(policy.inputs["policy"]) for policy in found.of_type("RolePolicy")]
-    assert [one["Action"] for one in rights["Statement"]] == ["eks:DescribeCluster"]
+    assert [one["Action"] for one in rights["Statement"]] == [["ec2:DescribeInstances", "ec2:DescribeInstanceTypes"]]
+    assert found.exports["control_plane"]["serviceNetwork"] == "10.100.0.0/16", "by which nodes find the name server"
 
 
 def test_hybrid_nodes_have_a_role_an_entry_and_an_activation() -> None:
@@ -158,6 +160,19 @@ def test_a_key_logs_and_add_ons_can_be_chosen() -> None:
     assert not found.of_type("Key")
     [add_on] = found.of_type("Addon")
     assert (add_on.inputs["addonName"], add_on.inputs["addonVersion"]) == ("coredns", "v1.13.1-eksbuild.1")
+
+
+def test_add_ons_that_ask_aws_have_a_role_of_their_own() -> None:
+    """Without one no pod gets an address; the pods of a node do not get it, only the add-on's ServiceAccount."""
+    found = made(addons={"vpc-cni": "", "aws-ebs-csi-driver": "", "kube-proxy": ""})
+    accounts = {"vpc-cni": "aws-node", "aws-ebs-csi-driver": "ebs-csi-controller-sa"}
+    for add_on, account in accounts.items():
+        addon = found[f"Addon lab-{add_on}"]
+        assert addon.inputs["serviceAccountRoleArn"].endswith(f":lab-{add_on}")
+        assert f"RolePolicyAttachment lab-{add_on}" in found.all_needs(str(addon)), "with its rights"
+        trust = json.loads(found[f"Role lab-{add_on}"].inputs["assumeRolePolicy"])["Statement"][0]
+        assert trust["Condition"]["StringEquals"]["issuer/id/1:sub"] == f"system:serviceaccount:kube-system:{account}"
+    assert "serviceAccountRoleArn" not in found["Addon lab-kube-proxy"].inputs
 
 
 def test_service_accounts_are_trusted_by_the_clusters_own_issuer() -> None:
