@@ -333,7 +333,10 @@ def vars_of(parameters: Parameters) -> dict[str, str]:
 
 
 def authority_in(kubeconfig: str) -> str:
-    """Base64 of the cluster's authority; empty while no member has written the kubeconfig."""
+    """Base64 of the cluster's authority. Raises where no member has written it: nodes would trust nobody."""
     if kubeconfig == NOT_YET:
-        return ""
+        raise pulumi.RunError(
+            "the gate of the first member is open, and its kubeconfig is not there: see "
+            "`journalctl -u spillway-control-plane` on that instance"
+        )
     return str(yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]["certificate-authority-data"])

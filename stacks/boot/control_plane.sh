@@ -3,7 +3,7 @@
 # goes through SecureStrings of Parameter Store, and through nothing else.
 #
 #   up           be a member: found the cluster, join it, or go on as the member that the data volume already holds
-#   healthy      whether this member's API server and etcd answer
+#   healthy      whether this member's API server and etcd answer, and the first one has handed on what joins others
 #   renew-token  a fresh bootstrap token for nodes, before the last one runs out
 #   snapshot     a snapshot of etcd to S3, taken by the leader alone
 #
@@ -30,6 +30,7 @@ up() {
   mount_data
   if [ -e "$KUBERNETES_DIR/kubelet.conf" ]; then
     systemctl enable --now kubelet
+    is_handed_on || hand_on_again
   elif [ "$FIRST" = yes ] && [ "$(parameter "$CERTIFICATE_KEY_PARAMETER")" = "$NOT_YET" ]; then
     found_cluster
   else
@@ -60,10 +61,24 @@ found_cluster() {
   key=$(kubeadm certs certificate-key)
   with_key "$key"
   kubeadm init --config "$scratch/init.yaml" --upload-certs --skip-token-print --skip-certificate-key-print
+  hand_on "$key"
+}
+
+# The machine may have gone after it founded the cluster, and with it a key that nobody else had.
+hand_on_again() {
+  local key
+  patiently answers
+  key=$(kubeadm certs certificate-key)
+  with_key "$key"
+  kubeadm init phase upload-certs --upload-certs --config "$scratch/init.yaml" >/dev/null
+  hand_on "$key"
+}
+
+hand_on() {
   keep "$KUBECONFIG_PARAMETER" < "$KUBERNETES_DIR/admin.conf"
   renew_token
   # Last: whoever sees it may join.
-  printf '%s' "$key" | keep "$CERTIFICATE_KEY_PARAMETER"
+  printf '%s' "$1" | keep "$CERTIFICATE_KEY_PARAMETER"
 }
 
 # The configuration with the key that certificates are uploaded under: kubeadm takes no flag for it beside a file.
@@ -100,7 +115,16 @@ END
   kubeadm join --config "$scratch/join.yaml"
 }
 
+# The stack reads what the first member has handed on as soon as this is so.
 healthy() {
+  answers && is_handed_on
+}
+
+is_handed_on() {
+  [ "$FIRST" != yes ] || has_certificate_key
+}
+
+answers() {
   kubectl --kubeconfig "$KUBERNETES_DIR/admin.conf" --server "https://localhost:6443" --tls-server-name kubernetes \
     get --raw /readyz >/dev/null && etcd endpoint health >/dev/null
 }

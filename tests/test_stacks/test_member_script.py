@@ -152,11 +152,39 @@ def test_a_volume_that_holds_data_is_not_formatted(member: Member) -> None:
 
 def test_a_member_that_comes_back_with_its_data_goes_on(member: Member) -> None:
     """Neither init nor join: it is in etcd's list already."""
+    member.keep(token=TOKEN, certificate_key="the-key", kubeconfig="admin")
     (member.folder / "kubernetes").mkdir()
     (member.folder / "kubernetes/kubelet.conf").touch()
     assert member.run("up").returncode == 0
     assert "systemctl enable --now kubelet" in member.did()
     assert not [line for line in member.did() if line.startswith(("kubeadm init", "kubeadm join"))]
+
+
+def test_a_first_member_that_went_before_it_handed_anything_on_does_so_when_it_is_back(member: Member) -> None:
+    """Else nobody could ever join: the key of the certificates is made anew, and they are uploaded under it."""
+    (member.folder / "kubernetes").mkdir()
+    (member.folder / "kubernetes/kubelet.conf").touch()
+    (member.folder / "kubernetes/admin.conf").write_text("admin\n", encoding="utf-8")
+    done = member.run("up")
+    assert done.returncode == 0, done.stderr
+    assert (member.kept("kubeconfig"), member.kept("token"), member.kept("certificate-key")) == (
+        "admin",
+        TOKEN,
+        "the-key",
+    )
+    assert [line for line in member.did() if line.startswith("kubeadm init phase upload-certs")]
+    assert not [line for line in member.did() if line.startswith("kubeadm init --config")]
+
+
+@pytest.mark.parametrize(("first", "status"), [("yes", 1), ("no", 0)])
+def test_the_first_members_gate_is_shut_until_it_has_handed_on_what_joins_others(
+    member: Member, first: str, status: int
+) -> None:
+    """The stack reads its kubeconfig as soon as the gate is open; the others hand nothing on."""
+    tell(member, first=first)
+    assert member.run("healthy").returncode == status
+    member.keep(token=TOKEN, certificate_key="the-key", kubeconfig="admin")
+    assert member.run("healthy").returncode == 0
 
 
 @pytest.mark.parametrize("first", ["no", "yes"])
