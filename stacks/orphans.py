@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from autoscaler import labels as words
-from stacks.orphans_by_name import NamedFinder
+from stacks.orphans_by_name import Finder, Found, Inputs, NamedFinder, until
+from stacks.orphans_by_tag import TagFinder, name_tag
+from stacks.orphans_of_clusters import ClusterFinder
 
-_WRITTEN_OVER: Final = ("kubernetes:", "spillway:", "pulumi:", "aws:iam/rolePolicy:", "aws:autoscaling/lifecycleHook:")
-"""Types whose creation writes over what is there: made again they are the same thing."""
-_PATIENCE: Final = 300.0
-"""Seconds that a NAT gateway or a group may take to go."""
-Inputs = Mapping[str, Any]
+_WRITTEN_OVER: Final = (
+    *("kubernetes:", "spillway:", "spillway-onprem:", "pulumi:", "aws:autoscaling/lifecycleHook:"),
+    *("aws:iam/rolePolicy:", "aws:iam/rolePolicyAttachment:", "aws:iam/userPolicy:"),
+    *("aws:ec2/eipAssociation:", "aws:ec2/volumeAttachment:", "aws:ec2/vpnGatewayRoutePropagation:"),
+    *("aws:eks/accessPolicyAssociation:", "aws:lb/targetGroupAttachment:"),
+    *("aws:s3/bucketLifecycleConfiguration:", "aws:s3/bucketObjectv2:", "aws:s3/bucketPolicy:"),
+    *("aws:s3/bucketPublicAccessBlock:", "aws:s3/bucketServerSideEncryptionConfiguration:", "aws:s3/bucketVersioning:"),
+)
+"""Types whose creation writes over, or takes for its own, what is there: made again they are the same thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +46,9 @@ class OrphanFinder:
         self._iam: Any = session.client("iam")
         self._cluster = cluster
         self._recorded = recorded
-        self._finders: dict[str, Callable[[Inputs], Iterator[tuple[str, Callable[[], object]]]]] = {
-            **{token: partial(self._tagged, prefix, remove) for token, (prefix, remove) in self._by_tag().items()},
+        self._by_tag = TagFinder(self._ec2, cluster=cluster).finders
+        self._finders: dict[str, Finder] = {
+            **self._by_tag,
             "aws:ec2/route:Route": self._route,
             "aws:ec2/routeTableAssociation:RouteTableAssociation": self._association,
             "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": partial(self._rule, egress=False),
@@ -52,12 +58,14 @@ class OrphanFinder:
             "aws:autoscaling/group:Group": self._scaling_group,
             "aws:iam/role:Role": self._role,
             "aws:iam/instanceProfile:InstanceProfile": self._profile,
+            "aws:ec2/vpnConnectionRoute:VpnConnectionRoute": self._vpn_route,
             **NamedFinder(session, cluster=cluster).finders,
+            **ClusterFinder(session, cluster=cluster).finders,
         }
 
     def knows(self, token: str, inputs: Inputs) -> bool:
         """Whether it can be looked for: by type, and by a ``Name`` tag where nothing else tells two of them apart."""
-        return token in self._finders and (token not in self._by_tag() or bool(_name_tag(inputs)))
+        return token in self._finders and (token not in self._by_tag or bool(name_tag(inputs)))
 
     def find(self, token: str, name: str, inputs: Inputs) -> list[Orphan]:
         """What that creation has left, and no state records."""
@@ -68,71 +76,9 @@ class OrphanFinder:
             if key not in self._recorded
         ]
 
-    # --- EC2, by the tags that every one of our resources has ---
-
-    def _by_tag(self) -> dict[str, tuple[str, Callable[[str], object]]]:
-        """Token -> how ids of the type begin, and how one is taken away."""
-        ec2 = self._ec2
-        return {
-            "aws:ec2/vpc:Vpc": ("vpc-", lambda key: ec2.delete_vpc(VpcId=key)),
-            "aws:ec2/subnet:Subnet": ("subnet-", lambda key: ec2.delete_subnet(SubnetId=key)),
-            "aws:ec2/internetGateway:InternetGateway": ("igw-", self._remove_gateway),
-            "aws:ec2/eip:Eip": ("eipalloc-", lambda key: ec2.release_address(AllocationId=key)),
-            "aws:ec2/natGateway:NatGateway": ("nat-", self._remove_nat),
-            "aws:ec2/routeTable:RouteTable": ("rtb-", lambda key: ec2.delete_route_table(RouteTableId=key)),
-            "aws:ec2/securityGroup:SecurityGroup": (
-                "sg-",
-                lambda key: ec2.delete_security_group(GroupId=key),
-            ),
-            "aws:ec2/vpcEndpoint:VpcEndpoint": (
-                "vpce-",
-                lambda key: ec2.delete_vpc_endpoints(VpcEndpointIds=[key]),
-            ),
-            "aws:ec2/flowLog:FlowLog": ("fl-", lambda key: ec2.delete_flow_logs(FlowLogIds=[key])),
-            "aws:ec2/networkInterface:NetworkInterface": (
-                "eni-",
-                lambda key: ec2.delete_network_interface(NetworkInterfaceId=key),
-            ),
-            "aws:ebs/volume:Volume": ("vol-", lambda key: ec2.delete_volume(VolumeId=key)),
-            "aws:ec2/customerGateway:CustomerGateway": (
-                "cgw-",
-                lambda key: ec2.delete_customer_gateway(CustomerGatewayId=key),
-            ),
-        }
-
-    def _tagged(
-        self, prefix: str, remove: Callable[[str], object], inputs: Inputs
-    ) -> Iterator[tuple[str, Callable[[], object]]]:
-        of_cluster = self._with_tag(prefix, words.TAG_CLUSTER, self._cluster)
-        for key in sorted(of_cluster & self._with_tag(prefix, "Name", _name_tag(inputs))):
-            if prefix != "nat-" or self._nat_state(key) not in ("deleting", "deleted", "failed"):
-                yield key, partial(remove, key)
-
-    def _with_tag(self, prefix: str, tag: str, value: str) -> set[str]:
-        """Ids of one type of resource: every type has a prefix of its own."""
-        filters = [("key", tag), ("value", value)]
-        pages = self._ec2.get_paginator("describe_tags").paginate(
-            Filters=[{"Name": name, "Values": [one]} for name, one in filters]
-        )
-        return {one["ResourceId"] for page in pages for one in page["Tags"] if one["ResourceId"].startswith(prefix)}
-
-    def _remove_gateway(self, key: str) -> None:
-        for gateway in self._ec2.describe_internet_gateways(InternetGatewayIds=[key])["InternetGateways"]:
-            for attached in gateway["Attachments"]:
-                self._ec2.detach_internet_gateway(InternetGatewayId=key, VpcId=attached["VpcId"])
-        self._ec2.delete_internet_gateway(InternetGatewayId=key)
-
-    def _remove_nat(self, key: str) -> None:
-        self._ec2.delete_nat_gateway(NatGatewayId=key)
-        _until(lambda: self._nat_state(key) in ("deleted", ""))  # its address is held till then
-
-    def _nat_state(self, key: str) -> str:
-        found = self._ec2.describe_nat_gateways(Filters=[{"Name": "nat-gateway-id", "Values": [key]}])["NatGateways"]
-        return str(found[0]["State"]) if found else ""
-
     # --- EC2, by what they join ---
 
-    def _route(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _route(self, inputs: Inputs) -> Found:
         table, destination = inputs["routeTableId"], inputs.get("destinationCidrBlock")
         for found in self._tables("route-table-id", table):
             if any(route.get("DestinationCidrBlock") == destination for route in found["Routes"]):
@@ -141,18 +87,25 @@ class OrphanFinder:
                     partial(self._ec2.delete_route, RouteTableId=table, DestinationCidrBlock=destination),
                 )
 
-    def _association(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _association(self, inputs: Inputs) -> Found:
         for table in self._tables("association.subnet-id", inputs["subnetId"]):
             for one in table["Associations"]:
                 if one.get("SubnetId") == inputs["subnetId"]:
                     key = one["RouteTableAssociationId"]
                     yield key, partial(self._ec2.disassociate_route_table, AssociationId=key)
 
+    def _vpn_route(self, inputs: Inputs) -> Found:
+        connection, block = inputs["vpnConnectionId"], inputs["destinationCidrBlock"]
+        for found in self._ec2.describe_vpn_connections(VpnConnectionIds=[connection])["VpnConnections"]:
+            if any(route["DestinationCidrBlock"] == block for route in found.get("Routes", [])):
+                asked = {"VpnConnectionId": connection, "DestinationCidrBlock": block}
+                yield f"{block}:{connection}", partial(self._ec2.delete_vpn_connection_route, **asked)
+
     def _tables(self, field: str, value: str) -> list[Any]:
         found: list[Any] = self._ec2.describe_route_tables(Filters=[{"Name": field, "Values": [value]}])["RouteTables"]
         return found
 
-    def _rule(self, inputs: Inputs, *, egress: bool) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _rule(self, inputs: Inputs, *, egress: bool) -> Found:
         group = inputs["securityGroupId"]
         by_group = [{"Name": "group-id", "Values": [group]}]
         revoke = self._ec2.revoke_security_group_egress if egress else self._ec2.revoke_security_group_ingress
@@ -163,19 +116,19 @@ class OrphanFinder:
 
     # --- By name ---
 
-    def _template(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _template(self, inputs: Inputs) -> Found:
         by_name = [{"Name": "launch-template-name", "Values": [inputs["name"]]}]
         for template in self._ec2.describe_launch_templates(Filters=by_name)["LaunchTemplates"]:
             if self._is_ours(template):
                 key = template["LaunchTemplateId"]
                 yield key, partial(self._ec2.delete_launch_template, LaunchTemplateId=key)
 
-    def _placement_group(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _placement_group(self, inputs: Inputs) -> Found:
         for group in self._ec2.describe_placement_groups()["PlacementGroups"]:
             if group["GroupName"] == inputs["name"] and self._is_ours(group):
                 yield inputs["name"], partial(self._ec2.delete_placement_group, GroupName=inputs["name"])
 
-    def _scaling_group(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _scaling_group(self, inputs: Inputs) -> Found:
         name = inputs["name"]
         for group in self._scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]:
             if self._is_ours(group):
@@ -187,14 +140,14 @@ class OrphanFinder:
             return not answer["AutoScalingGroups"]
 
         self._scaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
-        _until(is_gone)
+        until(is_gone)
 
-    def _role(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _role(self, inputs: Inputs) -> Found:
         role = self._of_iam(self._iam.get_role, "Role", RoleName=inputs["name"])
         if role and self._is_ours(role):
             yield inputs["name"], partial(self._iam.delete_role, RoleName=inputs["name"])
 
-    def _profile(self, inputs: Inputs) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _profile(self, inputs: Inputs) -> Found:
         name = inputs["name"]
         profile = self._of_iam(self._iam.get_instance_profile, "InstanceProfile", InstanceProfileName=name)
         if profile and self._is_ours(profile):
@@ -214,10 +167,6 @@ class OrphanFinder:
             return call(**asked)[field]
         except self._iam.exceptions.NoSuchEntityException:
             return None
-
-
-def _name_tag(inputs: Inputs) -> str:
-    return str((inputs.get("tags") or {}).get("Name", ""))
 
 
 def remove(orphan: Orphan) -> None:
@@ -249,9 +198,3 @@ def _is_asked_for(rule: Mapping[str, Any], inputs: Inputs) -> bool:
         and (rule.get("ReferencedGroupInfo") or {}).get("GroupId") == inputs.get("referencedSecurityGroupId")
         and (every_port or (rule.get("FromPort"), rule.get("ToPort")) == (inputs.get("fromPort"), inputs.get("toPort")))
     )
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + _PATIENCE
-    while not holds() and time.monotonic() < end:
-        time.sleep(1)

@@ -6,6 +6,7 @@ scheduled to go, so that it can be had back for a week.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,6 +15,8 @@ from autoscaler import labels as words
 
 Inputs = Mapping[str, Any]
 Found = Iterator[tuple[str, Callable[[], object]]]
+"""Ids, and how each is taken away."""
+Finder = Callable[[Inputs], Found]
 _KEY_DAYS = 7
 
 
@@ -22,13 +25,15 @@ class NamedFinder:
 
     def __init__(self, session: Any, *, cluster: str) -> None:
         self._session, self._cluster = session, cluster
-        self.finders: dict[str, Callable[[Inputs], Found]] = {
+        self.finders: dict[str, Finder] = {
             "aws:cloudwatch/logGroup:LogGroup": self._log_group,
             "aws:kms/key:Key": self._key,
             "aws:lb/loadBalancer:LoadBalancer": self._balancer,
             "aws:lb/targetGroup:TargetGroup": self._target_group,
             "aws:s3/bucket:Bucket": self._bucket,
             "aws:ssm/parameter:Parameter": self._parameter,
+            "aws:iam/user:User": self._user,
+            "aws:iam/accessKey:AccessKey": self._access_key,
         }
 
     def _log_group(self, inputs: Inputs) -> Found:
@@ -65,14 +70,14 @@ class NamedFinder:
 
     def _is_our_balancing(self, elb: Any, arn: str) -> bool:
         found = elb.describe_tags(ResourceArns=[arn])["TagDescriptions"]
-        return any(self._is_ours(_mapped(one["Tags"])) for one in found)
+        return any(self._is_ours(mapped(one["Tags"])) for one in found)
 
     def _bucket(self, inputs: Inputs) -> Found:
         s3, name = self._session.client("s3"), inputs["bucket"]
         if name not in {one["Name"] for one in s3.list_buckets()["Buckets"]}:
             return
         try:
-            tags = _mapped(s3.get_bucket_tagging(Bucket=name)["TagSet"])
+            tags = mapped(s3.get_bucket_tagging(Bucket=name)["TagSet"])
         except s3.exceptions.ClientError as error:
             if error.response["Error"]["Code"] != "NoSuchTagSet":
                 raise
@@ -86,12 +91,35 @@ class NamedFinder:
         if not ssm.describe_parameters(ParameterFilters=by_name)["Parameters"]:
             return
         tags = ssm.list_tags_for_resource(ResourceType="Parameter", ResourceId=name)["TagList"]
-        if self._is_ours(_mapped(tags)):
+        if self._is_ours(mapped(tags)):
             yield name, partial(ssm.delete_parameter, Name=name)
+
+    def _user(self, inputs: Inputs) -> Found:
+        iam, name = self._session.client("iam"), inputs["name"]
+        try:
+            found = iam.get_user(UserName=name)["User"]
+        except iam.exceptions.NoSuchEntityException:
+            return
+        if self._is_ours(mapped(found.get("Tags", []))):
+            yield name, partial(iam.delete_user, UserName=name)
+
+    def _access_key(self, inputs: Inputs) -> Found:
+        """The user is recorded. A key whose secret nobody knows can only be taken away."""
+        iam, user = self._session.client("iam"), inputs["user"]
+        for one in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]:
+            yield one["AccessKeyId"], partial(iam.delete_access_key, UserName=user, AccessKeyId=one["AccessKeyId"])
 
     def _is_ours(self, tags: Mapping[str, str]) -> bool:
         return tags.get(words.TAG_CLUSTER) == self._cluster
 
 
-def _mapped(tags: list[dict[str, str]]) -> dict[str, str]:
+def until(holds: Callable[[], bool], *, patience: float = 300.0) -> None:
+    """Wait until it does, for so many seconds at most: what uses the thing next says what is wrong then."""
+    end = time.monotonic() + patience
+    while not holds() and time.monotonic() < end:
+        time.sleep(1)
+
+
+def mapped(tags: list[dict[str, str]]) -> dict[str, str]:
+    """Tags as most services list them."""
     return {one["Key"]: one["Value"] for one in tags}

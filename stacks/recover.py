@@ -115,8 +115,8 @@ def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orp
         listed = "\n".join(f"    {one.token} ({one.name})" for one in unknown)
         raise Unavailable(
             f"cannot look for these, whose creation was begun:\n{listed}\n"
-            "Look for them in the console by that name and the tag spillway.dev/cluster, delete what is there, and "
-            "run: pulumi refresh --clear-pending-creates"
+            f"Look for them in the console by that name and the tag {words.TAG_CLUSTER}={cluster}, delete what is "
+            "there, and run: pulumi refresh --clear-pending-creates"
         )
     return found
 

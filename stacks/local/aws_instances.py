@@ -78,8 +78,10 @@ class VolumeAttachment(Kind):
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
-        cloud.ec2.attach_volume(**given(wanted, deviceName="Device", instanceId="InstanceId", volumeId="VolumeId"))
-        return f"vai-{wanted['instanceId']}-{wanted['volumeId']}"
+        key = f"vai-{wanted['instanceId']}-{wanted['volumeId']}"
+        if self.read(cloud, key, wanted) is None:  # as the plugin: what is attached so already is taken for its own
+            cloud.ec2.attach_volume(**given(wanted, deviceName="Device", instanceId="InstanceId", volumeId="VolumeId"))
+        return key
 
     def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
         volume = first(cloud.ec2.describe_volumes, "Volumes", VolumeIds=[wanted["volumeId"]]) or {}

@@ -51,6 +51,7 @@ class SystemsManager:
             "DeleteActivation": self._delete_activation,
             "CreateAssociation": self._create_association,
             "DescribeAssociation": self._describe_association,
+            "ListAssociations": self._list_associations,
             "UpdateAssociation": self._update_association,
             "DeleteAssociation": self._delete_association,
         }
@@ -127,6 +128,11 @@ class SystemsManager:
         for one in targets if is_done else ():
             hand_on(self._account, region, one)
         return {"AssociationDescription": found | {"Overview": {"Status": "Success" if is_done else "Pending"}}}
+
+    def _list_associations(self, region: str, asked: Mapping[str, Any]) -> Json:
+        wanted = {one["key"]: one["value"] for one in asked.get("AssociationFilterList", [])}
+        listed = [one for (where, _), one in self._associations.items() if where == region]
+        return {"Associations": [one for one in listed if all(one.get(key) == wanted[key] for key in wanted)]}
 
     def _update_association(self, region: str, asked: Mapping[str, Any]) -> Json:
         found = self._association(region, asked)

@@ -10,6 +10,7 @@ import pytest
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
+from stacks.deployer_rights import WRITES
 from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
 from stacks.recover import begun_creations, recorded_ids, whereabouts
 from tests.test_stacks.stand_in import StandIn, client, stand_in
@@ -139,8 +140,17 @@ def test_one_that_has_gone_by_itself_is_no_failure(here: StandIn) -> None:
     remove(Orphan("lab-vpc", "Vpc", lambda: here.ec2.delete_vpc(VpcId="vpc-00000000")))
 
 
+def test_whatever_a_program_makes_is_looked_for_or_written_over(finder: OrphanFinder) -> None:
+    """An engine may be cut off at any of them: a type that nobody looks for would stop the whole recovery."""
+    named = {"tags": {"Name": "lab-it"}}
+    for made in WRITES:
+        module, _, kind = made.partition(".")
+        token = f"aws:{module}/{kind[0].lower()}{kind[1:]}:{kind}"
+        assert finder.knows(token, named) != is_written_over(token), token
+
+
 def test_what_cannot_be_told_apart_is_not_looked_for(finder: OrphanFinder) -> None:
-    """A type without a finder, or one without a `Name` tag: a person looks."""
-    assert not finder.knows("aws:eks/cluster:Cluster", {})
+    """A type that no program makes, or one without a `Name` tag: a person looks."""
+    assert not finder.knows("aws:rds/cluster:Cluster", {})
     assert not finder.knows(VPC, {"tags": {"team": "a"}})
     assert finder.knows(VPC, {"tags": {"Name": "lab-vpc"}})
