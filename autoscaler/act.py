@@ -15,11 +15,13 @@ from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Recreate, Release, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Recreate, Release, Remove, Step, Uncordon, Withdraw
 from autoscaler.store import Store
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, aws_answers.Refused, ec2.Changed)
 """What a step may fail with: it fails alone."""
+_CHANGED = (404, 409, 422)
+"""A pod that is gone, or was changed, or bound, which the API server calls invalid."""
 
 
 class Hands:
@@ -30,11 +32,13 @@ class Hands:
         self._ec2 = ec2
         self._store = store
 
-    def take(self, step: Step) -> None:
+    def take(self, step: Step) -> None:  # noqa: C901 - one line for each kind of step
         """Carry the step out. Raises one of ``FAILURES``."""
         match step:
             case Admit():
                 self._admit(step)
+            case Nominate():
+                self._nominate(step)
             case Recreate(pod=key):
                 self._recreate(key)
             case Uncordon(node=node):
@@ -67,6 +71,18 @@ class Hands:
                 failures.append(f"{namespace}/{name}: {came}")
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
+
+    def _nominate(self, step: Nominate) -> None:
+        """Of pods that have changed since they were seen the next plan speaks: they may be bound by now."""
+        seen = [(found, node) for key, node in step.placements if (found := self._store.pod_as_seen(key)) is not None]
+        failures = []
+        for pod, came in self._kube.nominate(seen).items():
+            if isinstance(came, PodJson):
+                self._store.saw_pod(came)
+            elif not (isinstance(came, kube.Refused) and came.status in _CHANGED):
+                failures.append(f"{pod}: {came}")
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
 
     def _recreate(self, key: str) -> None:
         """A pod that vanished meanwhile is what was wanted."""
@@ -128,13 +144,16 @@ class Hands:
         return ""
 
 
-def describe(step: Step) -> str:  # noqa: PLR0911 - one line for each kind of step
+def describe(step: Step) -> str:  # noqa: C901, PLR0911 - one line for each kind of step
     """The step in one line, without its reason."""
     match step:
         case Admit(gang=gang, placements=placements):
             homes = Counter(node for _, node in placements)
             where = ", ".join(f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items()))
             return f"start {gang}: {_count(len(placements), 'pod')} on {where}"
+        case Nominate(placements=placements):
+            nodes = {node for _, node in placements}
+            return f"keep room on {_count(len(nodes), 'node')} for {_count(len(placements), 'pod')}"
         case Recreate(pod=pod):
             return f"delete pod {pod}, which never started, for its owner to make anew"
         case Uncordon(node=node):

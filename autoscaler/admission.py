@@ -138,7 +138,7 @@ class Admission:
     def _not_planned(self, sort: int) -> tuple[str, str] | None:
         """Rules that an offline plan does not follow: said, never guessed."""
         pod = self.room.models[sort]
-        rules = [*pod.not_understood, *not_kept(pod)]
+        rules = [*pod.not_understood, *pod.beyond_itself, *not_kept(pod)]
         if self.room.machines and by_zone(pod):
             rules.append("rules by zone where machines are there already")
         rules += [name for name in pod.requests if name not in _MODELLED]

@@ -11,7 +11,10 @@ from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from autoscaler.storage import Storage
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -216,6 +219,8 @@ class PodTerm:
     topology_key: str
     selector: Term
     namespaces: frozenset[str]
+    namespace_selector: Term | None = None
+    """Namespaces with such labels are meant too; no expression at all means every namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +283,10 @@ class Pod:
     spread: tuple[Spread, ...] = ()
     host_ports: frozenset[tuple[str, int]] = frozenset()
     """(protocol, port)"""
+    claims: tuple[str, ...] = ()
+    """Names of the volume claims that it mounts, in its namespace."""
+    ties: tuple[tuple[Term, ...], ...] = ()
+    """Where its volumes can be used: of each, one of the terms must hold for the node."""
     priority: int = 0
     gang: GangRef | None = None
     gates: tuple[str, ...] = ()
@@ -298,12 +307,21 @@ class Pod:
     """Its task type in a training job (label ``spillway.dev/role``): ``worker``, ``ps``, ..."""
     unschedulable_because: str = ""
     """What the scheduler said last, where it found no place."""
+    nominated: str = ""
+    """The node that the scheduler tries first for it, and keeps its room on (``status.nominatedNodeName``)."""
     deleting: bool = False
     do_not_disrupt: bool = False
     unread: tuple[str, ...] = ()
     """Annotations of ours on it that make no sense and count as absent, in words."""
     not_understood: tuple[str, ...] = ()
     """Rules on the pod that Spillway does not model, in words: said per pod, never guessed."""
+
+    @property
+    def beyond_itself(self) -> tuple[str, ...]:
+        """Its rules that only other objects of the cluster can answer (claims, namespaces), in words."""
+        volumes = [f"volume claim {name}: where its volume can be attached" for name in self.claims]
+        terms = [term for term in (*self.near_to, *self.apart_from) if term.namespace_selector is not None]
+        return (*volumes, *(f"pod affinity by {term.topology_key} with a namespaceSelector" for term in terms))
 
     @property
     def key(self) -> str:
@@ -416,6 +434,10 @@ class Cluster:
     lingering: tuple[LingeringJob, ...] = ()
     gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
     """By namespace and ``GangRef.told_by``."""
+    storage: Storage | None = None
+    """``None``: not known, for no pod has asked so far."""
+    namespaces: Mapping[str, Mapping[str, str]] | None = None
+    """Labels by name; ``None`` as above."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,14 @@ def why_not_on(
     return None
 
 
+def why_not_tied(ties: Iterable[tuple[Term, ...]], labels: Mapping[str, str], name: str = "") -> Reason | None:
+    """Whether volumes keep a pod away: of each of the ties one term must hold."""
+    for terms in ties:
+        if not any(term_holds(term, labels, name) for term in terms):
+            return Reason(f"is not where its volume can be used ({_asked(terms, labels, name)})")
+    return None
+
+
 def _asked(affinity: tuple[Term, ...], labels: Mapping[str, str], name: str) -> str:
     """The first expression of each term that does not hold, in words."""
     failing = []

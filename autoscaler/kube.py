@@ -15,7 +15,7 @@ import json
 import random
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ import urllib3
 
 from autoscaler import labels as words
 from autoscaler.account import Account
+from autoscaler.cluster import Pod
 from autoscaler.failures import Unavailable
 from autoscaler.objects import Json, Meta, NodeJson, PodJson
 
@@ -259,6 +260,24 @@ class Kube:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         try:
             return _POD_DECODER.decode(self.send("PATCH", path, body, content=_STRATEGIC))
+        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
+            return error
+
+    def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
+        """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
+
+        By key. 409 or 422 for a pod that has changed since: it may be bound by now.
+        """
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            tries = {pod.key: pool.submit(self._nominate, pod, version, node) for (pod, version), node in pods}
+        return {key: done.result() for key, done in tries.items()}
+
+    def _nominate(self, pod: Pod, version: int, node: str) -> PodJson | Exception:
+        meta = {"uid": pod.uid, "resourceVersion": str(version)}
+        body = {"metadata": meta, "status": {"nominatedNodeName": node}}
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        try:
+            return _POD_DECODER.decode(self.send("PATCH", path, body, content=_MERGE))
         except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
             return error
 

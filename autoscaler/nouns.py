@@ -71,6 +71,15 @@ _DO_NOT_DISRUPT: Final = {
 _POD_LEVEL: Final = (CPU, MEMORY)
 """What pod-level requests may speak of, besides huge pages."""
 
+_CLAIM, _OWN_CLAIM = "persistentVolumeClaim", "ephemeral"
+_EVERYWHERE: Final = frozenset(
+    {
+        *("configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "nfs", "projected", "secret"),
+        *("cephfs", "csi", "fc", "flexVolume", "flocker", "glusterfs", "quobyte", "scaleIO", "storageos"),
+    }
+)
+"""Kinds of volume that the scheduler asks nothing about."""
+
 T = TypeVar("T")
 
 
@@ -94,6 +103,7 @@ def pod_from(raw: PodJson) -> Pod:
         near_to=_pod_terms(spec.affinity.pod_affinity, meta),
         spread=_spread(spec, meta),
         host_ports=_host_ports(spec),
+        claims=tuple(_claims(meta, spec)),
         priority=spec.priority,
         gang=_same(gang_of(meta, spec)),
         gates=_same(tuple(gate.name for gate in spec.scheduling_gates)),
@@ -106,6 +116,7 @@ def pod_from(raw: PodJson) -> Pod:
         is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
         role=next((meta.labels[key] for key in _ROLE_LABELS if key in meta.labels), ""),
         unschedulable_because=_unschedulable(raw.status),
+        nominated=raw.status.nominated_node_name if not spec.node_name else "",
         deleting=meta.deletion_timestamp is not None,
         do_not_disrupt=_do_not_disrupt(meta),
         not_understood=tuple(_not_understood(spec)) if not spec.node_name else (),
@@ -252,7 +263,10 @@ def _pod_terms(affinity: PodAffinity, meta: Meta) -> tuple[PodTerm, ...]:
                 selector=term.label_selector.term()
                 + _by_keys(term.match_label_keys, meta, "In")
                 + _by_keys(term.mismatch_label_keys, meta, "NotIn"),
-                namespaces=frozenset(term.namespaces or (meta.namespace,)),
+                namespaces=frozenset(
+                    term.namespaces or (() if term.namespace_selector is not None else (meta.namespace,))
+                ),
+                namespace_selector=None if term.namespace_selector is None else term.namespace_selector.term(),
             )
             for term in affinity.required
             if term.label_selector is not None  # without one the term is about no pod at all
@@ -301,13 +315,8 @@ def _not_understood(spec: PodSpec) -> Iterator[str]:
     if spec.resource_claims:
         yield f"resource claims ({', '.join(claim.name for claim in spec.resource_claims)})"
     for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield f"volume claim {volume.persistent_volume_claim.claim_name}: where its volume can be attached"
-        elif volume.ephemeral is not None:
-            yield f"ephemeral volume {volume.name}: where its volume can be attached"
-    for term in (*spec.affinity.pod_affinity.required, *spec.affinity.pod_anti_affinity.required):
-        if term.namespace_selector is not None:
-            yield f"pod affinity by {term.topology_key} with a namespaceSelector"
+        for kind in volume.keys() - _EVERYWHERE - {"name", _CLAIM, _OWN_CLAIM}:
+            yield f"volume {volume.get('name', '')} of kind {kind}"
     for spread in spec.topology_spread_constraints:
         if spread.when_unsatisfiable == "DoNotSchedule" and (
             spread.node_affinity_policy != "Honor" or spread.node_taints_policy != "Ignore"
@@ -316,6 +325,15 @@ def _not_understood(spec: PodSpec) -> Iterator[str]:
     required = spec.affinity.node_affinity.required
     if required is not None and any(term.match_fields for term in required.node_selector_terms):
         yield "node affinity with matchFields"
+
+
+def _claims(meta: Meta, spec: PodSpec) -> Iterator[str]:
+    """An ephemeral volume has a claim of its own, named after the pod and itself."""
+    for volume in spec.volumes:
+        if _CLAIM in volume:
+            yield str(volume[_CLAIM].get("claimName", ""))
+        elif _OWN_CLAIM in volume:
+            yield f"{meta.name}-{volume.get('name', '')}"
 
 
 def _span(text: str | None) -> timedelta | None:

@@ -6,7 +6,7 @@ Everything else in the JSON is skipped by the decoder, never built. ``nouns.py``
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -170,20 +170,6 @@ class Named(Json, frozen=True):
     name: str = ""
 
 
-class Claim(Json, frozen=True):
-    """corev1.PersistentVolumeClaimVolumeSource."""
-
-    claim_name: str = ""
-
-
-class Volume(Json, frozen=True):
-    """corev1.Volume, as far as it may tie a pod to a place."""
-
-    name: str = ""
-    persistent_volume_claim: Claim | None = None
-    ephemeral: Named | None = None
-
-
 class WorkloadRef(Json, frozen=True):
     """corev1.WorkloadReference (Kubernetes 1.35): a group of a Workload."""
 
@@ -214,7 +200,8 @@ class PodSpec(Json, frozen=True):
     priority: int = 0
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+    """corev1.Volume: its name, and one key that says its kind."""
     workload_ref: WorkloadRef = WorkloadRef()
     scheduling_group: SchedulingGroup = SchedulingGroup()
 
@@ -234,6 +221,7 @@ class PodStatus(Json, frozen=True):
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
     conditions: tuple[Condition, ...] = ()
     start_time: datetime | None = None
+    nominated_node_name: str = ""
 
 
 class PodJson(Json, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Change, Expired, Kube, Refused
 from autoscaler.objects import Meta
-from autoscaler.store import KINDS, SIZED, Key, Kind, Store
+from autoscaler.store import KINDS, LATE, SIZED, Key, Kind, Store
 
 Tell = Callable[[str, str], None]
 """Told which party is out of reach and why; an empty reason says that it answers again."""
@@ -41,9 +41,12 @@ class Observer:
         with ThreadPoolExecutor(max_workers=len(kinds)) as pool:
             for done in [pool.submit(self._list, kind) for kind in kinds]:
                 done.result()
+            for done in [pool.submit(self._list, kind) for kind in self._store.asked_about()]:
+                done.result()
 
     def start(self) -> None:
-        """Follow every kind, each in a thread of its own."""
+        """Follow every kind, each in a thread of its own; what pods ask about from when the first one does."""
+        self._store.on_question = self._begin
         for kind in (*self._sized(), *KINDS):
             self._begin(kind)
         threading.Thread(target=self._discover, name="discover", daemon=True).start()
@@ -61,7 +64,7 @@ class Observer:
     def _discover(self) -> None:
         """PodGroups and the like appear when somebody installs what brings them: look now and then."""
         while not self._stopping.wait(_DISCOVERY_SECONDS):
-            for kind in self._sized():
+            for kind in (*self._sized(), *self._store.asked_about()):
                 if kind.name not in self._followed:
                     self._begin(kind)
 
@@ -102,7 +105,7 @@ class Observer:
                 if self._stopping.is_set():
                     return
                 if isinstance(error, Refused) and kind not in KINDS:
-                    self._forget(kind)
+                    self._forget(kind, str(error))
                     return
                 self._tell(self._party(kind), str(error))
             if time.monotonic() - began < 1.0:
@@ -157,10 +160,14 @@ class Observer:
                 self._tell(f"{kind.name} {seen.namespace}/{seen.name}", f"it is left out: {error}")
             return (seen, None) if change in ("BOOKMARK", "DELETED") else None
 
-    def _forget(self, kind: Kind) -> None:
-        """The kind is not served any more."""
-        self._store.expect(kind, served=False)
-        self._store.replace(kind, {})
+    def _forget(self, kind: Kind, why: str) -> None:
+        """The kind is not served any more; or we may not see it, and pods that ask about it wait."""
+        if kind in LATE:
+            self._tell(self._party(kind), why)
+            self._store.forget(kind)
+        else:
+            self._store.expect(kind, served=False)
+            self._store.replace(kind, {})
         self._followed.discard(kind.name)
 
     def _party(self, kind: Kind) -> str:

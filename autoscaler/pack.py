@@ -264,20 +264,40 @@ def _as_meant(demand: Demand, market: Market) -> Placed | None:
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
     """
     scene, start = market.scene, market.scene.mark()
-    places: list[tuple[str, Place]] = []
-    for key, shape in sorted(demand.pods, key=lambda item: (item[1].rank, item[0])):
-        home = demand.meant.get(key)
-        place = scene.find(shape) if home is None else home if market.settle(home, shape) else None
+    items = sorted(demand.pods, key=lambda item: (item[1].rank, item[0]))
+    places = _settled([item for item in items if item[0] in demand.meant], demand, market)
+    if places is None:
+        scene.undo(start)
+        return None
+    for key, shape in items:
+        place = None if key in demand.meant else scene.find(shape)
         if place is not None:
             scene.put(shape, place, key)
             places.append((key, place))
-        elif home is not None or demand.minimum is None:
-            scene.undo(start)
-            return None
-    if len(places) < max(1, len(demand.pods) if demand.minimum is None else demand.minimum) or _is_torn(demand, places):
+    least = len(demand.pods) if demand.minimum is None else demand.minimum
+    if len(places) < max(1, least) or _is_torn(demand, places):
         scene.undo(start)
         return None
     return Placed(places=tuple(places))
+
+
+def _settled(items: Sequence[Item], demand: Demand, market: Market) -> list[tuple[str, Place]] | None:
+    """Each pod where it was planned, in whatever order the rules between them allow; ``None`` if one fails."""
+    places: list[tuple[str, Place]] = []
+    left = list(items)
+    while left:
+        stuck = []
+        for key, shape in left:
+            home = demand.meant[key]
+            if market.settle(home, shape):
+                market.scene.put(shape, home, key)
+                places.append((key, home))
+            else:
+                stuck.append((key, shape))
+        if len(stuck) == len(left):
+            return None
+        left = stuck
+    return places
 
 
 def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:

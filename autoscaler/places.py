@@ -30,6 +30,8 @@ from autoscaler.cluster import (
 )
 from autoscaler.fit import Amounts
 
+ATTACHMENTS: Final = "attachable-volumes-csi-"
+"""A driver's volumes that a node takes, counted like a resource; the name is Kubernetes' own."""
 _COMMON: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _CPU_UNIT: Final = 64_000
 _MEMORY_UNIT: Final = 256 * 2**30
@@ -45,6 +47,7 @@ class Shape:
     requests: Resources
     amounts: Amounts
     affinity: tuple[Term, ...]
+    ties: tuple[tuple[Term, ...], ...]
     tolerations: tuple[Toleration, ...]
     namespace: str
     labels: Mapping[str, str]
@@ -54,7 +57,7 @@ class Shape:
     spread: tuple[Spread, ...]
     host_ports: frozenset[tuple[str, int]]
     asked_keys: tuple[str, ...]
-    """Label keys that its node affinity asks about, then those that a node must have at all."""
+    """Label keys that its node affinity and its volumes ask about, then those that a node must have at all."""
     number: int
     rank: tuple[float, ...]
     """Biggest first when sorted: devices, then the larger share of cpu or memory."""
@@ -62,7 +65,7 @@ class Shape:
     @property
     def devices(self) -> dict[str, int]:
         """Extended resources asked for: GPUs and the like."""
-        return {name: amount for name, amount in self.amounts if name not in _COMMON}
+        return {name: amount for name, amount in self.amounts if is_device(name)}
 
 
 @dataclass(slots=True, eq=False)
@@ -90,15 +93,21 @@ class Place:
     """Dollars per hour that using it adds to the bill."""
 
 
+def is_device(resource: str) -> bool:
+    """GPUs and the like: what machines differ in, and what should not be stranded."""
+    return resource not in _COMMON and not resource.startswith(ATTACHMENTS)
+
+
 def shape_of(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int) -> Shape:
     """The shape of a pod, of which only these labels are asked about."""
     requests = pod.requests if pod.requests[PODS] else pod.requests + Resources({PODS: 1})
-    devices = sum(amount for name, amount in requests.items() if name not in _COMMON)
+    devices = sum(amount for name, amount in requests.items() if is_device(name))
     rank = (-devices, -max(requests[CPU] / _CPU_UNIT, requests[MEMORY] / _MEMORY_UNIT), number)
     return Shape(
         requests=requests,
         amounts=tuple(sorted((name, amount) for name, amount in requests.items() if amount > 0)),
         affinity=pod.affinity,
+        ties=pod.ties,
         tolerations=pod.tolerations,
         namespace=namespace,
         labels=labels,
@@ -113,7 +122,7 @@ def shape_of(pod: Pod, namespace: str, labels: Mapping[str, str], *, number: int
 
 
 def _asked_keys(pod: Pod) -> tuple[str, ...]:
-    selected = [one.key for term in pod.affinity for one in term]
+    selected = [one.key for terms in (pod.affinity, *pod.ties) for term in terms for one in term]
     needed = [*(term.topology_key for term in pod.near_to), *(one.topology_key for one in pod.spread)]
     return tuple(dict.fromkeys([*selected, *needed]))
 
@@ -126,7 +135,7 @@ def harm(place: Place) -> Harm:
     known = place.harm
     if known is None or known[0] != place.version:
         free = place.free
-        devices = sum([amount for name, amount in free.items() if name not in _COMMON and amount > 0])
+        devices = sum([amount for name, amount in free.items() if amount > 0 and is_device(name)])
         rest = max(0, free.get(CPU, 0)) / _CPU_UNIT + max(0, free.get(MEMORY, 0)) / _MEMORY_UNIT
         known = place.harm = (place.version, (place.tier, devices, rest))
     return known[1]
@@ -151,7 +160,7 @@ class Shelf:
     def worth_a_look(self, shape: Shape) -> list[range]:
         """Positions, in order, that hold every place with room for the shape: the others have too little in sum."""
         asked = dict(shape.amounts)
-        devices = sum(amount for name, amount in shape.amounts if name not in _COMMON)
+        devices = sum(amount for name, amount in shape.amounts if is_device(name))
         rest = asked.get(CPU, 0) / _CPU_UNIT + asked.get(MEMORY, 0) / _MEMORY_UNIT
         found = []
         for start, end in pairwise((*self._starts, len(self.entries))):

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from autoscaler.claims import Claims
 from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
 from autoscaler.fit import amount_in_words
 from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
-from autoscaler.labels import GATE, HOSTNAME
+from autoscaler.labels import GATE, HOSTNAME, ZONE
+from autoscaler.namespaces import resolve, resolved, why_held
+from autoscaler.nominations import nominations
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
 from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
@@ -52,10 +55,15 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
 
     ``meant``: where the last plan meant pods to go (``Memory.meant``).
     """
-    roll = roll_of(cluster.pods)
-    pinned = sorted((pod for pod in roll.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
-    gangs = gangs_of(roll, cluster.gang_sizes)
+    roll = resolved(roll_of(cluster.pods), cluster.namespaces)
+    claims = Claims(cluster)
+    pinned = [
+        _whole(pod, cluster, claims)
+        for pod in sorted((pod for pod in roll.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
+    ]
+    gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(roll, cluster.gang_sizes)]
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
+    fleet = claims.equip(fleet, newcomers)
     scene = Scene(
         [*fleet.places, *_coming(cluster, fleet)],
         residents=roll,
@@ -66,7 +74,8 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     homes = _homes(gangs, meant, scene)
     kept = {place.name for place in homes.values()}
     market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet), kept=kept)
-    held = {gang.name: why for gang in gangs if (why := _why_held(gang))}
+    scene.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
+    held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)
     packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
@@ -89,6 +98,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
             *_never_joined(fleet, policy),
             *again,
             *steps,
+            *nominations(gangs, packing.placed),
             *_grow(gangs, packing, fleet, free),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
@@ -225,7 +235,20 @@ def _why_closed(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
 _MADE_ANEW = "the pod is deleted: its Job makes it anew, and a place is sought again"
 
 
-def _why_held(gang: Gang) -> str:
+def _whole(pod: Pod, cluster: Cluster, claims: Claims) -> Pod:
+    """The pod with those of its rules that only other objects can tell."""
+    return claims.resolve(resolve(pod, cluster.namespaces))
+
+
+def _with_rules(gang: Gang, cluster: Cluster, claims: Claims) -> Gang:
+    if not any(pod.beyond_itself for pod in gang.waiting):
+        return gang
+    zone = ZONE if claims.share_a_zone(gang.waiting) else None
+    waiting = tuple(_whole(pod, cluster, claims) for pod in gang.waiting)
+    return replace(gang, waiting=waiting, topology=gang.topology or zone)
+
+
+def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
     """What keeps a gang from being planned at all."""
     gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
     if gates:
@@ -233,6 +256,10 @@ def _why_held(gang: Gang) -> str:
     strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
     if strange:
         return f"has rules that Spillway does not plan for: {'; '.join(strange)}"
+    for pod in gang.waiting:
+        why = claims.why_held(pod) or why_held(pod, cluster.namespaces)
+        if why:
+            return why if gang.is_lone or len(gang.waiting) == 1 else f"{pod.key} of its gang: {why}"
     if gang.untold:
         return f"gang {gang.name} is held until {gang.untold}, which says its size, is there"
     if gang.missing:

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from autoscaler.cluster import Pod, PodTerm, Taint, Term, Toleration
-from autoscaler.fit import NODE_NAME, Reason, term_holds, why_no_room, why_not_on
+from autoscaler.cluster import Pod, PodTerm, Taint, Term
+from autoscaler.fit import NODE_NAME, Reason, term_holds, why_no_room, why_not_on, why_not_tied
 from autoscaler.labels import HOSTNAME
 from autoscaler.places import Place, Ranking, Shape, Shelf, shape_of
 from autoscaler.roll import Roll, roll_of
@@ -33,7 +33,8 @@ class Scene:
         self._repelled: dict[int, tuple[int, tuple[PodTerm, ...]]] = {}
         self._verdicts: dict[tuple[int, tuple[Taint, ...], tuple[str | None, ...]], Reason | None] = {}
         self._domains: dict[_Spreading, dict[str, int]] = {}
-        self._takers: dict[tuple[tuple[Term, ...], tuple[Toleration, ...]], tuple[int, list[Place]]] = {}
+        self._prospects: tuple[Place, ...] = ()
+        self._takers: dict[object, tuple[int, list[Place]]] = {}
         self._added = 0
         self._journal: list[Callable[[], None]] = []
         self._watches: dict[WatchKey, _Watch] = {}
@@ -51,6 +52,7 @@ class Scene:
         key = (
             pod.requests,
             pod.affinity,
+            pod.ties,
             pod.tolerations,
             pod.apart_from,
             pod.near_to,
@@ -87,7 +89,7 @@ class Scene:
 
     def takers(self, shape: Shape) -> Sequence[Place]:
         """The places whose labels and taints let the shape in, as of when its like was first asked about."""
-        key = (shape.affinity, shape.tolerations)
+        key = (shape.affinity, shape.ties, shape.tolerations)
         known = self._takers.get(key)
         if known is None or known[0] != self._added:
             found = [place for place in self.places if self._why_not_ever(shape, place) is None]
@@ -144,11 +146,13 @@ class Scene:
         self._occupy(shape, place, by=1)
         place.guests.append(key)
         opened = not place.standing
-        if opened:
-            self._count_domains(place, -1)
-            place.standing = True
-            self._count_domains(place, 1)
+        place.standing = True
         self._journal.append(lambda: self._take_back(shape, place, opened=opened))
+
+    def expect(self, prospects: Iterable[Place]) -> None:
+        """Samples of nodes that may be bought: pods are spread as if one of each were there."""
+        self._prospects = tuple(prospects)
+        self._domains.clear()
 
     def mark(self) -> int:
         """Now, for :meth:`undo`."""
@@ -168,9 +172,7 @@ class Scene:
     def _take_back(self, shape: Shape, place: Place, *, opened: bool) -> None:
         place.guests.pop()
         if opened:
-            self._count_domains(place, -1)
             place.standing = False
-            self._count_domains(place, 1)
         self._occupy(shape, place, by=-1)
 
     def _drop_last(self) -> None:
@@ -256,13 +258,15 @@ class Scene:
         try:
             return self._verdicts[key]
         except KeyError:
-            verdict = self._verdicts[key] = why_not_on(
+            verdict = why_not_on(
                 affinity=shape.affinity,
                 tolerations=shape.tolerations,
                 labels=place.labels,
                 taints=place.taints,
                 name=place.name,
-            ) or _why_no_domain(shape, place)
+            )
+            verdict = verdict or why_not_tied(shape.ties, place.labels, place.name) or _why_no_domain(shape, place)
+            self._verdicts[key] = verdict
             return verdict
 
     def _minded(self, shape: Shape) -> tuple[str, ...]:
@@ -318,12 +322,17 @@ class Scene:
         return None
 
     def _eligible_domains(self, shape: Shape, topology_key: str) -> Mapping[str, int]:
-        """Values of the key among the nodes that the pod selects and that have every key it is spread over."""
+        """Values of the key among the nodes that the pod selects and that have every key it is spread over.
+
+        Nodes that are to come count as if they were there, and so do the zones in which some may be bought: when the
+        scheduler binds the pod they may be, with nothing on them.
+        """
         spreading = _Spreading(topology_key, shape.affinity, frozenset(one.topology_key for one in shape.spread))
         known = self._domains.get(spreading)
         if known is None:
             known = self._domains[spreading] = {}
-            for place in self.places:
+            others = self._prospects if topology_key != HOSTNAME else ()
+            for place in (*self.places, *others):
                 _count_domain(known, spreading, place, 1)
         return known
 
@@ -370,10 +379,8 @@ class _Spreading(NamedTuple):
 
     def counts(self, place: Place) -> bool:
         labels = place.labels
-        return (
-            (place.node is not None or place.standing)
-            and labels.keys() >= self.keys
-            and (not self.affinity or any(term_holds(term, labels, place.name) for term in self.affinity))
+        return labels.keys() >= self.keys and (
+            not self.affinity or any(term_holds(term, labels, place.name) for term in self.affinity)
         )
 
 

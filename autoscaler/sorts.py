@@ -26,6 +26,7 @@ def sorts_of(pods: Sequence[Pod]) -> tuple[list[int], list[Pod]]:
             pod.host_ports,
             pod.namespace,
             pod.not_understood,
+            pod.claims,
             (gang.name, gang.topology) if gang is not None and gang.topology else None,
         )
         number = numbers.setdefault(key, len(models))

@@ -23,6 +23,18 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Nominate:
+    """Tell the scheduler on which node each pod is expected: it tries that one first for it.
+
+    Until they are bound it keeps their room there from others of no higher priority: https://kep.k8s.io/5278 .
+    """
+
+    placements: tuple[tuple[str, str], ...]
+    """(pod key ``namespace/name``, node name); the node is registered, and need not be ready."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recreate:
     """Delete a pod that we pinned to a node where it can never start: its owner makes it anew, gated as it was.
 
@@ -110,7 +122,7 @@ class EndJob:
     because: str
 
 
-Step = Admit | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | Release | EndJob
+Step = Admit | Nominate | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | Release | EndJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,18 @@ from autoscaler.dialects import SERVED, Said
 from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from
 from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.roll import Register, Roll
+from autoscaler.storage import Storage
+from autoscaler.storage_objects import (
+    ClaimJson,
+    ClassJson,
+    DriversJson,
+    NamespaceJson,
+    VolumeJson,
+    claim_from,
+    class_from,
+    drivers_from,
+    volume_from,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,14 @@ NODES: Final = Kind("nodes", "/api/v1/nodes", _decoder(NodeJson, node_from))
 DAEMON_SETS: Final = Kind("daemonsets", "/apis/apps/v1/daemonsets", _decoder(DaemonSetJson, daemon_set_from))
 JOBS: Final = Kind("jobs", "/apis/batch/v1/jobs", _decoder(JobJson, job_from))
 KINDS: Final = (NODES, PODS, DAEMON_SETS, JOBS)
+CLAIMS: Final = Kind("persistentvolumeclaims", "/api/v1/persistentvolumeclaims", _decoder(ClaimJson, claim_from))
+VOLUMES: Final = Kind("persistentvolumes", "/api/v1/persistentvolumes", _decoder(VolumeJson, volume_from))
+CLASSES: Final = Kind("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", _decoder(ClassJson, class_from))
+DRIVERS: Final = Kind("csinodes", "/apis/storage.k8s.io/v1/csinodes", _decoder(DriversJson, drivers_from))
+NAMESPACES: Final = Kind("namespaces", "/api/v1/namespaces", _decoder(NamespaceJson, lambda raw: raw.metadata.labels))
+STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, DRIVERS)
+LATE: Final = (*STORAGE, NAMESPACES)
+"""Followed from when the first pod asks about them: in many a cluster none ever does."""
 SIZED: Final = {
     # API group -> for each of its resources that say a gang's size: the places to ask, the best first
     group: tuple(
@@ -76,6 +96,10 @@ class Store:
         self._sizes: dict[tuple[str, str], GangSize] | None = None
         self._register = Register()
         self._roll: Roll | None = None
+        self._storage: Storage | None = None
+        self._asked_about: set[Kind] = set()
+        self.on_question: Callable[[Kind], None] = lambda _kind: None
+        """Called once for each kind of :data:`LATE` when a pod first asks about it."""
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
 
@@ -110,6 +134,18 @@ class Store:
         with self._changed:
             (self._expected.add if served else self._expected.discard)(kind.name)
 
+    def asked_about(self) -> list[Kind]:
+        """Those of :data:`LATE` that a pod has asked about so far."""
+        with self._changed:
+            return [kind for kind in LATE if kind in self._asked_about]
+
+    def forget(self, kind: Kind) -> None:
+        """Nothing is known of the kind any more."""
+        with self._changed:
+            self._expected.discard(kind.name)
+            self._nouns.pop(kind.name, None)
+            self._moved(kind)
+
     def is_synced(self) -> bool:
         """Whether each kind that matters was listed at least once."""
         with self._changed:
@@ -130,6 +166,8 @@ class Store:
                 daemon_sets=self._all(DAEMON_SETS),
                 lingering=self._lingering(),
                 gang_sizes=self._gang_sizes(),
+                storage=self._all_of_storage(),
+                namespaces=self._namespaces(),
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -137,6 +175,13 @@ class Store:
         namespace, _, name = key.partition("/")
         found: Pod | None = self._get(PODS, (namespace, name))
         return found
+
+    def pod_as_seen(self, key: str) -> tuple[Pod, int] | None:
+        """The pod ``namespace/name`` with the version in which it was seen."""
+        namespace, _, name = key.partition("/")
+        with self._changed:
+            found = self._nouns.get(PODS.name, {}).get((namespace, name))
+            return (found[1], found[0]) if found else None
 
     def node(self, name: str) -> Node | None:
         """The node of that name."""
@@ -237,6 +282,18 @@ class Store:
         if kind is PODS:
             self._register.change(before, after)
             self._roll = None
+            if after is not None:
+                self._hear(after)
+
+    def _hear(self, pod: Pod) -> None:
+        """What the pod asks about and nobody has asked about before."""
+        asked = STORAGE if pod.claims and pod.node is None else ()
+        terms = (*pod.near_to, *pod.apart_from)
+        asked = (*asked, NAMESPACES) if any(one.namespace_selector is not None for one in terms) else asked
+        for kind in asked:
+            if kind not in self._asked_about:
+                self._asked_about.add(kind)
+                self.on_question(kind)
 
     def _all(self, kind: Kind) -> tuple[Any, ...]:
         return tuple([noun for _, noun in self._nouns.get(kind.name, {}).values()])
@@ -258,7 +315,27 @@ class Store:
     def _moved(self, kind: Kind) -> None:
         if kind is JOBS or kind.name in _SIZED_NAMES:
             self._sizes = None
+        if kind in STORAGE:
+            self._storage = None
         self._note()
+
+    def _all_of_storage(self) -> Storage | None:
+        """Made anew only after something of it has changed; ``None`` until all of it was listed."""
+        if self._storage is None and all(kind.name in self._nouns for kind in STORAGE):
+            claims, volumes, classes, drivers = (
+                [noun for _, noun in self._nouns[kind.name].values()] for kind in STORAGE
+            )
+            self._storage = Storage(
+                claims={(one.namespace, one.name): one for one in claims},
+                volumes={one.name: one for one in volumes},
+                classes={one.name: one for one in classes},
+                drivers={one.node: one for one in drivers},
+            )
+        return self._storage
+
+    def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
+        found = self._nouns.get(NAMESPACES.name)
+        return None if found is None else {name: labels for (_, name), (_, labels) in found.items()}
 
     def _gang_sizes(self) -> Mapping[tuple[str, str], GangSize]:
         """Made anew only after something that says a size has changed."""

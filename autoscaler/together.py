@@ -17,7 +17,7 @@ from autoscaler import columns
 from autoscaler.cluster import CPU, MEMORY, PODS
 from autoscaler.labels import GPU
 from autoscaler.pack import Demand, Market, Offering, Placed, fill_standing, pack
-from autoscaler.places import Place, Shape
+from autoscaler.places import ATTACHMENTS, Place, Shape
 
 ROUNDS: Final = 6
 """Of looking for better fillings and of tearing down: no clock, for the same look must give the same plan."""
@@ -158,4 +158,5 @@ def _as_columns(
 
 def _unit(resource: str) -> int:
     """Bytes are counted in MiB: sizes in one problem should not be a billion apart."""
-    return 1 if resource in (CPU, GPU, PODS) or "/" in resource else _MEBI
+    counted = resource in (CPU, GPU, PODS) or "/" in resource or resource.startswith(ATTACHMENTS)
+    return 1 if counted else _MEBI

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autoscaler.cluster import Cluster, Group, Taint
-from autoscaler.fit import NODE_NAME, Reason, amount_in_words, sum_up, why_no_room, why_not_on
+from autoscaler.fit import NODE_NAME, Reason, amount_in_words, sum_up, why_no_room, why_not_on, why_not_tied
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang
 from autoscaler.labels import GPU, HOSTNAME
 from autoscaler.pack import Ceilings, Demand, Market, Placed, pack
-from autoscaler.places import Shape
+from autoscaler.places import ATTACHMENTS, Shape
 from autoscaler.policy import Policy
 from autoscaler.steps import Waiting
 
@@ -64,13 +64,14 @@ class Unmet:
         kinds = self._kinds(shape)
         if not kinds:
             return Verdict("there is no machine, and the policy names no group", _ADD_A_GROUP, hopeless=True)
+        amounts = tuple((name, amount) for name, amount in shape.amounts if not name.startswith(ATTACHMENTS))
         shut_out: list[Reason] = []
         too_small: list[tuple[str, Reason]] = []
         for name, labels, taints, room in kinds:
             reason = why_not_on(
                 affinity=shape.affinity, tolerations=shape.tolerations, labels=labels, taints=taints, name=name
-            )
-            lack = why_no_room(shape.amounts, room)
+            ) or why_not_tied(shape.ties, labels, name)
+            lack = why_no_room(amounts, room)
             if reason is None and lack is None:
                 return None
             shut_out += [reason] if reason is not None and lack is None else []

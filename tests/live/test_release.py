@@ -10,11 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from autoscaler import labels as words
 from autoscaler.kube import Kube, Refused
+from autoscaler.nouns import pod_from
+from autoscaler.objects import PodJson
 from stacks.autoscaler_manifests import RBAC, manifests
 from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, path_of, wait_for_namespace
 from stacks.local.engine import pulumi_destroy, pulumi_preview, pulumi_up
@@ -178,8 +181,10 @@ def test_all_that_the_autoscaler_does_is_allowed_and_all_that_is_allowed_it_does
             pod["spec"]["schedulingGates"] = [{"name": words.GATE}]
             make_pod(audited.kube, pod)
             make_pod(audited.kube, gpu_pod("hopeless", gpus=16))
+            make_pod(audited.kube, inquisitive_pod())
             node = until(lambda: bound(audited.kube, "gang-0"), told=brain.texts)
             until(lambda: ("", "events", "create") in audited.uses(), told=brain.texts)
+            until(lambda: {use for use in audited.uses() if use[2] == "watch"} >= FROM_A_QUESTION, told=brain.texts)
             assert brain.stop() == 0
             assert "apply autoscaler/rbac.yaml" not in brain.texts()
     use_the_door(audited, Kube.connect(kubeconfig), node)
@@ -190,6 +195,25 @@ def test_all_that_the_autoscaler_does_is_allowed_and_all_that_is_allowed_it_does
     assert granted() - set(used) <= NOT_SERVED, "what nobody uses is not to be granted"
 
 
+def inquisitive_pod() -> dict[str, Any]:
+    """It asks about volumes and about namespaces."""
+    term = {"topologyKey": words.HOSTNAME, "labelSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}}
+    pod = gpu_pod("inquisitive")
+    pod["spec"] |= {
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "not-there"}}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    }
+    return pod
+
+
+FROM_A_QUESTION = {
+    ("", "persistentvolumeclaims", "watch"),
+    ("", "persistentvolumes", "watch"),
+    ("", "namespaces", "watch"),
+    ("storage.k8s.io", "storageclasses", "watch"),
+    ("storage.k8s.io", "csinodes", "watch"),
+}
+"""Nobody watches them before a pod asks."""
 OWN_QUESTIONS = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
 OF_OTHERS = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "jobset.x-k8s.io", "kubeflow.org")
 NOT_SERVED = {use for use in granted() if use[0] in OF_OTHERS}
@@ -203,6 +227,7 @@ def use_the_door(audited: Audited, door: Kube, node: str) -> None:
     seen = door.node(node)
     list(door.pods_on(node))
     waiting = audited.kube.get("/api/v1/namespaces/default/pods/hopeless")
+    at_last(lambda: nominated(door, "hopeless", node))
     at_last(lambda: door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"]))
     for name, partner in (("workers", ""), ("servers", "workers")):
         job = {
@@ -222,6 +247,15 @@ def use_the_door(audited: Audited, door: Kube, node: str) -> None:
     until(lambda: "Complete" in str(audited.kube.get(path).get("status", {}).get("conditions")))
     door.end_job("default", "servers")
     door.delete_node(node, uid=seen.metadata.uid)
+
+
+def nominated(door: Kube, name: str, node: str) -> None:
+    """Name the node for the pod as it is now. Raises ``Refused`` where it has just changed."""
+    raw = msgspec.json.decode(door.get(f"/api/v1/namespaces/default/pods/{name}"), type=PodJson)
+    (came,) = door.nominate([((pod_from(raw), raw.metadata.version()), node)]).values()
+    if isinstance(came, Exception):
+        raise came
+    assert came.status.nominated_node_name == node
 
 
 def at_last(write: Callable[[], object]) -> None:

@@ -16,6 +16,7 @@ from autoscaler.failures import BadInput, Unavailable
 from autoscaler.kube import Change, Expired, Kube, Refused
 from autoscaler.objects import PodJson
 from stacks.local.keeper import free_ports
+from tests.builders import a_pod
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 
@@ -228,6 +229,23 @@ def test_a_gang_is_admitted_pod_by_pod_and_one_failure_stays_alone(api: FakeApi,
             "schedulingGates": [{"$patch": "delete", "name": words.GATE}],
         },
     }
+
+
+def test_a_pod_is_nominated_as_it_was_seen_and_one_failure_stays_alone(api: FakeApi, kube: Kube) -> None:
+    """In its status, and only while it has not changed: it may be bound by now."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/changed/status"):
+            return Answer({"message": "the object has been modified"}, 409)
+        return Answer({"metadata": {"name": "a"}, "status": {"nominatedNodeName": "n1"}})
+
+    api.answer = answer
+    came = kube.nominate([((a_pod("a"), 7), "n1"), ((a_pod("changed"), 8), "n2")])
+    assert isinstance(came["team/a"], PodJson)
+    assert isinstance(came["team/changed"], Refused)
+    patch = next(asked for asked in api.asked if asked.path.endswith("/pods/a/status"))
+    meta = {"uid": "uid-team-a", "resourceVersion": "7"}
+    assert patch.body == {"metadata": meta, "status": {"nominatedNodeName": "n1"}}
 
 
 def test_a_pod_is_told_once_by_whatever_autoscaler(api: FakeApi, kube: Kube) -> None:

@@ -59,7 +59,9 @@ def test_a_real_pod_is_understood() -> None:
     assert pod.gang == GangRef("default", "g1", size=4, topology=words.ZONE)
     assert pod.gates == (words.GATE,)
     assert pod.role == "worker"
-    assert pod.not_understood == ("volume claim imagenet: where its volume can be attached",)
+    assert pod.claims == ("imagenet",)
+    assert pod.beyond_itself == ("volume claim imagenet: where its volume can be attached",)
+    assert pod.not_understood == ()
     assert not pod.is_daemon
 
 
@@ -134,19 +136,8 @@ def test_what_the_scheduler_said_is_kept() -> None:
     ("spec", "said"),
     [
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (gpu)"),
-        ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "ephemeral volume v"),
-        (
-            {
-                "affinity": {
-                    "podAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": [
-                            {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {}}
-                        ]
-                    }
-                }
-            },
-            "pod affinity by zone with a namespaceSelector",
-        ),
+        ({"volumes": [{"name": "v", "iscsi": {}}]}, "volume v of kind iscsi"),
+        ({"volumes": [{"name": "v", "madeUpLater": {}}]}, "volume v of kind madeUpLater"),
         (
             {
                 "affinity": {
@@ -182,6 +173,21 @@ def test_a_rule_that_is_not_modelled_is_said(spec: dict[str, Any], said: str) ->
     (words_of_it,) = pod_from(pod_json(**spec)).not_understood
     assert words_of_it.startswith(said)
     assert pod_from(pod_json(nodeName="n", **spec)).not_understood == ()
+
+
+def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:
+    """Named after the pod and the volume; of a pod that runs it is kept too, for it counts against its node's limit."""
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
+    assert pod_from(pod_json(volumes=volumes)).claims == ("p-scratch",)
+    assert pod_from(pod_json(nodeName="n", volumes=volumes)).claims == ("p-scratch",)
+
+
+def test_namespaces_that_are_meant_by_their_labels_are_kept_as_labels() -> None:
+    """With a selector the pod's own namespace is not meant by itself."""
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"tenant": "yes"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    (found,) = pod_from(pod_json(affinity=affinity)).near_to
+    assert (found.namespaces, found.namespace_selector) == (frozenset(), (Requirement("tenant", "In", ("yes",)),))
 
 
 @pytest.mark.parametrize("key", [words.PATIENCE, words.DURATION])

@@ -18,7 +18,7 @@ from autoscaler.kube import Kube
 from autoscaler.nouns import Job
 from autoscaler.objects import PodJson
 from autoscaler.observe import Observer, Pause
-from autoscaler.store import DAEMON_SETS, JOBS, KINDS, NODES, PODS, SIZED, Store
+from autoscaler.store import CLAIMS, DAEMON_SETS, JOBS, KINDS, LATE, NAMESPACES, NODES, PODS, SIZED, STORAGE, Store
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
@@ -315,3 +315,57 @@ def test_looking_once_fills_every_kind(served: Served, kube: Kube) -> None:
     Observer(kube, store).look_once()
     assert store.is_synced()
     assert [one.name for one in store.cluster(NOW).daemon_sets] == ["x"]
+
+
+def asking(name: str, version: int = 1) -> dict[str, Any]:
+    """A pod with a volume claim that waits."""
+    found = pod(name, version)
+    found["spec"] = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+    return found
+
+
+def test_volumes_are_followed_from_when_the_first_pod_asks(api: FakeApi, served: Served, kube: Kube) -> None:
+    """Before that nobody lists them, and after it nothing is decided until they are known."""
+    for kind in LATE:
+        served.items[kind.path] = []
+    served.items[CLAIMS.path] = [{"metadata": {"name": "data", "namespace": "d"}}]
+    go_on = threading.Event()
+    change = {"type": "ADDED", "object": asking("asks", 11)}
+    served.watches[PODS.path] = [Answer(stream=(), held=go_on), Answer(stream=(change,), held=served.ended)]
+    store = Store()
+    observer = Observer(kube, store)
+    observer.start()
+    until(store.is_synced)
+    assert store.cluster(NOW).storage is None
+    assert not {kind.path for kind in LATE} & {asked.path for asked in api.asked}
+    go_on.set()
+    until(lambda: store.cluster(NOW).storage)
+    observer.stop()
+    storage = store.cluster(NOW).storage
+    assert storage is not None
+    assert list(storage.claims) == [("d", "data")]
+    assert NAMESPACES.path not in {asked.path for asked in api.asked}
+
+
+def test_volumes_that_may_not_be_seen_are_told_and_hold_up_nobody_else(served: Served, kube: Kube) -> None:
+    """With the rights of an older release: what else there is to decide goes on."""
+    served.items[PODS.path] = [asking("asks")]
+    told: list[tuple[str, str]] = []
+    store = Store()
+    observer = Observer(kube, store, tell=lambda party, why: told.append((party, why)))
+    observer.start()
+    until(lambda: {party for party, why in told if why} >= {f"API server ({kind.name})" for kind in STORAGE})
+    until(store.is_synced)
+    observer.stop()
+    assert store.cluster(NOW).storage is None
+    assert names(store) == ["asks"]
+
+
+def test_looking_once_sees_what_pods_ask_about(served: Served, kube: Kube) -> None:
+    """As following does."""
+    served.items[PODS.path] = [asking("asks")]
+    for kind in STORAGE:
+        served.items[kind.path] = []
+    store = Store()
+    Observer(kube, store).look_once()
+    assert store.cluster(NOW).storage is not None

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import pytest
 
 from autoscaler import labels as words
-from autoscaler.cluster import Cluster, Instance, Node, Pod, Refusal, Resources, Taint
+from autoscaler.cluster import Cluster, Instance, Node, Pod, Refusal, Requirement, Resources, Spread, Taint
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
-from autoscaler.steps import Admit, Grow, Memory, Plan, Recreate, Remove, Uncordon, Waiting, Withdraw
+from autoscaler.steps import Admit, Grow, Meant, Memory, Nominate, Plan, Recreate, Remove, Uncordon, Waiting, Withdraw
 from tests.builders import (
     NOW,
     a_cluster,
@@ -469,7 +469,7 @@ def test_the_scheduler_s_word_is_passed_on_where_we_see_no_reason() -> None:
     """The pod fits by our rules: nothing is bought, and the difference is said."""
     pod = a_pod(gpus=1, unschedulable_because="0/1 nodes are available: 1 node(s) had volume node affinity conflict.")
     decided = decide(a_cluster(pods=[pod], nodes=[an_on_prem_node()]))
-    assert decided.steps == ()
+    assert grown(decided) == {}
     assert "volume node affinity conflict" in words_for(decided).because
 
 
@@ -546,3 +546,72 @@ def test_what_is_more_than_an_elastic_gang_needs_takes_no_node_of_another() -> N
         a_cluster(pods=[runs, *elastic[1:], small], nodes=[node], groups=[group]), policy, memory=first.memory
     )
     assert [key for key, home in again.memory.meant.items() if home.group] == [small.key]
+
+
+# --- Pods that the scheduler decides about by itself ------------------------------------------------------------------
+
+
+NO_PLACE = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+def test_pods_without_our_gate_are_nominated_for_the_node_that_was_bought_for_them() -> None:
+    """As soon as it has joined: the scheduler keeps its room for them, and spreads nobody else there."""
+    group = a_group("gpu-a10g", joined=1)
+    (node,) = nodes_of(group, ready=False)
+    pods = [a_pod(name, gpus=2, unschedulable_because=NO_PLACE) for name in ("a", "b")]
+    decided = decide(a_cluster(pods=pods, nodes=[node], groups=[group]))
+    assert [step.placements for step in steps(decided, Nominate)] == [(("team/a", node.name), ("team/b", node.name))]
+    told = [replace(pod, nominated=node.name) for pod in pods]
+    assert steps(decide(a_cluster(pods=told, nodes=[node], groups=[group])), Nominate) == []
+
+
+def test_a_pod_that_the_scheduler_has_not_tried_is_not_nominated() -> None:
+    """It is bound at this moment, or refused; nor is there need to where everybody is behind our gate."""
+    nodes = [an_on_prem_node()]
+    assert steps(decide(a_cluster(pods=[a_pod(gpus=1)], nodes=nodes)), Nominate) == []
+    assert steps(decide(a_cluster(pods=a_gang(pods=2, gpus=1), nodes=nodes)), Nominate) == []
+
+
+def test_where_others_may_take_its_room_a_gang_behind_our_gate_is_nominated_too() -> None:
+    """From when its node has joined until its gates are lifted it would else be anybody's."""
+    group = a_group("gpu-a10g", joined=1)
+    (node,) = nodes_of(group, ready=False)
+    gang = a_gang(pods=2, gpus=2)
+    loose = a_pod("loose", gpus=4, unschedulable_because=NO_PLACE, created=later(minutes=1))
+    decided = decide(a_cluster(pods=[*gang, loose], nodes=[node], groups=[group]))
+    assert [step.placements for step in steps(decided, Nominate)] == [tuple((pod.key, node.name) for pod in gang)]
+
+
+# --- Spread over zones ------------------------------------------------------------------------------------------------
+
+
+def spread_gang(pods: int, **given: Any) -> tuple[Pod, ...]:
+    """Evenly over zones, one more in one than in another at most."""
+    even = Spread(words.ZONE, 1, (Requirement("app", "In", ("e",)),))
+    return a_gang(pods=pods, gpus=8, labels={"app": "e"}, spread=(even,), **given)
+
+
+def test_what_was_planned_evenly_is_found_again_in_any_order() -> None:
+    """Two for each zone: taken in the order of their names, the second would be one too many in the first zone."""
+    groups = [a_group("gpu-a100", zone) for zone in ("us-east-1a", "us-east-1b")]
+    gang = spread_gang(4)
+    first = decide(a_cluster(pods=gang, groups=groups))
+    assert grown(first) == {group.name: 2 for group in groups}
+    homes = {
+        gang[number].key: Meant(f"{groups[number // 2].name}~{number % 2 + 1}", groups[number // 2].name)
+        for number in range(4)
+    }
+    coming = [replace(group, desired=2) for group in groups]
+    again = decide(a_cluster(pods=gang, groups=coming), memory=Memory(meant=homes))
+    assert grown(again) == {}
+    assert {key: home.group for key, home in again.memory.meant.items()} == {
+        key: home.group for key, home in homes.items()
+    }
+
+
+def test_pods_are_spread_over_the_zones_that_others_will_open() -> None:
+    """All in one zone would do now; but when they are bound, nodes of another gang stand in the other."""
+    groups = [a_group("gpu-a100", zone) for zone in ("us-east-1a", "us-east-1b")]
+    other = a_gang("other", pods=1, gpus=8, selector={"zone": "us-east-1b"}, created=later(minutes=1))
+    decided = decide(a_cluster(pods=[*spread_gang(2), *other], groups=groups))
+    assert grown(decided) == {groups[0].name: 1, groups[1].name: 2}

@@ -1,0 +1,39 @@
+"""Which node the scheduler is told to try first for a pod, so that what was bought for some is not taken by others.
+
+A pod behind our gate is pinned to its node when the gate is lifted. A pod without it is the scheduler's from the start,
+and the scheduler spreads: nodes bought for a set of pods would soon hold others, and one of them be left over. So the
+plan is told to it as nominations (https://kep.k8s.io/5278). It tries the nominated node first, and until the pod is
+bound no other pod of the same or a lower priority gets its room there. Where the nominated node does not do after all,
+the scheduler decides as ever and withdraws the nomination; the next plan starts from what it did.
+
+A node that has joined is nominated for at once: its kubelet takes seconds to be ready, and until then nobody is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from autoscaler.gangs import Gang
+from autoscaler.labels import GATE
+from autoscaler.pack import Placed
+from autoscaler.steps import Nominate
+
+
+def nominations(gangs: Iterable[Gang], placed: Mapping[str, Placed | None]) -> list[Nominate]:
+    """At most one step, for all pods whose planned node has joined and is not nominated for them yet.
+
+    Of pods without our gate those that the scheduler has tried in vain: the others it binds at this moment. Where there
+    are such pods, those behind our gate too: their nodes would else be taken before the gates are lifted.
+    """
+    pods = [pod for gang in gangs for pod in gang.waiting]
+    homes = {key: place.node for one in placed.values() if one is not None for key, place in one.places}
+    tried = {pod.key for pod in pods if not pod.gates and pod.unschedulable_because}
+    news = [
+        (pod.key, node.name)
+        for pod in pods
+        if (node := homes.get(pod.key)) is not None and not node.cordoned and pod.nominated != node.name
+        if pod.key in tried or (tried and GATE in pod.gates)
+    ]
+    news.sort(key=lambda one: (one[1], one[0]))
+    because = "the plan has them there, and without our gate the scheduler puts pods where most is free"
+    return [Nominate(placements=tuple(news), because=because)] if news else []
