@@ -11,7 +11,7 @@ A node that has joined is nominated for at once: its kubelet takes seconds to be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from autoscaler.gangs import Gang
 from autoscaler.labels import GATE
@@ -19,20 +19,25 @@ from autoscaler.pack import Placed
 from autoscaler.steps import Nominate
 
 
-def nominations(gangs: Iterable[Gang], placed: Mapping[str, Placed | None]) -> list[Nominate]:
+def is_contended(gangs: Iterable[Gang]) -> bool:
+    """Whether some pod waits that the scheduler may put anywhere."""
+    return any(not pod.gates for gang in gangs for pod in gang.waiting)
+
+
+def nominations(gangs: Sequence[Gang], placed: Mapping[str, Placed | None]) -> list[Nominate]:
     """At most one step, for all pods whose planned node has joined and is not nominated for them yet.
 
-    Of pods without our gate those that the scheduler has tried in vain: the others it binds at this moment. Where there
-    are such pods, those behind our gate too: their nodes would else be taken before the gates are lifted.
+    Of pods without our gate those that the scheduler has tried in vain: the others it binds at this moment. Where such
+    pods wait, those behind our gate too: their room would else be taken before the gates are lifted.
     """
-    pods = [pod for gang in gangs for pod in gang.waiting]
     homes = {key: place.node for one in placed.values() if one is not None for key, place in one.places}
-    tried = {pod.key for pod in pods if not pod.gates and pod.unschedulable_because}
+    contended = is_contended(gangs)
     news = [
         (pod.key, node.name)
-        for pod in pods
+        for gang in gangs
+        for pod in gang.waiting
         if (node := homes.get(pod.key)) is not None and not node.cordoned and pod.nominated != node.name
-        if pod.key in tried or (tried and GATE in pod.gates)
+        if (contended if GATE in pod.gates else pod.unschedulable_because)
     ]
     news.sort(key=lambda one: (one[1], one[0]))
     because = "the plan has them there, and without our gate the scheduler puts pods where most is free"

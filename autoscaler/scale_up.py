@@ -21,7 +21,7 @@ from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.labels import GATE, HOSTNAME, ZONE
 from autoscaler.namespaces import resolve, resolved, why_held
-from autoscaler.nominations import nominations
+from autoscaler.nominations import is_contended, nominations
 from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
 from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
@@ -78,6 +78,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)
     packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
+    contended = is_contended(gangs)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []
     for gang in gangs:
@@ -89,7 +90,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         elif placed is None:
             waiting += unmet.explain(gang, _demand(gang, scene))
         else:
-            admit = _admit(gang, placed)
+            admit = _admit(gang, placed, contended=contended)
             steps += [admit] if admit else []
             waiting += _not_yet(gang, placed, admitted=admit)
     return ScaleUp(
@@ -291,11 +292,18 @@ def _common_ground(gang: Gang) -> str | None:
     return min(common) if common and len(gang.waiting) > 1 else None
 
 
-def _admit(gang: Gang, placed: Placed) -> Admit | None:
-    """Every pod has a node that is ready, or as many as must be together: their gates may be lifted."""
-    ready = {key: place for key, place in placed.places if _is_ready(place)}
-    gated = {pod.key for pod in gang.waiting if GATE in pod.gates}
-    if len(ready) < max(1, gang.minimum) or not gated & ready.keys():
+def _admit(gang: Gang, placed: Placed, *, contended: bool) -> Admit | None:
+    """Every pod has a node that is ready, or as many as must be together: their gates may be lifted.
+
+    Where others may take their room (``contended``), it must be kept for them first: who is pinned cannot go elsewhere.
+    """
+    gated = {pod.key: pod.nominated for pod in gang.waiting if GATE in pod.gates}
+    ready = {
+        key: place
+        for key, place in placed.places
+        if _is_ready(place) and not (contended and gated.get(key, place.name) != place.name)
+    }
+    if len(ready) < max(1, gang.minimum) or not gated.keys() & ready.keys():
         return None
     placements = tuple((key, place.name) for key, place in sorted(ready.items()) if key in gated)
     nodes = sorted({name for _, name in placements})

@@ -15,7 +15,7 @@ from typing import TypeVar
 from autoscaler import labels as words
 from autoscaler.cluster import Cluster, Group, Instance, Node, Pod, Refusal, Requirement
 from autoscaler.policy import Policy
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Plan, Recreate, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Plan, Recreate, Remove, Step, Uncordon, Withdraw
 from tests.builders import NOW, nodes_of
 
 T = TypeVar("T")
@@ -108,6 +108,10 @@ class World:
                 self.nodes[step.node] = replace(node, cordoned=False, cordoned_by="", cordoned_at=None)
             case Remove():
                 self._remove(step)
+            case Nominate(placements=placements):
+                for key, name in placements:
+                    assert name in self.nodes, f"{key} is nominated for {name}, which is not there"
+                    self.pods[key] = replace(self.pods[key], nominated=name)
             case EndJob() | Recreate():
                 raise AssertionError(step)
 

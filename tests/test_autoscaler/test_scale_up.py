@@ -582,6 +582,18 @@ def test_where_others_may_take_its_room_a_gang_behind_our_gate_is_nominated_too(
     assert [step.placements for step in steps(decided, Nominate)] == [tuple((pod.key, node.name) for pod in gang)]
 
 
+def test_where_others_may_take_its_room_a_gang_is_let_go_after_it_is_kept() -> None:
+    """A pod that is pinned to a node where its room is gone could never start; gated, it is planned anew."""
+    gang = a_gang(pods=2, gpus=2)
+    loose = a_pod("loose", gpus=8, created=later(minutes=1))
+    nodes = [an_on_prem_node()]
+    decided = decide(a_cluster(pods=[*gang, loose], nodes=nodes))
+    assert (steps(decided, Admit), len(steps(decided, Nominate))) == ([], 1)
+    told = [replace(pod, nominated="dgx-01") for pod in gang]
+    (step,) = steps(decide(a_cluster(pods=[*told, loose], nodes=nodes)), Admit)
+    assert len(step.placements) == 2
+
+
 # --- Spread over zones ------------------------------------------------------------------------------------------------
 
 
