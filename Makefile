@@ -2,7 +2,7 @@
 run = @python3 stacks/local/bootstrap.py
 
 demo: ; $(run) spillway demo
-test: ; $(run) pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: ; $(run) sh -c 'python -m tests.live && exec pytest -n 2 --dist loadfile --no-loadscope-reorder'
 lint: ; $(run) sh -c 'ruff check && ruff format --check && mypy && lint-imports --no-cache --no-logo'
 bench: ; $(run) python -m tests.bench
 

@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stacks.local.control_plane import BINARIES
+from stacks.local.ground import ENGINE_BINARIES
+from stacks.local.tools import TOOLS
+from tests.live.__main__ import tools_for
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("autoscaler", "images", "roles", "stacks")
 FOLDERS = {*ROOMS, "tests"}
@@ -67,3 +72,12 @@ def test_help_lists_every_command_without_importing_a_room() -> None:
 def test_every_yaml_file_is_yaml(path: str) -> None:
     """Tools of others read them too."""
     list(yaml.compose_all((ROOT / path).read_text(encoding="utf-8")))
+
+
+def test_everything_that_the_tests_build_is_built_before_they_start() -> None:
+    """In one go and in sight; without root, or without a C compiler, only what such a user can use."""
+    everything = tools_for(is_root=True, compiles_c=True)
+    assert everything == list(TOOLS)
+    assert {"kubelet", "kubeadm"} & set(tools_for(is_root=False, compiles_c=True)) == set()
+    assert set(everything) - set(tools_for(is_root=True, compiles_c=False)) == {"nvidia-ctk"}
+    assert {*BINARIES, *ENGINE_BINARIES} <= set(tools_for(is_root=False, compiles_c=False))

@@ -92,7 +92,7 @@ def build(go: Go, builds: Sequence[Build], *, scratch: Path, progress: Callable[
     began = time.monotonic()
     what = f"{len(builds)} tools" if len(builds) > 1 else "a tool"
     names = ", ".join(one.name for one in builds)
-    progress(f"building {what} from source, once for this user: {names} (all of them: 10 minutes on 2 cores)")
+    progress(f"building {what} from source, once for this user: {names} (the demo's seven: 10 minutes on 2 cores)")
     modules = list(dict.fromkeys(one.module for one in builds))
     sources = _copy(modules, to=scratch / "src")
     for module in modules:

@@ -80,14 +80,13 @@ def why_not() -> str:
 
 def cached_root() -> Path:
     """Built by debootstrap where it is not there yet; another process that builds it is waited for."""
-    name = f"{SUITE}-{hashlib.sha256(' '.join((*IN_ROOT, '|', *AHEAD)).encode()).hexdigest()[:8]}"
-    place = cache_root() / "roots" / name
+    place = _root()
     place.parent.mkdir(parents=True, exist_ok=True)
     with (place.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if place.is_dir():
             return place
-        fresh = place.with_name(f"{name}.new")
+        fresh = place.with_name(f"{place.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         done = subprocess.run(
             ["debootstrap", "--variant=minbase", f"--include={','.join(IN_ROOT)}", SUITE, str(fresh), debian_archive()],
@@ -105,6 +104,16 @@ def cached_root() -> Path:
         (fresh / "etc/machine-id").write_text("", encoding="ascii")
         fresh.rename(place)
     return place
+
+
+def has_root() -> bool:
+    """Whether it was built before."""
+    return _root().is_dir()
+
+
+def _root() -> Path:
+    words = " ".join((*IN_ROOT, "|", *AHEAD))
+    return cache_root() / "roots" / f"{SUITE}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
 
 
 def _fetch_ahead(root: Path) -> None:

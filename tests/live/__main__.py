@@ -1,0 +1,77 @@
+"""``python -m tests.live``: makes what the live tests need on this machine before they start, and tells how it goes.
+
+Each test would make for itself what it lacks, unseen, for a test's output is shown only where it fails, and by several
+builds in place of one. What this machine or this user cannot have is left out here, and told by the tests that skip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from autoscaler.failures import BadInput, Unavailable
+from stacks.local.tools import TOOLS, ensure_tools
+from tests import conftest  # noqa: F401 - finds the administrator's programs
+from tests.live.debian import BenchError, cached_root, has_root, why_not
+
+OF_MACHINES: Final = frozenset({"kubelet", "kubeadm", "kubectl", "wireguard-go"})
+"""Run on machines and in namespaces, which only root can make."""
+_REPORT_EVERY: Final = 10.0
+
+
+def main() -> int:
+    """Exit status: 0, or as of ``spillway``."""
+    try:
+        ensure_tools(tools_for(is_root=os.geteuid() == 0, compiles_c=bool(shutil.which("gcc"))), progress=say)
+        if not has_root() and not why_not():
+            with told("a Debian folder for the tests' machines"):
+                cached_root()
+    except BadInput as mistake:
+        say(f"spillway: {mistake}")
+        return 2
+    except (Unavailable, BenchError) as outage:
+        say(f"spillway: {outage}")
+        return 1
+    return 0
+
+
+def tools_for(*, is_root: bool, compiles_c: bool) -> list[str]:
+    """Names of the tools that some test of such a user needs."""
+    return [
+        name for name, tool in TOOLS.items() if (is_root or name not in OF_MACHINES) and (compiles_c or not tool.cgo)
+    ]
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """A line at the start, at the end, and now and then."""
+    began, done = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not done.wait(_REPORT_EVERY):
+            say(f"  {time.monotonic() - began:4.0f} s: making {what}")
+
+    say(f"making {what}, once for this user (a minute or two)")
+    teller = threading.Thread(target=tell)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+    say(f"{what} is made ({time.monotonic() - began:.0f} s)")
+
+
+def say(line: str) -> None:
+    """At once, also into a file."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
