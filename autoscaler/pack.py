@@ -7,20 +7,19 @@ bought. Of several ways to hold the whole gang the cheapest is kept; where there
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from autoscaler.cluster import Group
-from autoscaler.labels import GPU, HOSTNAME
+from autoscaler.labels import HOSTNAME
+from autoscaler.market import CENT, Market, Offering
 from autoscaler.places import Place, Shape
 from autoscaler.scene import Scene
 
 Cost = tuple[float, float]
 """Dollars per hour bought, then list price of the fresh nodes used: two ways that cost the same are told apart."""
 
-_CENT = 1e-9
 _RULES_AT_MOST = 12
 
 
@@ -39,56 +38,6 @@ class Demand:
     """That value, where other pods of the gang have settled it."""
     meant: Mapping[str, Place] = field(default_factory=dict)
     """Pod key -> where it was planned before: taken again where that is possible at no price."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offering:
-    """A group that new nodes can be bought in."""
-
-    group: Group
-    new_place: Callable[[str], Place]
-    """A new node of it, by that name."""
-    buyable: int
-    """Within the group's own maximum; zero while it is closed."""
-
-    @property
-    def usd(self) -> float:
-        """Dollars per hour of one node."""
-        return self.group.usd_per_hour
-
-
-@dataclass(slots=True)
-class Ceilings:
-    """What may still be bought in all; ``None`` stands for no limit."""
-
-    usd: float | None = None
-    nodes: int | None = None
-    gpus: int | None = None
-    entries: dict[str, int] = field(default_factory=dict)
-    """Policy entry -> nodes."""
-
-    def why_not(self, group: Group) -> str:
-        """Which ceiling one more node of the group would break; empty where none."""
-        if self.entries.get(group.entry, 1) < 1:
-            return "max"
-        if self.usd is not None and group.usd_per_hour > self.usd + _CENT:
-            return "usd_per_hour"
-        if self.nodes is not None and self.nodes < 1:
-            return "nodes"
-        if self.gpus is not None and group.allocatable[GPU] > self.gpus:
-            return "gpus"
-        return ""
-
-    def take(self, group: Group, nodes: int = 1) -> None:
-        """Count nodes as bought; a negative number gives them back."""
-        if group.entry in self.entries:
-            self.entries[group.entry] -= nodes
-        if self.usd is not None:
-            self.usd -= group.usd_per_hour * nodes
-        if self.nodes is not None:
-            self.nodes -= nodes
-        if self.gpus is not None:
-            self.gpus -= group.allocatable[GPU] * nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,119 +60,6 @@ class Packing:
     placed: Mapping[str, Placed | None]
     usd_per_hour: float
     """Of what would be bought."""
-
-
-class Market:
-    """Fresh nodes: at hand or to be bought, within the ceilings. What is opened is taken back with the scene."""
-
-    def __init__(
-        self,
-        scene: Scene,
-        offerings: Iterable[Offering],
-        ceilings: Ceilings,
-        *,
-        kept: Collection[str] = (),
-        thorough: bool = True,
-    ) -> None:
-        """``kept``: names of fresh nodes that somebody was planned on before: others take them last.
-
-        ``thorough``: several ways to hold a gang are compared; else the first that holds it will do.
-        """
-        self.thorough = thorough
-        self._kept = kept
-        self.scene = scene
-        self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
-        self.ceilings = ceilings
-        self.bought: Counter[str] = Counter()
-        self.opened: list[Place] = []
-        self._samples: dict[str, Place] = {}
-        self._at_hand: dict[str, list[Place]] = defaultdict(list)
-        self._capacity: dict[tuple[str, int], int] = {}
-        for place in scene.places:
-            if place.group is not None and not place.standing:
-                self._at_hand[place.group.name].append(place)
-        for places in self._at_hand.values():
-            places.sort(key=lambda place: (place.name in kept, place.tier, place.name))
-
-    def at_hand(self, offering: Offering) -> Sequence[Place]:
-        """Its fresh nodes that cost nothing more, the readiest first."""
-        return self._at_hand[offering.group.name]
-
-    def buyable(self, offering: Offering) -> int:
-        """How many may still be bought within its own bounds; zero where a ceiling forbids even one."""
-        if self.ceilings.why_not(offering.group):
-            return 0
-        return max(0, offering.buyable - self.bought[offering.group.name])
-
-    def sample(self, offering: Offering) -> Place:
-        """A new node of it to ask questions of; it is in no scene."""
-        name = offering.group.name
-        if name not in self._samples:
-            self._samples[name] = offering.new_place(f"{name}+?")
-        return self._samples[name]
-
-    def next_name(self, offering: Offering) -> str:
-        """What the next node bought of it will be called."""
-        return f"{offering.group.name}+{self.bought[offering.group.name] + 1}"
-
-    def capacity(self, offering: Offering, shape: Shape) -> int:
-        """How many pods of that shape a new node of it holds, other pods aside."""
-        key = (offering.group.name, shape.number)
-        if key not in self._capacity:
-            self._capacity[key] = _capacity(self.scene, self.sample(offering), shape)
-        return self._capacity[key]
-
-    def open(self, offering: Offering, fits: Callable[[Place], bool], *, buy: bool = True) -> Place | None:
-        """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one.
-
-        Who may not buy takes none that somebody was planned on: that one would have to buy another.
-        """
-        at_hand = self._at_hand[offering.group.name]
-        for position, place in enumerate(at_hand):
-            if (buy or place.name not in self._kept) and fits(place):
-                return self._take(at_hand, position)
-        return self._buy(offering, fits) if buy and self.buyable(offering) else None
-
-    def settle(self, place: Place, shape: Shape) -> bool:
-        """Whether a pod of the shape may go to that very place, which counts as opened then if it was fresh."""
-        if self.scene.why_not(shape, place) is not None:
-            return False
-        if not place.standing and place.group is not None:
-            at_hand = self._at_hand[place.group.name]
-            self._take(at_hand, at_hand.index(place))
-        return True
-
-    def _take(self, at_hand: list[Place], position: int) -> Place:
-        place = at_hand.pop(position)
-        self.opened.append(place)
-
-        def put_back() -> None:
-            self.opened.pop()
-            at_hand.insert(position, place)
-
-        self.scene.note(put_back)
-        return place
-
-    def _buy(self, offering: Offering, fits: Callable[[Place], bool]) -> Place | None:
-        name = offering.group.name
-        place = offering.new_place(self.next_name(offering))
-        place.price = offering.usd
-        mark = self.scene.mark()
-        self.scene.add(place)
-        if not fits(place):
-            self.scene.undo(mark)
-            return None
-        self.bought[name] += 1
-        self.ceilings.take(offering.group)
-        self.opened.append(place)
-
-        def give_back() -> None:
-            self.opened.pop()
-            self.bought[name] -= 1
-            self.ceilings.take(offering.group, -1)
-
-        self.scene.note(give_back)
-        return place
 
 
 Item = tuple[str, Shape]
@@ -318,7 +154,7 @@ def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
             if best is None or cost < best[0]:
                 best = (cost, redo)
         market.scene.undo(start)
-        if best is not None and best[0] <= (_CENT, _CENT):
+        if best is not None and best[0] <= (CENT, CENT):
             break
     opened = len(market.opened)
     way = best[1]() if best is not None else None
@@ -443,14 +279,6 @@ def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bo
 
 def _label(market: Market, offering: Offering, key: str) -> str | None:
     return market.sample(offering).labels.get(key)
-
-
-def _capacity(scene: Scene, sample: Place, shape: Shape) -> int:
-    if scene.why_not_new(shape, sample) is not None:
-        return 0
-    most = min(sample.free.get(name, 0) // amount for name, amount in shape.amounts)
-    alone = bool(shape.host_ports) or any(term.topology_key == HOSTNAME for term in shape.apart_from)
-    return min(most, 1) if alone else most
 
 
 def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Preference, *, buy: bool) -> _Script | None:

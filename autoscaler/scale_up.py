@@ -20,9 +20,10 @@ from autoscaler.fit import amount_in_words
 from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.labels import GATE, HOSTNAME, ZONE
+from autoscaler.market import Ceilings, Market, Offering
 from autoscaler.namespaces import resolve, resolved, why_held
 from autoscaler.nominations import is_contended, nominations
-from autoscaler.pack import Ceilings, Demand, Market, Offering, Packing, Placed, pack
+from autoscaler.pack import Demand, Packing, Placed, pack
 from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
 from autoscaler.policy import Policy

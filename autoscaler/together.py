@@ -16,7 +16,8 @@ from typing import Final
 from autoscaler import columns
 from autoscaler.cluster import CPU, MEMORY, PODS
 from autoscaler.labels import GPU
-from autoscaler.pack import Demand, Market, Offering, Placed, fill_standing, pack
+from autoscaler.market import Market, Offering
+from autoscaler.pack import Demand, Placed, fill_standing, pack
 from autoscaler.places import ATTACHMENTS, Place, Shape
 
 ROUNDS: Final = 6

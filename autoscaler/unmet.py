@@ -11,7 +11,8 @@ from autoscaler.fit import NODE_NAME, Reason, amount_in_words, sum_up, why_no_ro
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang
 from autoscaler.labels import GPU, HOSTNAME
-from autoscaler.pack import Ceilings, Demand, Market, Placed, pack
+from autoscaler.market import Ceilings, Market
+from autoscaler.pack import Demand, Placed, pack
 from autoscaler.places import ATTACHMENTS, Shape
 from autoscaler.policy import Policy
 from autoscaler.steps import Waiting

@@ -17,7 +17,8 @@ from autoscaler import columns
 from autoscaler import labels as words
 from autoscaler.cluster import CPU, MEMORY, PODS, Group, Pod, Resources
 from autoscaler.fleet import new_place
-from autoscaler.pack import Ceilings, Demand, Market, Offering, Placed, pack
+from autoscaler.market import Ceilings, Market, Offering
+from autoscaler.pack import Demand, Placed, pack
 from autoscaler.places import Place
 from autoscaler.scene import Scene
 from autoscaler.together import place_together

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from autoscaler.cluster import Pod, PodTerm, Requirement
 from autoscaler.labels import HOSTNAME
-from autoscaler.pack import Market, Packing, Placed, pack
+from autoscaler.market import Market
+from autoscaler.pack import Packing, Placed, pack
 from autoscaler.places import Place
 from autoscaler.together import place_together
 from tests.builders import a_gang, an_on_prem_node
