@@ -17,8 +17,9 @@ from autoscaler import columns
 from autoscaler.cluster import CPU, MEMORY, PODS
 from autoscaler.labels import GPU
 from autoscaler.market import Market, Offering
-from autoscaler.pack import Demand, Placed, fill_standing, pack
+from autoscaler.pack import Demand, Placed, pack
 from autoscaler.places import ATTACHMENTS, Place, Shape
+from autoscaler.ways import fill_standing
 
 ROUNDS: Final = 6
 """Of looking for better fillings and of tearing down: no clock, for the same look must give the same plan."""
