@@ -6,30 +6,31 @@ doing it twice, or again after a restart, buys once.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from autoscaler.claims import Claims
-from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Pod, Resources
-from autoscaler.fit import amount_in_words
-from autoscaler.fleet import COMING_TIER, ON_PREM_TIER, Fleet, new_place
+from autoscaler.cluster import Cluster, Pod
+from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
-from autoscaler.labels import GATE, HOSTNAME, ZONE
-from autoscaler.market import Ceilings, Market, Offering
+from autoscaler.labels import HOSTNAME, ZONE
+from autoscaler.market import Market
 from autoscaler.namespaces import resolve, resolved, why_held
 from autoscaler.nominations import is_contended, nominations
 from autoscaler.pack import Demand, Packing, Placed, pack
 from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
 from autoscaler.policy import Policy
+from autoscaler.purchases import free_on_prem, never_joined, purchases, withdrawals
 from autoscaler.roll import roll_of
 from autoscaler.scene import Scene
-from autoscaler.steps import Admit, Grow, Meant, Recreate, Remove, Step, Waiting, Withdraw
+from autoscaler.starts import not_yet, start
+from autoscaler.steps import Meant, Recreate, Step, Waiting
+from autoscaler.supply import ceilings, coming, offerings
 from autoscaler.together import place_together
 from autoscaler.unmet import Unmet
 
@@ -66,11 +67,11 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
     fleet = claims.equip(fleet, newcomers)
     scene = Scene(
-        [*fleet.places, *_coming(cluster, fleet)],
+        [*fleet.places, *coming(cluster, fleet)],
         residents=roll,
         newcomers=newcomers,
     )
-    free = _free_on_prem(scene)
+    free = free_on_prem(scene)
     waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet))
     homes = _homes(gangs, meant, scene)
     kept = {place.name for place in homes.values()}
@@ -91,17 +92,17 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         elif placed is None:
             waiting += unmet.explain(gang, _demand(gang, scene))
         else:
-            admit = _admit(gang, placed, contended=contended)
+            admit = start(gang, placed, contended=contended)
             steps += [admit] if admit else []
-            waiting += _not_yet(gang, placed, admitted=admit)
+            waiting += not_yet(gang, placed, admitted=admit)
     return ScaleUp(
         steps=(
-            *_withdrawals(cluster, fleet),
-            *_never_joined(fleet, policy),
+            *withdrawals(cluster, fleet),
+            *never_joined(fleet, policy),
             *again,
             *steps,
             *nominations(gangs, packing.placed),
-            *_grow(gangs, packing, fleet, free),
+            *purchases(gangs, packing, fleet, free),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
@@ -162,42 +163,6 @@ def _pack(
         demands.append(demand)
     placed = place_together(demands, placed, market, start)
     return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None)), waits
-
-
-def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
-    """Every group that the policy names, with how much of it may still be bought."""
-    return [
-        Offering(
-            group=group,
-            new_place=partial(_new_place, group, fleet),
-            buyable=0 if group.name in fleet.closed_until else max(0, group.maximum - fleet.size_of(group)),
-        )
-        for group in cluster.groups
-        if policy.entry(group.entry) is not None
-    ]
-
-
-def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
-    """What the policy leaves to buy, after what there is and what is on its way."""
-    limits, sizes = policy.limits, {group.name: fleet.size_of(group) for group in cluster.groups}
-    entries = {entry.name: entry.max for entry in policy.groups}
-    left = Ceilings(usd=limits.usd_per_hour, nodes=limits.nodes, gpus=limits.gpus, entries=entries)
-    for group in cluster.groups:
-        left.take(group, sizes[group.name])
-    return left
-
-
-def _new_place(group: Group, fleet: Fleet, name: str) -> Place:
-    return new_place(group, name, fleet.room_of(group))
-
-
-def _coming(cluster: Cluster, fleet: Fleet) -> list[Place]:
-    """One place for each machine that was asked for and has no node yet."""
-    return [
-        _new_place(group, fleet, f"{group.name}~{number + 1}")
-        for group in sorted(cluster.groups, key=lambda group: group.name)
-        for number in range(fleet.outstanding[group.name])
-    ]
 
 
 def _is_pinned(pod: Pod) -> bool:
@@ -291,158 +256,3 @@ def _common_ground(gang: Gang) -> str | None:
     keys = [{term.topology_key for term in pod.near_to} for pod in gang.waiting]
     common = set.intersection(*keys) if keys else set()
     return min(common) if common and len(gang.waiting) > 1 else None
-
-
-def _admit(gang: Gang, placed: Placed, *, contended: bool) -> Admit | None:
-    """Every pod has a node that is ready, or as many as must be together: their gates may be lifted.
-
-    Where others may take their room (``contended``), it must be kept for them first: who is pinned cannot go elsewhere.
-    """
-    gated = {pod.key: pod.nominated for pod in gang.waiting if GATE in pod.gates}
-    ready = {
-        key: place
-        for key, place in placed.places
-        if _is_ready(place) and not (contended and gated.get(key, place.name) != place.name)
-    }
-    if len(ready) < max(1, gang.minimum) or not gated.keys() & ready.keys():
-        return None
-    placements = tuple((key, place.name) for key, place in sorted(ready.items()) if key in gated)
-    nodes = sorted({name for _, name in placements})
-    whose = (
-        f"pod {gang.name} has" if gang.is_lone else f"all of {len(placements)} waiting pods of gang {gang.name} have"
-    )
-    return Admit(gang=gang.name, placements=placements, because=f"{whose} a place on {_few(nodes)}")
-
-
-def _is_ready(place: Place) -> bool:
-    return place.node is not None and place.tier != COMING_TIER and place.node.ready and not place.node.cordoned
-
-
-def _not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiting]:
-    """Of the pods that have a place: those that do not go there now, and why."""
-    going = {key for key, _ in admitted.placements} if admitted else set()
-    places = dict(placed.places)
-    ready = sum(1 for place in places.values() if _is_ready(place))
-    found = []
-    for pod in gang.waiting:
-        place = places.get(pod.key)
-        if place is None:
-            because = f"gang {gang.name} runs with fewer pods; nothing is free for this one"
-        elif not _is_ready(place):
-            because = _on_its_way(place)
-        elif GATE in pod.gates and pod.key not in going:
-            because = f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
-        elif GATE not in pod.gates and pod.unschedulable_because:
-            because = (
-                f"fits on {place.name} as far as Spillway sees, but the scheduler says: {pod.unschedulable_because}"
-            )
-        else:
-            continue
-        found.append(Waiting(pod=pod.key, because=because))
-    return found
-
-
-def _on_its_way(place: Place) -> str:
-    group = place.group
-    if place.price and group:
-        return f"a new {group.instance_type} in {group.zone} is asked of EC2 for it (group {group.entry})"
-    if place.node is None and group:
-        return f"its node is on its way: {group.instance_type} in {group.zone} (group {group.entry})"
-    if place.node is not None and place.node.cordoned:
-        return f"its node {place.name} is about to be uncordoned"
-    return f"its node {place.name} has joined and is not ready yet"
-
-
-def _withdrawals(cluster: Cluster, fleet: Fleet) -> list[Withdraw]:
-    found = []
-    for group in sorted(cluster.groups, key=lambda group: group.name):
-        refused = fleet.refused[group.name]
-        if refused:
-            code = group.refusals[0].code
-            because = f"EC2 refused {_nodes(refused)} of {group.instance_type} in {group.zone} ({code})"
-            found.append(Withdraw(group=group.name, to=group.desired - refused, by=-refused, because=because))
-    return found
-
-
-def _never_joined(fleet: Fleet, policy: Policy) -> list[Remove]:
-    patience = f"{policy.scale_up.boot_timeout.total_seconds():g} s"
-    return [
-        Remove(
-            group=group.name,
-            instance=instance.id,
-            node=None,
-            because=f"instance {instance.id} ({group.instance_type}) has not joined within {patience}",
-        )
-        for group, instance in fleet.lost
-    ]
-
-
-def _grow(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resources) -> list[Grow]:
-    """One step per group, for all the gangs that need it."""
-    nodes: Counter[str] = Counter()
-    groups: dict[str, Group] = {}
-    demand: dict[str, list[str]] = defaultdict(list)
-    because: dict[str, list[str]] = defaultdict(list)
-    for gang in gangs:
-        placed = packing.placed.get(gang.name)
-        if placed is None:
-            continue
-        for place in placed.bought:
-            if place.group is not None:
-                groups[place.group.name] = place.group
-                nodes[place.group.name] += 1
-        for name in sorted({place.group.name for place in placed.bought if place.group}):
-            because[name].append(_why_bought(gang, placed, free))
-        for key, place in placed.places:
-            if place.price and place.group:
-                demand[place.group.name].append(key)
-        free -= _taken_on_prem(gang, placed)
-    return [
-        Grow(
-            group=name,
-            to=fleet.size_of(groups[name]) + by,
-            by=by,
-            usd_per_hour=round(by * groups[name].usd_per_hour, 6),
-            demand=tuple(sorted(demand[name])),
-            because=because[name][0] + (f" (and for {len(because[name]) - 1} more)" if len(because[name]) > 1 else ""),
-        )
-        for name, by in sorted(nodes.items())
-    ]
-
-
-def _why_bought(gang: Gang, placed: Placed, free: Resources) -> str:
-    asked = Resources.total(pod.requests for pod in gang.waiting)
-    devices = [name for name in asked if "/" in name]
-    names = devices or [CPU, MEMORY]
-    whose = f"pod {gang.name}" if gang.is_lone else f"gang {gang.name} ({len(gang.waiting)} pods)"
-    lack = ", ".join(_asked_and_free(name, asked[name], free[name]) for name in names)
-    kinds = Counter((place.group.instance_type, place.group.zone) for place in placed.bought if place.group is not None)
-    bought = " and ".join(f"{count} x {kind} in {zone}" for (kind, zone), count in sorted(kinds.items()))
-    return f"{whose} does not fit on-prem ({lack}): {bought} is the cheapest whole fit at {placed.usd:.2f} $/h"
-
-
-def _asked_and_free(resource: str, asked: int, free: int) -> str:
-    return f"{amount_in_words(resource, asked)} {resource} asked, {amount_in_words(resource, free)} free"
-
-
-def _taken_on_prem(gang: Gang, placed: Placed) -> Resources:
-    at_home = {key for key, place in placed.places if place.tier == ON_PREM_TIER}
-    return Resources.total(pod.requests for pod in gang.waiting if pod.key in at_home)
-
-
-def _free_on_prem(scene: Scene) -> Resources:
-    free: Counter[str] = Counter()
-    for place in scene.places:
-        if place.tier == ON_PREM_TIER:
-            for name, amount in place.free.items():
-                free[name] += max(0, amount)
-    return Resources(free)
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' if count > 1 else ''}"
-
-
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:4])
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"  # noqa: PLR2004 - as many as one line holds
