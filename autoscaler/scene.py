@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from autoscaler.cluster import Pod, PodTerm, Taint, Term
+from autoscaler.domains import Spreading, Watch, count_domain, in_words
 from autoscaler.fit import NODE_NAME, Reason, term_holds, why_no_room, why_not_on, why_not_tied
 from autoscaler.labels import HOSTNAME
 from autoscaler.places import Place, Ranking, Shape, Shelf, shape_of
@@ -32,12 +32,12 @@ class Scene:
         self._shelf: Shelf | None = None
         self._repelled: dict[int, tuple[int, tuple[PodTerm, ...]]] = {}
         self._verdicts: dict[tuple[int, tuple[Taint, ...], tuple[str | None, ...]], Reason | None] = {}
-        self._domains: dict[_Spreading, dict[str, int]] = {}
+        self._domains: dict[Spreading, dict[str, int]] = {}
         self._prospects: tuple[Place, ...] = ()
         self._takers: dict[object, tuple[int, list[Place]]] = {}
         self._added = 0
         self._journal: list[Callable[[], None]] = []
-        self._watches: dict[WatchKey, _Watch] = {}
+        self._watches: dict[WatchKey, Watch] = {}
         self._repelling: dict[PodTerm, dict[str, int]] = {}
         for place in places:
             self.add(place)
@@ -212,7 +212,7 @@ class Scene:
                 wanted[term.selector, term.namespaces].add(term.topology_key)
             for one in pod.spread:
                 wanted[one.selector, frozenset({pod.namespace})].add(one.topology_key)
-        self._watches = {key: _Watch(*key, keys=sorted(keys)) for key, keys in wanted.items()}
+        self._watches = {key: Watch(*key, keys=sorted(keys)) for key, keys in wanted.items()}
         self._asked_labels = sorted(
             {requirement.key for selector, _ in wanted for requirement in selector}
             | {requirement.key for term in residents.keepers for requirement in term.selector}
@@ -228,8 +228,8 @@ class Scene:
 
     def _count_residents(self, residents: Roll) -> None:
         """Most selectors name one value of a label: a sort of pods is asked only about those that name one of its."""
-        naming: dict[tuple[str, str, str], list[_Watch]] = defaultdict(list)
-        others: dict[str, list[_Watch]] = defaultdict(list)
+        naming: dict[tuple[str, str, str], list[Watch]] = defaultdict(list)
+        others: dict[str, list[Watch]] = defaultdict(list)
         for watch in self._watches.values():
             named = [(one.key, value) for one in watch.selector[:1] if one.operator == "In" for value in one.values]
             for namespace in watch.namespaces:
@@ -245,7 +245,7 @@ class Scene:
                 if term_holds(watch.selector, dict(pairs)):
                     self._count_sort(watch, counts)
 
-    def _count_sort(self, watch: _Watch, counts: Mapping[str, int]) -> None:
+    def _count_sort(self, watch: Watch, counts: Mapping[str, int]) -> None:
         for node, pods in counts.items():
             place = self._by_name.get(node)
             if place is not None:
@@ -290,12 +290,12 @@ class Scene:
         for term in self._repellers(shape):
             value = place.labels.get(term.topology_key)
             if value is not None and self._repelling[term].get(value):
-                return Reason(f"a pod there keeps such pods out of its {_domain(term.topology_key)}")
+                return Reason(f"a pod there keeps such pods out of its {in_words(term.topology_key)}")
         for term in shape.apart_from:
             watch = self._watches[term.selector, term.namespaces]
             value = place.labels.get(term.topology_key)
             if value is not None and watch.by_key[term.topology_key].get(value):
-                return Reason(f"a pod that it must be apart from is in the same {_domain(term.topology_key)}")
+                return Reason(f"a pod that it must be apart from is in the same {in_words(term.topology_key)}")
         return self._why_not_near(shape, place) or self._why_not_even(shape, place)
 
     def _why_not_near(self, shape: Shape, place: Place) -> Reason | None:
@@ -305,7 +305,7 @@ class Scene:
         first = not any(watch.total for watch in watches) and all(watch.concerns_shape(shape) for watch in watches)
         for term, watch in zip(shape.near_to, watches, strict=True):
             if not (first or watch.by_key[term.topology_key].get(place.labels[term.topology_key])):
-                return Reason(f"no pod that it must be near to is in the same {_domain(term.topology_key)}")
+                return Reason(f"no pod that it must be near to is in the same {in_words(term.topology_key)}")
         return None
 
     def _why_not_even(self, shape: Shape, place: Place) -> Reason | None:
@@ -318,7 +318,7 @@ class Scene:
             if len(counts) >= len(domains) and not (one.min_domains is not None and len(domains) < one.min_domains):
                 fewest = min([counts.get(domain, 0) for domain in domains], default=0)
             if counts.get(value, 0) + watch.concerns_shape(shape) - fewest > one.max_skew:
-                return Reason(f"would be spread unevenly over {_domain(one.topology_key)}s")
+                return Reason(f"would be spread unevenly over {in_words(one.topology_key)}s")
         return None
 
     def _eligible_domains(self, shape: Shape, topology_key: str) -> Mapping[str, int]:
@@ -327,77 +327,25 @@ class Scene:
         Nodes that are to come count as if they were there, and so do the zones in which some may be bought: when the
         scheduler binds the pod they may be, with nothing on them.
         """
-        spreading = _Spreading(topology_key, shape.affinity, frozenset(one.topology_key for one in shape.spread))
+        spreading = Spreading(topology_key, shape.affinity, frozenset(one.topology_key for one in shape.spread))
         known = self._domains.get(spreading)
         if known is None:
             known = self._domains[spreading] = {}
             others = self._prospects if topology_key != HOSTNAME else ()
             for place in (*self.places, *others):
-                _count_domain(known, spreading, place, 1)
+                count_domain(known, spreading, place, 1)
         return known
 
     def _count_domains(self, place: Place, by: int) -> None:
         for spreading, counts in self._domains.items():
-            _count_domain(counts, spreading, place, by)
-
-
-class _Watch:
-    """How many pods that match a selector are in each domain of a topology key."""
-
-    __slots__ = ("by_key", "matches", "namespaces", "selector", "total")
-
-    def __init__(self, selector: Term, namespaces: frozenset[str], keys: Iterable[str]) -> None:
-        self.selector = selector
-        self.namespaces = namespaces
-        self.by_key: dict[str, dict[str, int]] = {key: defaultdict(int) for key in keys}
-        self.total = 0
-        self.matches: dict[int, bool] = {}
-
-    def concerns(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return namespace in self.namespaces and term_holds(self.selector, labels)
-
-    def concerns_shape(self, shape: Shape) -> bool:
-        known = self.matches.get(shape.number)
-        if known is None:
-            known = self.matches[shape.number] = self.concerns(shape.namespace, shape.labels)
-        return known
-
-    def count(self, labels: Mapping[str, str], by: int) -> None:
-        self.total += by
-        for key, counts in self.by_key.items():
-            value = labels.get(key)
-            if value is not None:
-                counts[value] += by
-
-
-class _Spreading(NamedTuple):
-    """Which nodes a spread counts, and by which label."""
-
-    topology_key: str
-    affinity: tuple[Term, ...]
-    keys: frozenset[str]
-
-    def counts(self, place: Place) -> bool:
-        labels = place.labels
-        return labels.keys() >= self.keys and (
-            not self.affinity or any(term_holds(term, labels, place.name) for term in self.affinity)
-        )
-
-
-def _count_domain(counts: dict[str, int], spreading: _Spreading, place: Place, by: int) -> None:
-    """So many more nodes of the place's domain."""
-    if spreading.counts(place):
-        value = place.labels[spreading.topology_key]
-        counts[value] = counts.get(value, 0) + by
-        if not counts[value]:
-            del counts[value]
+            count_domain(counts, spreading, place, by)
 
 
 def _why_no_domain(shape: Shape, place: Place) -> Reason | None:
     """A node without the label that pods are counted by is in no domain: such pods never go there."""
     for term in shape.near_to:
         if term.topology_key not in place.labels:
-            return Reason(f"no pod that it must be near to is in the same {_domain(term.topology_key)}")
+            return Reason(f"no pod that it must be near to is in the same {in_words(term.topology_key)}")
     for one in shape.spread:
         if one.topology_key not in place.labels:
             return Reason(f"has no label {one.topology_key} to spread over")
@@ -411,7 +359,3 @@ def _why_no_port(shape: Shape, place: Place) -> Reason | None:
 
 def _is_meant(term: PodTerm, shape: Shape) -> bool:
     return shape.namespace in term.namespaces and term_holds(term.selector, shape.labels)
-
-
-def _domain(topology_key: str) -> str:
-    return {HOSTNAME: "host", "topology.kubernetes.io/zone": "zone"}.get(topology_key, topology_key)
