@@ -47,9 +47,13 @@ class Admission:
 
     def gangs(self) -> list[Gang]:
         """Pods together with those of their gang, first served first; those that cannot be planned at all wait."""
-        whys = [self._not_planned(sort) for sort in range(len(self.room.models))]
+        held = (self.room.held()[0] | self.room.held()[1]).tolist()
+        whys = [self._not_planned(sort, held=held[sort]) for sort in range(len(self.room.models))]
         kept = []
         for gang in _ordered(self.pods):
+            if self.pods[gang[0]].gang is None and whys[self.sorts[gang[0]]] is None:
+                kept.append(gang)
+                continue
             first = next((one for one in gang if whys[self.sorts[one]]), None)
             if first is not None:
                 self._leave_for(first, gang, whys)
@@ -61,7 +65,11 @@ class Admission:
                 )
             else:
                 kept.append(gang)
-        return [part for gang in self._settle_zones(kept) for part in self._parts(gang)]
+        return [
+            part
+            for gang in self._settle_zones(kept)
+            for part in (self._parts(gang) if self.pods[gang[0]].gang is not None else (gang,))
+        ]
 
     def admit(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> list[Gang]:
         """The gangs that can be served together, in order; the others wait. By doubling and halving.
@@ -135,16 +143,20 @@ class Admission:
             reason, remedy = why or whys[self.sorts[first]] or ("", "")
             self._leave([one], reason if why else f"its gang waits for {self.names[first]}: {reason}", remedy)
 
-    def _not_planned(self, sort: int) -> tuple[str, str] | None:
-        """Rules that an offline plan does not follow: said, never guessed."""
+    def _not_planned(self, sort: int, *, held: bool) -> tuple[str, str] | None:
+        """Rules that an offline plan does not follow: said, never guessed. ``held``: whether some node holds it."""
         pod = self.room.models[sort]
-        rules = [*pod.not_understood, *pod.beyond_itself, *not_kept(pod)]
-        if self.room.machines and by_zone(pod):
-            rules.append("rules by zone where machines are there already")
+        rules = list(pod.not_understood)
+        if pod.claims or pod.near_to or pod.apart_from:
+            rules += pod.beyond_itself
+        if pod.near_to or pod.apart_from or pod.spread or pod.gang is not None:
+            rules += not_kept(pod)
+            if self.room.machines and by_zone(pod):
+                rules.append("rules by zone where machines are there already")
         rules += [name for name in pod.requests if name not in _MODELLED]
         if rules:
             return f"an offline plan does not know: {', '.join(rules)}", "it is planned by the autoscaler on a cluster"
-        if self.room.fits(sort).any() or self.room.at_home(sort).any():
+        if held:
             return None
         return self._not_on_offer(sort)
 
@@ -206,7 +218,7 @@ class Admission:
 
     def _serves(self, gangs: list[Gang]) -> bool:
         numbers = [one for gang in gangs for one in gang]
-        if self.policy is None and all(self.room.fits(sort).any() for sort in {self.sorts[one] for one in numbers}):
+        if self.policy is None and self.room.held()[0][[self.sorts[one] for one in numbers]].all():
             return True  # anything can be bought: only a pod that fits machines alone may be left over
         return not self.broken(self.drafting.draft(numbers))
 
@@ -238,14 +250,17 @@ def _holding(rooms: Amounts, size: Amounts) -> Amounts:
 def _ordered(pods: Sequence[Pod]) -> Iterator[Gang]:
     """Those of one gang together; the highest priority first, then the order of the file."""
     members: dict[object, Gang] = {}
-    first: list[tuple[int, int, Gang]] = []
+    gangs: list[Gang] = []
     for number, pod in enumerate(pods):
         if pod.node is not None or pod.phase != "Pending" or pod.deleting or pod.is_daemon:
             continue
         if pod.gang is None:
-            first.append((-pod.priority, number, [number]))
+            gangs.append([number])
+        elif (known := members.get(key := (pod.gang.namespace, pod.gang.name))) is None:
+            gangs.append(members.setdefault(key, [number]))
         else:
-            members.setdefault((pod.gang.namespace, pod.gang.name), []).append(number)
-    first += [(-max(pods[one].priority for one in gang), gang[0], gang) for gang in members.values()]
-    first.sort()
-    return (gang for *_, gang in first)
+            known.append(number)
+    if not any(pod.priority for pod in pods):
+        return iter(gangs)
+    # The sort is stable: of equal priority the first in the file stays first.
+    return iter(sorted(gangs, key=lambda gang: -max(pods[one].priority for one in gang)))

@@ -32,13 +32,14 @@ import numpy as np
 from autoscaler.generation import Generation, Watch
 from autoscaler.knapsack import Floats, Mask, Whole
 from autoscaler.master import Problem
+from autoscaler.proof import Apart, proven
 from autoscaler.rounding import Lot, Rounding
 
 Vector = tuple[int, ...]
 """cpu (milli), memory, GPUs, pods, and anything else that a node has only so much of: the same for all shapes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """Pods that are alike."""
 
@@ -48,9 +49,12 @@ class Shape:
     """Names of the kinds of node that it may run on; ``None``: any that holds it."""
     part: str = ""
     """Pods of different parts never share a node, as those of different zones; kinds serve all parts."""
+    members: tuple[Whole, Whole] | None = None
+    """Where it stands for pods of about that size: [pod, amount] what they really ask for, and how many of each there
+    are. The bound is for those."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """A kind of node that can be had."""
 
@@ -59,6 +63,8 @@ class Kind:
     usd: float
     available: int | None = None
     """``None``: as many as one likes."""
+    members: Whole | None = None
+    """Where it stands for machines that have at most that: [machine, amount] what each has. The bound is for those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class Answer:
     lower_bound: float
     left: tuple[int, ...]
     """Pods of each shape for which there is no node."""
+    prices: tuple[float, ...] = ()
+    """What a pod of each shape is worth, as far as the search came; nothing where no kind holds it."""
 
     @property
     def gap(self) -> float:
@@ -100,11 +108,11 @@ def cheapest(
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
     market = _Market.of(shapes, kinds)
     if not market.problem.counts.any():
-        return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes))
+        return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes), (0.0,) * len(shapes))
     generation = Generation(market.problem, watch)
     generation.relax()
     generation.run(rounds=rounds)
-    if rounds:
+    if rounds and market.apart is None:
         generation.prove()
     plans = _rounded(market, generation, watch, rounds=rounds)
     return market.answer(plans, generation, shapes)
@@ -117,7 +125,7 @@ def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
         return 0.0
     generation = Generation(market.problem, Watch(clock=lambda: 0.0, start=0.0, deadline=1.0))
     generation.relax()
-    return max(0.0, generation.bound(market.problem.counts))
+    return max(0.0, market.bound(generation, market.problem.counts))
 
 
 def _rounded(market: _Market, generation: Generation, watch: Watch, *, rounds: int) -> dict[str, list[Lot]]:
@@ -143,11 +151,13 @@ class _Market:
     """For each row the numbers of the caller's shapes that it stands for."""
     parts: dict[str, Whole]
     """Pods of each row by part."""
+    apart: Apart | None
+    """``None``: nothing is taken together."""
 
     @classmethod
     def of(cls, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> _Market:
         """Join equal shapes, drop kinds that a cheaper one makes needless."""
-        many = len(shapes[0].amounts) if shapes else 4
+        many = len((shapes[0] if shapes else kinds[0]).amounts) if shapes or kinds else 4
         rows: dict[tuple[Vector, frozenset[str] | None], list[int]] = {}
         for number, shape in enumerate(shapes):
             rows.setdefault((shape.amounts, shape.kinds), []).append(number)
@@ -170,7 +180,10 @@ class _Market:
             for one in rows[key]:
                 parts[shapes[one].part][row] += shapes[one].count
         kept_rows = np.nonzero(holds.any(axis=1) & (counts > 0))[0]
-        kept = np.array(_undominated(kinds, rooms, holds[kept_rows]), dtype=np.int64)
+        crowds = any(shape.members is not None for shape in shapes)
+        crowds |= any(kind.members is not None for kind in kinds)
+        # A member may fit where the shape that stands for it does not.
+        kept = np.array(_undominated(kinds, rooms, (may if crowds else holds)[kept_rows]), dtype=np.int64)
         problem = Problem(
             sizes=sizes[kept_rows],
             counts=counts[kept_rows],
@@ -185,7 +198,16 @@ class _Market:
             names=tuple(kinds[one].name for one in kept),
             shape_of=tuple(tuple(rows[keys[row]]) for row in kept_rows),
             parts={part: many[kept_rows] for part, many in parts.items() if many[kept_rows].any()},
+            apart=_apart(shapes, [rows[keys[row]] for row in kept_rows], [kinds[one] for one in kept])
+            if crowds
+            else None,
         )
+
+    def bound(self, generation: Generation, placed: Whole) -> float:
+        """What no plan for so many pods of each row can undercut; where shapes stand for others, for all of these."""
+        if self.apart is None:
+            return generation.bound(placed)
+        return proven(self.apart, self.problem, generation.weights)
 
     def answer(self, plans: Mapping[str, Sequence[Lot]], generation: Generation, shapes: Sequence[Shape]) -> Answer:
         """In the caller's words."""
@@ -200,8 +222,12 @@ class _Market:
                 usd += float(self.problem.usd[lot.kind]) * lot.times
                 nodes += self._told(lot, part, rows, waiting)
         usd = round(usd, 6)
-        bound = max(0.0, min(usd, generation.bound(placed)))
-        return Answer(_joined(nodes), usd, bound, tuple(waiting))
+        bound = max(0.0, min(usd, self.bound(generation, placed)))
+        prices = [0.0] * len(shapes)
+        for numbers, price in zip(self.shape_of, generation.prices.tolist(), strict=True):
+            for number in numbers:
+                prices[number] = price
+        return Answer(_joined(nodes), usd, bound, tuple(waiting), tuple(prices))
 
     def _told(self, lot: Lot, part: str, rows: Sequence[Sequence[int]], waiting: list[int]) -> list[Nodes]:
         """The lot's nodes. Where a row stands for several shapes, they may hold different ones."""
@@ -212,6 +238,23 @@ class _Market:
                 waiting[number] -= many * lot.times
             return [Nodes(self.names[lot.kind], lot.times, pods, part)]
         return [Nodes(self.names[lot.kind], 1, _taken(lot.pods, held, rows, waiting), part) for _ in range(lot.times)]
+
+
+def _apart(shapes: Sequence[Shape], rows: Sequence[Sequence[int]], kinds: Sequence[Kind]) -> Apart:
+    """The members of every row, and of every kind that has some."""
+    sizes, counts, row_of = [], [], []
+    for row, numbers in enumerate(rows):
+        for shape in (shapes[one] for one in numbers):
+            members = shape.members or (np.array([shape.amounts]), np.array([shape.count]))
+            sizes.append(members[0].astype(float))
+            counts.append(members[1])
+            row_of.append(np.full(len(members[1]), row, dtype=np.int64))
+    return Apart(
+        sizes=np.concatenate(sizes),
+        counts=np.concatenate(counts),
+        row_of=np.concatenate(row_of),
+        rooms={one: kind.members.astype(float) for one, kind in enumerate(kinds) if kind.members is not None},
+    )
 
 
 def _together(plan: Sequence[Lot], names: Sequence[str]) -> list[Lot]:

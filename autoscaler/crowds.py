@@ -1,14 +1,13 @@
 """Where pods ask for too many different amounts, those that ask for about the same are taken together.
 
-The solver plans each crowd as if all its pods asked for the most that one of them asks for, so that whatever is planned
-fits; the bound is proven for the least that one of them asks for.
+The solver plans for the middle of each crowd: what one pod takes above it another takes below it. Who then takes which
+place is found by :mod:`autoscaler.seats_by_size`; the bound is proven for every pod as it is (:mod:`autoscaler.proof`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,43 @@ Amounts = np.ndarray[Any, np.dtype[np.int64]]
 
 MANY = 160
 """Shapes that the solver takes in its stride."""
+_GPUS = 2
+_ABOVE = 0.25
+"""Of the way from the average to the largest: at the average, every other node would be too small."""
+_STEPS = 64
+"""Where nobody asks for devices, middles are rounded to a part of the largest: kinds can be priced together then."""
 
 
-def crowded(sizes: Amounts, counts: Amounts, like: Sequence[Hashable], *, many: int = MANY) -> list[list[int]]:
-    """Rows of about the same size together, at most about ``many`` crowds; only rows that are ``like`` each other.
+def crowded(sizes: Amounts, counts: Amounts, like: Amounts, *, many: int = MANY) -> list[Amounts]:
+    """Rows of about the same size together, at most about ``many`` crowds; only rows that are alike in ``like``.
 
     The crowd that wastes most is split where that helps most, again and again.
     """
     scale = np.maximum(1.0, (sizes * counts[:, None]).sum(axis=0))
     shares = sizes / scale
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for row, key in enumerate(like):
-        groups[key].append(row)
-    heap = [_entry(np.array(group), shares, counts) for group in groups.values()]
+    order = np.lexsort((np.arange(len(like)), *like.T))
+    ranked = like[order]
+    groups = np.split(order, np.nonzero((ranked[1:] != ranked[:-1]).any(axis=1))[0] + 1)
+    heap = [_entry(group, shares, counts) for group in groups]
     heapq.heapify(heap)
     while len(heap) < many and heap[0][0] < 0:
         _, _, rows = heapq.heappop(heap)
         for part in _split(rows, shares, counts):
             heapq.heappush(heap, _entry(part, shares, counts))
-    return sorted(sorted(rows.tolist()) for *_, rows in heap)
+    return sorted((np.sort(rows) for *_, rows in heap), key=lambda rows: int(rows[0]))
+
+
+def middles(sizes: Amounts, counts: Amounts, crowds: Sequence[Amounts]) -> Amounts:
+    """What to plan for, for a pod of each crowd: a little more than they ask for on the average."""
+    found = [-(-(sizes[crowd] * counts[crowd, None]).sum(axis=0) // counts[crowd].sum()) for crowd in crowds]
+    middle: Amounts = np.array(found, dtype=np.int64).reshape(-1, sizes.shape[1])
+    largest = np.array([sizes[crowd].max(axis=0) for crowd in crowds], dtype=np.int64).reshape(middle.shape)
+    middle += ((largest - middle) * _ABOVE).astype(np.int64)
+    if not sizes[:, _GPUS].any():
+        step = np.maximum(1, sizes[:, :_GPUS].max(axis=0) // _STEPS)
+        near = np.maximum(1, (middle[:, :_GPUS] + step // 2) // step) * step
+        middle[:, :_GPUS] = np.where(middle[:, :_GPUS] > 0, near, 0)
+    return middle
 
 
 def _entry(rows: Amounts, shares: Any, counts: Amounts) -> tuple[float, int, Amounts]:
@@ -44,8 +61,8 @@ def _entry(rows: Amounts, shares: Any, counts: Amounts) -> tuple[float, int, Amo
 
 
 def _waste(shares: Any, counts: Amounts) -> Any:
-    """By resource: what is planned for and not asked for."""
-    return ((shares.max(axis=0) - shares) * counts[:, None]).sum(axis=0)
+    """By resource: what would be planned for and not asked for, if all asked for the most that one of them asks for."""
+    return shares.max(axis=0) * counts.sum() - counts @ shares
 
 
 def _split(rows: Amounts, shares: Any, counts: Amounts) -> tuple[Amounts, Amounts]:

@@ -1,35 +1,51 @@
 """Drafts of an offline plan: who goes to machines that are there, which nodes are bought for the others, who is left.
 
-Free machines first (:mod:`autoscaler.room`), then the cheapest nodes for all others (:mod:`autoscaler.columns`), then
-seats on them (:mod:`autoscaler.seats`). Those who find no seat beside the others are planned for once more, together.
+Free machines first (:mod:`autoscaler.machines`), then the cheapest nodes for all others (:mod:`autoscaler.columns`),
+then seats on them (:mod:`autoscaler.seats`). Those who find no seat beside the others are planned for once more,
+together. Where pods ask for too many different amounts, those of about the same size are planned for together
+(:mod:`autoscaler.crowds`); then, until the time is over, the nodes that pay least are given up and their pods planned
+for anew.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain, repeat
 
 import numpy as np
 
 from autoscaler.cluster import Pod
 from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
-from autoscaler.crowds import MANY, crowded
-from autoscaler.neighbours import FREE, Company, Neighbours, by_zone
-from autoscaler.offers import Offer
+from autoscaler.crowds import MANY, crowded, middles
+from autoscaler.machines import Filling
+from autoscaler.neighbours import Neighbours
 from autoscaler.room import Amounts, Room
 from autoscaler.seats import seat
+from autoscaler.seats_by_size import Middle, SizedSeats
+from autoscaler.tidying import Fresh, Tidying
 
 Rows = dict[tuple[int, tuple[int, ...], str], list[int]]
 """Pods by what they ask of a node, the exclusive places that they take, and their zone."""
 _BOUNDING = 0.3
-"""Part of the time that is kept back where the bound is found apart: beside machines, or for shapes taken together."""
-_SPARED = 1000.0
-_AGAIN = 12
+"""Part of the time that is kept back where the bound is found apart: beside machines."""
+_FILLING = 0.3
+"""Part of the time after which machines are filled more simply."""
+_SEATING, _LEAST = 5.0, 0.15
+"""What comes after the plan for crowds takes so many times as long as to make them took; but a part of the time is left
+for the plan."""
+_IMPROVED = 0.85
+"""Part of the time after which no more nodes are given up."""
+_AGAIN, _TURNS = 12, 6
+_TORN = 40
+_FAILED = 8
+_CENT = 1e-6
 _ROUNDS = 4
-_MANY = 400
+_BESIDE = 2_000
+_CROWDS, _GROUPS = 80, 40
+"""Pods of about the same size, and machines, are taken together to so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +57,8 @@ class _Crowd:
     zone: str
     size: Vector
     pods: list[int]
-
-
-@dataclass(slots=True)
-class Fresh:
-    """A node that would be bought, and the pods on it by number."""
-
-    offer: Offer
-    pods: list[int]
-    company: Company
-    planned: int
-    """Places that it was bought for."""
+    members: tuple[Amounts, Amounts] | None = None
+    """Where they are not alike: [row, amount] what they ask for, and how many of each there are."""
 
 
 @dataclass(slots=True)
@@ -61,13 +68,29 @@ class Draft:
     at_home: dict[int, int]
     nodes: list[Fresh]
     left: list[int]
-    lower_bound: float | None
-    """``None``: shapes were taken together, it is yet to be found."""
+    lower_bound: float
 
     @property
     def usd(self) -> float:
         """Dollars per hour."""
         return math.fsum(node.offer.kind.usd for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """Parts of a draft's time; without a clock none passes, and there is none to be used."""
+
+    clock: Callable[[], float] | None
+    deadline: float
+    start: float
+
+    def spent(self) -> float:
+        """As a part of all of it."""
+        return (self.clock() - self.start) / self.deadline if self.clock else 1.0
+
+    def until(self, part: float) -> float:
+        """Seconds until that part of it is over."""
+        return max(0.0, part - self.spent()) * self.deadline
 
 
 class Drafting:
@@ -84,47 +107,71 @@ class Drafting:
         self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
     ) -> Draft:
         """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
-        start = clock() if clock else 0.0
-        at_home = self._fill_machines(numbers)
-        rows = self._rows(number for number in numbers if number not in at_home)
+        time = _Time(clock, deadline, clock() if clock else 0.0)
+        at_home = self._at_home(numbers, time)
+        left = [number for number in numbers if number not in at_home] if at_home else list(numbers)
+        began = time.spent()
+        crowds = self._crowds(self._rows(left))
         kinds = self.room.kinds((1,) * len(self.rules.exclusive))
-        crowds = self._crowds(rows)
-        shapes = [self._shape(crowd) for crowd in crowds]
-        if clock is None:
-            answer = cheapest(shapes, kinds, rounds=0, deadline=math.inf)
-        else:
-            part = 1 - _BOUNDING if at_home or len(crowds) < len(rows) else 1.0
-            left_over = max(0.05, deadline * part - (clock() - start))
-            answer = cheapest(shapes, kinds, deadline=left_over, clock=clock)
-        nodes, left = self._seated(answer, [crowd.pods for crowd in crowds])
-        if left:
-            left = self._squeeze(nodes, left, kinds)
-        whole = len(crowds) == len(rows)
-        if not whole:
-            self._shrink(nodes, every=True)
-        return Draft(at_home, nodes, left, answer.lower_bound if whole else None)
+        part = 1 - _BOUNDING if at_home else 1.0
+        if _are_mixed(crowds):
+            part = max(time.spent() + _LEAST, part - _SEATING * (time.spent() - began))
+        answer = self._asked(crowds, kinds, time, part=part)
+        nodes, left = self._seated(answer, crowds)
+        nodes, left = self._squeezed(nodes, left, kinds, rounds=0 if _are_mixed(crowds) else _ROUNDS)
+        if _are_mixed(crowds):
+            worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), _worths(crowds, answer), strict=True))
+            nodes = self._improved(nodes, kinds, worth.__getitem__, time)
+        return Draft(at_home, nodes, left, answer.lower_bound)
 
     def bound(self, draft: Draft, chosen: Sequence[int]) -> float:
         """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
-        if draft.lower_bound is not None and not draft.at_home and (not self.zone_of or self.room.merges):
+        if not draft.at_home and (not self.zone_of or self.room.merges):
             return draft.lower_bound
         alone = (1,) * len(self.rules.exclusive)
-        machines: dict[Vector, list[int]] = defaultdict(list)
-        for number, free in enumerate(np.maximum(self.room.free, 0).tolist()):
-            machines[tuple(free)].append(number)
-        kinds = self.room.kinds(alone)
-        kinds += [
-            Kind(f"machine-{number}", room + alone, 0.0, len(group))
-            for number, (room, group) in enumerate(machines.items())
+        several = Counter(self.sorts[number] for number in chosen)
+        groups = self._groups(several)
+        machines = [
+            Kind(
+                f"machine-{number}",
+                (*self.room.spare[group].max(axis=0).tolist(), *alone),
+                0.0,
+                len(group),
+                np.hstack([self.room.spare[group], np.ones((len(group), len(alone)), dtype=np.int64)]),
+            )
+            for number, group in enumerate(groups)
         ]
+        first = np.array([group[0] for group in groups], dtype=np.int64)
+        names: dict[frozenset[str], frozenset[str]] = {}
         rows: Counter[tuple[Vector, frozenset[str]]] = Counter()
-        for sort, many in Counter(self.sorts[number] for number in chosen).items():
-            names = self.room.names(sort, None)
-            if machines:
-                there = self.room.at_home(sort)
-                names |= {f"machine-{number}" for number, group in enumerate(machines.values()) if there[group].any()}
-            rows[self._size(sort), names] += many
-        return lower_bound(_least(rows), kinds)
+        for sort, many in several.items():
+            there = self.room.suits(sort)[1][first]
+            all_names = self.room.names(sort, None) | {machines[one].name for one in np.nonzero(there)[0].tolist()}
+            rows[self._size(sort), names.setdefault(all_names, all_names)] += many
+        return lower_bound(_few(rows), self.room.kinds(alone) + machines)
+
+    def _at_home(self, numbers: Sequence[int], time: _Time) -> dict[int, int]:
+        if not self.room.machines:
+            return {}
+        in_time = (lambda: time.spent() < _FILLING) if time.clock else (lambda: True)
+        return Filling(self.pods, self.sorts, self.room, self.rules, in_time=in_time).place(numbers)
+
+    def _asked(self, crowds: Sequence[_Crowd], kinds: Sequence[Kind], time: _Time, *, part: float) -> Answer:
+        """The solver's answer, with so much of the time as is left until that part of it is over."""
+        shapes = [self._shape(crowd, bounded=True) for crowd in crowds]
+        if time.clock is None:
+            return cheapest(shapes, kinds, rounds=0, deadline=math.inf)
+        return cheapest(shapes, kinds, deadline=max(0.05, time.until(part)), clock=time.clock)
+
+    def _groups(self, several: Iterable[int]) -> list[Amounts]:
+        """Machines that suit the same pods, and have about the same room."""
+        if not self.room.machines:
+            return []
+        suiting = {id(mask): mask for mask in (self.room.suits(sort)[1] for sort in several)}
+        signs: dict[bytes, int] = {}
+        sign_of = [signs.setdefault(column.tobytes(), len(signs)) for column in np.array(list(suiting.values())).T]
+        like = np.stack([np.array(sign_of, dtype=np.int64), self.room.spare[:, 2]], axis=1)
+        return crowded(self.room.spare, np.ones(len(like), dtype=np.int64), like, many=_GROUPS)
 
     def _rows(self, numbers: Iterable[int]) -> Rows:
         """Pods that ask for the same in the same zone; to the solver they are alike."""
@@ -139,206 +186,189 @@ class Drafting:
             rows[*place, zone_of.get(number, "")].append(number)
         return rows
 
-    def _crowds(self, rows: Rows) -> list[_Crowd]:
+    def _crowds(self, rows: Rows, *, many: int = _CROWDS) -> list[_Crowd]:
         """Rows as they are, or, where they are too many, those of about the same size together."""
-        parts = [(self.sorts[pods[0]], zone, pods) for (*_, zone), pods in rows.items()]
-        found = [_Crowd(sort, zone, self._size(sort), pods) for sort, zone, pods in parts]
-        if len({crowd.size for crowd in found}) <= MANY:
-            return found
-        sizes = np.array([crowd.size for crowd in found], dtype=np.int64)
-        counts = np.array([len(crowd.pods) for crowd in found], dtype=np.int64)
-        like = [(crowd.size[2:], crowd.zone, self.room.names(crowd.sort, crowd.zone or None)) for crowd in found]
-        several = []
-        for group in crowded(sizes, counts, like):
-            most = sizes[group].max(axis=0)
-            first = found[group[0]]
-            if (self.room.suits(first.sort)[0] & (most[:4] <= self.room.rooms).all(axis=1)).any():
-                pods = sorted(number for one in group for number in found[one].pods)
-                several.append(_Crowd(first.sort, first.zone, tuple(most.tolist()), pods))
-            else:
-                several += [found[one] for one in group]
-        return several
+        room = self.room
+        firsts = np.array([self.sorts[pods[0]] for pods in rows.values()], dtype=np.int64)
+        several, zones = list(rows.values()), [zone for *_, zone in rows]
+        sizes = self._sizes(firsts)
+        if not _more_than(MANY, map(tuple, sizes.tolist())):
+            return [
+                _Crowd(sort, zone, tuple(size), pods)
+                for sort, zone, size, pods in zip(firsts.tolist(), zones, sizes.tolist(), several, strict=True)
+            ]
+        counts = np.fromiter(map(len, several), dtype=np.int64, count=len(several))
+        numbers = {zone: number for number, zone in enumerate(dict.fromkeys(zones))}
+        place = np.array([numbers[zone] for zone in zones], dtype=np.int64)
+        choice = np.array(room.choice, dtype=np.int64)[firsts]
+        groups = crowded(sizes, counts, np.column_stack([sizes[:, 2:], place, choice]), many=many)
+        return [
+            _Crowd(
+                int(firsts[group[0]]),
+                zones[group[0]],
+                tuple(size),
+                list(chain.from_iterable(several[one] for one in group.tolist())),
+                (sizes[group], counts[group]),
+            )
+            for group, size in zip(groups, middles(sizes, counts, groups).tolist(), strict=True)
+        ]
 
-    def _shape(self, crowd: _Crowd) -> Shape:
+    def _shape(self, crowd: _Crowd, *, bounded: bool = False) -> Shape:
         part = crowd.zone if self.room.merges else ""
-        return Shape(crowd.size, len(crowd.pods), self.room.names(crowd.sort, crowd.zone or None), part)
+        names = self.room.names(crowd.sort, crowd.zone or None)
+        return Shape(crowd.size, len(crowd.pods), names, part, crowd.members if bounded else None)
+
+    def _sizes(self, sorts: Amounts) -> Amounts:
+        """[sort, amount], with the exclusive places that they take."""
+        if not self.rules.exclusive:
+            return self.room.sizes[sorts]
+        needs = np.array([self.rules.needs(sort) for sort in sorts.tolist()], dtype=np.int64)
+        needs = needs.reshape(len(sorts), len(self.rules.exclusive))
+        return np.hstack([self.room.sizes[sorts], needs])
 
     def _size(self, sort: int) -> Vector:
         cpu, memory, gpus, pods = self.room.sizes[sort].tolist()
         return (cpu, memory, gpus, pods, *self.rules.needs(sort))
 
-    def _seated(self, answer: Answer, rows: Sequence[list[int]]) -> tuple[list[Fresh], list[int]]:
+    def _seated(self, answer: Answer, crowds: Sequence[_Crowd]) -> tuple[list[Fresh], list[int]]:
         lots = [(self.room.offer(lot.kind, lot.part), lot.pods) for lot in answer.nodes for _ in range(lot.times)]
-        seats, companies, left = seat(
-            (places for _, places in lots), rows, stances=self.rules.stances, number=self.stances
-        )
+        rows = [crowd.pods for crowd in crowds]
+        if _are_mixed(crowds):
+            by_size = SizedSeats(
+                self.room.sizes, self.sorts, [self.rules.stance(sort) for sort in range(len(self.room.models))]
+            )
+            places = ((offer.kind.amounts, pods) for offer, pods in lots)
+            seats, companies, left = by_size.seat(places, rows, [Middle(*crowd.size[:2]) for crowd in crowds])
+        else:
+            wanted = (pods for _, pods in lots)
+            seats, companies, left = seat(wanted, rows, stances=self.rules.stances, number=self.stances)
         nodes = [
             Fresh(offer, pods, company, sum(many for _, many in places))
             for (offer, places), pods, company in zip(lots, seats, companies, strict=True)
         ]
         return nodes, left
 
-    def _squeeze(self, nodes: list[Fresh], left: list[int], kinds: Sequence[Kind]) -> list[int]:
-        """Seat those who did not get on: where there is room beside others, else on more nodes. Who stays left."""
-        for _ in range(_AGAIN):
-            left = self._beside(nodes, left)
+    def _squeezed(
+        self, nodes: list[Fresh], left: list[int], kinds: Sequence[Kind], *, rounds: int
+    ) -> tuple[list[Fresh], list[int]]:
+        """Seat those who did not get on: where there is room beside others, else on more nodes. And who stays left."""
+        tidying = Tidying(self.sorts, self.room, self.rules, self.zone_of)
+        for _ in range(_AGAIN if left else 0):
+            left = tidying.beside(nodes, left, most=_BESIDE)
             if not left:
                 break
-            bought = Counter(node.offer.kind.name for node in nodes)
-            crowds = self._crowds(self._rows(left))
-            shapes = [self._shape(crowd) for crowd in crowds]
-            answer = cheapest(shapes, self._remaining(kinds, bought), rounds=_ROUNDS, deadline=math.inf)
-            more, still = self._seated(answer, [crowd.pods for crowd in crowds])
-            more = [node for node in more if node.pods]
-            nodes += more
-            if not more:
-                left = still
+            more, left = self._planned(left, self._remaining(kinds, nodes), rounds=rounds)
+            if not any(node.pods for node in more):
                 break
-            left = still
-        self._shrink(nodes)
-        return left
+            nodes += more
+        return tidying.shrunk(nodes), left
 
-    def _remaining(self, kinds: Sequence[Kind], bought: Mapping[str, int]) -> list[Kind]:
+    def _planned(self, numbers: Sequence[int], kinds: Sequence[Kind], *, rounds: int) -> tuple[list[Fresh], list[int]]:
+        """Nodes for these pods alone, and who found no seat on them."""
+        crowds = self._crowds(self._rows(numbers))
+        shapes = [self._shape(crowd) for crowd in crowds]
+        return self._seated(cheapest(shapes, kinds, rounds=rounds, deadline=math.inf), crowds)
+
+    def _improved(
+        self, nodes: list[Fresh], kinds: Sequence[Kind], worth: Callable[[int], float], time: _Time
+    ) -> list[Fresh]:
+        """Give up nodes that are worth least for their price, plan for their pods anew, keep what is cheaper."""
+        tidying = Tidying(self.sorts, self.room, self.rules, self.zone_of)
+        nodes = tidying.shrunk(nodes, every=True)
+        bought = {self.room.name(node.offer) for node in nodes}
+        kinds = [kind for kind in kinds if kind.name in bought]
+        losses = [_loss(node, worth) for node in nodes]
+        step, longest, failed = time.spent(), 0.0, 0
+        while time.spent() + longest < _IMPROVED and failed < _FAILED:
+            order = sorted(range(len(nodes)), key=lambda one: (nodes[one].given_up, -losses[one], one))
+            torn = _first(order, nodes)
+            old = [nodes[one] for one in torn]
+            kept = [node for one, node in enumerate(nodes) if one not in torn]
+            pods = sorted(number for node in old for number in node.pods)
+            new, left = self._planned(pods, self._remaining(kinds, kept), rounds=_TURNS)
+            new, left = self._squeezed(
+                [node for node in new if node.pods], left, self._remaining(kinds, kept), rounds=0
+            )
+            new = tidying.shrunk(new, every=True)
+            failed += 1
+            if not left and _usd(new) < _usd(old) - _CENT:
+                nodes, old, failed = kept + new, new, 0
+                losses = [_loss(node, worth) for node in nodes]
+            for node in old:
+                node.given_up += 1
+            longest, step = max(longest, time.spent() - step), time.spent()
+        return nodes
+
+    def _remaining(self, kinds: Sequence[Kind], nodes: Iterable[Fresh]) -> list[Kind]:
+        bought = Counter(node.offer.kind.name for node in nodes)
         return [
             kind if kind.available is None else replace(kind, available=max(0, kind.available - bought[kind.name]))
             for kind in kinds
         ]
 
-    def _beside(self, nodes: Sequence[Fresh], left: Sequence[int]) -> list[int]:
-        """A few pods where there is room for them beside others; who finds none."""
-        if len(left) > _MANY or not nodes:
-            return list(left)
-        free = np.array([self._free_on(node) for node in nodes], dtype=np.int64).reshape(-1, 4)
-        still = []
-        for number in left:
-            sort, stance = self.sorts[number], self.rules.stance(self.sorts[number])
-            names, zone = self.room.names(sort, self.zone_of.get(number)), self.zone_of.get(number)
-            size = self.room.sizes[sort]
-            for one in np.nonzero((size <= free).all(axis=1))[0].tolist():
-                node = nodes[one]
-                if (
-                    zone in (None, node.offer.zone)
-                    and self.room.name(node.offer) in names
-                    and node.company.admits(stance)
-                ):
-                    node.pods.append(number)
-                    node.company.join(stance)
-                    free[one] -= size
-                    break
-            else:
-                still.append(number)
-        return still
 
-    def _free_on(self, node: Fresh) -> Amounts:
-        used = self.room.sizes[[self.sorts[one] for one in node.pods]].sum(axis=0)
-        free: Amounts = np.array(node.offer.kind.amounts, dtype=np.int64) - used
-        return free
-
-    def _shrink(self, nodes: list[Fresh], *, every: bool = False) -> None:
-        """Nodes that hold less than was planned, or all: the cheapest kind that is large enough; none for nobody."""
-        rooms, usd = self.room.rooms, np.array([offer.kind.usd for offer in self.room.offers])
-        bought = Counter(node.offer.kind.name for node in nodes)
-        for node in nodes:
-            if not node.pods or (len(node.pods) >= node.planned and not every):
-                continue
-            sorts = sorted({self.sorts[one] for one in node.pods})
-            used = self.room.sizes[[self.sorts[one] for one in node.pods]].sum(axis=0)
-            fits = (rooms >= used).all(axis=1) & (usd < node.offer.kind.usd)
-            for sort in sorts:
-                fits &= self.room.fits(sort)
-            for one in sorted(np.nonzero(fits)[0].tolist(), key=lambda one: usd[one]):
-                offer = self.room.offers[one]
-                available = offer.kind.available
-                if offer.zone == node.offer.zone and (available is None or bought[offer.kind.name] < available):
-                    bought[node.offer.kind.name] -= 1
-                    bought[offer.kind.name] += 1
-                    node.offer = offer
-                    break
-        nodes[:] = [node for node in nodes if node.pods]
-
-    def _fill_machines(self, numbers: Sequence[int]) -> dict[int, int]:
-        """Biggest pods first, each where it strands the fewest GPUs, then where the least is left over."""
-        room = self.room
-        if not len(room.machines):
-            return {}
-        free = room.free.copy()
-        scale = np.maximum(room.free.max(axis=0), 1)
-        at_home: dict[int, int] = {}
-        full: set[int] = set()
-        stranded = _Stranded(room.sizes, Counter(self.sorts[number] for number in numbers), free)
-
-        def order(number: int) -> tuple[float, ...]:
-            cpu, memory, gpus, _ = room.sizes[self.sorts[number]].tolist()
-            share = max(cpu / scale[0], memory / scale[1])
-            return (-self.pods[number].priority, -gpus, -share, room.kin[self.sorts[number]], number)
-
-        for number in sorted(numbers, key=order):
-            sort = self.sorts[number]
-            kin = room.kin[sort]
-            if kin in full or self.rules.stance(sort) != FREE or by_zone(self.pods[number]):
-                continue  # who is on the machines already may mind
-            size = room.sizes[sort]
-            fits = room.at_home(sort) & (size <= free).all(axis=1)
-            if not fits.any():
-                full.add(kin)
-                continue
-            rest = (free[:, :3] / scale[:3]).sum(axis=1)
-            more = stranded.more(size)
-            machine = int(np.argmin(np.where(fits, more * _SPARED + rest, np.inf)))
-            free[machine] -= size
-            stranded.changed(machine)
-            at_home[number] = machine
-        return at_home
+def _worths(crowds: Iterable[_Crowd], answer: Answer) -> Iterator[float]:
+    """What each pod is worth, at the prices of the crowds."""
+    for crowd, price in zip(crowds, answer.prices, strict=True):
+        if crowd.members is None:
+            yield from repeat(price, len(crowd.pods))
+        else:
+            sizes, counts = crowd.members
+            middle = np.array(crowd.size[:2], dtype=float)
+            shares = (sizes[:, :2] / np.maximum(middle, 1)).mean(axis=1) * price
+            yield from np.repeat(shares, counts).tolist()
 
 
-class _Stranded:
-    """Of each machine's free GPUs how many a pod could not use, on the average over those that wait for GPUs.
-
-    Placing each pod where this grows least is the fragmentation gradient descent of Weng et al., "Beware of
-    Fragmentation", USENIX ATC 2023, with whole GPUs.
-    """
-
-    def __init__(self, sizes: Amounts, many: Counter[int], free: Amounts) -> None:
-        """``many``: how many pods of each sort wait. ``free``: kept up by the caller, who tells of each change."""
-        sorts = [sort for sort in many if sizes[sort, 2] > 0]
-        self.free = free
-        kinds: Counter[tuple[int, ...]] = Counter()
-        for sort in sorts:
-            kinds[tuple(sizes[sort, :3].tolist())] += many[sort]
-        self._kinds: Amounts = np.array(list(kinds), dtype=np.int64).reshape(-1, 3)
-        self._shares = np.array(list(kinds.values()), dtype=float) / max(1, sum(kinds.values()))
-        self._now = self._of(free)
-        self._size: tuple[int, ...] = ()
-        self._after = self._now
-
-    def more(self, size: Amounts) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """By machine, how much is added where such a pod is placed."""
-        if self._size != tuple(size.tolist()):
-            self._size = tuple(size.tolist())
-            self._after = self._of(self.free - size)
-        return self._after - self._now
-
-    def changed(self, machine: int) -> None:
-        """A pod was placed there, of the size asked about last."""
-        self._now[machine] = self._after[machine]
-        self._after[machine] = self._of((self.free[machine] - np.array(self._size))[None])[0]
-
-    def _of(self, free: Amounts) -> np.ndarray[Any, np.dtype[np.float64]]:
-        fits = np.ones((len(free), len(self._kinds)), dtype=bool)
-        for one in range(3):
-            fits &= free[:, one, None] >= self._kinds[None, :, one]
-        return np.maximum(free[:, 2], 0) * (~fits @ self._shares)
+def _loss(node: Fresh, worth: Callable[[int], float]) -> float:
+    """Dollars per hour that a node costs above what is on it is worth."""
+    return node.offer.kind.usd - sum(map(worth, node.pods))
 
 
-def _least(rows: Mapping[tuple[Vector, frozenset[str]], int]) -> list[Shape]:
-    """As many shapes as are bounded in good time: of those taken together the least that one of them asks for."""
+def _first(order: Iterable[int], nodes: Sequence[Fresh]) -> set[int]:
+    """So many of them that their pods are planned for one by one."""
+    torn, pods = set[int](), 0
+    for one in order:
+        pods += len(nodes[one].pods)
+        if torn and pods > _TORN:
+            break
+        torn.add(one)
+    return torn
+
+
+def _usd(nodes: Iterable[Fresh]) -> float:
+    return math.fsum(node.offer.kind.usd for node in nodes)
+
+
+def _more_than(many: int, values: Iterable[object]) -> bool:
+    """Whether there are more different ones."""
+    seen = set()
+    for one in values:
+        seen.add(one)
+        if len(seen) > many:
+            return True
+    return False
+
+
+def _are_mixed(crowds: Iterable[_Crowd]) -> bool:
+    return any(crowd.members is not None for crowd in crowds)
+
+
+def _few(rows: Mapping[tuple[Vector, frozenset[str]], int]) -> list[Shape]:
+    """As many shapes as are bounded in good time."""
     if len(rows) <= MANY:
         return [Shape(size, many, names) for (size, names), many in rows.items()]
-    sizes = np.array([size for size, _ in rows], dtype=np.int64)
-    counts = np.array(list(rows.values()), dtype=np.int64)
+    sizes: Amounts = np.array([size for size, _ in rows], dtype=np.int64)
+    counts: Amounts = np.array(list(rows.values()), dtype=np.int64)
     names = [names for _, names in rows]
-    like = [(names, *size[2:]) for size, names in rows]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(names))}
+    named = np.array([numbers[one] for one in names], dtype=np.int64)
+    groups = crowded(sizes, counts, np.hstack([sizes[:, 2:], named[:, None]]), many=_CROWDS)
     return [
-        Shape(tuple(sizes[crowd].min(axis=0).tolist()), int(counts[crowd].sum()), names[crowd[0]])
-        for crowd in crowded(sizes, counts, like)
+        Shape(
+            tuple(middle),
+            int(counts[group].sum()),
+            names[group[0]],
+            members=(sizes[group], counts[group]),
+        )
+        for group, middle in zip(groups, middles(sizes, counts, groups).tolist(), strict=True)
     ]

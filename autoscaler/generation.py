@@ -114,8 +114,14 @@ class Generation:
         self._steady: Floats = self.prices
         """The prices that prove the most, as far as the search can tell."""
         self._weights: Floats = np.zeros((0, 0))
+        self._stretched: Floats = np.ones(len(problem.usd))
         self._reach = np.ones(len(problem.usd))
         """Of each kind: what its best filling was worth, as a part of the ceiling, when it was looked at last."""
+
+    @property
+    def weights(self) -> Floats:
+        """By kind and resource: no shape was worth more than it weighs at the prices of the relaxation."""
+        return self._weights * np.where(self._stretched > 0, self._stretched, 1.0)[:, None]
 
     @property
     def many(self) -> int:
@@ -316,6 +322,7 @@ class Generation:
             node.ceiling(prices)
             self._weights[kind] = node.weights
             stretch[kind] = 1.0
+        self._stretched = stretch
         ceilings: Floats = stretch * (self._weights * problem.rooms).sum(axis=1)
         return ceilings
 

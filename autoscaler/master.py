@@ -9,7 +9,9 @@ keep the prices in order (a pod is never worth less than a smaller one), which s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import highspy
@@ -20,8 +22,9 @@ from autoscaler.knapsack import Floats, Mask, Whole, quiet_solver
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
 _PRESENT = 1e-7
-_NODES = 300
-"""Of the search for whole numbers: a limit that does not depend on how fast the machine is."""
+_NODES, _LOOKS = 300, 150
+"""Of the search for whole numbers: limits that do not depend on how fast the machine is. On one thread the solver asks
+at the same points of its search whether to go on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,8 +123,8 @@ class Master:
 
     def demand(self, counts: Whole, available: Floats) -> None:
         """Other numbers of pods and nodes."""
-        for row, count in enumerate(counts.tolist()):
-            self.solver.changeRowBounds(row, float(count), highspy.kHighsInf)
+        for row, many in enumerate(counts.tolist()):
+            self.solver.changeRowBounds(row, float(many), highspy.kHighsInf)
         for kind, row in self.scarce.items():
             self.solver.changeRowBounds(row, -highspy.kHighsInf, float(available[kind]))
 
@@ -139,8 +142,17 @@ class Master:
         values: Floats = np.array(self.solver.getSolution().col_value)[self.first :]
         return values
 
-    def whole(self, *, seconds: float) -> Whole:
-        """How often each filling is used in the cheapest plan of whole ones, as far as it is found."""
+    def whole(self, *, in_time: Callable[[], bool]) -> Whole:
+        """How often each filling is used in the cheapest plan of whole ones, as far as it is found.
+
+        The search ends after so many steps, however fast the machine is, or when ``in_time`` says so.
+        """
+        looks = count(1)
+
+        def watch(event: Any) -> None:
+            if next(looks) > _LOOKS or not in_time():
+                event.interrupt()
+
         solver = self.solver
         swaps = np.arange(2 * self.rows, self.first, dtype=np.int32)
         none = np.zeros(len(swaps))
@@ -151,12 +163,12 @@ class Master:
         kinds = np.full(len(numbers), highspy.HighsVarType.kInteger)
         solver.changeColsIntegrality(len(numbers), numbers, kinds)
         solver.setOptionValue("mip_max_nodes", _NODES)
-        solver.setOptionValue("time_limit", seconds)
+        solver.cbMipInterrupt += watch
         solver.run()
+        solver.cbMipInterrupt -= watch
         values = np.array(solver.getSolution().col_value)[self.first :]
         solver.changeColsIntegrality(len(numbers), numbers, np.full(len(numbers), highspy.HighsVarType.kContinuous))
         solver.changeColsBounds(len(swaps), swaps, none, np.full(len(swaps), highspy.kHighsInf))
-        solver.setOptionValue("time_limit", highspy.kHighsInf)
         found: Whole = np.round(values).astype(np.int64)
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autoscaler.cluster import Pod, PodTerm, Spread, Term
 from autoscaler.fit import term_holds
@@ -33,6 +33,10 @@ class Stance:
     spread: tuple[tuple[Key, int], ...] = ()
     """Its own spreads by host, each with how many of those that it counts may be on its node, itself among them."""
     ports: frozenset[tuple[str, int]] = frozenset()
+
+    def as_bound(self) -> Stance:
+        """Of a pod that runs already: it is counted and met, but its own spread was asked when it was bound."""
+        return replace(self, spread=()) if self.spread else self
 
 
 FREE = Stance()
@@ -92,23 +96,24 @@ class Neighbours:
         """``models``: of each sort of pods one, with how many there are, also of those that run already."""
         self.models = models
         self._selectors: dict[_Selector, Key] = {}
-        self._apart = {self._key(term) for pod in models for term in pod.apart_from if term.topology_key == HOSTNAME}
-        self._by_host = {self.spread_key(pod, one) for pod in models for one in spreads(pod, HOSTNAME)}
-        self._by_zone = {self.spread_key(pod, one) for pod in models for one in spreads(pod, ZONE)}
+        minding = [pod for pod in models if pod.apart_from or pod.spread]
+        self._apart = {self._key(term) for pod in minding for term in pod.apart_from if term.topology_key == HOSTNAME}
+        self._by_host = {self.spread_key(pod, one) for pod in minding for one in spreads(pod, HOSTNAME)}
+        self._by_zone = {self.spread_key(pod, one) for pod in minding for one in spreads(pod, ZONE)}
         self._meant: dict[tuple[str, frozenset[tuple[str, str]]], frozenset[Key]] = {}
         quiet = not (self._apart or self._by_host or self._by_zone)
         stances = [FREE if quiet and not pod.host_ports else self._stance(pod) for pod in models]
         numbers: dict[Stance, int] = {FREE: 0}
-        self.number = [numbers.setdefault(stance, len(numbers)) for stance in stances]
+        self.number = [0 if stance is FREE else numbers.setdefault(stance, len(numbers)) for stance in stances]
         """Of each sort's stance."""
         self.stances = list(numbers)
         alone: Counter[Key | Port] = Counter()
-        for stance, many in zip(stances, counts, strict=True):
+        for stance, many in zip(stances, counts, strict=True) if len(numbers) > 1 else ():
             alone.update(dict.fromkeys(_alone(stance), many))
         self.exclusive = tuple(key for key, many in alone.most_common(_EXCLUSIVE) if many > _FEW * sum(counts))
         """Of the pods that each of these means, those that keep the others off need a node each: told to the solver."""
         self._needs = [tuple(int(key in _alone(stance)) for key in self.exclusive) for stance in self.stances]
-        self.minds_zones = bool(self._by_zone) or any(_together(pod) for pod in models)
+        self.minds_zones = bool(self._by_zone) or any((pod.near_to or pod.gang) and _together(pod) for pod in models)
 
     def stance(self, sort: int) -> Stance:
         """What such pods mind."""

@@ -99,7 +99,8 @@ def _offer(
 
 def vector(amounts: Resources) -> Vector:
     """Amounts as the solver counts them; what is not among them is not modelled."""
-    return (amounts[CPU], amounts[MEMORY], amounts[words.GPU], amounts[PODS])
+    known = dict(amounts.items())
+    return (known.get(CPU, 0), known.get(MEMORY, 0), known.get(words.GPU, 0), known.get(PODS, 0))
 
 
 def wanted(pod: Pod) -> Vector:

@@ -7,11 +7,13 @@ then in the order of the file, each if all taken so far can still be served with
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -93,6 +95,20 @@ def plan_offline(
     clock: Callable[[], float] = lambda: 0.0,
 ) -> OfflinePlan:
     """The cheapest plan found within the deadline. ``zones``: to buy in, where the prices name none."""
+    with _no_collection():
+        return _planned(pods, prices, nodes, policy=policy, zones=zones, deadline=deadline, clock=clock)
+
+
+def _planned(
+    pods: Sequence[Pod],
+    prices: Sequence[Price],
+    nodes: Sequence[Node],
+    *,
+    policy: Policy | None,
+    zones: Sequence[str],
+    deadline: timedelta,
+    clock: Callable[[], float],
+) -> OfflinePlan:
     start = clock()
     seconds = deadline.total_seconds()
     names = _names(pods)
@@ -116,6 +132,18 @@ def plan_offline(
         bound=drafting.bound(draft, chosen),
     )
     return replace(plan, seconds=clock() - start)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing here makes cycles, and the collector would walk through all pods again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def run_plan(

@@ -32,6 +32,8 @@ class Room:
         self.rooms: Amounts = np.array([offer.kind.amounts for offer in offers], dtype=np.int64).reshape(-1, 4)
         self.machines = [node for node in nodes if node.ready and not node.cordoned and not node.deleting]
         self.free = _free(self.machines, pods)
+        self.spare: Amounts = np.maximum(self.free, 0)
+        """The same, where more is taken than there is: nothing."""
         self.zones = sorted({offer.zone for offer in offers})
         self.merges = _same_everywhere(offers)
         """Every offer is there in every zone: to the solver zones are parts that share their kinds."""
@@ -41,14 +43,19 @@ class Room:
         self._seen_machines = _Seen(
             [(node.name, {words.HOSTNAME: node.name, **node.labels}, node.taints) for node in self.machines]
         )
-        self._suiting: dict[Any, tuple[Mask, Mask]] = {}
+        self._suiting: dict[int, tuple[Mask, Mask]] = {}
+        chosen: dict[Any, int] = {}
+        self.choice = [chosen.setdefault((pod.affinity, pod.tolerations), len(chosen)) for pod in models]
+        """For each sort a number that it shares with those that may run at the same places, room aside."""
         kin: dict[Any, int] = {}
-        self.kin = [kin.setdefault((pod.requests, pod.affinity, pod.tolerations), len(kin)) for pod in models]
+        self.kin = [
+            kin.setdefault((pod.requests, choice), len(kin)) for pod, choice in zip(models, self.choice, strict=True)
+        ]
         """For each sort a number that it shares with those that ask the same of a node."""
         self._fitting: dict[int, Mask] = {}
-        self._homes: dict[int, Mask] = {}
         self._zones_for: dict[int, frozenset[str]] = {}
-        self._names: dict[Any, frozenset[str]] = {}
+        self._names: dict[tuple[int, str | None], frozenset[str]] = {}
+        self._held: tuple[Mask, Mask] | None = None
 
     def kinds(self, alone: tuple[int, ...]) -> list[Kind]:
         """What is on offer, with so many places of each sort of which a node has few."""
@@ -68,8 +75,7 @@ class Room:
 
     def names(self, sort: int, zone: str | None) -> frozenset[str]:
         """To the solver, what pods of the sort select in the zone, whether or not they fit."""
-        model = self.models[sort]
-        key = (model.affinity, model.tolerations, zone)
+        key = (self.choice[sort], zone)
         known = self._names.get(key)
         if known is None:
             chosen = np.nonzero(self.suits(sort)[0])[0].tolist()
@@ -91,13 +97,19 @@ class Room:
         large: Mask = (self.sizes[sort] <= self.rooms).all(axis=1)
         return large
 
-    def at_home(self, sort: int) -> Mask:
-        """Which machines hold such a pod and are what it selects, as they are now."""
-        known = self._homes.get(self.kin[sort])
-        if known is None:
-            known = self.suits(sort)[1] & (self.sizes[sort] <= np.maximum(self.free, 0)).all(axis=1)
-            self._homes[self.kin[sort]] = known
-        return known
+    def held(self) -> tuple[Mask, Mask]:
+        """Of each sort: whether some offer holds such a pod and is what it selects, and whether some machine does."""
+        if self._held is None:
+            by_offer, at_home = np.zeros(len(self.models), dtype=bool), np.zeros(len(self.models), dtype=bool)
+            alike: dict[int, list[int]] = defaultdict(list)
+            for sort, choice in enumerate(self.choice):
+                alike[choice].append(sort)
+            for sorts in alike.values():
+                offers, machines = self.suits(sorts[0])
+                by_offer[sorts] = _some_holds(self.rooms[offers], self.sizes[sorts])
+                at_home[sorts] = _some_holds(self.spare[machines], self.sizes[sorts])
+            self._held = by_offer, at_home
+        return self._held
 
     def zones_for(self, sort: int) -> frozenset[str]:
         """Those in which some offer holds it."""
@@ -109,11 +121,10 @@ class Room:
 
     def suits(self, sort: int) -> tuple[Mask, Mask]:
         """Which offers and which machines are what such a pod selects, room aside."""
-        pod = self.models[sort]
-        key = (pod.affinity, pod.tolerations)
-        known = self._suiting.get(key)
+        known = self._suiting.get(self.choice[sort])
         if known is None:
-            known = self._suiting[key] = (
+            pod = self.models[sort]
+            known = self._suiting[self.choice[sort]] = (
                 self._seen_offers.suit(_with_arch(pod), pod.tolerations),
                 self._seen_machines.suit(pod.affinity, pod.tolerations),
             )
@@ -153,6 +164,23 @@ class _Seen:
         ]
         fine = {taints: all(tolerates(tolerations, taint) for taint in taints) for taints in set(several)}
         return np.array([fine[taints] for taints in several], dtype=bool)
+
+
+def _some_holds(rooms: Amounts, sizes: Amounts) -> Mask:
+    """Of each size, whether one of the rooms holds it."""
+    found = np.zeros(len(sizes), dtype=bool)
+    for room in _largest(rooms):
+        found |= (sizes <= room).all(axis=1)
+    return found
+
+
+def _largest(rooms: Amounts) -> list[Amounts]:
+    """Rooms such that no other is as large in everything."""
+    kept: list[Amounts] = []
+    for room in rooms[np.lexsort(tuple(-side for side in rooms.T))] if len(rooms) else ():
+        if not any((room <= other).all() for other in kept):
+            kept.append(room)
+    return kept
 
 
 def _free(machines: Sequence[Node], pods: Iterable[Pod]) -> Amounts:

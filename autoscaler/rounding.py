@@ -17,7 +17,8 @@ from autoscaler.knapsack import Floats, Whole, highest
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
 """Parts of the time after which no such step is begun."""
 _EXACT_UNTIL = 0.9
-_FEW_PODS = 200
+_FEW_PODS, _FEW_FILLINGS = 200, 1500
+"""Where all whole numbers of the fillings known are searched, with a limit on the steps rather than on the time."""
 _NEARLY = 0.5
 _LOSSES = 8
 _PAYING = 400
@@ -57,7 +58,11 @@ class Rounding:
         if self.watch.spent() > _DIVE_UNTIL:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.available)), key=self._rank)
         plan = self._improved(plan, rounds=rounds)
-        if self.counts.sum() <= _FEW_PODS and self.watch.spent() < _EXACT_UNTIL:
+        if (
+            self.counts.sum() <= _FEW_PODS
+            and self.generation.many <= _FEW_FILLINGS
+            and self.watch.spent() < _EXACT_UNTIL
+        ):
             plan = min(plan, self._shrunk(self._exact()), key=self._rank)
         return plan
 
@@ -76,7 +81,7 @@ class Rounding:
 
     def _exact(self) -> Lots:
         """The cheapest whole numbers of the fillings known, by branch and bound; for few pods only."""
-        values = self.master.whole(seconds=self.watch.left())
+        values = self.master.whole(in_time=lambda: self.watch.spent() < _DIVE_UNTIL)
         counts, available, plan = self.counts.copy(), self.available.copy(), Lots()
         for column in np.nonzero(values)[0].tolist():
             kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]

@@ -23,16 +23,21 @@ def faults_of_list(
     *,
     pods: Sequence[Mapping[str, Any]],
     catalog: Sequence[Row],
+    machines: Sequence[Row] = (),
     max_nodes: int | None = None,
     max_usd: float | None = None,
 ) -> list[str]:
-    """Everything that is wrong with the plan, in words."""
-    nodes = {node["name"]: node for node in plan["nodes"]}
+    """Everything that is wrong with the plan, in words. Pods that have a node already are no demand, but are met."""
+    nodes: dict[str, Mapping[str, Any]] = {node["name"]: node for node in plan["nodes"]}
+    on_prem = {"instance_type": "", "zone": None}
+    nodes |= {row["sn"]: {"name": row["sn"], **on_prem} for row in machines}
     there = {pod["metadata"]["name"]: pod for pod in pods}
     placed = [
         (there[name], nodes[node]) for name, node in plan["placements"].items() if name in there and node in nodes
     ]
-    found = faults(plan, pods=[_row(pod) for pod in pods], catalog=catalog)
+    placed += [(pod, nodes[node]) for pod in pods if (node := pod["spec"].get("nodeName")) in nodes]
+    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    found = faults(plan, pods=[_row(pod) for pod in waiting], catalog=catalog, nodes=machines)
     found += [*_selected(placed, catalog), *_apart(placed), *_near(placed), *_even(placed), *_ports(placed)]
     if max_nodes is not None and len(nodes) > max_nodes:
         found.append(f"{len(nodes)} nodes, {max_nodes} are allowed")
@@ -63,7 +68,7 @@ def _amount(text: str) -> Decimal:
 
 
 def _selected(placed: Placed, catalog: Sequence[Row]) -> Iterator[str]:
-    arch = {row["instance_type"]: row["arch"] for row in catalog}
+    arch = {"": "amd64"} | {row["instance_type"]: row["arch"] for row in catalog}
     for pod, node in placed:
         has = {
             "node.kubernetes.io/instance-type": node["instance_type"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaler.drafts import Drafting
+from autoscaler.machines import Filling
 from autoscaler.neighbours import Neighbours
 from autoscaler.room import Amounts, Room
 from autoscaler.sorts import sorts_of
@@ -29,10 +29,10 @@ def stranded(pods: Path, nodes: Path) -> Iterator[Figure]:
     asked, machines = read_pods(str(pods)), read_nodes(nodes)[::EVERY]
     sorts, models = sorts_of(asked)
     room = Room([], machines, asked, models)
-    drafting = Drafting(asked, sorts, room, Neighbours(models, [1] * len(models)))
+    filling = Filling(asked, sorts, room, Neighbours(models, [1] * len(models)), in_time=lambda: True)
     sizes = room.sizes[sorts]
     total = int(room.free[:, GPU].sum())
-    placed = {"the planner": drafting._fill_machines(range(len(asked)))}
+    placed = {"the planner": filling.place(range(len(asked)))}
     order = _biggest_first(sizes, room.free)
     for name, chooser in (("first-fit", _first), ("best-fit", _best)):
         placed[name] = _filled(order, sizes, room.free.copy(), chooser)

@@ -23,8 +23,8 @@ from tests.test_autoscaler.test_offline import CATALOG, PODS
 def test_everyone_is_in_one_crowd_of_his_like(rows: list[tuple[int, int, int]]) -> None:
     """At most as many crowds as asked for, unless there are more likes than that."""
     sizes = np.array([row[:2] for row in rows])
-    crowds = crowded(sizes, np.ones(len(rows), dtype=np.int64), [row[2] for row in rows], many=5)
-    assert sorted(row for crowd in crowds for row in crowd) == list(range(len(rows)))
+    crowds = crowded(sizes, np.ones(len(rows), dtype=np.int64), np.array([row[2:] for row in rows]), many=5)
+    assert sorted(row for crowd in crowds for row in crowd.tolist()) == list(range(len(rows)))
     assert all(len({rows[row][2] for row in crowd}) == 1 for crowd in crowds)
     assert len(crowds) <= 5
 
@@ -32,7 +32,8 @@ def test_everyone_is_in_one_crowd_of_his_like(rows: list[tuple[int, int, int]]) 
 def test_equal_rows_are_not_parted_and_unequal_ones_are_while_there_is_leave() -> None:
     """No more crowds than different sizes."""
     sizes = np.array([[1, 1], [5, 5], [1, 1], [9, 9]])
-    assert crowded(sizes, np.ones(4, dtype=np.int64), [0] * 4, many=9) == [[0, 2], [1], [3]]
+    found = crowded(sizes, np.ones(4, dtype=np.int64), np.zeros((4, 1), dtype=np.int64), many=9)
+    assert [crowd.tolist() for crowd in found] == [[0, 2], [1], [3]]
 
 
 def test_pods_that_all_ask_for_something_else_are_planned(tmp_path: Path) -> None:
@@ -47,4 +48,4 @@ def test_pods_that_all_ask_for_something_else_are_planned(tmp_path: Path) -> Non
     )
     assert faults(plan.as_json(), pods=read_table(pods), catalog=read_table(catalog)) == []
     assert plan.waiting == ()
-    assert 0 < plan.lower_bound_usd_per_hour <= plan.usd_per_hour < 1.6 * plan.lower_bound_usd_per_hour
+    assert 0 < plan.lower_bound_usd_per_hour <= plan.usd_per_hour < 1.25 * plan.lower_bound_usd_per_hour

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from autoscaler.failures import BadInput
 from autoscaler.offline import plan_offline
 from autoscaler.workloads import read_catalog, read_pods
 from tests.checker import faults, read_table
+from tests.checker_of_lists import faults_of_list
 
 CATALOG = """\
 instance_type,arch,vcpu,memory_mib,allocatable_cpu_milli,allocatable_memory_mib,max_pods,gpu_count,usd_per_hour
@@ -27,6 +30,7 @@ a.arm,arm64,64,131072,64000,128000,100,0,0.1
 """
 PODS = "name,cpu_milli,memory_mib,num_gpu,gang,priority,zone,selector\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nmachine-0,16000,64000,2,T4\nmachine-1,16000,64000,0,\n"
+CATALOG_ROWS, MACHINES = (list(csv.DictReader(io.StringIO(text))) for text in (CATALOG, NODES))
 DATA = Path(__file__).parents[2] / "shared" / "data", Path(__file__).parents[3] / "shared" / "data"
 
 
@@ -215,6 +219,55 @@ def test_a_machine_stays_useful_for_the_pods_that_wait(tmp_path: Path) -> None:
     assert check(tmp_path, made, nodes=True) == []
     assert made["placements"]["cpu"] == "large"
     assert made["nodes"] == []
+
+
+def _web(name: str, *, cpu: str = "2", node: str = "", **rules: Any) -> dict[str, Any]:
+    """A pod labelled ``app: web`` that keeps others of its kind off its node, unless it has other rules."""
+    pod = _pod(name, node=node)
+    pod["metadata"]["labels"] = {"app": "web"}
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    like = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [like]}}
+    pod["spec"] |= rules or {"affinity": apart}
+    return pod
+
+
+def test_pods_that_keep_their_like_off_go_to_machines_too(tmp_path: Path) -> None:
+    """One to a machine, and none to that on which one of them runs already; the others are bought for."""
+    running = _web("running", node="machine-0")
+    pods = [running, *(_web(f"web-{number}") for number in range(3))]
+    made = plan(tmp_path, json.dumps({"kind": "List", "items": pods}), nodes=NODES, pods_as="pods.json")
+    homes = sorted(made["placements"].values())
+    assert "machine-1" in homes
+    assert "machine-0" not in homes
+    assert len(made["nodes"]) == 2
+    assert faults_of_list(made, pods=pods, catalog=CATALOG_ROWS, machines=MACHINES) == []
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_rules_by_host_hold_on_machines(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Apart, spread, ports, in any mix, with some running already: the checker of Lists finds nothing."""
+    spread = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    spread["labelSelector"] = {"matchLabels": {"app": "web"}}  # type: ignore[assignment]
+    port = [{"name": "main", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+    rules: list[dict[str, Any]] = [
+        {},
+        {"topologySpreadConstraints": [{**spread, "maxSkew": 1}]},
+        {"topologySpreadConstraints": [{**spread, "maxSkew": 2}]},
+        {"containers": port},
+        {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+    ]
+    pods = [
+        _web(f"web-{number}", cpu=str(data.draw(st.integers(1, 9))), **data.draw(st.sampled_from(rules)))
+        for number in range(data.draw(st.integers(1, 10)))
+    ]
+    if data.draw(st.booleans()):
+        pods.append(_web("running", cpu="1", node="machine-1", nodeSelector={}))
+    directory = tmp_path_factory.mktemp("hosts")
+    made = plan(directory, json.dumps({"kind": "List", "items": pods}), nodes=NODES, pods_as="pods.json")
+    assert made["waiting"] == []
+    assert faults_of_list(made, pods=pods, catalog=CATALOG_ROWS, machines=MACHINES) == []
 
 
 def test_the_same_input_gives_the_same_plan(tmp_path: Path) -> None:
