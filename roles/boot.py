@@ -25,12 +25,13 @@ from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput, Unavailable
 from roles.bundle import SETTINGS
 from roles.disruption import Disruption
-from roles.engine import connected
+from roles.engine import Role, connected
 from roles.facts.nodes import PKI
 from roles.instance import Identity, credentials, gpus_on_the_bus, identity, parameter
 from roles.inventory import with_gpu_labels
 from roles.node import prepare
 from roles.operations.nodes import BOOTSTRAP, bootstrap_config
+from roles.operations.services import settle
 from roles.settings import MachineSettings, merged
 from roles.version_check import machine_mistakes
 from roles.versions import refuse
@@ -57,7 +58,15 @@ def _boot() -> None:
     machine = settings_of(who, node=node, settings=settings, gpus=gpus_on_the_bus())
     if machine.kubelet and not Path(PKI, "kubelet-client-current.pem").exists():
         _take_token(who, machine, told)
-    with connected([(_LOCAL, {"settings": machine})], prepare) as fleet:
+    become({"settings": machine}, prepare)
+
+
+def become(data: Mapping[str, Any], role: Role) -> None:
+    """Make this machine what the role says; its files of before are kept for as long as that does not succeed.
+
+    Raises ``Unavailable`` where another try may help, ``BadInput`` where none will.
+    """
+    with connected([(_LOCAL, data)], role) as fleet:
         plan = fleet.plan()[_LOCAL]
         if plan.failed or plan.unreachable:
             raise Unavailable(plan.failed or plan.unreachable)
@@ -68,6 +77,9 @@ def _boot() -> None:
             raise Unavailable(done.failed)
         if done.held:
             raise BadInput(f"{done.held[0].resource}: needs a reboot: start from an image that was booted with it")
+        fine, said = fleet.shell(_LOCAL, settle(data))  # a rollout that fails later must not go back to a bare machine
+        if not fine:
+            raise Unavailable(f"what was kept of the bare machine could not be removed: {said.strip()[-200:]}")
 
 
 def settings_of(

@@ -14,9 +14,9 @@ from roles.disruption import Disruption
 from roles.driver import reload_module
 from roles.engine import Fleet, Machines, Role, connected
 from roles.marks import NODES, Marks
-from roles.operations.files import forget_kept, kept_at, restore_kept
+from roles.operations.files import kept_at, restore_kept
 from roles.operations.packages import NOT_BACK, restore_packages
-from roles.operations.services import owed_at
+from roles.operations.services import owed_at, settle
 from roles.plan import Done, HostPlan
 
 _SECONDS: Final = 120
@@ -86,8 +86,7 @@ class SshHosts:
 
     def settle(self, name: str) -> None:
         """What is there now is the last good."""
-        data = self._machines[name]
-        self._shell(name, f"{forget_kept(kept_at(data))}; rm -f {shlex.quote(owed_at(data))}.done")
+        self._shell(name, settle(self._machines[name]))
 
     def _one(self, name: str) -> AbstractContextManager[Fleet]:
         return connected([(name, self._machines[name])], self._role)

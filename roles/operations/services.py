@@ -21,7 +21,7 @@ from pyinfra.context import host, state
 
 from roles.disruption import Disruption, disrupts, note, of_restart
 from roles.facts.services import Owed, Unit, UnitState
-from roles.operations.files import Commands, absent
+from roles.operations.files import Commands, absent, forget_kept, kept_at
 
 DAEMON_RELOAD: Final = "daemon-reload"
 """In place of a unit's name in :func:`restarts`: the files of the block are unit files."""
@@ -33,6 +33,11 @@ def owed_at(data: Any) -> str:
     Beside it, ``owed.done`` names those that were restarted since the machine was last found healthy.
     """
     return f"{data.get('run_directory', '/run/spillway')}/owed"
+
+
+def settle(data: Any) -> str:
+    """Shell for when a machine with this data proved healthy: what is there now, and runs, is the last good."""
+    return f"{forget_kept(kept_at(data))} && rm -f {shlex.quote(owed_at(data))}.done"
 
 
 @contextmanager

@@ -80,6 +80,8 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
             assert_joined(ground, host, instance)
             assert not kept(aws), "its token is gone"
             until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0, within=60)
+            gone = host.run("test -e /var/lib/spillway/last-good", check=False)
+            assert gone.returncode == 1, "the machine that booted well forgets the bare one"
 
 
 def stack(ground: Lab, aws: Aws, engine: dict[str, Path], folder: Path) -> EngineSettings:
