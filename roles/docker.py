@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyinfra.api.deploy import deploy
 
 from roles.operations import files, packages, services
+
+VALIDATE: Final = "! dockerd --help | grep -q -e --validate || dockerd --validate --config-file={path}"
+"""Docker 23 and later can try a file; Debian 12 has 20.10, which takes the option for a mistake."""
 
 
 @deploy("Docker with the nvidia runtime")
@@ -24,7 +27,7 @@ def docker(*, wanted: Mapping[str, str], systemd_cgroup: bool) -> None:
             dest="/etc/docker/daemon.json",
             content=json.dumps(docker_config(systemd_cgroup=systemd_cgroup), indent=2) + "\n",
             meaning="json",
-            validate="dockerd --validate --config-file={path}",
+            validate=VALIDATE,
         )
     services.running(name="Docker runs", unit="docker.service")
 

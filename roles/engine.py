@@ -33,6 +33,7 @@ from roles import global_arguments
 from roles.disruption import Disruption, Waits, disruption_of
 from roles.facts.gpu import Driver, DriverState
 from roles.facts.packages import Package, Packages
+from roles.known_facts import KnownFacts, Questions
 from roles.look import Ask, Looking
 from roles.plan import Change, Done, HostPlan, Refusal, held
 
@@ -63,9 +64,11 @@ class Fleet:
         self.plans: dict[str, HostPlan] = {}
         self._learned: dict[str, Ask] = {}
         self._pool = Pool(AT_ONCE)
+        questions: Questions = {}
         for number, host in enumerate(self.inventory):
             host.connector = Looking(host.connector)
             host.data = _Data(host)
+            vars(host)["get_fact"] = KnownFacts(host, host.connector, questions).get
             host.loop_position.append(number)  # else pyinfra takes the nth operations of two hosts for one
 
     def connect(self) -> None:

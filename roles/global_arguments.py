@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from inspect import signature
 from typing import Any, Final
 
 from pyinfra.api import arguments
@@ -18,7 +19,7 @@ from pyinfra.api.state import State
 Popped = tuple[dict[str, Any], list[str]]
 _POP: Final[Callable[..., Any]] = arguments.pop_global_arguments
 _ALL: Final = arguments.all_global_arguments
-_KEYS: Final = frozenset(key for key, _ in _ALL())
+KEYS: Final = frozenset(key for key, _ in _ALL())
 _KNOWN: Final = "global_arguments"
 
 
@@ -27,11 +28,12 @@ def remember() -> None:
     arguments.all_global_arguments = cache(_ALL)
     for name in ("pyinfra.api.facts", "pyinfra.api.operation"):  # each has a name of its own for it
         vars(sys.modules[name])["pop_global_arguments"] = pop
+    vars(sys.modules["pyinfra.api.operation"])["signature"] = cache(signature)  # it checks arguments with each call
 
 
 def pop(state: State, host: Host, kwargs: dict[str, Any]) -> Popped:
     """As pyinfra's own: takes the global arguments out of ``kwargs``; gives all of them, and which were given."""
-    given = _KEYS & kwargs.keys()
+    given = KEYS & kwargs.keys()
     if given <= {"name"}:
         known = _of_the_deploy(state, host)
         return (known | {"name": kwargs.pop("name")}, ["name"]) if given else (dict(known), [])
@@ -42,6 +44,12 @@ def pop(state: State, host: Host, kwargs: dict[str, Any]) -> Popped:
         return _of_the_deploy(state, host) | here, list(given)
     popped: Popped = _POP(state, host, kwargs)
     return popped
+
+
+def current(state: State, host: Host) -> dict[str, Any]:
+    """Those of the operation that runs, else those of its deploy: what a fact without any of its own is asked with."""
+    of_the_operation: Any = host.current_op_global_arguments
+    return _of_the_deploy(state, host) | (of_the_operation or {})
 
 
 def forget(host: Host) -> None:

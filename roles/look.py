@@ -9,10 +9,12 @@ time limit at the machine's end, so that a connection that breaks leaves no orph
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import secrets
 import shlex
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +23,8 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 
-from roles.facts.many import About, Kind
+from roles.facts.many import About, Kind, Plain
+from roles.facts.stock import asked_together
 
 Answer = tuple[bool, tuple[str, ...]]
 """Whether the command succeeded, and its lines."""
@@ -35,7 +38,8 @@ GRACE: Final = 15
 CUT_AFTER_MS: Final = 20_000
 """Milliseconds without an acknowledgement after which the kernel gives a connection up."""
 
-_RUN_AS: Final = frozenset({"_sudo", "_sudo_user", "_su_user", "_doas", "_dzdo", "_env", "_chdir", "_shell_executable"})
+RunAs = tuple[tuple[str, Any], ...]
+_RUN_AS: Final = ("_chdir", "_doas", "_dzdo", "_env", "_shell_executable", "_su_user", "_sudo", "_sudo_user")
 _PLAIN: Final = {"_shell_executable": "sh"}
 
 
@@ -48,12 +52,13 @@ class Ask:
     """One command of a fact, and as whom it is to run."""
 
     command: StringCommand
-    run_as: tuple[tuple[str, Any], ...]
+    run_as: RunAs
+    key: str = field(init=False)
+    """What makes two asks the same."""
 
-    @property
-    def key(self) -> str:
-        """What makes two asks the same."""
-        return f"{self.command.get_raw_value()}\0{self.run_as!r}"
+    def __post_init__(self) -> None:
+        """Worked out once: it is looked up in every round."""
+        object.__setattr__(self, "key", f"{self.command.get_raw_value()}\0{self.run_as!r}")
 
     @property
     def is_root(self) -> bool:
@@ -110,14 +115,19 @@ class Looking(BaseConnector):
             transport = client.get_transport()
             transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, CUT_AFTER_MS)
+            transport.sock.settimeout(1)  # how often its thread looks up, which is ten times a second by itself
             transport.set_keepalive(5)
 
     def disconnect(self) -> None:
-        """Close the transport too: pyinfra leaves it open."""
+        """Close the transport too: pyinfra leaves it open. Its thread is told, else it would look up a second later."""
         self.behind.disconnect()
         client = getattr(self.behind, "client", None)
-        if client is not None:
-            client.close()
+        if client is None:
+            return
+        if (transport := client.get_transport()) is not None:
+            with contextlib.suppress(OSError, AttributeError):  # cut off already; or a command in place of a socket
+                transport.sock.shutdown(socket.SHUT_RDWR)
+        client.close()
 
     def run_shell_command(
         self,
@@ -127,15 +137,30 @@ class Looking(BaseConnector):
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         """While planning: the known answer, or an empty one and a note to ask. While executing: the command itself."""
-        command = StringCommand(command) if isinstance(command, str) else command  # some facts say it plainly
-        ask = Ask(command, _run_as(arguments))
-        known = self.seen.answers.get(ask.key)
+        ask = self.ask(command, self.run_as(arguments))
         if not self.state.is_executing:
-            self.seen.asked.setdefault(ask.key, ask)
-            return _output((True, known[1] if known and known[0] else ()))
+            return _output((True, self.answer(ask)))
+        known = self.seen.answers.get(ask.key)
         if known and not self.executed:
             return _output(known)  # nothing has changed since the look
-        return self._execute(command, **arguments)
+        return self._execute(StringCommand(command) if isinstance(command, str) else command, **arguments)
+
+    @staticmethod
+    def ask(command: StringCommand | str, run_as: RunAs) -> Ask:
+        """A question; some facts say it plainly."""
+        return Ask(asked_together(StringCommand(command) if isinstance(command, str) else command), run_as)
+
+    @staticmethod
+    def run_as(arguments: Mapping[str, Any]) -> RunAs:
+        """Of a connector's arguments those that say as whom, and where, a command runs."""
+        given = ((key, arguments[key]) for key in _RUN_AS if arguments.get(key))
+        return tuple((key, value) for key, value in given if _PLAIN.get(key) != value)
+
+    def answer(self, ask: Ask) -> tuple[str, ...]:
+        """While planning: what is known, or nothing and a note to ask."""
+        self.seen.asked.setdefault(ask.key, ask)
+        known = self.seen.answers.get(ask.key)
+        return known[1] if known and known[0] else ()
 
     def gather(self, asks: Iterable[Ask]) -> None:
         """Ask all of it: one command on the machine (two where some of it runs as root and some does not)."""
@@ -178,12 +203,11 @@ class Looking(BaseConnector):
             return
         mark = f"--{secrets.token_hex(8)}--"
         parts = _parts(asks)
-        script = "\n".join(_section(mark, number, shell) for number, (shell, _, _) in enumerate(parts))
-        command = StringCommand(f"timeout -k 5 {LOOK_SECONDS} sh -s")
         done, output = self.behind.run_shell_command(
-            command,
+            StringCommand(f"timeout -k 5 {LOOK_SECONDS} sh -s"),
             _sudo=as_root,
-            _stdin=[script],
+            _shell_executable=None,  # type: ignore[arg-type]  # pyinfra takes it for none: a login has a shell already
+            _stdin=[_script(mark, parts)],
             _timeout=LOOK_SECONDS + GRACE,
             print_output=False,
             print_input=False,
@@ -205,14 +229,21 @@ Part = tuple[str, Kind | None, list[Ask]]
 
 
 def _parts(asks: list[Ask]) -> list[Part]:
-    """The scripts to run: one for all asks of a kind, one for each other ask."""
+    """The scripts to run: one for all asks of a kind, one for each other ask.
+
+    A process of its own keeps a script that does not parse, or that ends its shell, from harming the others. It costs
+    as much as what most facts do, so what is known to be harmless runs without.
+    """
     parts: list[Part] = []
     kinds: dict[tuple[str, Any], tuple[Kind, list[Ask]]] = {}
     for ask in asks:
-        if isinstance(ask.command, About) and set(dict(ask.run_as)) <= {"_sudo"}:
+        as_it_is = set(dict(ask.run_as)) <= {"_sudo"}
+        if isinstance(ask.command, About) and as_it_is:
             kinds.setdefault((ask.command.kind.name, ask.run_as), (ask.command.kind, []))[1].append(ask)
-        else:
+        elif isinstance(ask.command, Plain) and as_it_is:
             parts.append((ask.shell(), None, [ask]))
+        else:
+            parts.append((f"( eval {shlex.quote(ask.shell())} )", None, [ask]))
     for kind, members in kinds.values():
         parts.append((kind.shell([_subject(ask) for ask in members]), kind, members))
     return parts
@@ -222,20 +253,21 @@ def _subject(ask: Ask) -> str:
     return ask.command.subject if isinstance(ask.command, About) else ""
 
 
-def _section(mark: str, number: int, shell: str) -> str:
-    """Between two marks, in a subshell: not even a syntax error in one fact harms another."""
-    run = f"( eval {shlex.quote(shell)} ) </dev/null 2>/dev/null; status=$?"
-    return f"echo; echo {mark} {number}; {run}; echo; echo {mark} end $status"
+def _script(mark: str, parts: Iterable[Part]) -> str:
+    """Each part after a mark, which says how the part before it ended. A part reads nothing of the script."""
+    end = f"printf '\\n{mark} %s\\n' $?"
+    lines = [end, *(f"{shell}\n{end}" for shell, _, _ in parts)]
+    return "\n".join(("{", *lines, "} </dev/null 2>/dev/null"))
 
 
 def _answers(text: str, mark: str) -> dict[int, Answer]:
-    """By the number of the section; one that was cut off is not there."""
+    """By the number of the part; one that was cut off is not there."""
     pieces = text.split(f"\n{mark} ")[1:]
     found: dict[int, Answer] = {}
-    for piece, end in zip(pieces[::2], pieces[1::2], strict=False):
-        number, _, body = piece.partition("\n")
+    for number, (piece, after) in enumerate(itertools.pairwise(pieces)):
+        body = piece.partition("\n")[2]
         lines = tuple(body.removesuffix("\n").split("\n")) if body else ()
-        found[int(number)] = (end.split()[1] == "0", lines)
+        found[number] = (after.split("\n", 1)[0] == "0", lines)
     return found
 
 
@@ -244,11 +276,6 @@ def _distribute(kind: Kind | None, members: list[Ask], answer: Answer) -> dict[s
         return {members[0].key: answer}
     split = kind.split(list(answer[1]), [_subject(ask) for ask in members])
     return {ask.key: (True, tuple(split[_subject(ask)])) for ask in members}
-
-
-def _run_as(arguments: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    given = {key: value for key, value in arguments.items() if key in _RUN_AS and value}
-    return tuple(sorted((key, value) for key, value in given.items() if _PLAIN.get(key) != value))
 
 
 def _output(answer: Answer) -> tuple[bool, CommandOutput]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
+
+from roles.facts.many import Plain
 
 
 class ContainerdDump(FactBase[dict[str, Any]]):
@@ -16,9 +19,9 @@ class ContainerdDump(FactBase[dict[str, Any]]):
         """No containerd."""
         return {}
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """Reads files only, not the daemon."""
-        return "command -v containerd >/dev/null && containerd config dump 2>/dev/null || true"
+        return Plain("command -v containerd >/dev/null && containerd config dump 2>/dev/null || true")
 
     def process(self, output: list[str]) -> dict[str, Any]:
         """TOML. What does not parse, containerd would not read either."""
@@ -36,9 +39,9 @@ class DropIns(FactBase[list[str]]):
         """None."""
         return []
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """In both of the folders that tools write into."""
-        return "ls -1 /etc/containerd/conf.d/*.toml /etc/containerd/config.d/*.toml 2>/dev/null || true"
+        return Plain("ls -1 /etc/containerd/conf.d/*.toml /etc/containerd/config.d/*.toml 2>/dev/null || true")
 
     def process(self, output: list[str]) -> list[str]:
         """One path per line."""

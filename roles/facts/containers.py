@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
+
+from roles.facts.many import Plain
 
 
 class ImageMarks(FactBase[frozenset[tuple[str, str]]]):
@@ -13,12 +16,13 @@ class ImageMarks(FactBase[frozenset[tuple[str, str]]]):
         """None."""
         return frozenset()
 
-    def command(self, folder: str) -> str:
+    def command(self, folder: str) -> StringCommand:
         """An import leaves a file with both in ``folder``; it counts while containerd has the image."""
-        return (
-            "h=$(timeout 20 ctr -n k8s.io images ls -q 2>/dev/null || true);"
-            f" cat {folder}/*.imported 2>/dev/null | while read -r name digest; do"
-            ' printf "%s\\n" "$h" | grep -qxF "$name" && echo "$name $digest"; done; true'
+        return Plain(
+            f'set -- {folder}/*.imported; if [ -e "$1" ]; then'
+            ' h=" $(timeout 20 ctr -n k8s.io images ls -q 2>/dev/null | tr "\\n" " ")";'
+            ' cat "$@" | while read -r name digest; do'
+            ' case "$h" in *" $name "*) echo "$name $digest" ;; esac; done; fi; true'
         )
 
     def process(self, output: list[str]) -> frozenset[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import About, Kind, Lines
+from roles.facts.many import About, Kind, Lines, Plain
 
 _LARGEST: Final = 2**20
 """Bytes: a configuration file beyond this is not compared by meaning."""
@@ -34,8 +34,10 @@ class Found:
 
 
 def _shell(paths: Sequence[str]) -> str:
+    """Said in one go: `sha256sum` writes a line at a time, and each would travel alone."""
     quoted = " ".join(map(shlex.quote, paths))
-    return f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; sha256sum -- {quoted} 2>/dev/null; true"
+    both = f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; sha256sum -- {quoted} 2>/dev/null"
+    return f'printf "%s\\n" "$({both})"'
 
 
 def _split(lines: Lines, paths: Sequence[str]) -> dict[str, Lines]:
@@ -76,7 +78,7 @@ class FileText(FactBase[str | None]):
     def command(self, path: str) -> StringCommand:
         """Base 64, so that no byte of it is lost on the way."""
         quoted = shlex.quote(path)
-        return StringCommand(f"[ ! -f {quoted} ] || {{ echo file; head -c {_LARGEST + 1} {quoted} | base64; }}")
+        return Plain(f"[ ! -f {quoted} ] || {{ echo file; head -c {_LARGEST + 1} {quoted} | base64; }}")
 
     def process(self, output: list[str]) -> str | None:
         """The decoded text."""

@@ -6,7 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
+
+from roles.facts.many import Plain
 
 LIBRARIES: Final = "/usr/lib/x86_64-linux-gnu"
 CDI: Final = "/var/run/cdi/nvidia.yaml"
@@ -80,9 +83,9 @@ class DriverState(FactBase[Driver]):
         """None anywhere."""
         return Driver()
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """Lines of a name and a value."""
-        return _PROBE
+        return Plain(_PROBE)
 
     def process(self, output: list[str]) -> Driver:
         """The lines by their names."""
@@ -116,9 +119,9 @@ class CdiState(FactBase[Specification]):
         """None."""
         return Specification()
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """The versions in it, and what it mounts and is not there."""
-        return (
+        return Plain(
             f"if [ -s {CDI} ]; then echo exists;"
             f" grep -oE 'lib[a-z-]+\\.so\\.[0-9]+\\.[0-9.]+' {CDI} | sed 's/.*\\.so\\./driver /' | sort -u;"
             f" sed -n 's/^ *-* *hostPath: *//p' {CDI} | sort -u"
@@ -143,9 +146,9 @@ class MigState(FactBase[dict[str, tuple[str, ...]]]):
         """No GPU is divided."""
         return {}
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """``nvidia-smi -L``: a line for each GPU, and below it one for each MIG device."""
-        return "nvidia-smi -L 2>/dev/null || true"
+        return Plain("nvidia-smi -L 2>/dev/null || true")
 
     def process(self, output: list[str]) -> dict[str, tuple[str, ...]]:
         """``GPU 0: NVIDIA A100 (UUID: ...)`` and ``  MIG 3g.20gb     Device  0: (UUID: ...)``."""
@@ -169,9 +172,9 @@ class OlderInitramfs(FactBase[list[str]]):
         """None."""
         return []
 
-    def command(self, path: str) -> str:
+    def command(self, path: str) -> StringCommand:
         """Compared by time of change."""
-        return f"find /boot -maxdepth 1 -name 'initrd.img-*' ! -newer {path} 2>/dev/null || true"
+        return Plain(f"find /boot -maxdepth 1 -name 'initrd.img-*' ! -newer {path} 2>/dev/null || true")
 
     def process(self, output: list[str]) -> list[str]:
         """One path per line."""

@@ -9,7 +9,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import About, Kind, Lines
+from roles.facts.many import About, Kind, Lines, Plain
 
 _SIGNS: Final = {"overlay": "grep -qw overlay /proc/filesystems", "br_netfilter": "[ -d /proc/sys/net/bridge ]"}
 """How a module shows that is part of the kernel itself, where its parameters do not."""
@@ -21,15 +21,12 @@ def _path(key: str) -> str:
 
 
 def _values(keys: Sequence[str]) -> str:
-    pairs = " ".join(shlex.quote(f"{key}={_path(key)}") for key in keys)
-    return (
-        f'for p in {pairs}; do printf "%s=" "${{p%%=*}}"; tr "\\n" " " < "/proc/sys/${{p#*=}}" 2>/dev/null; echo; done'
-    )
+    """One process for all. The shell's own `read` takes a byte at a time, and a number's file gives no second one."""
+    return f"grep -asH '' -- {' '.join(shlex.quote(f'/proc/sys/{_path(key)}') for key in keys)}; true"
 
 
 def _split_values(lines: Lines, keys: Sequence[str]) -> dict[str, Lines]:
-    said = dict(line.partition("=")[::2] for line in lines)
-    return {key: [" ".join(said[key].split())] if said.get(key, "").strip() else [] for key in keys}
+    return {key: [line for line in lines if line.startswith(f"/proc/sys/{_path(key)}:")] for key in keys}
 
 
 SYSCTL: Final = Kind("sysctl", _values, _split_values)
@@ -43,10 +40,8 @@ class SysctlValue(FactBase[str | None]):
         return About(SYSCTL, key)
 
     def process(self, output: list[str]) -> str | None:
-        """``key=value`` where asked alone, the value where asked among others."""
-        text = output[0] if output else ""
-        value = " ".join(text.partition("=")[2].split()) if "=" in text else text
-        return value or None
+        """``path:value``, a line for each of its lines."""
+        return " ".join(word for line in output for word in line.partition(":")[2].split()) or None
 
 
 class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
@@ -57,23 +52,25 @@ class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
         """None."""
         return []
 
-    def command(self) -> str:
-        """As systemd-sysctl reads them: by file name, whatever the folder."""
-        return (
-            "find /usr/lib/sysctl.d /usr/local/lib/sysctl.d /run/sysctl.d /etc/sysctl.d -name '*.conf' 2>/dev/null"
-            " | sed 's|\\(.*\\)/\\([^/]*\\)$|\\2 \\1/\\2|' | LC_ALL=C sort | cut -d' ' -f2-"
-            " | while IFS= read -r f; do grep -sHE '^[[:space:]]*-?[^#;=[:space:]][^=]*=' \"$f\"; done; true"
-        )
+    def command(self) -> StringCommand:
+        """Of every folder that systemd-sysctl reads."""
+        files = " ".join(f"{folder}/sysctl.d/*.conf" for folder in ("/usr/lib", "/usr/local/lib", "/run", "/etc"))
+        return Plain(f"grep -sHE '^[[:space:]]*-?[^#;=[:space:]][^=]*=' {files}; true")
 
     def process(self, output: list[str]) -> list[tuple[str, str, str]]:
-        """``path:key = value``."""
+        """``path:key = value``, in the order in which systemd-sysctl reads: by file name, whatever the folder."""
         found = []
-        for line in output:
+        for line in sorted(output, key=_by_file_name):
             path, _, assignment = line.partition(":")
             key, equals, value = assignment.partition("=")
             if equals:
                 found.append((path, key.strip().lstrip("-").strip().replace("/", "."), " ".join(value.split())))
         return found
+
+
+def _by_file_name(line: str) -> tuple[str, str]:
+    path = line.partition(":")[0]
+    return path.rpartition("/")[2], path
 
 
 def _modules(names: Sequence[str]) -> str:
@@ -120,9 +117,9 @@ class SwapDevices(FactBase[list[str]]):
         """Nothing."""
         return []
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """The kernel's own list, without its heading."""
-        return "sed 1d /proc/swaps"
+        return Plain("sed 1d /proc/swaps")
 
     def process(self, output: list[str]) -> list[str]:
         """The first column."""
@@ -137,9 +134,9 @@ class LiveHostname(FactBase[str]):
         """Not known."""
         return ""
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """Not hostname(1), which a bare machine may lack."""
-        return "cat /proc/sys/kernel/hostname"
+        return Plain("cat /proc/sys/kernel/hostname")
 
     def process(self, output: list[str]) -> str:
         """One line."""
@@ -154,9 +151,9 @@ class RebootAsked(FactBase[list[str]]):
         """Nobody."""
         return []
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """The file may be there without the list of packages."""
-        return (
+        return Plain(
             "[ ! -e /run/reboot-required ] || "
             "{ sort -u /run/reboot-required.pkgs 2>/dev/null | grep . || echo /run/reboot-required; }"
         )
@@ -175,9 +172,9 @@ class ClockOffset(FactBase[float]):
         """Nobody measures."""
         return 0.0
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """A line ``System time     : 0.000012 seconds slow of NTP time``."""
-        return (
+        return Plain(
             "! command -v chronyc >/dev/null ||"
             " timeout 5 chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p'"
         )

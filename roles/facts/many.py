@@ -23,7 +23,14 @@ class Kind:
     split: Callable[[Lines, Sequence[str]], dict[str, Lines]]
 
 
-class About(StringCommand):
+class Plain(StringCommand):
+    """Shell that the one look may run as it stands, without a process of its own around it.
+
+    It parses, exits nothing, and uses no builtin whose failure ends a shell (``.``, ``exec``, ``set -e``, ``export``).
+    """
+
+
+class About(Plain):
     """The question asked about one subject."""
 
     def __init__(self, kind: Kind, subject: str) -> None:

@@ -6,7 +6,10 @@ import json
 import shlex
 from typing import Any, Final
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
+
+from roles.facts.many import Plain
 
 AUTHORITY: Final = "/etc/kubernetes/pki/ca.crt"
 PKI: Final = "/var/lib/kubelet/pki"
@@ -20,14 +23,14 @@ class Identity(FactBase[frozenset[str]]):
         """None."""
         return frozenset()
 
-    def command(self, node: str) -> str:
+    def command(self, node: str) -> StringCommand:
         """As openssl judges them."""
-        subject = shlex.quote(f"CN *= *system:node:{node}\\b")
-        return (
+        subject = shlex.quote(f"system:node:{node}")
+        return Plain(
             f"for k in client server; do f={PKI}/kubelet-$k-current.pem; [ -s $f ]"
-            f" && openssl x509 -in $f -noout -checkend 604800 >/dev/null"
-            f" && openssl verify -CAfile {AUTHORITY} $f >/dev/null 2>&1"
-            f" && openssl x509 -in $f -noout -subject | grep -q {subject} && echo $k; done; true"
+            " && s=$(openssl x509 -in $f -noout -checkend 604800 -subject)"
+            f' && case "$s " in *{subject}[!a-z0-9.-]*) ;; *) false ;; esac'
+            f" && openssl verify -CAfile {AUTHORITY} $f >/dev/null 2>&1 && echo $k; done; true"
         )
 
     def process(self, output: list[str]) -> frozenset[str]:
@@ -38,11 +41,11 @@ class Identity(FactBase[frozenset[str]]):
 class OwnNode(FactBase[dict[str, Any] | None]):
     """The machine's Node object, read with its own certificate; ``None`` where it has none or nothing answers."""
 
-    def command(self, server: str, node: str) -> str:
+    def command(self, server: str, node: str) -> StringCommand:
         """A node may read itself."""
         pem = f"{PKI}/kubelet-client-current.pem"
         url = shlex.quote(f"{server}/api/v1/nodes/{node}")
-        return f"curl -sf -m 10 --cacert {AUTHORITY} --cert {pem} --key {pem} {url} 2>/dev/null || true"
+        return Plain(f"curl -sf -m 10 --cacert {AUTHORITY} --cert {pem} --key {pem} {url} 2>/dev/null || true")
 
     def process(self, output: list[str]) -> dict[str, Any] | None:
         """What of it roles write."""

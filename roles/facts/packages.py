@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
+
+from roles.facts.many import Plain
 
 _HALF: Final = frozenset("UFHWt")
 """Letters of dpkg's status that stand between not installed and installed: unpacked, half configured, and so on."""
@@ -37,9 +40,9 @@ class Packages(FactBase[dict[str, Package]]):
         """Nothing told."""
         return {}
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """One line for each."""
-        return "dpkg-query -W -f='${Package}\\t${Version}\\t${db:Status-Abbrev}\\n' 2>/dev/null || true"
+        return Plain("dpkg-query -W -f='${Package}\\t${Version}\\t${db:Status-Abbrev}\\n' 2>/dev/null || true")
 
     def process(self, output: list[str]) -> dict[str, Package]:
         """The same answer is read once: each role asks, and machines of a kind have the same packages."""
@@ -75,9 +78,9 @@ class AlteredFiles(FactBase[dict[str, str]]):
         """Nothing told."""
         return {}
 
-    def command(self, packages: tuple[str, ...]) -> str:
+    def command(self, packages: tuple[str, ...]) -> StringCommand:
         """The packages that are not installed are passed over."""
-        return f'for p in {" ".join(map(shlex.quote, packages))}; do dpkg --verify "$p" 2>/dev/null; done; true'
+        return Plain(f'for p in {" ".join(map(shlex.quote, packages))}; do dpkg --verify "$p" 2>/dev/null; done; true')
 
     def process(self, output: list[str]) -> dict[str, str]:
         """Path to ``missing`` or ``altered``."""
@@ -98,9 +101,9 @@ class AptSettings(FactBase[dict[str, list[str]]]):
         """Nothing told."""
         return {}
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """As apt itself reads it."""
-        return "apt-config dump 2>/dev/null || true"
+        return Plain("apt-config dump 2>/dev/null || true")
 
     def process(self, output: list[str]) -> dict[str, list[str]]:
         """``Key "value";`` and ``List:: "value";``."""
@@ -119,9 +122,9 @@ class SourceFiles(FactBase[list[str]]):
         """Nothing told."""
         return []
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """Paths; a disabled deb822 entry still counts, for it can be enabled by one word."""
-        return (
+        return Plain(
             "grep -lE '^[[:space:]]*(deb|deb-src)[[:space:]]|^URIs:' /etc/apt/sources.list"
             " /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true"
         )
@@ -156,9 +159,9 @@ class PinFiles(FactBase[list[str]]):
         """Nothing told."""
         return []
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """Paths and the packages that they speak of."""
-        return "grep -sHE '^Package:' /etc/apt/preferences /etc/apt/preferences.d/* || true"
+        return Plain("grep -sHE '^Package:' /etc/apt/preferences /etc/apt/preferences.d/* || true")
 
     def process(self, output: list[str]) -> list[str]:
         """``path:Package: names``."""

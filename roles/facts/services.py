@@ -10,7 +10,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import About, Kind, Lines
+from roles.facts.many import About, Kind, Lines, Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class Owed(FactBase[frozenset[str]]):
         """None."""
         return frozenset()
 
-    def command(self, folder: str) -> str:
+    def command(self, folder: str) -> StringCommand:
         """The marks in ``folder``."""
-        return f"ls -1 {shlex.quote(folder)} 2>/dev/null || true"
+        return Plain(f"ls -1 {shlex.quote(folder)} 2>/dev/null || true")
 
     def process(self, output: list[str]) -> frozenset[str]:
         """One name per line."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
+
+from roles.facts.many import Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,14 @@ class Accounts(FactBase[dict[str, Account]]):
         """None."""
         return {}
 
-    def command(self) -> str:
+    def command(self) -> StringCommand:
         """Three files, each line with a letter of its own."""
-        return (
-            "sed 's/^/u:/' /etc/passwd; sed 's/^/g:/' /etc/group;"
-            " cut -d: -f1,2,8 /etc/shadow 2>/dev/null | sed 's/:[!*][^:]*:/:locked:/;s/^/s:/'"
-            " | sed 's/^\\(s:[^:]*\\):[^l][^:]*:/\\1:open:/'"
+        return Plain(
+            "awk -F: '"
+            'FILENAME == "/etc/passwd" { print "u:" $0 } '
+            'FILENAME == "/etc/group" { print "g:" $0 } '
+            'FILENAME == "/etc/shadow" { print "s:" $1 ":" ($2 ~ /^[!*]/ ? "locked" : "open") ":" $8 }'
+            "' /etc/passwd /etc/group /etc/shadow 2>/dev/null; true"
         )
 
     def process(self, output: list[str]) -> dict[str, Account]:

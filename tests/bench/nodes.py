@@ -80,7 +80,11 @@ def _look(kind: str, hosts: list[Host], folder: Path) -> dict[str, Any]:
     file = folder / "machines.json"
     file.write_text(json.dumps([(host.name, host.ssh_data()) for host in hosts]), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.nodes_look", kind, str(file)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.bench.nodes_look", kind, str(file)],
+        env={key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},  # as installed
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(f"{kind}: {done.stderr[-2000:]}")

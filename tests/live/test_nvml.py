@@ -37,7 +37,7 @@ def test_the_running_driver_is_the_one_that_nvml_speaks_for(nvml: ctypes.CDLL) -
     """Read from the kernel's own file, and asked of the library."""
     text = ctypes.create_string_buffer(80)
     assert nvml.nvmlSystemGetDriverVersion(text, ctypes.c_uint(80)) == 0
-    state = DriverState().process(shell(DriverState().command()))
+    state = DriverState().process(shell(DriverState().command().get_raw_value()))
     assert state.running == text.value.decode()
     assert state.kernel
 
@@ -46,12 +46,12 @@ def test_the_gpus_that_are_listed_are_those_that_nvml_counts(nvml: ctypes.CDLL) 
     """Whether they are divided or not."""
     count = ctypes.c_uint()
     assert nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
-    assert len(MigState().process(shell(MigState().command()))) == count.value
+    assert len(MigState().process(shell(MigState().command().get_raw_value()))) == count.value
 
 
 def test_the_matrix_has_a_word_on_the_driver_that_runs() -> None:
     """The rules of driver and kernel hold for a machine on which both work."""
-    state = DriverState().process(shell(DriverState().command()))
+    state = DriverState().process(shell(DriverState().command().get_raw_value()))
     matrix = read_matrix()
     chosen = choose(matrix, {"driver": state.running, "cuda": "12.4"}, machine="here")
     found = mistakes(matrix, chosen, machine="here", brought={"kernel": state.kernel})

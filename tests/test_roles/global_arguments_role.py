@@ -21,7 +21,7 @@ from roles import global_arguments  # noqa: E402
 from roles.engine import connected  # noqa: E402
 
 SAME: list[bool] = []
-quick = global_arguments.pop
+quick, of_a_fact = global_arguments.pop, global_arguments.current
 
 
 def compared(state: State, one: Host, kwargs: dict[str, Any]) -> Any:
@@ -30,6 +30,14 @@ def compared(state: State, one: Host, kwargs: dict[str, Any]) -> Any:
     theirs = global_arguments._POP(state, one, before)
     ours = quick(state, one, kwargs)
     SAME.append(ours[0] == theirs[0] and sorted(ours[1]) == sorted(theirs[1]) and kwargs == before)
+    return ours
+
+
+def compared_for_a_fact(state: State, one: Host) -> Any:
+    """Both ways, for a fact that is asked without any of its own."""
+    current: Any = one.current_op_global_arguments
+    ours = of_a_fact(state, one)
+    SAME.append(ours == global_arguments._POP(state, one, dict(current or {}))[0])
     return ours
 
 
@@ -50,7 +58,7 @@ def role() -> None:
     inner(_env={"B": "2"})
 
 
-global_arguments.pop = compared
+global_arguments.pop, global_arguments.current = compared, compared_for_a_fact
 with connected([("@local", {"_shell_executable": "sh"})], role) as fleet:
     plan = fleet.plan()["@local"]
 print(json.dumps({"failed": plan.failed, "same": SAME}))

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from pyinfra.api.command import StringCommand
+from pyinfra.api.facts import FactBase
+from pyinfra.facts.files import Directory, File, Link, Sha256File
 
+from roles import facts
 from roles.facts.files import FILES, FileState
-from roles.facts.many import About
+from roles.facts.many import About, Plain
 from roles.facts.services import UNITS, UnitState
-from roles.look import Ask, _answers, _distribute, _parts, _section
+from roles.facts.stock import asked_together
+from roles.look import Ask, _answers, _distribute, _parts, _script
 
 MARK = "--mark--"
+_ATIME = re.compile(r"atime=\d+")
+"""Following a link is an access."""
 
 
 def look(asks: list[Ask]) -> dict[str, tuple[bool, tuple[str, ...]]]:
     """As a machine would answer."""
     parts = _parts(asks)
-    script = "\n".join(_section(MARK, number, shell) for number, (shell, _, _) in enumerate(parts))
-    said = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(["sh", "-s"], input=_script(MARK, parts), capture_output=True, text=True, check=False).stdout
     answered = _answers(said.rstrip("\n"), MARK)
     found = {}
     for number, (_, kind, members) in enumerate(parts):
@@ -80,5 +89,55 @@ def test_many_units_fall_apart_in_the_order_asked() -> None:
 
 def test_a_look_that_was_cut_off_says_where() -> None:
     """What has no end mark was not answered."""
-    text = f"\n{MARK} 0\na\n\n{MARK} end 0\n\n{MARK} 1\nhalf"
+    text = f"\n{MARK} 0\na\n\n{MARK} 0\nhalf"
     assert list(_answers(text, MARK)) == [0]
+
+
+def test_what_stock_facts_ask_about_paths_is_asked_together(tmp_path: Path) -> None:
+    """In one process, with the same answers as one by one; what only looks like it is asked alone."""
+    (tmp_path / "a|file").write_text("x", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "it's a link").symlink_to("a|file")
+    kinds = {"a|file": File, "folder": Directory, "it's a link": Link, "none": File}
+    commands = {name: kind().command(str(tmp_path / name)) for name, kind in kinds.items()}
+    asks = {name: ask(asked_together(command)) for name, command in commands.items()}
+    assert len(_parts([*asks.values()])) == 1
+    answers = look([*asks.values()])
+    for name, command in commands.items():
+        alone = subprocess.run(["sh", "-c", command.get_raw_value()], capture_output=True, text=True, check=True).stdout
+        together = list(answers[asks[name].key][1])
+        assert [_ATIME.sub("", line) for line in together] == [_ATIME.sub("", line) for line in alone.splitlines()]
+    assert Link().process(list(answers[asks["it's a link"].key][1]))["link_target"] == "a|file"
+    for other in (StringCommand("! (test -e a || test -L b ) || true"), Sha256File().command("/etc/passwd")):
+        assert asked_together(other) is other
+
+
+def test_what_runs_without_a_process_of_its_own_harms_no_other(tmp_path: Path) -> None:
+    """Every such fact parses by itself, and leaves the shell alive, where it was, and with its own options."""
+    given: dict[str, dict[str, Any]] = {
+        "AlteredFiles": {"packages": ("none",)},
+        "FileState": {"path": "/none"},
+        "FileText": {"path": "/none"},
+        "Identity": {"node": "n1"},
+        "ImageMarks": {"folder": str(tmp_path)},
+        "ModuleState": {"module": "none"},
+        "OlderInitramfs": {"path": "/none"},
+        "Owed": {"folder": "/none"},
+        "OwnNode": {"server": "https://127.0.0.1:1", "node": "n1"},
+        "SysctlValue": {"key": "kernel.none"},
+        "UnitState": {"unit": "none"},
+    }
+    tried = 0
+    for module in pkgutil.iter_modules(facts.__path__, "roles.facts."):
+        for name, kind in vars(importlib.import_module(module.name)).items():
+            if not (isinstance(kind, type) and issubclass(kind, FactBase) and kind.__module__ == module.name):
+                continue
+            command = kind().command(**given.get(name, {}))
+            if isinstance(command, Plain):
+                shell = command.get_raw_value()
+                subprocess.run(["sh", "-n"], input=shell, text=True, check=True)
+                alive = f"{{\n{shell}\necho; pwd; echo $-\n}} </dev/null"
+                done = subprocess.run(["sh"], input=alive, cwd=tmp_path, capture_output=True, text=True, check=True)
+                assert done.stdout.splitlines()[-2:] == [str(tmp_path), "s"], name
+                tried += 1
+    assert tried > 20

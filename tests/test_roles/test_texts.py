@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import tomli_w
 
 from roles import join
 from roles.container_runtime import containerd_config
+from roles.docker import VALIDATE
 from roles.facts.gpu import Driver
-from roles.facts.kernel import SYSCTL, ClockOffset, RebootAsked, SysctlFiles
+from roles.facts.kernel import SYSCTL, ClockOffset, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.users import Accounts
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
@@ -107,10 +109,17 @@ def test_sysctl_values_are_those_in_force() -> None:
     """Also of keys with several numbers, and of keys that this kernel lacks."""
     keys = ["kernel.ostype", "net.ipv4.ip_local_port_range", "kernel.no_such_thing"]
     said = subprocess.run(["sh", "-c", SYSCTL.shell(keys)], capture_output=True, text=True, check=True).stdout
-    found = SYSCTL.split(said.splitlines(), keys)
-    assert found["kernel.ostype"] == ["Linux"]
-    assert len(found["net.ipv4.ip_local_port_range"][0].split()) == 2
-    assert found["kernel.no_such_thing"] == []
+    split = SYSCTL.split(said.splitlines(), keys)
+    found = {key: SysctlValue().process(split[key]) for key in keys}
+    assert found["kernel.ostype"] == "Linux"
+    assert len(str(found["net.ipv4.ip_local_port_range"]).split()) == 2
+    assert found["kernel.no_such_thing"] is None
+
+
+def test_assignments_count_in_the_order_in_which_they_are_read() -> None:
+    """By the name of the file, whatever its folder; lines of one file as they stand."""
+    lines = ["/usr/lib/sysctl.d/50-a.conf:x=1", "/run/sysctl.d/60-b.conf:x=2", "/etc/sysctl.d/50-b.conf:x=3"]
+    assert [value for _, _, value in SysctlFiles().process([*lines, "/etc/sysctl.d/50-b.conf:x=0"])] == [*"1302"]
 
 
 def test_assignments_are_read_in_whatever_way_they_are_written() -> None:
@@ -119,17 +128,22 @@ def test_assignments_are_read_in_whatever_way_they_are_written() -> None:
     assert SysctlFiles().process(lines) == [("/a", "x.y", "1"), ("/b", "x.z", "2 3")]
 
 
-def test_no_password_hash_leaves_the_machine() -> None:
+def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     """Of the shadow file only whether an account can be logged into by password, and whether it has expired."""
     lines = ["u:ada:x:1000:1000::/home/ada:/bin/bash", "g:ada:x:1000:", "g:sudo:x:27:ada", "s:ada:locked:1"]
     ada = Accounts().process(lines)["ada"]
     assert (ada.locked, ada.expired, ada.groups, ada.group) == (True, True, frozenset({"sudo"}), "ada")
-    script = Accounts().command().replace("/etc/", "/dev/fd/").split("cut")[1]
     shadow = "ada:$6$salt$secret:19000:0:99999:7:::\nold:!$6$secret:1:0:9:7::1:\nnew::19000:0:99999:7:::\n"
-    shell = f"cut{script.replace('/dev/fd/shadow 2>/dev/null', '')}"
-    said = subprocess.run(["sh", "-c", shell], input=shadow, capture_output=True, text=True, check=True).stdout
+    for name, text in (("passwd", "ada:x:1:1::/h:/b\n"), ("group", "ada:x:1:\n"), ("shadow", shadow)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    shell = Accounts().command().get_raw_value().replace("/etc/", f"{tmp_path}/")
+    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert "secret" not in said
-    assert said.splitlines() == ["s:ada:open:", "s:old:locked:1", "s:new::"]
+    shown = ["u:ada:x:1:1::/h:/b", "g:ada:x:1:", "s:ada:open:", "s:old:locked:1", "s:new:open:"]
+    assert said.splitlines() == shown
+    (tmp_path / "shadow").unlink()  # whoever is not root cannot read it
+    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == shown[:2]
 
 
 def test_the_health_check_is_shell_that_parses() -> None:
@@ -161,3 +175,22 @@ def test_who_asks_for_a_reboot_is_named() -> None:
     assert found == ("6.1.0-40-amd64 runs, and 6.1.0-41-amd64 is installed",)
     for other in ("6.1.0-40-amd64", "6.1.0-41-cloud-amd64", ""):
         assert why_the_kernel(Driver(kernel="6.1.0-40-amd64", newest_kernel=other)) == ()
+
+
+@pytest.mark.parametrize(
+    ("says", "verdict", "passes"),
+    [("  --validate  try a file", 0, True), ("  --validate  try a file", 1, False), ("  --version", 1, True)],
+)
+def test_docker_tries_its_configuration_where_it_can(
+    tmp_path: Path,
+    says: str,
+    verdict: int,
+    passes: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Debian 12's Docker has no such option, and ends with an error at it."""
+    program = tmp_path / "dockerd"
+    program.write_text(f'#!/bin/sh\ncase $1 in --help) echo "{says}" ;; *) exit {verdict} ;; esac\n', encoding="utf-8")
+    program.chmod(0o755)
+    words = ["sh", "-c", VALIDATE.format(path="/etc/docker/daemon.json")]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    assert (done.returncode == 0) is passes
