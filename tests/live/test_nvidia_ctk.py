@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from roles.container_runtime import containerd_config
+from roles.containerd_check import CRI
 from roles.docker import docker_config
 from roles.settings import ContainerRuntime
 from stacks.local.tools import ensure_tools
@@ -49,15 +50,18 @@ def test_docker_gets_what_nvidia_ctk_would_add_and_nothing_is_left_to_add(
     assert added.items() <= ours.items()
 
 
-def test_containerd_gets_the_runtime_that_nvidia_ctk_would_add(ctk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "plugin"), [("1.7.28", CRI[2]), ("2.1.9", CRI[3])])
+def test_containerd_gets_the_runtime_that_nvidia_ctk_would_add(
+    ctk: Path, tmp_path: Path, version: str, plugin: str
+) -> None:
     """Type, program and cgroup driver; in our case in the main file, where runc stays beside it."""
+    config = containerd_config(ContainerRuntime(cgroup_driver="cgroupfs"), version=version, gpus=True)
     file = tmp_path / "config.toml"
-    file.write_text("version = 2\n", encoding="utf-8")
+    file.write_text(f"version = {config['version']}\n", encoding="utf-8")
     words = ("--runtime=containerd", "--config-source=file", f"--drop-in-config={tmp_path / 'drop-in.toml'}")
     said = tomllib.loads(configured(ctk, file, *words).partition("---")[0] or "")
-    theirs = said["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]["nvidia"]
-    config = containerd_config(ContainerRuntime(cgroup_driver="cgroupfs"), version="1.7.28", gpus=True)
-    ours = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+    theirs = said["plugins"][plugin]["containerd"]["runtimes"]["nvidia"]
+    ours = config["plugins"][plugin]["containerd"]["runtimes"]
     assert ours["nvidia"]["runtime_type"] == theirs["runtime_type"]
     assert ours["nvidia"]["options"]["BinaryName"] == theirs["options"]["BinaryName"]
     assert "runc" in ours
