@@ -17,19 +17,19 @@ from typing import Any, Final
 
 import gevent
 import msgspec
-from gevent.local import local
 from gevent.pool import Pool
 from pyinfra.api.command import FileUploadCommand, FunctionCommand, PyinfraCommand
 from pyinfra.api.config import Config
 from pyinfra.api.exceptions import OperationError, PyinfraError
-from pyinfra.api.host import Host, HostData
+from pyinfra.api.host import Host
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.operations import run_host_op
 from pyinfra.api.state import State, StateStage
-from pyinfra.context import ctx_config, ctx_host, ctx_state
+from pyinfra.context import ctx_state
 
 from autoscaler.failures import BadInput, Unavailable
 from roles import global_arguments
+from roles.current import MergedData, current, one_state_each
 from roles.disruption import Disruption, Waits, disruption_of
 from roles.facts.gpu import Driver, DriverState
 from roles.facts.packages import Package, Packages
@@ -67,7 +67,7 @@ class Fleet:
         questions: Questions = {}
         for number, host in enumerate(self.inventory):
             host.connector = Looking(host.connector)
-            host.data = _Data(host)
+            host.data = MergedData(host)
             vars(host)["get_fact"] = KnownFacts(host, host.connector, questions).get
             host.loop_position.append(number)  # else pyinfra takes the nth operations of two hosts for one
 
@@ -169,7 +169,7 @@ class Fleet:
         global_arguments.forget(host)
         changes: list[Change] = []
         refused: list[Refusal] = []
-        with _current(self.state, host):
+        with current(self.state, host):
             host.connector_data["versions"] = _versions(host)
             self.role()
             spared = _left_alone(host)
@@ -238,7 +238,7 @@ class Fleet:
     def _run(self, host: Host, op_hash: str, resource: str) -> str:
         """One operation; gives why it failed. Raises ``Waits`` where it turns out to disrupt more than is allowed."""
         try:
-            with _current(self.state, host):
+            with current(self.state, host):
                 done = run_host_op(self.state, host, op_hash)
         except Waits:
             raise
@@ -254,26 +254,12 @@ class Fleet:
         return f"{resource}: {said.strip()[-400:] or 'failed without a word'}"
 
 
-class _Data(HostData):
-    """The data of a machine in one dictionary: pyinfra asks it for thirty keys, in six layers, for each operation."""
-
-    def __init__(self, host: Host) -> None:
-        merged = host.data.dict()
-        super().__init__(host, merged, host.get_deploy_data)
-        self.__dict__["merged"] = merged
-
-    def __getattr__(self, key: str) -> Any:
-        if key in self.__dict__["merged"] or self.__dict__["override_datas"] or self.__dict__["host"].in_deploy:
-            return super().__getattr__(key)
-        raise AttributeError(key)
-
-
 @contextlib.contextmanager
 def connected(machines: Machines, role: Role) -> Iterator[Fleet]:
     """The machines, connected for the block."""
     logging.getLogger("pyinfra").setLevel(logging.CRITICAL)  # what it says is in the plan and the journal
     global_arguments.remember()
-    _one_state_each()
+    one_state_each()
     if any("ssh_known_hosts_file" not in data for name, data in machines if not name.startswith("@")):
         _have_known_hosts()
     fleet = Fleet(machines, role)
@@ -303,33 +289,6 @@ def _have_known_hosts() -> None:
 def _close(host: Host) -> None:
     with contextlib.suppress(Exception):  # closing what is broken already
         looking(host).disconnect()
-
-
-@contextlib.contextmanager
-def _current(state: State, host: Host) -> Iterator[None]:
-    """Have these as pyinfra's notion of what is current; put back after an exception too."""
-    before = ctx_state.get(), ctx_config.get(), ctx_host.get()
-    ctx_state.set(state)
-    ctx_config.set(state.config.copy())
-    ctx_host.set(host)
-    try:
-        yield
-    finally:
-        for context, value in zip((ctx_state, ctx_config, ctx_host), before, strict=True):
-            context.set(value)
-
-
-class _Current(local):  # type: ignore[misc]
-    """What pyinfra takes for current, for each greenlet."""
-
-    module = None
-
-
-def _one_state_each() -> None:
-    """Machines are applied to side by side, each with a state of its own; pyinfra holds one for the whole process."""
-    if not isinstance(ctx_state.context._container, _Current):  # noqa: SLF001 - pyinfra has no other way in
-        ctx_state.context._container = _Current()  # noqa: SLF001
-        ctx_state.set(None)
 
 
 def _left_alone(host: Host) -> frozenset[str]:

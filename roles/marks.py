@@ -19,8 +19,8 @@ from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Kube, Refused
 from autoscaler.objects import NodeJson, PodJson
+from roles.members import Outcome, Phase, Resident
 from roles.node_patch import patch_node
-from roles.rollout import Outcome, Phase, Resident
 
 NODES: Final = "spillway-nodes"
 """The name in ``cordoned-by``: cordons of others are never lifted."""

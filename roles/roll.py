@@ -16,6 +16,7 @@ from autoscaler.failures import Unavailable
 from roles.disruption import Disruption
 from roles.journal import Journal
 from roles.marks import Marks, Seen
+from roles.members import Member, Outcome, Phase, Rules
 from roles.plan import Change, Done, HostPlan, held, identity
 from roles.rollout import (
     Apply,
@@ -23,12 +24,8 @@ from roles.rollout import (
     Evict,
     Halt,
     Hold,
-    Member,
-    Outcome,
-    Phase,
     Release,
     Restore,
-    Rules,
     Start,
     Step,
     Verify,

@@ -30,10 +30,11 @@ from roles.inventory import read_machines
 from roles.journal import Journal
 from roles.lock import only_run
 from roles.marks import Marks
+from roles.members import Rules
 from roles.page import page
 from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
 from roles.roll import Patience, Roll, Rolled
-from roles.rollout import Rules, parse_batch
+from roles.rollout import parse_batch
 from roles.version_check import signing_findings
 from stacks.inventory import Inventory, read_inventory
 

@@ -27,7 +27,7 @@ from roles import join
 from roles.hosts import smoke_pod
 from roles.lock import LEASE, only_run
 from roles.marks import Marks
-from roles.rollout import Phase, Resident
+from roles.members import Phase, Resident
 from stacks.local.control_plane import apply_manifests, path_of
 from tests.live.conftest import Plane
 

@@ -12,7 +12,7 @@ import pytest
 from autoscaler import labels as words
 from autoscaler.kube import Kube
 from roles.marks import NODES, OUTCOME, PHASE, Marks
-from roles.rollout import Phase, Resident, Rules
+from roles.members import Phase, Resident, Rules
 from tests.live.conftest import Plane
 from tests.test_roles.rolling import Killed, Killer, Machine, MemoryHosts, roll
 

@@ -14,9 +14,9 @@ from typing import Any
 from roles.disruption import Disruption
 from roles.journal import Journal
 from roles.marks import Seen
+from roles.members import Outcome, Phase, Resident, Rules
 from roles.plan import Change, Done, HostPlan
 from roles.roll import Patience, Roll, Rolled
-from roles.rollout import Outcome, Phase, Resident, Rules
 
 
 class Killed(BaseException):

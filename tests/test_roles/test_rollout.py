@@ -12,22 +12,8 @@ from hypothesis import strategies as st
 
 from autoscaler.failures import BadInput
 from roles.disruption import Disruption
-from roles.rollout import (
-    Apply,
-    Cordon,
-    Halt,
-    Hold,
-    Member,
-    Outcome,
-    Phase,
-    Release,
-    Resident,
-    Rules,
-    Start,
-    allowed_now,
-    next_steps,
-    parse_batch,
-)
+from roles.members import Member, Outcome, Phase, Resident, Rules
+from roles.rollout import Apply, Cordon, Halt, Hold, Release, Start, allowed_now, next_steps, parse_batch
 from tests.test_roles.rolling import Killed, Killer, MemoryHosts, MemoryMarks, fleet, roll
 
 
