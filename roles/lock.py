@@ -30,21 +30,24 @@ def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as file:
         _lock(file.fileno(), folder / "lock")
+        file.seek(0)
+        before = file.read().strip()
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
-        if kube is None:
-            yield None
-            return
-        with _leased(kube) as lease:
-            yield lease
+        try:
+            with _leased(kube, before) if kube else contextlib.nullcontext() as lease:
+                yield lease
+        finally:
+            file.truncate(0)  # a number that is left says that its run died
 
 
 @contextlib.contextmanager
-def _leased(kube: Kube) -> Iterator[Lease]:
-    identity = f"{socket.gethostname()}-{os.getpid()}"
+def _leased(kube: Kube, before: str) -> Iterator[Lease]:
+    identity = _identity(os.getpid())
     lease = Lease(kube, namespace=NAMESPACE, identity=identity, name=LEASE)
     _namespace(kube)
+    _give_back(kube, before)
     holder = _ask(lease.try_once)
     until = time.monotonic() + LASTS + 2
     while holder != identity and time.monotonic() < until:  # whoever died without a word holds it for a while
@@ -57,6 +60,30 @@ def _leased(kube: Kube) -> Iterator[Lease]:
         yield lease
     finally:
         lease.stop()
+
+
+def _identity(process: int) -> str:
+    return f"{socket.gethostname()}-{process}"
+
+
+def _give_back(kube: Kube, before: str) -> None:
+    """What the run before this one, process ``before`` of this machine, still holds: it is dead, we have its lock."""
+    if not before.isdigit() or int(before) == os.getpid() or _is_alive(int(before)):
+        return
+    dead = Lease(kube, namespace=NAMESPACE, identity=_identity(int(before)), name=LEASE)
+    if _ask(dead.try_once) == dead.identity:
+        dead.stop()
+
+
+def _is_alive(process: int) -> bool:
+    """Also where another process has that number by now: its lease would have the same name."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _namespace(kube: Kube) -> None:
