@@ -4,6 +4,7 @@ All of them: ``make bench``.
 
 ``help``   how long `spillway --help` takes
 ``nodes``  a night without drift on 40 and 100 machines; in the same run, stock pyinfra and Ansible
+``deaths``  a hundred controllers of rolling changes killed as processes, on machines and an API server: harm done
 ``planner``  the offline plan of the openb trace in 1 s and 5 s, checked, beside what others make of it
 ``replay``  149 days of the openb trace, on its machines and on a few of them: dollars and waiting by policy
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts, in which no rule may break
@@ -37,6 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoscaler import labels as words
+from tests.bench.deaths import deaths
 from tests.bench.fidelity import fidelity
 from tests.bench.figure import Figure
 from tests.bench.large import large
@@ -59,6 +61,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=Size().nodes)
     parser.add_argument("--pods", type=int, default=Size().pods)
     parser.add_argument("--situations", type=int, default=50)
+    parser.add_argument("--deaths", type=int, default=100, help="controllers that are killed, for deaths")
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--ansible", type=int, default=10, help="machines that Ansible sees")
@@ -187,6 +190,7 @@ def _show(figures: list[Figure]) -> None:
 BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]] = {
     "help": _help,
     "nodes": _nodes,
+    "deaths": lambda asked: deaths(asked.deaths),
     "planner": lambda _asked: planner(),
     "replay": lambda _asked: replays(data_folder()),
     "trials": _trials,
