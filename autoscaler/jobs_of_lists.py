@@ -6,45 +6,44 @@ Job that is not in it says nothing; its pods then are a gang of those that are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from autoscaler.cluster import GangSize, Pod
 from autoscaler.dialects import SERVED, Api, Said, may_be_alone
 from autoscaler.failures import BadInput
+from autoscaler.lists import Written
 from autoscaler.nouns import job_from, pod_from
 from autoscaler.objects import JobJson, PodJson
-from autoscaler.workloads import read_as
 
 _Sizes = dict[tuple[str, str], GangSize]
 
 
-def pods_in(documents: Iterable[Any], source: str) -> tuple[Pod, ...]:
+def pods_in(objects: Iterable[Written], source: str) -> tuple[Pod, ...]:
     """All pods. Raises :class:`BadInput` for an object that is neither a pod nor says a gang's size."""
     pods: list[Pod] = []
     sizes: _Sizes = {}
-    for raw in documents:
-        kind = raw.get("kind", "Pod") if isinstance(raw, dict) else None
+    for one in objects:
+        kind = one.kind or "Pod" if one.is_object else None
         if kind == "Pod":
-            pods.append(pod_from(read_as(raw, source, PodJson)))
+            pods.append(pod_from(one.read(PodJson)))
         elif kind == "Job":
-            job = job_from(read_as(raw, source, JobJson))
+            job = job_from(one.read(JobJson))
             sizes |= {(job.namespace, told_by): size for told_by, size in job.gang_sizes}
-        elif kind is not None and (api := _api(raw)) is not None:
-            parsed = read_as(raw, source, api.model)
+        elif kind is not None and (api := _api(one)) is not None:
+            parsed = one.read(api.model)
             sizes |= {(parsed.metadata.namespace, told_by): size for told_by, size in _said(api, parsed)}
         else:
             raise BadInput(
-                f"{source}: holds {raw.get('kind') if isinstance(raw, dict) else raw!r}: only pods, and objects that "
-                "say the size of a gang (PodGroup, Workload, JobSet, Job, training jobs), are read here"
+                f"{source}: holds {one.told()}: only pods, and objects that say the size of a gang (PodGroup, "
+                "Workload, JobSet, Job, training jobs), are read here"
             )
     return tuple(_sized(pod, sizes) for pod in pods)
 
 
-def _api(raw: Mapping[str, Any]) -> Api | None:
-    group = str(raw.get("apiVersion", "")).rpartition("/")[0]
-    resource = f"{raw['kind'].lower()}s"
+def _api(one: Written) -> Api | None:
+    group, resource = one.api_version.rpartition("/")[0], f"{(one.kind or '').lower()}s"
     return next((api for api in SERVED if (api.group, api.resource) == (group, resource)), None)
 
 

@@ -6,14 +6,15 @@ Every mistake is told with file, line, column and value (:class:`BadInput`).
 from __future__ import annotations
 
 import csv
+import gc
 import io
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from autoscaler import labels as words
 from autoscaler.cluster import CPU, MEMORY, PODS, GangRef, Node, Pod, Requirement, Resources
@@ -40,11 +41,13 @@ class Price:
 def read_pods(source: str) -> tuple[Pod, ...]:
     """Pods from a CSV table (``cpu_milli, memory_mib, num_gpu`` and more), a Kubernetes List, or ``-``."""
     text, name = _text(source, what="pods")
-    if _is_kubernetes(text):
-        from autoscaler.jobs_of_lists import pods_in  # noqa: PLC0415 - not needed for tables
+    with without_collection():
+        if _is_kubernetes(text):
+            from autoscaler.jobs_of_lists import pods_in  # noqa: PLC0415 - not needed for tables
+            from autoscaler.lists import objects_in  # noqa: PLC0415
 
-        return pods_in(documents_of(text, name), name)
-    pods = [_pod(row) for row in _rows(text, name, needed=("cpu_milli", "memory_mib"))]
+            return pods_in(objects_in(text, name), name)
+        pods = [_pod(row) for row in _rows(text, name, needed=("cpu_milli", "memory_mib"))]
     for pod, many in Counter(pod.name for pod in pods).items():
         if many > 1:
             raise BadInput(f"{name}: column name = {pod!r} is given {many} times: every pod needs a name of its own")
@@ -55,10 +58,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     """Nodes that are there, from a CSV table (``sn, cpu_milli, memory_mib, gpu, model``) or a Kubernetes List."""
     text, name = _text(str(path), what="nodes")
     if _is_kubernetes(text):
-        from autoscaler.nouns import node_from  # noqa: PLC0415
-        from autoscaler.objects import NodeJson  # noqa: PLC0415
-
-        return tuple(node_from(raw) for raw in _items(text, name, kind="Node", model=NodeJson))
+        return tuple(_nodes(text, name))
     return tuple(_node(row) for row in _rows(text, name, needed=("sn", "cpu_milli", "memory_mib", "gpu")))
 
 
@@ -123,69 +123,27 @@ def _is_kubernetes(text: str) -> bool:
     return first.lstrip().startswith(("{", "[", "---")) or (":" in first and "," not in first.split(":")[0])
 
 
-def documents_of(text: str, source: str) -> Iterable[Any]:
-    """The objects in a List, in a stream of documents, or alone."""
-    import msgspec  # noqa: PLC0415 - not needed for tables
+def _nodes(text: str, source: str) -> Iterator[Node]:
+    from autoscaler.lists import objects_in  # noqa: PLC0415 - not needed for tables
+    from autoscaler.nouns import node_from  # noqa: PLC0415
+    from autoscaler.objects import NodeJson  # noqa: PLC0415
 
+    for one in objects_in(text, source):
+        if not one.is_object or (one.kind or "Node") != "Node":
+            raise BadInput(f"{source}: holds {one.told()}: only objects of kind Node (or a List of them) are read here")
+        yield node_from(one.read(NodeJson))
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Nothing here makes cycles, and the collector would walk through all pods again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
-        documents = [msgspec.json.decode(text)]
-    except msgspec.DecodeError:
-        documents = _yaml(text, source)
-    return _unlisted(documents)
-
-
-def read_as(raw: Any, source: str, model: Any) -> Any:
-    """One object; a mistake is told with its name."""
-    import msgspec  # noqa: PLC0415
-
-    try:
-        return msgspec.convert(_plain(raw), model, strict=False)
-    except msgspec.ValidationError as error:
-        who = (raw.get("metadata") or {}).get("name", "without a name")
-        raise BadInput(f"{source}: {raw.get('kind', 'object')} {who}: {error}") from None
-
-
-def _items(text: str, source: str, *, kind: str, model: Any) -> list[Any]:
-    """The objects of that kind."""
-    found = []
-    for raw in documents_of(text, source):
-        if not isinstance(raw, dict) or raw.get("kind", kind) != kind:
-            said = raw.get("kind") if isinstance(raw, dict) else raw
-            raise BadInput(f"{source}: holds {said!r}: only objects of kind {kind} (or a List of them) are read here")
-        found.append(read_as(raw, source, model))
-    return found
-
-
-def _yaml(text: str, source: str) -> list[Any]:
-    """Every document of a stream. JSON is read otherwise, ten times as fast."""
-    import yaml  # noqa: PLC0415 - not needed for tables
-
-    try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return list(yaml.load_all(text, Loader=loader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}" if mark else source
-        raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None
-
-
-def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:
-    for document in documents:
-        if isinstance(document, dict) and "items" in document:
-            yield from document["items"] or ()
-        elif isinstance(document, list):
-            yield from document
-        elif document is not None:
-            yield document
-
-
-def _plain(value: Any) -> Any:
-    """YAML reads times as times; the API writes them as text. What is null is absent."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return value.isoformat() if hasattr(value, "isoformat") else value
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _rows(text: str, source: str, *, needed: tuple[str, ...]) -> list[_Row]:
