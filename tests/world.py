@@ -37,6 +37,8 @@ class World:
     bought: int = 0
     dead: set[str] = field(default_factory=set)
     """Instances that will never join."""
+    tally: Counter[str] = field(default_factory=Counter)
+    """How often something was checked, or went wrong on purpose."""
 
     def look(self) -> Cluster:
         """One frozen look, in an order that means nothing."""
@@ -143,12 +145,14 @@ class World:
         group = self.groups[name]
         while len(group.instances) < group.desired:
             if self.chance.random() < self.refuses:
+                self.tally["launches refused"] += 1
                 group = replace(group, refusals=(Refusal(self.now, "InsufficientInstanceCapacity"), *group.refusals))
                 break
             self.launched += 1
             instance = Instance(id=f"i-{self.launched:05}", zone=group.zone, launched=self.now)
             if self.chance.random() < self.never_joins:
                 self.dead.add(instance.id)
+                self.tally["machines that never joined"] += 1
             group = replace(group, instances=(*group.instances, instance))
         self.groups[name] = group
 
@@ -198,6 +202,7 @@ class World:
 
     def _check(self) -> None:
         limits = self.policy.limits
+        self.tally["looks at limits and budgets"] += 1
         desired: Counter[str] = Counter()
         for group in self.groups.values():
             desired[group.entry] += group.desired
@@ -220,6 +225,7 @@ class World:
             gang = pods[0].gang
             enough = (gang.minimum or gang.size or len(pods)) if gang else 1
             gated = any(words.GATE in pod.gates for pod in pods)
+            self.tally["looks at gangs"] += 1
             assert not gated or bound == 0 or bound >= enough, f"{bound} of {job}'s {len(pods)} pods hold a place"
 
     def _shuffled(self, many: Iterable[T]) -> tuple[T, ...]:
