@@ -10,6 +10,7 @@ All of them: ``make bench``.
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts: no partial gang, no limit or budget broken,
             nothing bought twice; how often each was checked, and the smallest morning that breaks one
 ``fidelity``  50 random situations of 500 pods each, planned, launched as KWOK nodes, bound by the real scheduler
+``gate``    what six of them cost without our gate, where the scheduler decides by itself, over what they cost with it
 ``stacks``  a whole `pulumi up` of the largest example on the local AWS: steps, time, and the engine's own share of it
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
@@ -39,7 +40,7 @@ from rich.table import Table
 
 from autoscaler import labels as words
 from tests.bench.deaths import deaths
-from tests.bench.fidelity import fidelity
+from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
 from tests.bench.large import large
 from tests.bench.memory import resident_mib
@@ -53,6 +54,8 @@ from tests.bench.trials import trials
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, until
 
 GANG = 3
+GATED = 6
+"""Situations that are lived through twice, with our gate and without."""
 
 
 def main() -> int:
@@ -64,6 +67,7 @@ def main() -> int:
     parser.add_argument("--situations", type=int, default=50)
     parser.add_argument("--deaths", type=int, default=100, help="controllers that are killed, for deaths")
     parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first situation")
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--ansible", type=int, default=10, help="machines that Ansible sees")
@@ -179,7 +183,8 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     "planner": lambda _asked: planner(),
     "replay": lambda _asked: replays(data_folder()),
     "trials": lambda asked: trials(asked.trials),
-    "fidelity": lambda asked: fidelity(asked.situations),
+    "fidelity": lambda asked: fidelity(asked.situations, asked.first),
+    "gate": lambda asked: gate(min(asked.situations, GATED)),
     "stacks": lambda _asked: stacks(),
     "scale": _scale,
     "large": lambda _asked: large(),

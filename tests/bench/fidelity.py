@@ -29,7 +29,7 @@ from stacks.local.keeper import Process, free_ports
 from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
 from tests.bench.figure import Figure
-from tests.bench.situations import KINDS, Situation, machine, priority_class, resident, situation
+from tests.bench.situations import KINDS, Kind, Situation, machine, priority_class, resident, situation
 from tests.live.hybrid import Autoscaler, Aws, autoscaler, kept, stand_in_aws, until, write_policy
 
 NODES = "/api/v1/nodes"
@@ -176,13 +176,9 @@ def _found(kube: KubeHttp, kind: str, brain: Autoscaler, prices: dict[str, float
 
 
 def fidelity(many: int, first: int = 0) -> Iterator[Figure]:
-    """So many situations, one after the other; and of the first few what it costs that no pod is behind our gate."""
-    found: list[Found] = []
+    """So many situations, one after the other."""
     with ground() as on:
-        for seed in range(first, first + many):
-            began = time.monotonic()
-            found.append(live_through(on, situation(seed)))
-            print(f"  situation {seed}: {found[-1]} in {time.monotonic() - began:.0f} s", flush=True)
+        found = [_told(on, situation(seed), str(seed)) for seed in range(first, first + many)]
     stem = f"{many} situations, {sum(one.pods for one in found)} pods, {sum(one.nodes for one in found)} nodes bought"
     yield Figure(f"{stem}: pods not bound", sum(one.unbound for one in found), "", 0)
     yield Figure("on another kind of node than planned", sum(one.elsewhere for one in found), "", 0)
@@ -191,6 +187,26 @@ def fidelity(many: int, first: int = 0) -> Iterator[Figure]:
     for kind in KINDS:
         if all_of[kind]:
             yield Figure(f"{all_of[kind]} {kind} situations: perfect", perfect[kind], "")
+
+
+def gate(many: int) -> Iterator[Figure]:
+    """What the same pods cost without our gate: the scheduler spreads, and nodes are bought for what it leaves over."""
+    usd: Counter[str] = Counter()
+    kinds: tuple[Kind, ...] = ("gated", "ungated")
+    with ground() as on:
+        for seed in range(many):
+            for kind in kinds:
+                usd[kind] += _told(on, situation(seed, kind), f"{seed}, {kind}").usd
+    yield Figure(f"{many} situations behind our gate: bought", usd["gated"], "$/h")
+    yield Figure("the same without it", usd["ungated"], "$/h")
+    yield Figure("the price of doing without", 100 * (usd["ungated"] / usd["gated"] - 1), "%")
+
+
+def _told(on: Ground, given: Situation, name: str) -> Found:
+    began = time.monotonic()
+    found = live_through(on, given)
+    print(f"  situation {name}: {found} in {time.monotonic() - began:.0f} s", flush=True)
+    return found
 
 
 def _all(kube: KubeHttp, method: str, requests: Iterable[tuple[str, Any]]) -> None:
