@@ -152,8 +152,10 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911 - one line for each kind
             where = ", ".join(f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items()))
             return f"start {gang}: {_count(len(placements), 'pod')} on {where}"
         case Nominate(placements=placements):
-            nodes = {node for _, node in placements}
-            return f"keep room on {_count(len(nodes), 'node')} for {_count(len(placements), 'pod')}"
+            kept = [node for _, node in placements if node]
+            gone = len(placements) - len(kept)
+            room = f"keep room on {_count(len(set(kept)), 'node')} for {_count(len(kept), 'pod')}"
+            return room + (f", and no longer for {gone} more" if gone else "")
         case Recreate(pod=pod):
             return f"delete pod {pod}, which never started, for its owner to make anew"
         case Uncordon(node=node):

@@ -266,7 +266,7 @@ class Kube:
     def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
         """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
 
-        By key. 409 or 422 for a pod that has changed since: it may be bound by now.
+        An empty name takes back what was named. By key. 409 or 422 for a pod that has changed since, or is bound.
         """
         with ThreadPoolExecutor(max_workers=16) as pool:
             tries = {pod.key: pool.submit(self._nominate, pod, version, node) for (pod, version), node in pods}
@@ -274,7 +274,7 @@ class Kube:
 
     def _nominate(self, pod: Pod, version: int, node: str) -> PodJson | Exception:
         meta = {"uid": pod.uid, "resourceVersion": str(version)}
-        body = {"metadata": meta, "status": {"nominatedNodeName": node}}
+        body = {"metadata": meta, "status": {"nominatedNodeName": node or None}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         try:
             return _POD_DECODER.decode(self.send("PATCH", path, body, content=_MERGE))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from autoscaler.cluster import Pod
 from autoscaler.gangs import Gang
 from autoscaler.labels import GATE
 from autoscaler.pack import Placed
@@ -24,21 +25,30 @@ def is_contended(gangs: Iterable[Gang]) -> bool:
     return any(not pod.gates for gang in gangs for pod in gang.waiting)
 
 
-def nominations(gangs: Sequence[Gang], placed: Mapping[str, Placed | None]) -> list[Nominate]:
+def nominations(
+    gangs: Sequence[Gang], placed: Mapping[str, Placed | None], residents: Mapping[str, Sequence[Pod]]
+) -> list[Nominate]:
     """At most one step, for all pods whose planned node has joined and is not nominated for them yet.
 
     Of pods without our gate those that the scheduler has tried in vain: the others it binds at this moment. Where such
-    pods wait, those behind our gate too: their room would else be taken before the gates are lifted.
+    pods wait, those behind our gate too: their room would else be taken before the gates are lifted. A nomination that
+    the plan has left is taken back, for it keeps room from others. ``residents``: by node name.
     """
     homes = {key: place.node for one in placed.values() if one is not None for key, place in one.places}
     contended = is_contended(gangs)
-    news = [
-        (pod.key, node.name)
-        for gang in gangs
-        for pod in gang.waiting
-        if (node := homes.get(pod.key)) is not None and not node.cordoned and pod.nominated != node.name
-        if (contended if GATE in pod.gates else pod.unschedulable_because)
-    ]
+    news = []
+    for pod in (pod for gang in gangs for pod in gang.waiting):
+        node = homes.get(pod.key)
+        wanted = node.name if node is not None and not node.cordoned else ""
+        if wanted and not (contended if GATE in pod.gates else pod.unschedulable_because):
+            continue
+        if wanted != pod.nominated and not _is_cleared(pod, residents):
+            news.append((pod.key, wanted))
     news.sort(key=lambda one: (one[1], one[0]))
     because = "the plan has them there, and without our gate the scheduler puts pods where most is free"
     return [Nominate(placements=tuple(news), because=because)] if news else []
+
+
+def _is_cleared(pod: Pod, residents: Mapping[str, Sequence[Pod]]) -> bool:
+    """Whether pods are going from the node that it is nominated for: the scheduler sends them away in its favour."""
+    return any(one.deleting for one in residents.get(pod.nominated, ()))

@@ -101,7 +101,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
             *never_joined(fleet, policy),
             *again,
             *steps,
-            *nominations(gangs, packing.placed),
+            *nominations(gangs, packing.placed, fleet.residents),
             *purchases(gangs, packing, fleet, free),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),

@@ -30,7 +30,10 @@ class Nominate:
     """
 
     placements: tuple[tuple[str, str], ...]
-    """(pod key ``namespace/name``, node name); the node is registered, and need not be ready."""
+    """(pod key ``namespace/name``, node name); the node is registered, and need not be ready.
+
+    Empty: it is expected nowhere any more.
+    """
     because: str
 
 

@@ -112,7 +112,7 @@ class World:
                 self._remove(step)
             case Nominate(placements=placements):
                 for key, name in placements:
-                    assert name in self.nodes, f"{key} is nominated for {name}, which is not there"
+                    assert not name or name in self.nodes, f"{key} is nominated for {name}, which is not there"
                     self.pods[key] = replace(self.pods[key], nominated=name)
             case EndJob() | Recreate():
                 raise AssertionError(step)

@@ -37,8 +37,8 @@ PODS = "/api/v1/namespaces/default/pods"
 DAEMONS = "/api/v1/namespaces/kube-system/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BOOT = "1s"
-READY = 2000
-"""Milliseconds."""
+READY = 5000
+"""Milliseconds. On EC2 it is more: a kubelet's network has to be set up first."""
 STAGES = Path(control_plane_module.__file__).with_name("kwok_stages.yaml")
 
 

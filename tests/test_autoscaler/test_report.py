@@ -48,6 +48,10 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
             "start team/g: 3 pods on n1 (2), n2",
         ),
         (Nominate((("team/a", "n1"), ("team/b", "n1")), "r"), "keep room on 1 node for 2 pods"),
+        (
+            Nominate((("team/a", "n1"), ("team/b", "")), "r"),
+            "keep room on 1 node for 1 pod, and no longer for 1 more",
+        ),
         (Recreate("team/a", "r"), "delete pod team/a, which never started, for its owner to make anew"),
         (Uncordon("n", "r"), "open node n again"),
         (GROW, "grow g to 2 nodes (+1, $5.67 per hour)"),

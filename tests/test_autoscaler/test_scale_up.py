@@ -565,6 +565,17 @@ def test_pods_without_our_gate_are_nominated_for_the_node_that_was_bought_for_th
     assert steps(decide(a_cluster(pods=told, nodes=[node], groups=[group])), Nominate) == []
 
 
+def test_a_nomination_that_the_plan_has_left_is_taken_back() -> None:
+    """It would keep room from others; but not where the scheduler sends somebody away for the pod."""
+    left = a_pod(gpus=8, nominated="dgx-1", unschedulable_because=NO_PLACE)
+    nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2", gpus=0)]
+    full = a_pod("full", gpus=4, node="dgx-1", phase="Running")
+    decided = decide(a_cluster(pods=[left, full], nodes=nodes))
+    assert [step.placements for step in steps(decided, Nominate)] == [((left.key, ""),)]
+    decided = decide(a_cluster(pods=[left, replace(full, deleting=True)], nodes=nodes))
+    assert steps(decided, Nominate) == []
+
+
 def test_a_pod_that_the_scheduler_has_not_tried_is_not_nominated() -> None:
     """It is bound at this moment, or refused; nor is there need to where everybody is behind our gate."""
     nodes = [an_on_prem_node()]
