@@ -117,6 +117,19 @@ def make_class(kube: KubeHttp, name: str, **more: Any) -> None:
     kube.send("POST", CLASSES, body | more)
 
 
+def make_drivers(kube: KubeHttp, node: str, *, count: int) -> None:
+    """The CSINode that a kubelet writes, and that the scheduler waits for after it has refused a pod for its volumes."""
+    driver = {"name": DRIVER, "nodeID": node, "allocatable": {"count": count}}
+    body = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": node}}
+    kube.send("POST", DRIVERS, body | {"spec": {"drivers": [driver]}})
+
+
+def of_ec2(kube: KubeHttp) -> str:
+    """The node that was bought; empty while there is none."""
+    names = [one["metadata"]["name"] for one in kube.get("/api/v1/nodes")["items"]]
+    return next((name for name in names if name != "there"), "")
+
+
 def is_bound(kube: KubeHttp, claim: str) -> bool:
     """Whether the controller has given it a volume."""
     return bool(kube.get(f"{CLAIMS}/{claim}").get("status", {}).get("phase") == "Bound")
@@ -154,11 +167,7 @@ def test_a_node_is_bought_in_the_zone_of_the_volume(ground: Ground) -> None:
 def test_a_node_that_takes_no_more_volumes_takes_no_more_pods(ground: Ground) -> None:
     """Its driver says two: for the third pod a node is bought, though there is room for it, as the scheduler has it."""
     ground.plane.fake_node("there")
-    driver = {"name": DRIVER, "nodeID": "there", "allocatable": {"count": 2}}
-    until(lambda: ground.kube.get("/api/v1/nodes/there"))
-    spec = {"drivers": [driver]}
-    csi_node = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "there"}, "spec": spec}
-    ground.kube.send("POST", DRIVERS, csi_node)
+    make_drivers(ground.kube, "there", count=2)
     make_class(ground.kube, "now", volumeBindingMode="Immediate")
     for number in range(3):
         make_volume(ground.kube, f"v{number}", storage_class="now", key=words.OS, value="linux")
@@ -169,6 +178,8 @@ def test_a_node_that_takes_no_more_volumes_takes_no_more_pods(ground: Ground) ->
     with ground.run() as brain:
         for number in range(3):
             make_pod(ground.kube, pod(f"p{number}", f"c{number}"))
+        new = until(partial(of_ec2, ground.kube), told=brain.texts)
+        make_drivers(ground.kube, new, count=2)
         for number in range(3):
             until(partial(bound, ground.kube, f"p{number}"), told=brain.texts)
         assert brain.stop() == 0
