@@ -9,6 +9,7 @@ from pyinfra.api.deploy import deploy
 
 from roles.container_runtime import container_runtime
 from roles.container_toolkit import containerd_sound
+from roles.control_plane import control_plane
 from roles.gpus import gpus
 from roles.health import health
 from roles.kubelet import kubelet
@@ -33,4 +34,5 @@ def prepare() -> None:
     logs()
     health()
     kubelet()
+    control_plane()
     reboots()

@@ -184,6 +184,10 @@ class Kubelet(Document):
             raise ValueError(f"cannot be read: {error.strerror}") from None
 
 
+class ControlPlane(Document):
+    """The machine is to become an image for members of a kubeadm control plane."""
+
+
 class Health(Document):
     """When a machine calls itself ill."""
 
@@ -212,6 +216,10 @@ class MachineSettings(Document):
     container_runtime: ContainerRuntime = ContainerRuntime()
     pod_network: PodNetwork = PodNetwork()
     kubelet: Kubelet | None = Field(default=None, description="absent: the machine is prepared, but joins no cluster")
+    control_plane: ControlPlane | None = Field(
+        default=None,
+        description="{}: what an image for members of a kubeadm control plane needs; absent: nothing of it",
+    )
     gpu: GpuSoftware | None = Field(
         default=None, description="NVIDIA's software; absent: as the machine's image brings it"
     )
@@ -233,6 +241,15 @@ class MachineSettings(Document):
         if twice:
             raise ValueError(f"has {twice[0]} twice: an account has one entry")
         return users
+
+    @model_validator(mode="after")
+    def _a_member_is_made_by_kubeadm(self) -> MachineSettings:
+        if self.control_plane and self.kubelet:
+            raise ValueError(
+                "has both control_plane and kubelet: kubeadm makes a member's kubelet, so leave kubelet out of what "
+                "becomes such an image"
+            )
+        return self
 
     @model_validator(mode="after")
     def _mig_names_gpus_that_are_there(self) -> MachineSettings:

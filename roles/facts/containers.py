@@ -28,3 +28,25 @@ class ImageMarks(FactBase[frozenset[tuple[str, str]]]):
     def process(self, output: list[str]) -> frozenset[tuple[str, str]]:
         """Two words a line."""
         return frozenset((line.split()[0], line.split()[1]) for line in output if len(line.split()) > 1)
+
+
+class MissingImages(FactBase[list[str]]):
+    """Images of a control plane that containerd does not have; where there is no kubeadm yet to name them, all."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Not known."""
+        return []
+
+    def command(self, version: str) -> str:
+        """Asked of kubeadm itself, which knows what goes with its version."""
+        return (
+            "command -v kubeadm >/dev/null || { echo all; exit 0; };"
+            " h=$(timeout 20 ctr -n k8s.io images ls -q 2>/dev/null || true);"
+            f" kubeadm config images list --kubernetes-version v{version} 2>/dev/null | while read -r name; do"
+            ' printf "%s\\n" "$h" | grep -qxF "$name" || echo "$name"; done; true'
+        )
+
+    def process(self, output: list[str]) -> list[str]:
+        """A name a line."""
+        return output

@@ -10,7 +10,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.facts.containers import ImageMarks
+from roles.facts.containers import ImageMarks, MissingImages
 from roles.operations.downloads import fetching
 from roles.operations.files import Commands
 
@@ -33,3 +33,12 @@ def imported(image: str, *, url: str, sha256: str) -> Commands:
         f" || {{ echo the archive has no image named {quoted} >&2; exit 1; }}; }}"
         f" && echo {quoted} {sha256} > {mark}"
     )
+
+
+@operation()
+def of_kubeadm(version: str) -> Commands:
+    """Have the images that kubeadm starts a control plane of this version from, by containerd's way to a registry."""
+    if not host.get_fact(MissingImages, version=version):
+        host.noop("they are there")
+        return
+    yield StringCommand(f"kubeadm config images pull --kubernetes-version v{version} >/dev/null")

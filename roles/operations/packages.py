@@ -18,6 +18,7 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.facts.files import FileState
 from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles
 from roles.operations import files
 from roles.operations.files import Commands, kept_at
@@ -102,6 +103,15 @@ def removed(names: Collection[str]) -> Commands:
         ' [ -z "$also" ] || { echo "refused: would also remove $also" >&2; exit 1; }'
     )
     yield StringCommand(f"{check}; {_remember()} && {_APT} --allow-change-held-packages remove {words}")
+
+
+@operation()
+def snapped(snap: str, *, command: str) -> Commands:
+    """Have a snap with access to the whole system, known by the command that it brings."""
+    if host.get_fact(FileState, path=f"/snap/bin/{command}"):
+        host.noop("installed")
+        return
+    yield StringCommand(f"snap install --classic {shlex.quote(snap)}")
 
 
 @operation()

@@ -9,6 +9,7 @@
 #
 # The data volume holds etcd and the cluster's keys: an instance that is replaced comes back as the same member.
 set -euo pipefail
+PATH=$PATH:/snap/bin # where Ubuntu 24.04 has the AWS CLI
 . "${SPILLWAY_MEMBER:-/etc/spillway/control-plane.env}"
 
 # In memory, and gone when this ends, however it ends.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from pydantic import ValidationError
 
 from roles import join
 from roles.container_runtime import containerd_config
@@ -21,6 +22,7 @@ from roles.kubelet import kubelet_config, kubelet_unit, self_labels
 from roles.logs import rotation
 from roles.reboot import why_the_kernel
 from roles.settings import ContainerRuntime, Kubelet, MachineSettings
+from roles.sources import needed
 
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
 KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=PEM)
@@ -194,3 +196,14 @@ def test_docker_tries_its_configuration_where_it_can(
     words = ["sh", "-c", VALIDATE.format(path="/etc/docker/daemon.json")]
     done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
     assert (done.returncode == 0) is passes
+
+
+def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
+    """Kubeadm makes a member's kubelet; Kubernetes' repository is asked all the same."""
+    said = {"name": "image", "address": "10.0.0.1", "control_plane": {}}
+    machine = MachineSettings.model_validate(said)
+    assert "kubernetes" in needed(machine, mirrored=False)
+    assert "kubernetes" not in needed(MachineSettings.model_validate({**said, "control_plane": None}), mirrored=False)
+    kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
+    with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
+        MachineSettings.model_validate({**said, "kubelet": kubelet})
