@@ -66,3 +66,13 @@ def test_the_ceiling_is_the_one_that_is_told() -> None:
     assert f"{CEILING:g} $/h" in README
     [example] = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
     assert set(json.loads(example)) == {"ceiling-of-group-maxima", "required-tags"}
+
+
+def test_the_engine_finds_the_python_of_the_on_prem_provider() -> None:
+    """It takes none but a virtual environment, and looks for that from the plugin's own folder."""
+    folder = ROOT / "stacks" / "on_prem_provider"
+    options = yaml.safe_load((folder / "PulumiPlugin.yaml").read_text(encoding="utf-8"))["runtime"]["options"]
+    [made] = re.findall(r"^    python3 -m venv (\w+)", README, re.MULTILINE)
+    assert (folder / options["virtualenv"]).resolve() == ROOT / made
+    project = yaml.safe_load((ROOT / "Pulumi.yaml").read_text(encoding="utf-8"))
+    assert ROOT / project["plugins"]["providers"][0]["path"] == folder
