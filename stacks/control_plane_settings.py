@@ -79,8 +79,10 @@ class EksSettings(Document):
 
     kind: Literal["eks"]
     version: str = Field(default="1.35", pattern=r"^1\.\d+$", description="version of Kubernetes, e.g. 1.35")
-    endpoint: Literal["private", "public", "both"] = Field(
-        default="private", description="from where the API server is reached: the VPC, the internet, or both"
+    endpoint: Literal["private", "both"] = Field(
+        default="private",
+        description="from where the API server is reached: the VPC alone, or the internet too; without a private one "
+        "the nodes would have to come from the internet as well",
     )
     public_networks: tuple[Network, ...] = Field(
         default=(), description="who may reach a public endpoint, e.g. [203.0.113.7/32]"
@@ -107,8 +109,7 @@ class EksSettings(Document):
     def _public_for_somebody(self) -> EksSettings:
         if (self.endpoint == "private") == bool(self.public_networks):
             raise ValueError(
-                "endpoint public or both needs public_networks, e.g. [203.0.113.7/32]: who may reach it; "
-                "private takes none"
+                "endpoint both needs public_networks, e.g. [203.0.113.7/32]: who may reach it; private takes none"
             )
         for text in self.public_networks:
             if ipaddress.IPv4Network(text).prefixlen == _EVERYWHERE:

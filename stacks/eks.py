@@ -91,8 +91,8 @@ class EksControlPlane(pulumi.ComponentResource):
             remote_network_config=self._remote_networks(),
             vpc_config=aws.eks.ClusterVpcConfigArgs(
                 subnet_ids=list(network.subnets.values()),
-                endpoint_private_access=settings.endpoint in ("private", "both"),
-                endpoint_public_access=settings.endpoint in ("public", "both"),
+                endpoint_private_access=True,
+                endpoint_public_access=settings.endpoint == "both",
                 public_access_cidrs=list(settings.public_networks) or None,
             ),
             deletion_protection=settings.deletion_protection,

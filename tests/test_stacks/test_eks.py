@@ -94,12 +94,11 @@ def test_everything_stands_under_the_component() -> None:
     assert outside == {EKS, "NodeAdmission lab-nodes"}
 
 
-@pytest.mark.parametrize(("endpoint", "private"), [("public", False), ("both", True)])
-def test_a_public_endpoint_is_for_the_networks_that_are_named(endpoint: str, private: bool) -> None:  # noqa: FBT001
-    """Not for the world."""
-    config = made(endpoint=endpoint, public_networks=["203.0.113.7/32"])[CLUSTER].inputs["vpcConfig"]
+def test_a_public_endpoint_is_for_the_networks_that_are_named() -> None:
+    """Not for the world, nor for the nodes: these stay inside the VPC."""
+    config = made(endpoint="both", public_networks=["203.0.113.7/32"])[CLUSTER].inputs["vpcConfig"]
     assert config["endpointPublicAccess"] is True
-    assert config["endpointPrivateAccess"] is private
+    assert config["endpointPrivateAccess"] is True
     assert config["publicAccessCidrs"] == ["203.0.113.7/32"]
 
 
@@ -192,7 +191,8 @@ def test_the_kubeconfig_holds_no_credentials() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"endpoint": "public"}, "needs public_networks"),
+        ({"endpoint": "both"}, "needs public_networks"),
+        ({"endpoint": "public", "public_networks": ["203.0.113.7/32"]}, "'private' or 'both'"),
         ({"public_networks": ["203.0.113.7/32"]}, "private takes none"),
         ({"endpoint": "both", "public_networks": ["0.0.0.0/0"]}, "not the whole internet"),
         ({"hybrid": {"machines": 1}}, "hybrid needs remote_node_networks"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +12,11 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from stacks.kubeadm import authority_in
 from stacks.local.aws import serving
 from stacks.local.instances import World
+from stacks.local.systems_manager import EKS_IMAGES
+from stacks.member_user_data import NOT_YET, MemberSpec, Parameters, render_member
 
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 
@@ -130,3 +134,54 @@ def test_an_association_is_done_when_its_instances_run(url: str) -> None:
         ssm.create_association(Name="AWS-RunShellScript", Targets=[{"Key": "InstanceIds", "Values": ["i-0"]}])
     with pytest.raises(ClientError, match="InvalidDocument"):
         ssm.create_association(Name="AWS-RunShelScript")
+
+
+def test_the_images_for_eks_are_told_by_version_architecture_and_kind(url: str) -> None:
+    """By the parameters that AWS keeps for everybody, and the images are there."""
+    ssm = client("ssm", url)
+    path = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/{}/recommended/image_id"
+    for kind, image in EKS_IMAGES.items():
+        assert ssm.get_parameter(Name=path.format(kind))["Parameter"]["Value"] == image
+        assert client("ec2", url).describe_images(ImageIds=[image])["Images"]
+    with pytest.raises(ClientError, match="ParameterNotFound"):
+        ssm.get_parameter(Name=path.format("arm64/neuron"))
+
+
+def test_the_first_member_of_a_control_plane_has_handed_on_what_joins_others_when_its_gate_is_open(url: str) -> None:
+    """Once: what stands there already is another's work. Other instances hand nothing on."""
+    ssm, ec2 = client("ssm", url), client("ec2", url)
+    names = ["/lab/token", "/lab/key", "/lab/kubeconfig"]
+    for name in names:
+        ssm.put_parameter(Name=name, Value=NOT_YET, Type="SecureString")
+    told = {"first": MEMBER, "second": replace(MEMBER, first=False)}
+
+    def gate(user_data: str) -> list[str]:
+        asked = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large", "MinCount": 1, "MaxCount": 1}
+        instance = ec2.run_instances(**asked, UserData=user_data)["Instances"][0]["InstanceId"]
+        ec2.get_waiter("instance_running").wait(InstanceIds=[instance], WaiterConfig={"Delay": 0.1, "MaxAttempts": 200})
+        targets = [{"Key": "InstanceIds", "Values": [instance]}]
+        ssm.create_association(Name="AWS-RunShellScript", Targets=targets)
+        return [ssm.get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"] for name in names]
+
+    assert gate("") == gate(render_member(told["second"])) == [NOT_YET] * 3
+    written = gate(render_member(told["first"]))
+    assert NOT_YET not in written
+    assert authority_in(written[2])
+    assert gate(render_member(told["first"])) == written
+
+
+MEMBER = MemberSpec(
+    cluster="lab",
+    region="us-east-1",
+    version="1.35.4",
+    first=True,
+    endpoint="api.elb",
+    names=(),
+    pod_network="10.244.0.0/16",
+    service_network="10.96.0.0/12",
+    data_volume="vol-1",
+    key="alias/aws/ssm",
+    parameters=Parameters(token="/lab/token", certificate_key="/lab/key", kubeconfig="/lab/kubeconfig"),  # noqa: S106 - a name
+    bucket="snapshots",
+    snapshot_every=timedelta(hours=6),
+)
