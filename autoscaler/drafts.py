@@ -122,6 +122,8 @@ class Drafting:
         if _are_mixed(crowds):
             worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), _worths(crowds, answer), strict=True))
             nodes = self._improved(nodes, kinds, worth.__getitem__, time)
+        if clock is not None:
+            nodes = Tidying(self.sorts, self.room, self.rules, self.zone_of).joined(nodes)
         return Draft(at_home, nodes, left, answer.lower_bound)
 
     def bound(self, draft: Draft, chosen: Sequence[int]) -> float:

@@ -37,6 +37,7 @@ class Room:
         self.zones = sorted({offer.zone for offer in offers})
         self.merges = _same_everywhere(offers)
         """Every offer is there in every zone: to the solver zones are parts that share their kinds."""
+        self.number_of = {(offer.kind.name, offer.zone): number for number, offer in enumerate(offers)}
         self._by_name = {(offer.kind.name, ""): offer for offer in offers}
         self._by_name |= {(_merged(offer), offer.zone): offer for offer in offers}
         self._seen_offers = _Seen([("", offer.labels, offer.taints) for offer in offers])

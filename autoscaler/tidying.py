@@ -12,6 +12,10 @@ from autoscaler.neighbours import Company, Neighbours
 from autoscaler.offers import Offer
 from autoscaler.room import Amounts, Mask, Room
 
+_CENT = 1e-6
+_ABOUT_TWICE = 1.9
+"""A larger node keeps a little more for itself."""
+_GPUS = 2
 _BLOCK = 512
 """Nodes at a time: the tables are as wide as there are offers."""
 
@@ -77,6 +81,62 @@ class Tidying:
         for (zone, sorts), group in self._alike(loose).items():
             market.move(group, self._used(group), zone=zone, sorts=sorts)
         return kept
+
+    def joined(self, nodes: Sequence[Fresh]) -> list[Fresh]:
+        """One node for two of a kind, where a kind that is as large as both costs no more, and holds what is on both.
+
+        Which of two such kinds the solver takes is chance and would change with every pod: of plans that cost the same
+        this is always the one with few nodes.
+        """
+        found = list[Fresh]()
+        groups: dict[tuple[str, str], list[Fresh]] = {}
+        for node in nodes:
+            groups.setdefault((node.offer.kind.name, node.offer.zone), []).append(node)
+        for key in sorted(groups, key=lambda key: (groups[key][0].offer.kind.usd, key)):
+            offer = self._twice(groups[key][0].offer)
+            if offer is None:
+                found += groups[key]
+                continue
+            apart, pairs = self._paired(groups[key], offer)
+            found += apart
+            groups.get((offer.kind.name, offer.zone), found).extend(pairs)
+        return found
+
+    def _paired(self, nodes: Sequence[Fresh], offer: Offer) -> tuple[list[Fresh], list[Fresh]]:
+        """The fullest with the emptiest that it fits beside on such an offer. Who stays apart, and the pairs."""
+        free = [node for node in nodes if node.company == Company() and self._suits(offer, node.pods)]
+        apart = [node for node in nodes if node.company != Company() or not self._suits(offer, node.pods)]
+        used = self._used(free)
+        room = np.array(offer.kind.amounts, dtype=np.int64)
+        order = np.argsort((used[:, :_GPUS] / room[:_GPUS]).max(axis=1, initial=0.0), kind="stable").tolist()
+        pairs = []
+        while len(order) > 1:
+            full = order.pop()
+            if (used[full] + used[order[0]] <= room).all():
+                pods = free[full].pods + free[order.pop(0)].pods
+                pairs.append(Fresh(offer, pods, Company(), len(pods)))
+            else:
+                apart.append(free[full])
+        return apart + [free[one] for one in order], pairs
+
+    def _twice(self, offer: Offer) -> Offer | None:
+        """The cheapest kind that is about as large as two of these, with as many GPUs, and costs no more than two."""
+        if offer.kind.available is not None:
+            return None
+        amounts = np.array(offer.kind.amounts)
+        large = (self.room.rooms[:, :_GPUS] >= _ABOUT_TWICE * amounts[:_GPUS]).all(axis=1)
+        large &= self.room.rooms[:, _GPUS] == 2 * amounts[_GPUS]
+        fitting = [self.room.offers[one] for one in np.nonzero(large)[0].tolist()]
+        cheap = [
+            one
+            for one in fitting
+            if one.zone == offer.zone and one.kind.available is None and one.kind.usd <= 2 * offer.kind.usd + _CENT
+        ]
+        return min(cheap, key=lambda one: (one.kind.usd, one.kind.name), default=None)
+
+    def _suits(self, offer: Offer, pods: Sequence[int]) -> bool:
+        number = self.room.number_of[offer.kind.name, offer.zone]
+        return all(self.room.suits(sort)[0][number] for sort in {self.sorts[pod] for pod in pods})
 
     def _admits(self, node: Fresh, number: int) -> bool:
         sort, zone = self.sorts[number], self.zone_of.get(number)

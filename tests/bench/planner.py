@@ -15,8 +15,10 @@ from pathlib import Path
 
 from autoscaler.offline import plan_offline
 from autoscaler.workloads import read_catalog, read_pods
+from tests.bench.changes import changes
 from tests.bench.diverse import ZONES, diverse_pods
 from tests.bench.figure import Figure
+from tests.bench.sizes import sizes
 from tests.bench.stranded import stranded
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
@@ -61,8 +63,11 @@ def planner() -> Iterator[Figure]:
         yield Figure(f"{stem}: pods waiting", len(plan.waiting), "", 0)
     for name, usd in PEERS:
         yield Figure(f"openb: {name}", usd, "$/h")
+    yield from changes("openb", read_pods(str(pods)), read_catalog(catalog))
     yield from _diverse(catalog)
-    yield from stranded(pods, data / "openb_node_list_all_node.csv")
+    nodes = data / "openb_node_list_all_node.csv"
+    yield from sizes(pods, nodes, catalog)
+    yield from stranded(pods, nodes)
 
 
 def _diverse(catalog: Path) -> Iterator[Figure]:
@@ -74,16 +79,21 @@ def _diverse(catalog: Path) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "pods.json"
             path.write_text(json.dumps(listed), encoding="utf-8")
+            began = time.process_time()
             asked = read_pods(str(path))
+            reading = time.process_time() - began
         began = time.process_time()
         plan = plan_offline(asked, prices, zones=ZONES, deadline=timedelta(seconds=deadline), clock=time.process_time)
         took = time.process_time() - began
         wrong = faults_of_list(plan.as_json(), pods=listed["items"], catalog=read_table(catalog))
         stem = f"{count} pods of five sorts"
         yield Figure(f"{stem}: CPU time", took, "s", deadline * 1.05)
+        yield Figure(f"{stem}: CPU time to read their List", reading, "s")
         yield Figure(f"{stem}: Karpenter's solver", theirs, "s")
         yield Figure(f"{stem}: cost", plan.usd_per_hour, "$/h")
         gap = (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100
         yield Figure(f"{stem}: above the bound", gap, "%", DIVERSE_PERCENT)
         yield Figure(f"{stem}: faults found by the checker", len(wrong), "", 0)
         yield Figure(f"{stem}: pods waiting", len(plan.waiting), "", 0)
+        if deadline == 1:
+            yield from changes(stem, asked, prices, zones=ZONES)

@@ -1,0 +1,87 @@
+"""Pods that all ask for something else, and machines that are there: the deadline, the gap, the checker's verdict."""
+
+from __future__ import annotations
+
+import csv
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from autoscaler.offline import plan_offline
+from autoscaler.workloads import read_catalog, read_nodes, read_pods
+from tests.bench.figure import Figure
+from tests.checker import Row, faults, read_table
+
+EVERY = 4
+GAPS = {"openb, each pod of another size": 8.0, "30,000 small pods of other sizes": 30.0}
+"""At most so many per cent above the bound, within 1 s."""
+
+
+def sizes(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
+    """Each case within 1 s."""
+    asked, machines = read_table(pods), read_table(nodes)
+    other, small = _of_other_sizes(asked), _small(30_000)
+    cases: list[tuple[str, Sequence[Row], Sequence[Row]]] = [
+        ("openb, each pod of another size", other, ()),
+        ("30,000 small pods of other sizes", small, ()),
+        (f"openb on all its {len(machines):,} machines", asked, machines),
+        (f"openb on every {EVERY}th of its machines", asked, machines[::EVERY]),
+        (f"openb, each pod of another size, on every {EVERY}th machine", other, machines[::EVERY]),
+    ]
+    for name, rows, there in cases:
+        yield from _figures(name, rows, there, catalog)
+
+
+def _figures(name: str, rows: Sequence[Row], machines: Sequence[Row], catalog: Path) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as directory:
+        pods, nodes = Path(directory) / "pods.csv", Path(directory) / "nodes.csv"
+        _write(pods, rows)
+        _write(nodes, machines)
+        asked, there = read_pods(str(pods)), read_nodes(nodes) if machines else ()
+    prices = read_catalog(catalog)
+    began = time.process_time()
+    plan = plan_offline(asked, prices, there, deadline=timedelta(seconds=1), clock=time.process_time)
+    took = time.process_time() - began
+    wrong = faults(plan.as_json(), pods=rows, catalog=read_table(catalog), nodes=machines)
+    yield Figure(f"{name}: CPU time", took, "s", 1.05)
+    yield Figure(f"{name}: cost", plan.usd_per_hour, "$/h")
+    gap = (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100 if plan.lower_bound_usd_per_hour else 0.0
+    yield Figure(f"{name}: above the bound", gap, "%", GAPS.get(name))
+    yield Figure(f"{name}: faults found by the checker", len(wrong) + len(plan.waiting), "", 0)
+
+
+def _of_other_sizes(rows: Sequence[Row]) -> list[Row]:
+    """Each request times a number of its own, from 0.7 to 1.3."""
+    dice = random.Random(5)  # noqa: S311 - the same pods every time
+    return [
+        {
+            "name": f"p{number}",
+            "cpu_milli": str(max(1, int(float(row["cpu_milli"]) * dice.uniform(0.7, 1.3)))),
+            "memory_mib": str(max(1, int(float(row["memory_mib"]) * dice.uniform(0.7, 1.3)))),
+            "num_gpu": row["num_gpu"],
+        }
+        for number, row in enumerate(rows)
+    ]
+
+
+def _small(many: int) -> list[Row]:
+    dice = random.Random(7)  # noqa: S311
+    return [
+        {
+            "name": f"s{number}",
+            "cpu_milli": str(dice.randint(50, 2000)),
+            "memory_mib": str(dice.randint(64, 8192)),
+            "num_gpu": "0",
+        }
+        for number in range(many)
+    ]
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, tuple(rows[0]) if rows else ())
+        writer.writeheader()
+        writer.writerows(rows)
