@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
+from autoscaler.cluster import Resources
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Recreate, Release, Remove, Step, Uncordon, Withdraw
@@ -31,6 +32,8 @@ class Hands:
         self._kube = kube
         self._ec2 = ec2
         self._store = store
+        self._nominated: dict[str, int] = {}
+        """Pod key -> the version of it that was nominated last: the watch tells of it a moment later."""
 
     def take(self, step: Step) -> None:  # noqa: C901 - one line for each kind of step
         """Carry the step out. Raises one of ``FAILURES``."""
@@ -57,12 +60,20 @@ class Hands:
                 self._kube.end_job(namespace, name)
 
     def _admit(self, step: Admit) -> None:
-        """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan."""
+        """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan.
+
+        After one more look that their nodes have room for them: who is pinned cannot go elsewhere.
+        """
         placements = {}
+        asked: dict[str, list[Resources]] = {}
         for key, node in step.placements:
             pod, home = self._store.pod(key), self._store.node(node)
             if pod is not None and home is not None and words.GATE in pod.gates:
                 placements[pod.namespace, pod.name, pod.uid] = home.labels.get(words.HOSTNAME, node)
+                asked.setdefault(node, []).append(pod.requests)
+        for node, requests in asked.items():
+            if not Resources.total(requests).fits_in(self._store.room_on(node)):
+                raise kube.Refused(409, f"node {node} has no room for them any more")
         failures = []
         for (namespace, name, _), came in self._kube.admit(placements).items():
             if isinstance(came, PodJson):
@@ -73,13 +84,20 @@ class Hands:
             raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
 
     def _nominate(self, step: Nominate) -> None:
-        """Of pods that have changed since they were seen the next plan speaks: they may be bound by now."""
-        seen = [(found, node) for key, node in step.placements if (found := self._store.pod_as_seen(key)) is not None]
+        """Of pods that have changed since they were seen the next plan speaks: they may be bound by now.
+
+        The store learns of it by the watch alone: once it has, it knows of every pod that was bound before.
+        """
+        seen = []
+        for key, node in step.placements:
+            found = self._store.pod_as_seen(key)
+            if found is not None and self._nominated.get(key) != found[1]:
+                seen.append((found, node))
+        versions = {pod.key: version for (pod, version), _ in seen}
+        self._nominated = {key: self._nominated[key] for key, _ in step.placements if key in self._nominated} | versions
         failures = []
         for pod, came in self._kube.nominate(seen).items():
-            if isinstance(came, PodJson):
-                self._store.saw_pod(came)
-            elif not (isinstance(came, kube.Refused) and came.status in _CHANGED):
+            if isinstance(came, Exception) and not (isinstance(came, kube.Refused) and came.status in _CHANGED):
                 failures.append(f"{pod}: {came}")
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")

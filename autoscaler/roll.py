@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from autoscaler.cluster import GangRef, Pod, PodTerm
+from autoscaler.cluster import GangRef, Pod, PodTerm, Resources
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -102,6 +102,12 @@ class Register:
             self._count(before, -1)
         if after is not None:
             self._count(after, 1)
+
+    def requests_on(self, node: str, *, host: str) -> Resources:
+        """What the pods there ask for, with those that we have pinned to its host name and that are on their way."""
+        there = self._on.get(node, {}).values()
+        coming = (pod for pod in self._unbound.values() if pod.admitted_to == host)
+        return Resources.total(pod.requests for pod in (*there, *coming))
 
     def roll(self, everyone: tuple[Pod, ...]) -> Roll:
         """As it is now; ``everyone`` are the pods that the changes have led to."""

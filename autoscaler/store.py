@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
-from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
+from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod, Resources
 from autoscaler.dialects import SERVED, Said
+from autoscaler.labels import HOSTNAME
 from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from
 from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.roll import Register, Roll
@@ -182,6 +183,15 @@ class Store:
         with self._changed:
             found = self._nouns.get(PODS.name, {}).get((namespace, name))
             return (found[1], found[0]) if found else None
+
+    def room_on(self, node: str) -> Resources:
+        """What a node has left now, after pods that we have pinned to it and that are not bound yet."""
+        with self._changed:
+            found = self._nouns.get(NODES.name, {}).get(("", node))
+            if found is None:
+                return Resources()
+            taken = self._register.requests_on(node, host=found[1].labels.get(HOSTNAME, node))
+            return cast("Resources", found[1].allocatable) - taken
 
     def node(self, name: str) -> Node | None:
         """The node of that name."""

@@ -118,7 +118,7 @@ def make_class(kube: KubeHttp, name: str, **more: Any) -> None:
 
 
 def make_drivers(kube: KubeHttp, node: str, *, count: int) -> None:
-    """The CSINode that a kubelet writes, and that the scheduler waits for after it has refused a pod for its volumes."""
+    """The CSINode that a kubelet writes: the scheduler waits for one after it has refused a pod for its volumes."""
     driver = {"name": DRIVER, "nodeID": node, "allocatable": {"count": count}}
     body = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": node}}
     kube.send("POST", DRIVERS, body | {"spec": {"drivers": [driver]}})

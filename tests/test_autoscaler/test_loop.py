@@ -345,6 +345,22 @@ def test_a_gang_is_pinned_by_host_name_and_uid() -> None:
     assert "start team/g" in made.out.getvalue()
 
 
+def test_a_gang_is_not_pinned_where_its_room_has_gone_since_the_plan() -> None:
+    """A pod that the scheduler has put there meanwhile, or one that was pinned there and is on its way."""
+    there = a_pod("there", gpus=7, node="n", phase="Running")
+    coming = a_pod("coming", gpus=7, admitted_to="its-host")
+    for other in (there, coming):
+        made = bench(Admit("team/g", (("team/g-worker-0", "n"), ("team/g-worker-1", "n")), "r"))
+        loop = made.loop()
+        made.knows_aws()
+        made.store.put(NODES, ("", "n"), 1, an_on_prem_node("n", labels={words.HOSTNAME: "its-host"}))
+        for pod in (*a_gang("g", 2, gpus=1), other):
+            made.store.put(PODS, ("team", pod.name), 1, pod)
+        loop.once()
+        assert "node n has no room for them any more" in made.out.getvalue()
+        assert not made.fakes.asked
+
+
 def test_a_pod_that_vanished_does_not_stop_its_gang() -> None:
     """Any other failure is told, and the next plan tries again."""
     assert "could not" not in admitting(failures={"g-worker-1": kube.Refused(404, "gone")}).out.getvalue()
