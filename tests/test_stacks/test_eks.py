@@ -132,6 +132,10 @@ def test_hybrid_nodes_have_a_role_an_entry_and_an_activation() -> None:
     assert found["AccessEntry lab-hybrid"].inputs["type"] == "HYBRID_LINUX"
     trust = json.loads(found["Role lab-hybrid"].inputs["assumeRolePolicy"])
     assert trust["Statement"][0]["Principal"] == {"Service": "ssm.amazonaws.com"}
+    rights = {one["Sid"]: one for one in json.loads(found["RolePolicy lab-hybrid"].inputs["policy"])["Statement"]}
+    assert rights["DeregisterItself"]["Condition"] == {
+        "StringEquals": {"ssm:resourceTag/spillway.dev/cluster": "lab"}
+    }, "machines of other clusters stay registered"
     assert found.exports["hybrid_activation_code"] == "hush-hush"
     ways = {rule.inputs.get("cidrIpv4") for rule in found.of_type("SecurityGroupIngressRule")}
     assert {"10.80.0.0/16", "10.85.0.0/16"} <= ways
