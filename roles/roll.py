@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from autoscaler.failures import Unavailable
 from roles.disruption import Disruption
 from roles.journal import Journal
-from roles.marks import Marks, Seen
+from roles.marks import Marks
 from roles.members import Member, Outcome, Phase, Rules
 from roles.plan import Change, Done, HostPlan, held, identity
 from roles.rollout import (
@@ -35,6 +35,7 @@ from roles.rollout import (
     next_steps,
     phase_after,
 )
+from roles.standing import Standing
 
 Tell = Callable[[str], None]
 AT_ONCE: Final = 16
@@ -105,16 +106,12 @@ class Roll:
     ) -> None:
         """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those nobody may touch."""
         self._hosts, self._marks, self._domains = hosts, marks, domains
-        self._blocked = blocked or {}
+        self._standing = Standing(marks, domains, rules=rules, blocked=blocked or {})
         self._rules, self._journal = rules, journal
         self._patience = patience or Patience()
         self._tell, self._clock, self._sleep = tell, clock, sleep
         self._may_act = may_act
-        self._own: dict[str, Seen] = {}
-        """The marks of machines that are no nodes: kept for this run only, they have no pods to lose."""
         self._since: dict[str, float] = {}
-        self._ended: dict[str, Outcome] = {}
-        self._abandoned: set[str] = set()
         self._lost_before: set[str] = set()
         """Not Ready before anything was done: no fault of the change if it is not Ready after."""
         self._canary_passed = False
@@ -124,9 +121,9 @@ class Roll:
         """Go on until nothing is left that could be done. ``plans``: a look that was just taken."""
         self.rolled.plans = dict(plans or self._hosts.plan(self._domains))
         while True:
-            members = self._members()
+            members = self._standing.members(self.rolled.plans, failed=self.rolled.failed.keys())
             steps = next_steps(members.values(), self._rules, canary_passed=self._canary_passed)
-            steps = tuple(step for step in steps if step.host not in self._abandoned)
+            steps = tuple(step for step in steps if step.host not in self._standing.abandoned)
             self._report(steps)
             if is_over(steps):
                 self._journal.write("rollout-over", halted=self.rolled.halted, held=self.rolled.held)
@@ -139,49 +136,6 @@ class Roll:
             self._give_up(waiting + [step.host for step, went in zip(todo, moved, strict=True) if not went], members)
             if not any(moved):
                 self._sleep(self._patience.poll)
-
-    def _members(self) -> dict[str, Member]:
-        """What the API server and the last looks say."""
-        nodes = self._marks.look() if self._marks else {}
-        found = {}
-        for name, domain in self._domains.items():
-            own = self._own.setdefault(name, Seen(name=name))
-            seen = nodes.get(name, own)
-            if own.phase is not Phase.IDLE:  # it was no node when its change began, and has joined since
-                seen = replace(seen, phase=own.phase, outcome=own.outcome, outcome_of=own.outcome_of)
-            found[name] = self._member(name, domain or seen.rack, seen, in_cluster=name in nodes)
-        strangers = [seen for name, seen in nodes.items() if name not in self._domains]
-        for seen in strangers:  # they count against the budget, and are left alone
-            found[seen.name] = Member(
-                name=seen.name, domain=seen.rack, is_ready=seen.is_ready, is_cordoned=seen.is_cordoned
-            )
-        return found
-
-    def _member(self, name: str, domain: str, seen: Seen, *, in_cluster: bool) -> Member:
-        plan = self.rolled.plans[name]
-        wants = identity(plan) if plan.changes else ""
-        marked = seen.outcome if seen.outcome_of == wants or seen.phase is not Phase.IDLE else Outcome.NONE
-        was_refused = marked is Outcome.REFUSED and name not in self.rolled.failed  # by an earlier run
-        if was_refused or not (wants or seen.phase is not Phase.IDLE):
-            marked = Outcome.NONE
-        outcome = self._ended.get(name) or marked
-        return Member(
-            name=name,
-            domain=domain,
-            wants=wants,
-            needs=plan.disruption,
-            has_quiet_part=len(held(plan, self._rules.allowed)) < len(plan.changes),
-            is_known=not (plan.unreachable or plan.failed),
-            blocked=self._blocked.get(name, ""),
-            is_lost=name in self._abandoned,
-            in_cluster=in_cluster,
-            is_ready=seen.is_ready or not in_cluster,
-            is_cordoned=seen.is_cordoned,
-            phase=seen.phase,
-            outcome=outcome,
-            was_refused=was_refused,
-            residents=seen.residents,
-        )
 
     def _do(self, step: Step, member: Member) -> bool:
         """One step; gives whether it brought anything forward. What goes wrong stays with its machine."""
@@ -213,14 +167,10 @@ class Roll:
 
     def _begin(self, step: Step, member: Member) -> bool:
         self._tell(f"{step.host}: {type(step).__name__.lower()}: {step.because}")
-        phase = phase_after(step, went_well=True)
         self._since[step.host] = self._clock()
         if not member.is_ready:
             self._lost_before.add(step.host)
-        if self._marks and member.in_cluster:
-            self._marks.begin(step.host, phase, cordon=isinstance(step, Cordon))
-        else:
-            self._own[step.host] = Seen(name=step.host, phase=phase)
+        self._standing.begin(member, phase_after(step, went_well=True), cordon=isinstance(step, Cordon))
         return True
 
     def _evict(self, step: Evict) -> bool:
@@ -266,12 +216,12 @@ class Roll:
         if again:
             self.rolled.unsettled[step.host] = again[0].resource
             self._tell(f"{step.host}: does not settle: {again[0].resource} is wanted again right after it was changed")
-            self._ended[step.host] = Outcome.UNSETTLED
+            self._standing.ended[step.host] = Outcome.UNSETTLED
         else:
             self._canary_passed = True
             if step.host not in self.rolled.changed:
                 self.rolled.changed.append(step.host)
-        self._finish(step.host, member, f"unsettled:{identity(plan)}" if again else None)
+        self._finish(member, f"unsettled:{identity(plan)}" if again else None)
         return True
 
     def _restore(self, step: Restore, member: Member) -> bool:
@@ -284,39 +234,28 @@ class Roll:
             return True
         self._tell(f"{step.host}: restored{f', and still unhealthy: {why}' if why else ''}")
         if member.was_refused and not why:
-            self._finish(step.host, member, None)  # an earlier run could not change it: this one tries
+            self._finish(member, None)  # an earlier run could not change it: this one tries
             return True
         outcome = member.outcome if member.outcome is not Outcome.NONE else Outcome.FAILED
-        self._ended[step.host] = outcome
+        self._standing.ended[step.host] = outcome
         if why:
             self._go_on(step, member, went_well=False, outcome=outcome)
         else:
-            self._finish(step.host, member, f"{outcome.value}:{identity(self.rolled.plans[step.host])}")
+            self._finish(member, f"{outcome.value}:{identity(self.rolled.plans[step.host])}")
         return True
 
     def _release(self, step: Release, member: Member) -> bool:
         self._tell(f"{step.host}: opened again: {step.because}")
-        self._finish(step.host, member, None)
+        self._finish(member, None)
         return True
 
     def _go_on(self, step: Step, member: Member, *, went_well: bool, outcome: Outcome = Outcome.NONE) -> None:
-        phase = phase_after(step, went_well=went_well)
         self._since[step.host] = self._clock()
-        if self._marks and self._is_marked(step.host, member):
-            self._marks.mark(step.host, phase, f"{outcome.value}:{member.wants}" if outcome else "")
-            return
-        self._own[step.host] = replace(self._own[step.host], phase=phase, outcome=outcome, outcome_of=member.wants)
+        self._standing.go_on(member, phase_after(step, went_well=went_well), outcome)
 
-    def _finish(self, name: str, member: Member, outcome: str | None) -> None:
-        if self._marks and self._is_marked(name, member):
-            self._marks.finish(name, outcome)
-        else:
-            self._own[name] = Seen(name=name)
-        self._journal.write("finished", host=name, outcome=outcome or "done")
-
-    def _is_marked(self, name: str, member: Member) -> bool:
-        """Its phase stands on its node: it was one when its change began."""
-        return member.in_cluster and self._own[name].phase is Phase.IDLE
+    def _finish(self, member: Member, outcome: str | None) -> None:
+        self._standing.finish(member, outcome)
+        self._journal.write("finished", host=member.name, outcome=outcome or "done")
 
     def _look_again_at(self, names: Sequence[str], members: Mapping[str, Member]) -> None:
         """Machines that did not answer may do so now."""
@@ -335,11 +274,11 @@ class Roll:
                 why = f"it could not be emptied in {self._patience.drain:g} s"
                 self._tell(f"{name}: {why}: opened again")
                 self.rolled.held[name] = why
-                self._ended[name] = Outcome.UNSETTLED
-                self._finish(name, member, None)
+                self._standing.ended[name] = Outcome.UNSETTLED
+                self._finish(member, None)
 
     def _abandon(self, name: str) -> None:
-        self._abandoned.add(name)
+        self._standing.abandoned.add(name)
         before = self.rolled.failed.get(name)
         silent = "it does not answer; the next run goes on with it"
         self.rolled.failed[name] = f"{before}; {silent}" if before else silent
