@@ -115,6 +115,8 @@ def cheapest(
     if rounds and market.apart is None:
         generation.prove()
     plans = _rounded(market, generation, watch, rounds=rounds)
+    if rounds and market.apart is None:
+        generation.prove_exactly()
     return market.answer(plans, generation, shapes)
 
 
@@ -157,6 +159,7 @@ class _Market:
     @classmethod
     def of(cls, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> _Market:
         """Join equal shapes, drop kinds that a cheaper one makes needless."""
+        kinds = _boundless(kinds, sum(shape.count for shape in shapes))
         many = len((shapes[0] if shapes else kinds[0]).amounts) if shapes or kinds else 4
         rows: dict[tuple[Vector, frozenset[str] | None], list[int]] = {}
         for number, shape in enumerate(shapes):
@@ -280,6 +283,12 @@ def _taken(
                 waiting[number] -= some
                 wanted -= some
     return tuple(sorted(taken))
+
+
+def _boundless(kinds: Sequence[Kind], pods: int) -> Sequence[Kind]:
+    """No plan has more nodes than pods: of a kind of which there are as many, there is no end."""
+    endless = [kind.usd > 0 and kind.available is not None and kind.available >= pods for kind in kinds]
+    return [replace(kind, available=None) if so else kind for kind, so in zip(kinds, endless, strict=True)]
 
 
 def _or_endless(available: int | None) -> float:

@@ -31,7 +31,7 @@ Rows = dict[tuple[int, tuple[int, ...], str], list[int]]
 """Pods by what they ask of a node, the exclusive places that they take, and their zone."""
 _BOUNDING = 0.3
 """Part of the time that is kept back where the bound is found apart: beside machines."""
-_FILLING = 0.3
+_FILLING = 0.2
 """Part of the time after which machines are filled more simply."""
 _SEATING, _LEAST = 5.0, 0.15
 """What comes after the plan for crowds takes so many times as long as to make them took; but a part of the time is left
@@ -44,8 +44,8 @@ _FAILED = 8
 _CENT = 1e-6
 _ROUNDS = 4
 _BESIDE = 2_000
-_CROWDS, _GROUPS = 80, 40
-"""Pods of about the same size, and machines, are taken together to so many."""
+_CROWDS, _BOUNDED, _GROUPS = 80, 64, 24
+"""Pods of about the same size are taken together to so many for the plan, and for the bound; machines to so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class Draft:
     at_home: dict[int, int]
     nodes: list[Fresh]
     left: list[int]
-    lower_bound: float
+    lower_bound: float | None
+    """``None``: it is yet to be found, for the first plan left some without a node."""
 
     @property
     def usd(self) -> float:
@@ -117,6 +118,7 @@ class Drafting:
         if _are_mixed(crowds):
             part = max(time.spent() + _LEAST, part - _SEATING * (time.spent() - began))
         answer = self._asked(crowds, kinds, time, part=part)
+        bound = None if any(answer.left) else answer.lower_bound
         nodes, left = self._seated(answer, crowds)
         nodes, left = self._squeezed(nodes, left, kinds, rounds=0 if _are_mixed(crowds) else _ROUNDS)
         if _are_mixed(crowds):
@@ -124,11 +126,11 @@ class Drafting:
             nodes = self._improved(nodes, kinds, worth.__getitem__, time)
         if clock is not None:
             nodes = Tidying(self.sorts, self.room, self.rules, self.zone_of).joined(nodes)
-        return Draft(at_home, nodes, left, answer.lower_bound)
+        return Draft(at_home, nodes, left, bound)
 
     def bound(self, draft: Draft, chosen: Sequence[int]) -> float:
         """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
-        if not draft.at_home and (not self.zone_of or self.room.merges):
+        if draft.lower_bound is not None and not draft.at_home and (not self.zone_of or self.room.merges):
             return draft.lower_bound
         alone = (1,) * len(self.rules.exclusive)
         several = Counter(self.sorts[number] for number in chosen)
@@ -364,7 +366,7 @@ def _few(rows: Mapping[tuple[Vector, frozenset[str]], int]) -> list[Shape]:
     names = [names for _, names in rows]
     numbers = {one: number for number, one in enumerate(dict.fromkeys(names))}
     named = np.array([numbers[one] for one in names], dtype=np.int64)
-    groups = crowded(sizes, counts, np.hstack([sizes[:, 2:], named[:, None]]), many=_CROWDS)
+    groups = crowded(sizes, counts, np.hstack([sizes[:, 2:], named[:, None]]), many=_BOUNDED)
     return [
         Shape(
             tuple(middle),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.grid import Grid
-from autoscaler.knapsack import PODS, Bin, Fillings, Floats, Mask, Whole, highest
+from autoscaler.knapsack import PODS, Bin, Fillings, Floats, Mask, Whole, best_filling, highest
 from autoscaler.master import Master, Problem, relaxation
 
 _BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.03, 1.3, 0.8, 0.5, 0.95
@@ -31,11 +31,16 @@ _USED = 0.002
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
 _FEW = 4
-_UNTIL = 0.74
-"""Part of the time after which no more fillings are sought."""
+_UNTIL, _PROVE_UNTIL = 0.74, 0.95
+"""Parts of the time after which no more fillings are sought, and no more exact ceilings."""
+_FEW_PODS = 400
+_SIMPLE = 6
+"""Kinds in short supply at most for which a filling with pods of one shape is written down from the start."""
 _HALVES = 15
 _FORGET = 1.002
 _EPSILON = 1e-6
+_NATURAL = 0.1
+"""Part of what a pod costs on nodes of its own that its price is never far below, unless there is room for nothing."""
 _AGAIN, _MORE, _NEAR = 3, 30, 1e-4
 _RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -110,6 +115,8 @@ class Generation:
         self._seen: set[tuple[int, bytes]] = set()
         self._bins: dict[int, Bin] = {}
         self._grid = Grid.of(problem)
+        self._alone = np.full(len(problem.counts), np.inf)
+        """What a pod of each shape costs at most: on the best node that holds nothing else."""
         self._proofs: list[tuple[Floats, Floats]] = []
         self._steady: Floats = self.prices
         """The prices that prove the most, as far as the search can tell."""
@@ -120,8 +127,11 @@ class Generation:
 
     @property
     def weights(self) -> Floats:
-        """By kind and resource: no shape was worth more than it weighs at the prices of the relaxation."""
-        return self._weights * np.where(self._stretched > 0, self._stretched, 1.0)[:, None]
+        """By kind and resource: no shape was worth more than it weighs at the prices of the relaxation.
+
+        Of kinds whose shapes are all worth nothing only the direction means something.
+        """
+        return self._weights * np.where(self._stretched > 0, self._stretched, _EPSILON)[:, None]
 
     @property
     def many(self) -> int:
@@ -144,12 +154,19 @@ class Generation:
         self.prices, self._weights, money = self._relaxed()
         self._proofs.append((self.prices.copy(), self._ceilings(self.prices)))
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
-        endless = np.isinf(problem.available)
         for row in range(len(problem.counts)):
-            for among in (problem.holds[row], problem.holds[row] & endless):
-                if among.any():
-                    kind, pods = self._uniform(row, among)
-                    self._add(kind, pods[None, :])
+            among, left = problem.holds[row].copy(), float(problem.counts[row])
+            for _ in range(_SIMPLE):
+                if left <= 0 or not among.any():
+                    break
+                kind, pods = self._uniform(row, among)
+                self._add(kind, pods[None, :])
+                left -= float(pods[row]) * problem.available[kind]
+                among[kind] = False
+            among = problem.holds[row] & np.isinf(problem.available)
+            if left > 0 and among.any():
+                kind, pods = self._uniform(row, among)
+                self._add(kind, pods[None, :])
 
         self.simple = self._many
 
@@ -227,7 +244,7 @@ class Generation:
         for turn in range(rounds):
             if self.watch.spent() > _UNTIL:
                 break
-            self.master.keep_near(centre, below, above)
+            self.master.keep_near(centre, below, above, least=_NATURAL * self._alone)
             asked = self.master.solve()
             low, high = self.master.pressed()
             low &= below < 1
@@ -284,6 +301,25 @@ class Generation:
             ceilings[kind] = own
         self._proofs.append((prices, ceilings))
 
+    def prove_exactly(self) -> None:
+        """For few pods another bound: what a node is worth at best when it holds no more pods than there are.
+
+        The best filling of a node is found by branch and bound for each kind whose ceiling by weights is above its
+        price; what the solver has proven counts, so a limit on its steps costs a little of the bound and no more.
+        """
+        problem, prices = self.problem, np.where(self.prices > _EPSILON, self.prices, 0.0)
+        if problem.counts.sum() > _FEW_PODS or not prices.any():
+            return
+        ceilings = np.minimum(self._ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts)
+        best = 1.0
+        for kind in np.argsort(-ceilings / self.usd, kind="stable").tolist():
+            if self.watch.spent() > _PROVE_UNTIL or ceilings[kind] <= best * self.usd[kind]:
+                break
+            own = best_filling(prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind])
+            ceilings[kind] = min(ceilings[kind], own)
+            best = max(best, float(ceilings[kind] / self.usd[kind])) if np.isinf(problem.available[kind]) else best
+        self._proofs.append((prices, ceilings))
+
     def _lowered(self, ceilings: Floats, prices: Floats, most: float) -> Floats:
         """Ceilings by weights: one kind's after the other, until none that is larger than a table matters."""
         lent = np.zeros((0, self.problem.rooms.shape[1]))
@@ -308,9 +344,16 @@ class Generation:
         priced = endless & (problem.usd > 0)
         stretch = float((ceilings[priced] / problem.usd[priced]).max()) if priced.any() else 1.0
         stretch = stretch if stretch > 0 else 1.0
-        short = problem.available[~endless] * np.maximum(0.0, ceilings[~endless] - stretch * problem.usd[~endless])
         if (endless & (problem.usd <= 0) & (ceilings > 0)).any():
             return 0.0
+        scarce = ~endless & (problem.usd > 0)
+        tried = [stretch, 1.0, *(ceilings[scarce] / problem.usd[scarce]).tolist()]
+        return max(self._stretched_by(one, prices, ceilings, counts) for one in tried if one >= stretch)
+
+    def _stretched_by(self, stretch: float, prices: Floats, ceilings: Floats, counts: Whole) -> float:
+        """Farley's bound, at a number that no endless kind's ceiling exceeds as a part of its price."""
+        problem, scarce = self.problem, ~np.isinf(self.problem.available)
+        short = problem.available[scarce] * np.maximum(0.0, ceilings[scarce] - stretch * problem.usd[scarce])
         return (float(prices @ counts) - float(short.sum())) / stretch * (1 - 1e-9)
 
     def _ceilings(self, prices: Floats) -> Floats:
@@ -418,6 +461,7 @@ class Generation:
         kind = int(np.argmin(np.where(fits > 0, self.usd / np.maximum(fits, 1), np.inf)))
         pods = np.zeros(len(problem.counts), dtype=np.int64)
         pods[row] = int(fits[kind])
+        self._alone[row] = min(self._alone[row], self.usd[kind] / max(1.0, fits[kind]))
         return kind, pods
 
     def _add(self, kind: int, pods: Whole) -> int:

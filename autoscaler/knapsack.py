@@ -31,6 +31,9 @@ _PAIRS = 20_000
 _WORTHLESS = 1e-9
 _TOLERANCE = 1e-6
 _FEW_TIMES = 6
+_NODES = 200
+_LOOSE = 1e-6
+"""The solver is exact to a tolerance: a little more room and worth keep the bound on the safe side."""
 _MIXER = 2**61 - 1
 
 
@@ -82,6 +85,33 @@ def ceiling_by_share(values: Floats, sizes: Floats, room: Floats) -> Floats:
     """Valid weights without a solver: each resource alone pays for all that is asked of it."""
     shares = sizes / np.where(room > 0, room, 1.0)
     return np.full(len(room), float((values / shares.max(axis=1)).max())) / np.where(room > 0, room, 1.0)
+
+
+def best_filling(values: Floats, sizes: Floats, limits: Whole, held: Mask, room: Floats) -> float:
+    """No filling with at most ``limits`` pods of each shape is worth more: proven by branch and bound."""
+    chosen = np.nonzero(held & (values > _WORTHLESS) & (limits > 0))[0]
+    if not len(chosen):
+        return 0.0
+    scale = np.where(room > 0, room, 1.0)
+    shares = sizes[chosen] / scale
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(chosen), len(room)
+    model.sense_ = highspy.ObjSense.kMaximize
+    model.col_cost_, model.col_lower_ = values[chosen], np.zeros(len(chosen))
+    model.col_upper_ = limits[chosen].astype(float)
+    model.row_lower_ = np.full(len(room), -highspy.kHighsInf)
+    model.row_upper_ = np.where(room > 0, 1.0 + _LOOSE, _LOOSE)
+    used = shares > 0
+    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int32)
+    model.a_matrix_.index_ = np.nonzero(used)[1].astype(np.int32)
+    model.a_matrix_.value_ = shares[used]
+    model.integrality_ = [highspy.HighsVarType.kInteger] * len(chosen)
+    solver = quiet_solver()
+    solver.setOptionValue("mip_max_nodes", _NODES)
+    solver.passModel(model)
+    solver.run()
+    bound = float(solver.getInfo().mip_dual_bound)
+    return bound * (1 + _LOOSE) if 0 <= bound < np.inf else np.inf
 
 
 class Bin:

@@ -101,10 +101,15 @@ class Master:
             amounts,
         )
 
-    def keep_near(self, centre: Floats, below: Floats, above: Floats) -> None:
-        """Pods may be had a little dearer elsewhere, and given away a little cheaper: prices stay in that box."""
+    def keep_near(self, centre: Floats, below: Floats, above: Floats, *, least: Floats) -> None:
+        """Pods may be had a little dearer elsewhere, and given away a little cheaper: prices stay in that box.
+
+        ``least``: prices below it may rise as far as it may, or one that is nought would stay so.
+        """
         slack = 1e-4 * float(centre.max(initial=0.0))
-        usd = np.concatenate([centre * (1 + above) + slack, -np.maximum(0.0, centre * (1 - below) - slack)])
+        usd = np.concatenate(
+            [centre + np.maximum(centre, least) * above + slack, -np.maximum(0.0, centre * (1 - below) - slack)]
+        )
         self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
 
     def let_go(self) -> None:

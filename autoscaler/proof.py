@@ -42,7 +42,7 @@ def proven(apart: Apart, problem: Problem, weights: Floats) -> float:
     weighs = (weights * problem.rooms).sum(axis=1)
     fair = endless & (weighs > 0)
     over = float((weighs[fair] / problem.usd[fair]).max()) if fair.any() else 1.0
-    scale = np.full(len(weighs), 1 / over)
+    scale = np.full(len(weighs), 1 / max(1.0, over))
     scale[fair] = problem.usd[fair] / weighs[fair]
     weights = weights * scale[:, None]
     order = np.argsort(apart.row_of, kind="stable")

@@ -100,6 +100,23 @@ def test_a_pod_goes_only_where_it_may() -> None:
     assert answer.usd == pytest.approx(1.1)
 
 
+def test_pods_that_cost_nothing_beside_others_have_a_place_beside_them() -> None:
+    """A node that is bought anyway holds them; the bound is exact where one node holds no more pods than there are."""
+    kinds = [Kind("gpu", (48, 48, 4, 50), 4.0, 1), Kind("cpu", (16, 16, 0, 50), 0.7, 40)]
+    shapes = [Shape((1, 1, 4, 1), 1), *(Shape((cpu, 3, 0, 1), 1) for cpu in range(1, 9))]
+    answer = cheapest(shapes, kinds)
+    assert answer.usd == pytest.approx(4.0)
+    assert answer.lower_bound == pytest.approx(4.0, rel=1e-5)
+
+
+def test_a_kind_in_short_supply_does_not_hide_the_next() -> None:
+    """Who finds no node of the cheapest kind gets one of the next; nobody is left while there are any."""
+    kinds = [Kind("few", (4, 4, 4, 9), 1.0, 1), Kind("some", (4, 4, 4, 9), 2.0, 2), Kind("many", (8, 8, 8, 9), 9.0, 5)]
+    answer = cheapest([Shape((4, 4, 4, 1), 7)], kinds)
+    assert not any(answer.left)
+    assert answer.usd == pytest.approx(1 + 2 * 2 + 2 * 9)
+
+
 def test_time_that_is_over_still_gives_a_whole_plan() -> None:
     """The deadline cuts improvement, never the plan."""
     ticks = iter(range(10_000))
