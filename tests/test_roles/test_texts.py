@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -14,8 +15,10 @@ from pydantic import ValidationError
 from roles import join
 from roles.container_runtime import containerd_config
 from roles.docker import VALIDATE
+from roles.facts.containers import ImageMarks
 from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, RebootAsked, SysctlFiles, SysctlValue
+from roles.facts.nodes import AUTHORITY, PKI, Identity
 from roles.facts.users import Accounts
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
@@ -207,3 +210,53 @@ def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
     kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
     with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
         MachineSettings.model_validate({**said, "kubelet": kubelet})
+
+
+_SIGN = """
+set -e; key="-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+openssl req -x509 $key -keyout ca.key -out ca.crt -subj /CN=lab -days 30
+sign() {
+  openssl req $key -keyout "$1.key" -out "$1.csr" -subj "/O=system:nodes/CN=system:node:n1"
+  openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days "$2" -out "kubelet-$1-current.pem"
+}
+sign client 30; sign server 3
+"""
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to sign certificates")
+def test_a_nodes_certificates_are_its_own_signed_and_good_for_a_week(tmp_path: Path) -> None:
+    """Not those of a node whose name only begins so; not one that is about to end; not one of another authority."""
+    subprocess.run(["sh", "-c", _SIGN], cwd=tmp_path, check=True, capture_output=True)
+
+    def identity(node: str) -> frozenset[str]:
+        shell = Identity().command(node).get_raw_value().replace(AUTHORITY, f"{tmp_path}/ca.crt")
+        said = subprocess.run(
+            ["sh", "-c", shell.replace(PKI, str(tmp_path))], capture_output=True, text=True, check=True
+        )
+        return Identity().process(said.stdout.splitlines())
+
+    assert {name: identity(name) for name in ("n1", "n", "n10")} == {"n1": {"client"}, "n": set(), "n10": set()}
+    other = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout k -out ca.crt -subj /CN=lab"
+    subprocess.run(["sh", "-c", other], cwd=tmp_path, check=True, capture_output=True)
+    assert identity("n1") == set()
+
+
+def test_an_imported_image_counts_while_containerd_has_it(tmp_path: Path) -> None:
+    """By its whole name; where nothing was imported, containerd is not even asked."""
+    (tmp_path / "ctr").write_text("#!/bin/sh\ntouch asked\necho lab/a:1\necho lab/b:10\n", encoding="utf-8")
+    (tmp_path / "ctr").chmod(0o755)
+    (tmp_path / "marks").mkdir()
+    shell = ImageMarks().command(str(tmp_path / "marks")).get_raw_value()
+
+    def marks() -> frozenset[tuple[str, str]]:
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        said = subprocess.run(
+            ["sh", "-c", shell], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return ImageMarks().process(said.stdout.splitlines())
+
+    assert marks() == set()
+    assert not (tmp_path / "asked").exists()
+    for number, name in enumerate(("lab/a:1", "lab/b:1", "lab/c:1")):
+        (tmp_path / "marks" / f"{number}.imported").write_text(f"{name} digest{number}\n", encoding="ascii")
+    assert marks() == {("lab/a:1", "digest0")}
