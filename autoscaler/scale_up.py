@@ -18,6 +18,7 @@ from autoscaler.cluster import Cluster, Pod
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.labels import HOSTNAME, ZONE
+from autoscaler.leftovers import as_scheduled
 from autoscaler.market import Market
 from autoscaler.namespaces import resolve, resolved, why_held
 from autoscaler.nominations import is_contended, nominations
@@ -80,6 +81,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)
     packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
+    packing = as_scheduled(gangs, packing, scene)
     contended = is_contended(gangs)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []

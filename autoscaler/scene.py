@@ -149,6 +149,12 @@ class Scene:
         place.standing = True
         self._journal.append(lambda: self._take_back(shape, place, opened=opened))
 
+    def move(self, shape: Shape, old: Place, new: Place, key: str) -> None:
+        """Put a pod elsewhere, for good. The caller has asked ``why_not``."""
+        self._occupy(shape, old, by=-1)
+        old.guests.remove(key)
+        self.put(shape, new, key)
+
     def expect(self, prospects: Iterable[Place]) -> None:
         """Samples of nodes that may be bought: pods are spread as if one of each were there."""
         self._prospects = tuple(prospects)

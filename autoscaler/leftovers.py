@@ -1,0 +1,110 @@
+"""Pods without our gate take what room a plan leaves over, wherever that is: the plan is made to say so.
+
+The scheduler tries such a pod on every node that is ready. Where a plan leaves room on one it goes there, though it was
+planned on a node that is still to come, and that one may stand empty then. So before a node is bought its pods go where
+room is left over, rather with devices than without, and it is not bought where all of them find some; and a pod whose
+node has not joined is planned on one that has, if there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from autoscaler.fleet import COMING_TIER
+from autoscaler.gangs import Gang
+from autoscaler.pack import Packing
+from autoscaler.places import Place, Shape
+from autoscaler.scene import Scene
+
+
+def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packing:
+    """The same pods, with those that the scheduler decides about where it will put them. The scene changes for good."""
+    loose = {
+        pod.key: scene.shape(pod)
+        for gang in gangs
+        if gang.is_lone and packing.placed.get(gang.name) is not None
+        for pod in gang.waiting
+        if not pod.gates
+    }
+    if not loose:
+        return packing
+    homes = {key: place for one in packing.placed.values() if one is not None for key, place in one.places}
+    moving = _Moving(loose, homes, scene)
+    needless = moving.off_what_is_bought([place for one in packing.placed.values() if one for place in one.bought])
+    moving.to_what_has_joined()
+    placed = {
+        name: one
+        and replace(
+            one,
+            places=tuple((key, homes[key]) for key, _ in one.places),
+            bought=tuple(place for place in one.bought if id(place) not in needless),
+        )
+        for name, one in packing.placed.items()
+    }
+    return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None))
+
+
+@dataclass(slots=True)
+class _Moving:
+    """Pods that may be moved, and where all of them are."""
+
+    loose: dict[str, Shape]
+    homes: dict[str, Place]
+    scene: Scene
+
+    def off_what_is_bought(self, bought: Sequence[Place]) -> set[int]:
+        """Ids of the places that need not be bought.
+
+        Each in turn gives its pods to those behind it: who has devices, and most pods, comes last. What is there
+        already was asked before anything was bought.
+        """
+        ranked = sorted(bought, key=self._rank)
+        while self._pass_on(ranked):  # what those behind have given away leaves room for those before
+            continue
+        return {id(place) for place in ranked if not place.guests}
+
+    def _pass_on(self, ranked: Sequence[Place]) -> bool:
+        """Whether a pod has moved, to a place behind its own; nobody ever goes back."""
+        moved = False
+        suit: dict[int, list[int]] = {}
+        """Number of a shape -> the places that had room for it when it was first asked about."""
+        for number, place in enumerate(ranked):
+            for key in [key for key in place.guests if key in self.loose]:
+                shape = self.loose[key]
+                if shape.number not in suit:
+                    suit[shape.number] = [
+                        at for at, one in enumerate(ranked) if one.guests and self.scene.why_not(shape, one) is None
+                    ]
+                others = [ranked[at] for at in suit[shape.number] if at > number and ranked[at].guests]
+                moved |= self._move(key, others)
+        return moved
+
+    def to_what_has_joined(self) -> None:
+        """Pods whose node was bought before and has not; those first whose node stays in use without them."""
+        joined = [
+            place
+            for place in self.scene.places
+            if place.node is not None and not place.node.cordoned and (not place.standing or place.tier == COMING_TIER)
+        ]
+        late = {id(home): home for home in self.homes.values() if home.node is None and not home.price}
+        for home in sorted(late.values(), key=self._rank, reverse=True):
+            for key in sorted((key for key in home.guests if key in self.loose), key=lambda key: self.loose[key].rank):
+                best = self.scene.find(self.loose[key])
+                there = best if best is not None and best.node is not None and not best.node.cordoned else None
+                self._move(key, [there] if there is not None else joined)
+
+    def _move(self, key: str, others: Sequence[Place]) -> bool:
+        """Whether there was room."""
+        shape, home = self.loose[key], self.homes[key]
+        for place in others:
+            if place is not home and self.scene.why_not(shape, place) is None:
+                self.scene.move(shape, home, place, key)
+                self.homes[key] = place
+                return True
+        return False
+
+    def _rank(self, place: Place) -> tuple[bool, int, float, str]:
+        shapes = [self.loose.get(key) for key in place.guests]
+        stays = any(shape is None or shape.devices for shape in shapes)
+        return (stays, len(place.guests), -place.price, place.name)
