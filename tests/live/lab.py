@@ -119,7 +119,7 @@ def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
                 kubeconfig=plane.kubeconfig,
                 authority=directory / "certificates" / "ca.crt",
                 mirror=url,
-                digests={file.name: _digest(file) for file in folder.iterdir()},
+                digests={file.name: digest_of(file) for file in folder.iterdir()},
                 directory=directory,
             )
 
@@ -144,7 +144,8 @@ def serving(folder: Path, *, address: str) -> Iterator[str]:
             thread.join()
 
 
-def _digest(file: Path) -> str:
+def digest_of(file: Path) -> str:
+    """SHA-256."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

@@ -1,9 +1,9 @@
-"""Members of a kubeadm control plane, as their user data makes them: founded, joined, restarted, replaced.
+"""Members of a kubeadm control plane: their image by `spillway nodes apply`, and what their user data makes of it.
 
-Real here: kubeadm, kubelet, etcd, the API server and its friends as static pods, containerd, Debian's AWS CLI, and the
-script and configuration of the members. Stand-ins: moto for Parameter Store and S3, a forwarder of connections for
-the load balancer, a folder for the data volume (a container cannot mount a block device), and images made of our own
-builds.
+Real here: kubeadm, kubelet, etcd, the API server and its friends as static pods, containerd, Debian's AWS CLI, the role
+that prepares the image, and the script and configuration of the members. Stand-ins: moto for Parameter Store and S3, a
+forwarder of connections for the load balancer, a folder for the data volume (a container cannot mount a block device),
+a repository for Kubernetes' own packages, and images made of our own builds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import json
 import shutil
 import socket
 import socketserver
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from datetime import timedelta
@@ -23,12 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 import yaml
 from moto.server import ThreadedMotoServer
 
-from roles.container_runtime import containerd_config
-from roles.settings import ContainerRuntime
 from stacks.local.tools import ensure_tools
 from stacks.member_user_data import (
     API_PORT,
@@ -38,18 +36,20 @@ from stacks.member_user_data import (
     kubeadm_config,
     render_member,
 )
+from tests.live.apt_repository import AptRepository, Deb
 from tests.live.debian import image_archive, run
 from tests.live.hybrid import until
-from tests.live.lab import serving
+from tests.live.lab import digest_of, serving, spillway
 from tests.live.machines import Bench, Host
 from tests.live.stacks import client
+from tests.test_roles.signing import Signer, needs_gpg
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, needs_gpg]
 
 ENDPOINT = "api.lab.internal"
 PARAMETERS = Parameters(token="/lab/token", certificate_key="/lab/key", kubeconfig="/lab/kubeconfig")  # noqa: S106 - a name
-BOTH = {"cp-0": "v1.35.4", "cp-1": "v1.35.4"}
-PACKAGES = "containerd runc conntrack iptables socat ethtool openssl curl etcd-client awscli"
+VERSION = "1.35.4"
+ALL = dict.fromkeys(("cp-0", "cp-1", "cp-2"), f"v{VERSION}")
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
 ON_MACHINE = ("kubeadm", "kubelet", "kubectl")
 KUBELET = """[Service]
@@ -118,42 +118,52 @@ class Plane:
     folder: Path
     """What the mirror serves."""
     mirror: str
-    images: int
-    pause: str
+    settings: dict[str, Any]
+    """Of the machines that become images."""
 
     def members(self, *names: str, volume: Path | None = None) -> list[Host]:
-        """Machines with all that an image brings, and with data volumes: new ones, or what is in this archive."""
+        """Machines as the image has them, and with data volumes: new ones, or what is in this archive."""
         hosts = self.bench.machines(*names)
+        done = self.apply(hosts)
+        assert done.returncode == 0, done.stdout + done.stderr
+        planned = self.apply(hosts[:1], "plan")
+        assert planned.returncode == 0, f"a second time there is nothing to do:\n{planned.stdout}"
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(self._furnish, volume=volume), hosts))
         return hosts
 
+    def apply(self, hosts: list[Host], command: str = "apply") -> subprocess.CompletedProcess[str]:
+        """`spillway nodes apply`, as the README has it of machines that become images."""
+        known = dict(line.split(" ", 1) for line in self.bench.known_hosts.read_text(encoding="ascii").splitlines())
+        machines = [
+            {
+                "name": host.name,
+                "address": host.address,
+                "ssh": {"key": str(host.key), "host_key": known[host.address].strip()},
+                "cpus": 2,
+                "memory": "2Gi",
+            }
+            for host in hosts
+        ]
+        inventory = self.folder / "image.yaml"
+        inventory.write_text(yaml.safe_dump({"settings": self.settings, "machines": machines}), encoding="utf-8")
+        rolling = ("--no-cluster", "--batch", "3", "--health-seconds", "0") if command == "apply" else ()
+        return spillway("nodes", command, "-i", str(inventory), "--state", str(self.folder / "state"), *rolling)
+
     def _furnish(self, host: Host, *, volume: Path | None) -> None:
+        """What is of this bench alone."""
         aws = f'#!/bin/sh\nexec /usr/bin/aws --endpoint-url {self.cloud.url} "$@"\n'
-        runtime = ContainerRuntime(
-            package="containerd", cgroup_driver="cgroupfs", sandbox_image=self.pause, keep_oom_scores=True
-        )
         files = {
-            "/etc/systemd/system/kubelet.service": KUBELET,
             "/etc/systemd/system/volume.service": VOLUME,
             "/etc/bench-kubelet/10-here.conf": json.dumps(HERE),
             "/usr/local/bin/kubeadm": WRAPPED,
             "/usr/local/bin/aws": aws,
-            "/etc/containerd/config.toml": tomli_w.dumps(containerd_config(runtime, version="1.6.20")),
             "/etc/systemd/system.conf.d/aws.conf": KEYS,
         }
         for path, text in files.items():
             put(host, path, text)
         host.run(f"echo {self.bench.gateway} {ENDPOINT} >> /etc/hosts")
         host.run("chmod 755 /usr/local/bin/*; truncate -s 64M /srv/volume.img")
-        install = (
-            "DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=60 install -y --no-install-recommends"
-        )
-        host.run(f"apt-get -q update && {install} -o DPkg::Options::=--force-confold {PACKAGES}", timeout=400)
-        for program in ON_MACHINE:
-            host.run(f"curl -sSf -o /usr/bin/{program} {self.mirror}/{program} && chmod 755 /usr/bin/{program}")
-        for number in range(self.images):
-            host.run(f"curl -sSf {self.mirror}/{number}.tar | ctr -n k8s.io images import --all-platforms -")
         if volume:
             host.run(f"curl -sSf {self.mirror}/{volume.name} | tar -x -C /srv")
         host.run("systemctl daemon-reload; systemctl daemon-reexec; systemctl enable --now volume")
@@ -186,8 +196,6 @@ def plane(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
         program = name.rpartition("/")[2].partition(":")[0]
         forever = ("/bin/busybox", "sleep", "2147483647")
         image_archive(folder / f"{number}.tar", name, command=forever, program=tools.get(program))
-    for program in ON_MACHINE:
-        shutil.copy(tools[program], folder / program)
     server = ThreadedMotoServer(ip_address=bench.gateway, port=0, verbose=False)
     server.start()
     address, port = server.get_host_and_port()
@@ -196,13 +204,57 @@ def plane(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
         cloud.client("ssm").put_parameter(Name=name, Value=NOT_YET, Type="SecureString")
     cloud.client("s3").create_bucket(Bucket="snapshots")
     try:
-        with balancing(cloud, bench.gateway), serving(folder, address=bench.gateway) as mirror:
-            yield Plane(
-                bench, cloud, folder, mirror, images=len(names), pause=next(name for name in names if "/pause:" in name)
-            )
+        with (
+            balancing(cloud, bench.gateway),
+            serving(folder, address=bench.gateway) as mirror,
+            kubernetes_packages(bench, folder / "packages", tools) as packages,
+        ):
+            yield Plane(bench, cloud, folder, mirror, settings_of(folder, names, mirror=mirror, packages=packages))
     finally:
         server.stop()
         shutil.rmtree(folder)  # some 500 MB
+
+
+@contextlib.contextmanager
+def kubernetes_packages(bench: Bench, folder: Path, tools: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
+    """Packages as Kubernetes' own repository has them, of our builds; gives its entry of an inventory's sources."""
+    folder.mkdir()
+    version = f"{VERSION}-1.1"
+    programs = {name: {f"/usr/bin/{name}": tools[name]} for name in ON_MACHINE}
+    unit = {"/usr/lib/systemd/system/kubelet.service": KUBELET}
+    with Signer("Kubernetes of the bench") as signer, AptRepository(folder, signer, listen=bench.gateway) as served:
+        key = folder / "key.asc"
+        key.write_bytes(signer.public)
+        served.add(
+            *(
+                Deb(name, version, {**files, **(unit if name == "kubelet" else {})}, programs=tuple(files))
+                for name, files in programs.items()
+            )
+        )
+        yield {"uri": served.address, "key": str(key), "fingerprints": [signer.fingerprint]}
+
+
+def settings_of(folder: Path, names: list[str], *, mirror: str, packages: dict[str, Any]) -> dict[str, Any]:
+    """As the README has them, and what differs because these machines are containers that reach no registry."""
+    images = [
+        {"name": name, "url": f"{mirror}/{number}.tar", "sha256": digest_of(folder / f"{number}.tar")}
+        for number, name in enumerate(names)
+    ]
+    return {
+        "control_plane": {},
+        "time": {"service": "none"},
+        "kernel": {"swap": "keep"},
+        "versions": {"containerd": "1.6.20", "runc": "1.1.5"},
+        "untested": ["kubelet with containerd"],
+        "sources": {"repositories": {"kubernetes": packages}},
+        "container_runtime": {
+            "package": "containerd",
+            "cgroup_driver": "cgroupfs",
+            "keep_oom_scores": True,
+            "sandbox_image": next(name for name in names if "/pause:" in name),
+            "images": images,
+        },
+    }
 
 
 @contextlib.contextmanager
@@ -245,7 +297,7 @@ def spec_of(*, first: bool) -> MemberSpec:
     return MemberSpec(
         cluster="lab",
         region="us-east-1",
-        version="1.35.4",
+        version=VERSION,
         first=first,
         endpoint=ENDPOINT,
         names=(),
@@ -307,21 +359,22 @@ def nodes(host: Host) -> dict[str, str]:
 
 
 def test_members_found_join_save_and_come_back(plane: Plane) -> None:
-    """Two of them; a snapshot by the leader alone; and the second one's instance replaced, its volume kept."""
-    first, second = plane.members("cp-0", "cp-1")
-    plane.cloud.members += [first.address, second.address]
+    """Three of them; a snapshot by the leader alone; and the last one's instance replaced, its volume kept."""
+    first, second, last = plane.members(*ALL)
+    plane.cloud.members += [first.address, second.address, last.address]
     be_member(first, spec_of(first=True))
     be_member(second, spec_of(first=False))
-    until(lambda: nodes(first) == BOTH)
+    be_member(last, spec_of(first=False))
+    until(lambda: nodes(first) == ALL)
     founded = etcd_members(second)
-    assert sorted(founded) == ["cp-0", "cp-1"]
-    assert_no_secret_is_told(plane, first, second)
+    assert sorted(founded) == sorted(ALL)
+    assert_no_secret_is_told(plane, first, second, last)
 
     token = plane.cloud.parameter(PARAMETERS.token)
     first.run("systemctl start spillway-renew-token", timeout=60)
     assert plane.cloud.parameter(PARAMETERS.token) != token
 
-    for host in (first, second):
+    for host in (first, second, last):
         host.run("systemctl stop spillway-snapshot.timer; systemctl start spillway-snapshot", timeout=60)
     s3 = plane.cloud.client("s3")
     [kept] = s3.list_objects_v2(Bucket="snapshots")["Contents"]
@@ -333,12 +386,12 @@ def test_members_found_join_save_and_come_back(plane: Plane) -> None:
     )
     assert status["totalKey"] > 100
 
-    volume = end_but_for_its_volume(plane, second)
-    [again] = plane.members("cp-1", volume=volume)
-    assert again.address == second.address, "its network interface outlives the instance too"
+    volume = end_but_for_its_volume(plane, last)
+    [again] = plane.members(last.name, volume=volume)
+    assert again.address == last.address, "its network interface outlives the instance too"
     be_member(again, spec_of(first=False))
     assert etcd_members(again) == founded
-    until(lambda: nodes(again) == BOTH)
+    until(lambda: nodes(again) == ALL)
 
 
 def assert_no_secret_is_told(plane: Plane, *hosts: Host) -> None:
