@@ -62,10 +62,24 @@ def run(
 @click.option("--nodes", type=_FILE, default=None, help="Machines that are there: CSV or a Kubernetes List.")
 @click.option("--policy", type=_FILE, default=None, help="Buy only what this policy names, within its limits.")
 @click.option("--zones", default="", help="Zones to buy in, parted by commas, where the catalogue names none.")
+@click.option(
+    "--capacity-type",
+    type=click.Choice(["on-demand", "spot"]),
+    default=None,
+    help="Buy only such capacity; else any that the catalogue names.",
+)
 @click.option("--deadline", default="1s", show_default=True, help="Answer by then with the best plan found.")
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
 def plan(
-    *, pods: str, catalog: str, nodes: Path | None, policy: Path | None, zones: str, deadline: str, wants_json: bool
+    *,
+    pods: str,
+    catalog: str,
+    nodes: Path | None,
+    policy: Path | None,
+    zones: str,
+    capacity_type: str | None,
+    deadline: str,
+    wants_json: bool,
 ) -> None:
     """Plan the cheapest nodes for pods from a file; no cluster is asked."""
     from autoscaler.offline import run_plan  # noqa: PLC0415
@@ -76,6 +90,7 @@ def plan(
         nodes=nodes,
         policy=policy,
         zones=tuple(zone for zone in zones.split(",") if zone),
+        capacity_type=capacity_type,
         deadline=deadline,
         wants_json=wants_json,
         echo=click.echo,

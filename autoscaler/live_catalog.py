@@ -1,8 +1,12 @@
 """A region's catalogue from EC2 and its price list, for ``--catalog ec2:REGION``: kept on disk for a day.
 
-What a type costs is what the price list asks for Linux on demand, shared tenancy, nothing installed; a type without
-such a price is left out. It takes the rights ``ec2:DescribeInstanceTypes`` and ``pricing:GetProducts``.
+One row for each zone that has a type, on demand and, where there is a price for it, as spot capacity. On demand a type
+costs what the price list asks for Linux, shared tenancy, nothing installed; a type without such a price is left out.
+A spot price is the one of now. It takes the rights ``ec2:DescribeInstanceTypes``,
+``ec2:DescribeInstanceTypeOfferings``, ``ec2:DescribeSpotPriceHistory`` and ``pricing:GetProducts``.
 https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTypes.html
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTypeOfferings.html
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html
 https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html
 """
 
@@ -29,8 +33,10 @@ from autoscaler.price_list import least_usd, on_demand
 PREFIX: Final = "ec2:"
 COLUMNS: Final = (
     *("instance_type", "arch", "allocatable_cpu_milli", "allocatable_memory_mib", "max_pods"),
-    *("gpu_count", "gpu_memory_mib", "usd_per_hour"),
+    *("gpu_count", "gpu_memory_mib", "usd_per_hour", "zone", "capacity_type"),
 )
+_Place = tuple[str, str]
+"""(instance type, zone)"""
 _FRESH: Final = timedelta(days=1)
 _REGION: Final = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d")
 _DISK: Final = 100 * GIB
@@ -57,7 +63,7 @@ def live_catalog(
         tell(f"catalogue of {region}: as EC2 had it {_told(age)} ago ({place}; remove it to ask again)")
         return place
     try:
-        text, many = _asked(region, clients(region))
+        text, many = _asked(region, clients(region), now())
     except (BadInput, Unavailable) as failure:
         if age is None:
             raise
@@ -84,20 +90,27 @@ def _told(age: timedelta) -> str:
     return f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.1f} hours"  # noqa: PLR2004 - two days
 
 
-def _asked(region: str, clients: Clients) -> tuple[str, int]:
+def _asked(region: str, clients: Clients, now: datetime) -> tuple[str, int]:
     """The table, and how many types stand in it."""
     with told_in_words(region):
         prices = dict(_prices(region, clients))
         pages = clients.ec2.get_paginator("describe_instance_types").paginate()
         types = [read_instance_type(one) for page in pages for one in page["InstanceTypes"]]
-    rows = [_row(one, prices[one.name]) for one in sorted(types, key=lambda one: one.name) if one.name in prices]
+        places, spot = sorted(_places(clients)), _spot(clients, now)
+    known = {one.name: one for one in types if one.name in prices}
+    rows = [
+        row
+        for kind, zone in places
+        if kind in known
+        for row in _rows(known[kind], zone, usd=prices[kind], spot=spot.get((kind, zone)))
+    ]
     if not rows:
         raise Unavailable(f"EC2 names no instance type of {region} that its price list has a price for")
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return table.getvalue(), len(rows)
+    return table.getvalue(), len({row["instance_type"] for row in rows})
 
 
 def _prices(region: str, clients: Clients) -> Iterator[tuple[str, float]]:
@@ -113,10 +126,28 @@ def _prices(region: str, clients: Clients) -> Iterator[tuple[str, float]]:
                 yield kind, usd
 
 
-def _row(one: InstanceType, usd: float) -> Mapping[str, object]:
+def _places(clients: Clients) -> Iterator[_Place]:
+    """Which zone has which type."""
+    asked = clients.ec2.get_paginator("describe_instance_type_offerings")
+    for page in asked.paginate(LocationType="availability-zone"):
+        for one in page["InstanceTypeOfferings"]:
+            yield one["InstanceType"], one["Location"]
+
+
+def _spot(clients: Clients, now: datetime) -> dict[_Place, float]:
+    """Dollars per hour as they are now: of several the newest."""
+    asked = clients.ec2.get_paginator("describe_spot_price_history")
+    pages = asked.paginate(ProductDescriptions=["Linux/UNIX"], StartTime=now)
+    newest = sorted((one for page in pages for one in page["SpotPriceHistory"]), key=lambda one: one["Timestamp"])
+    return {(one["InstanceType"], one["AvailabilityZone"]): float(one["SpotPrice"]) for one in newest}
+
+
+def _rows(one: InstanceType, zone: str, *, usd: float, spot: float | None) -> Iterator[Mapping[str, object]]:
     room = one.allocatable(disk=_DISK)
-    cells = (one.name, one.arch, room[CPU], room[MEMORY] // MIB, room[PODS], room[GPU], one.gpu_memory_mib, usd)
-    return dict(zip(COLUMNS, cells, strict=True))
+    cells = (one.name, one.arch, room[CPU], room[MEMORY] // MIB, room[PODS], room[GPU], one.gpu_memory_mib)
+    for price, capacity in ((usd, "on-demand"), (spot, "spot")):
+        if price is not None:
+            yield dict(zip(COLUMNS, (*cells, price, zone, capacity), strict=True))
 
 
 def _keep(place: Path, text: str) -> None:

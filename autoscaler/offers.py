@@ -9,7 +9,7 @@ from autoscaler import labels as words
 from autoscaler.cluster import CPU, MEMORY, PODS, Pod, Resources, Taint
 from autoscaler.columns import Kind, Vector
 from autoscaler.failures import BadInput
-from autoscaler.policy import Policy
+from autoscaler.policy import GroupEntry, Policy
 from autoscaler.workloads import Price
 
 
@@ -51,19 +51,16 @@ def _zones(pods: Iterable[Pod]) -> list[str]:
 
 
 def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
-    by_type: dict[str, Price] = {}
+    by_type: dict[str, list[Price]] = {}
     for price in prices:
-        by_type.setdefault(price.instance_type, price)
+        by_type.setdefault(price.instance_type, []).append(price)
     for entry in policy.groups:
-        for kind in entry.types:
-            if kind not in by_type:
-                raise BadInput(f"group {entry.name!r}: instance_type {kind!r} is not in the catalogue")
-        types = [by_type[kind] for kind in entry.types]
-        # Of a set any may come: count on what every one has, at the price of the dearest.
-        least = {name: min(one.room[name] for one in types) for name in types[0].room}
-        room = Resources({**least, **Resources.parse(entry.resources)})
-        usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
         for zone in entry.zones:
+            types = [_price_of(by_type, kind, zone, entry) for kind in entry.types]
+            # Of a set any may come: count on what every one has, at the price of the dearest.
+            least = {name: min(one.room[name] for one in types) for name in types[0].room}
+            room = Resources({**least, **Resources.parse(entry.resources)})
+            usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
             yield _offer(
                 Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type),
                 zone=zone,
@@ -72,6 +69,18 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
                 labels={words.GROUP: entry.name, words.REGION: policy.region, **entry.labels},
                 taints=tuple(taint.as_taint() for taint in entry.taints),
             )
+
+
+def _price_of(by_type: Mapping[str, Sequence[Price]], kind: str, zone: str, entry: GroupEntry) -> Price:
+    """In that zone and as that capacity, where the catalogue tells them apart; else what it says of the type."""
+    known = by_type.get(kind, ())
+    if not known:
+        raise BadInput(f"group {entry.name!r}: instance_type {kind!r} is not in the catalogue")
+    here = [one for one in known if one.zone in ("", zone)]
+    if not here:
+        zones = ", ".join(sorted({one.zone for one in known}))
+        raise BadInput(f"group {entry.name!r}: zone {zone!r} has no {kind!r} in the catalogue: {zones} have")
+    return min(here, key=lambda one: one.capacity_type != entry.capacity_type)
 
 
 def _offer(

@@ -143,6 +143,7 @@ def run_plan(
     nodes: Path | None,
     policy: Path | None,
     zones: tuple[str, ...] = (),
+    capacity_type: str | None = None,
     deadline: str,
     wants_json: bool,
     echo: Callable[[str], None],
@@ -154,6 +155,8 @@ def run_plan(
         raise BadInput(f"--deadline = {deadline!r}: {error}") from None
     start = time.monotonic()
     asked, prices = read_pods(pods), read_catalog(catalog)
+    if capacity_type is not None:
+        prices = tuple(price for price in prices if price.capacity_type == capacity_type)
     machines, rules = read_nodes(nodes) if nodes else (), read_policy(policy) if policy else None
     reading = time.monotonic() - start
     plan = plan_offline(asked, prices, machines, policy=rules, zones=zones, deadline=span, clock=time.monotonic)

@@ -19,7 +19,9 @@ from autoscaler.ec2 import Clients
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.labels import GPU
 from autoscaler.live_catalog import live_catalog
+from autoscaler.offers import offers_of
 from autoscaler.workloads import read_catalog
+from tests.builders import a_policy, an_entry
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEYS: dict[str, Any] = {
@@ -76,11 +78,26 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Prices]:
 def test_types_that_have_a_price_are_in_the_catalogue(prices: Prices) -> None:
     """With what a node of theirs offers to pods; a type that EC2 does not know, or that costs nothing, is left out."""
     prices.are(m5_large=0.096, p4d_24xlarge=21.96, x9_huge=1.0, c5_large=0.0)
-    found = {one.instance_type: one for one in read_catalog(prices.catalog())}
+    found = {one.instance_type: one for one in read_catalog(prices.catalog()) if one.capacity_type == "on-demand"}
     assert sorted(found) == ["m5.large", "p4d.24xlarge"]
     assert (found["m5.large"].usd, found["m5.large"].arch, found["m5.large"].room[CPU]) == (0.096, "amd64", 1930)
     assert found["p4d.24xlarge"].room[GPU] == 8
     assert prices.told == ["catalogue of us-east-1: 2 instance types, from EC2 now"]
+
+
+def test_zones_and_spot_prices_are_in_the_catalogue(prices: Prices) -> None:
+    """Of each zone that has the type; a group of a policy costs what its zone and capacity cost, and needs the type."""
+    prices.are(p4d_24xlarge=21.96)
+    catalog = read_catalog(prices.catalog())
+    found = {(one.zone, one.capacity_type): one.usd for one in catalog}
+    zones = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"]
+    assert found == {(zone, "on-demand"): 21.96 for zone in zones} | {(zone, "spot"): 0.00001 for zone in zones}
+    steady = an_entry("steady", zones=("us-east-1b",))
+    cheap = an_entry("cheap", zones=("us-east-1b",), capacity_type="spot")
+    assert [offer.kind.usd for offer in offers_of((), catalog, a_policy(steady, cheap), ())] == [21.96, 0.00001]
+    elsewhere = a_policy(an_entry("far", zones=("us-east-1f",)))
+    with pytest.raises(BadInput, match=r"group 'far': zone 'us-east-1f' has no 'p4d.24xlarge'.*us-east-1d have"):
+        offers_of((), catalog, elsewhere, ())
 
 
 def test_it_is_asked_for_once_a_day(prices: Prices) -> None:
@@ -90,8 +107,8 @@ def test_it_is_asked_for_once_a_day(prices: Prices) -> None:
     assert prices.catalog(now=NOW + timedelta(hours=3)).read_text(encoding="utf-8") == first
     assert "as EC2 had it 3.0 hours ago" in prices.told[-1]
     prices.are(m5_large=0.1)
-    (after,) = read_catalog(prices.catalog(now=NOW + timedelta(hours=25)))
-    assert after.usd == 0.1
+    after = read_catalog(prices.catalog(now=NOW + timedelta(hours=25)))
+    assert {one.usd for one in after if one.capacity_type == "on-demand"} == {0.1}
 
 
 def test_an_old_one_is_better_than_none(prices: Prices) -> None:

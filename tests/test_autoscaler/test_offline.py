@@ -151,6 +151,20 @@ def test_zones_and_selectors_are_obeyed(tmp_path: Path) -> None:
     assert kinds[made["placements"]["m"]][0] == "a.arm"
 
 
+def test_only_the_capacity_asked_for_is_bought(tmp_path: Path) -> None:
+    """Else any that the catalogue names: the cheapest."""
+    head, row = (
+        "instance_type,allocatable_cpu_milli,allocatable_memory_mib,usd_per_hour,capacity_type\n",
+        "c,8000,16000",
+    )
+    (tmp_path / "catalog.csv").write_text(f"{head}{row},1.0,on-demand\n{row},0.3,spot\n", encoding="utf-8")
+    (tmp_path / "pods.csv").write_text(PODS + "p,1000,1000,0,,,,\n", encoding="utf-8")
+    words = ["plan", "--pods", str(tmp_path / "pods.csv"), "--catalog", str(tmp_path / "catalog.csv"), "--json"]
+    for more, capacity in ([], "spot"), (["--capacity-type", "on-demand"], "on-demand"):
+        made = json.loads(CliRunner().invoke(autoscale, words + more, catch_exceptions=False).output)
+        assert [node["capacity_type"] for node in made["nodes"]] == [capacity]
+
+
 def test_a_pod_too_big_for_everything_waits(tmp_path: Path) -> None:
     """The others do not."""
     made = plan(tmp_path, PODS + "big,900000,8000,0,,,,\nsmall,1000,1000,0,,,,\n")

@@ -71,19 +71,22 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
     )
 
 
-def morning(world: World) -> None:
-    """Twelve looks, each carried out: the world checks gangs and limits, and here nothing may be bought twice."""
+def morning(world: World, *, forgetful: bool = False) -> None:
+    """Twelve looks, each carried out: the world checks gangs and limits, and here nothing may be bought twice.
+
+    A restart makes the planner forget now and then; where it is ``forgetful`` it remembers nothing at all.
+    """
     memory = Memory()
     for tick in range(12):
         decided = plan(world.look(), world.policy, memory)
         world.carry_out(decided)
         if any(isinstance(step, Grow) for step in decided.steps):
-            again = plan(world.look(), world.policy, Memory())
+            again = plan(world.look(), world.policy, Memory() if forgetful else decided.memory)
             assert not [step for step in again.steps if isinstance(step, Grow)], f"{decided}\nthen\n{again}"
             world.tally["purchases, and the next plan bought nothing more"] += 1
         restarted = world.chance.random() < 0.3
         world.tally["restarts without memory"] += restarted
-        memory = Memory() if restarted else decided.memory
+        memory = Memory() if restarted or forgetful else decided.memory
         world.pass_time(TICK)
         if tick > 6:
             world.finish(0.5)
@@ -97,6 +100,18 @@ def test_a_morning_of_trouble_breaks_no_rule(world: World) -> None:
     ``python -m tests.bench trials`` does ten thousand of them.
     """
     morning(world)
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_the_same_demand_is_never_bought_twice(world: World) -> None:
+    """A plan made again right after the last one was carried out, with no memory, buys nothing more."""
+    for _ in range(8):
+        decided = plan(world.look(), world.policy, Memory())
+        world.carry_out(decided)
+        again = plan(world.look(), world.policy, Memory())
+        assert not [step for step in again.steps if isinstance(step, Grow)], f"{decided}\nthen\n{again}"
+        world.pass_time(TICK)
 
 
 @given(world=worlds(trouble=False))
