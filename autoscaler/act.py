@@ -97,6 +97,8 @@ class Hands:
         self._nominated = {key: self._nominated[key] for key, _ in step.placements if key in self._nominated} | versions
         failures = []
         for pod, came in self._kube.nominate(seen).items():
+            if isinstance(came, kube.Refused) and came.status == 403:  # noqa: PLR2004 - it goes on without
+                self._store.may_not_nominate()
             if isinstance(came, Exception) and not (isinstance(came, kube.Refused) and came.status in _CHANGED):
                 failures.append(f"{pod}: {came}")
         if failures:

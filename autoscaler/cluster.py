@@ -434,6 +434,8 @@ class Cluster:
     lingering: tuple[LingeringJob, ...] = ()
     gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
     """By namespace and ``GangRef.told_by``."""
+    may_nominate: bool = True
+    """The API server lets us name the node that the scheduler is to try first for a pod."""
     storage: Storage | None = None
     """``None``: not known, for no pod has asked so far."""
     namespaces: Mapping[str, Mapping[str, str]] | None = None

@@ -82,7 +82,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     patience = Patience(cluster, policy, fleet, scene)
     packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
     packing = as_scheduled(gangs, packing, scene)
-    contended = is_contended(gangs)
+    contended = cluster.may_nominate and is_contended(gangs)
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []
     for gang in gangs:
@@ -103,7 +103,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
             *never_joined(fleet, policy),
             *again,
             *steps,
-            *nominations(gangs, packing.placed, fleet.residents),
+            *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
             *purchases(gangs, packing, fleet, free),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),

@@ -97,6 +97,7 @@ class Store:
         self._sizes: dict[tuple[str, str], GangSize] | None = None
         self._register = Register()
         self._roll: Roll | None = None
+        self._may_nominate = True
         self._storage: Storage | None = None
         self._asked_about: set[Kind] = set()
         self.on_question: Callable[[Kind], None] = lambda _kind: None
@@ -167,6 +168,7 @@ class Store:
                 daemon_sets=self._all(DAEMON_SETS),
                 lingering=self._lingering(),
                 gang_sizes=self._gang_sizes(),
+                may_nominate=self._may_nominate,
                 storage=self._all_of_storage(),
                 namespaces=self._namespaces(),
             )
@@ -250,6 +252,12 @@ class Store:
         key = (raw.metadata.namespace, raw.metadata.name)
         if self._get(PODS, key) is not None:
             self.put(PODS, key, raw.metadata.version(), pod_from(raw))
+
+    def may_not_nominate(self) -> None:
+        """The API server has refused it: our rights are of an older release."""
+        with self._changed:
+            self._may_nominate = False
+            self._note()
 
     def saw_node(self, raw: NodeJson) -> None:
         """As :meth:`saw_pod`."""

@@ -16,7 +16,7 @@ import pytest
 from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.act import Hands
-from autoscaler.cluster import Cluster, Group, Instance
+from autoscaler.cluster import Cluster, Group, Instance, Pod
 from autoscaler.failures import Unavailable
 from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
@@ -28,6 +28,7 @@ from autoscaler.steps import (
     EndJob,
     Grow,
     Memory,
+    Nominate,
     Plan,
     Recreate,
     Release,
@@ -88,6 +89,14 @@ class Fakes:
         return {
             pod: self.failures.get(pod[1]) or msgspec.convert({"metadata": {"name": pod[1]}}, PodJson)
             for pod in placements
+        }
+
+    def nominate(self, pods: list[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
+        """The API server's."""
+        self._note("nominate", [(pod.key, node) for (pod, _), node in pods])
+        return {
+            pod.key: self.failures.get(pod.name) or msgspec.convert({"metadata": {"name": pod.name}}, PodJson)
+            for (pod, _), _ in pods
         }
 
     def node(self, name: str) -> NodeJson:
@@ -359,6 +368,17 @@ def test_a_gang_is_not_pinned_where_its_room_has_gone_since_the_plan() -> None:
         loop.once()
         assert "node n has no room for them any more" in made.out.getvalue()
         assert not made.fakes.asked
+
+
+def test_rights_that_do_not_let_us_nominate_are_told_and_no_hindrance() -> None:
+    """An older release's: the next look goes on without."""
+    made = bench(Nominate((("team/p", "n"),), "r"))
+    made.fakes.failures = {"p": kube.Refused(403, "pods/status is forbidden")}
+    loop = made.loop()
+    made.store.put(PODS, ("team", "p"), 1, a_pod("p"))
+    loop.once()
+    assert "pods/status is forbidden" in made.out.getvalue()
+    assert not made.store.cluster(NOW).may_nominate
 
 
 def test_a_pod_that_vanished_does_not_stop_its_gang() -> None:

@@ -600,6 +600,8 @@ def test_where_others_may_take_its_room_a_gang_is_let_go_after_it_is_kept() -> N
     nodes = [an_on_prem_node()]
     decided = decide(a_cluster(pods=[*gang, loose], nodes=nodes))
     assert (steps(decided, Admit), len(steps(decided, Nominate))) == ([], 1)
+    (step,) = steps(decide(a_cluster(pods=[*gang, loose], nodes=nodes, may_nominate=False)), Admit)
+    assert len(step.placements) == 2, "with the rights of an older release it goes on as before"
     told = [replace(pod, nominated="dgx-01") for pod in gang]
     (step,) = steps(decide(a_cluster(pods=[*told, loose], nodes=nodes)), Admit)
     assert len(step.placements) == 2
