@@ -44,8 +44,8 @@ _FAILED = 8
 _CENT = 1e-6
 _ROUNDS = 4
 _BESIDE = 2_000
-_CROWDS, _BOUNDED, _GROUPS = 80, 64, 24
-"""Pods of about the same size are taken together to so many for the plan, and for the bound; machines to so many."""
+_CROWDS, _BOUNDED, _HURRIED, _GROUPS = 80, 64, 40, 24
+"""So many crowds for the plan, for the bound, and for a bound in a hurry; and groups of machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,11 @@ class Drafting:
             nodes = Tidying(self.sorts, self.room, self.rules, self.zone_of).joined(nodes)
         return Draft(at_home, nodes, left, bound)
 
-    def bound(self, draft: Draft, chosen: Sequence[int]) -> float:
-        """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them."""
+    def bound(self, draft: Draft, chosen: Sequence[int], *, hurried: bool = False) -> float:
+        """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them.
+
+        ``hurried``: where pods are of many sizes, a weaker bound in less time.
+        """
         if draft.lower_bound is not None and not draft.at_home and (not self.zone_of or self.room.merges):
             return draft.lower_bound
         alone = (1,) * len(self.rules.exclusive)
@@ -152,7 +155,7 @@ class Drafting:
             there = self.room.suits(sort)[1][first]
             all_names = self.room.names(sort, None) | {machines[one].name for one in np.nonzero(there)[0].tolist()}
             rows[self._size(sort), names.setdefault(all_names, all_names)] += many
-        return lower_bound(_few(rows), self.room.kinds(alone) + machines)
+        return lower_bound(_few(rows, many=_HURRIED if hurried else _BOUNDED), self.room.kinds(alone) + machines)
 
     def _at_home(self, numbers: Sequence[int], time: _Time) -> dict[int, int]:
         if not self.room.machines:
@@ -357,16 +360,16 @@ def _are_mixed(crowds: Iterable[_Crowd]) -> bool:
     return any(crowd.members is not None for crowd in crowds)
 
 
-def _few(rows: Mapping[tuple[Vector, frozenset[str]], int]) -> list[Shape]:
+def _few(rows: Mapping[tuple[Vector, frozenset[str]], int], *, many: int) -> list[Shape]:
     """As many shapes as are bounded in good time."""
     if len(rows) <= MANY:
-        return [Shape(size, many, names) for (size, names), many in rows.items()]
+        return [Shape(size, count, names) for (size, names), count in rows.items()]
     sizes: Amounts = np.array([size for size, _ in rows], dtype=np.int64)
     counts: Amounts = np.array(list(rows.values()), dtype=np.int64)
     names = [names for _, names in rows]
     numbers = {one: number for number, one in enumerate(dict.fromkeys(names))}
     named = np.array([numbers[one] for one in names], dtype=np.int64)
-    groups = crowded(sizes, counts, np.hstack([sizes[:, 2:], named[:, None]]), many=_BOUNDED)
+    groups = crowded(sizes, counts, np.hstack([sizes[:, 2:], named[:, None]]), many=many)
     return [
         Shape(
             tuple(middle),

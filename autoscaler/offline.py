@@ -31,6 +31,8 @@ from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods, wit
 
 _TELLING = 0.7
 """Who goes where is written down after the planning; that takes so much of the time that making ready took."""
+_LATE = 0.7
+"""Part of the time after which the bound is found in a hurry."""
 _ADMITTING = 0.5
 """Part of the time after which no more gangs are tried under limits."""
 _SHOWN: Final = 3
@@ -131,7 +133,7 @@ def _planned(
         drafting=drafting,
         taken={node.name for node in nodes},
         waiting=admission.waiting,
-        bound=drafting.bound(draft, chosen),
+        bound=drafting.bound(draft, chosen, hurried=clock() - start > _LATE * seconds),
     )
     return replace(plan, seconds=clock() - start)
 
