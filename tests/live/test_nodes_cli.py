@@ -132,6 +132,44 @@ def test_a_full_disk_is_one_machines_trouble(operator: Operator) -> None:
     assert operator.call("reconcile")[0] == 0
 
 
+_SWAPS = """
+printf 'Filename Type Size Used Priority\\n' > /run/swaps && mount --bind /run/swaps /proc/swaps
+"""
+"""A machine shares its kernel with this one, whose own swap is nobody's business."""
+_SWAPS_OF_ONE = """
+echo '/swapfile file 1048572 900000 -2' >> /run/swaps; echo '/swapfile none swap sw 0 0' > /etc/fstab
+"""
+_SWAPOFF = """#!/bin/sh
+[ -e /run/memory ] && first=$(head -n 1 /run/swaps) && echo "$first" > /run/swaps && exit 0
+echo 'swapoff: /swapfile: swapoff failed: Cannot allocate memory' >&2
+exit 2
+"""
+"""As swapoff(8) ends where what was swapped out does not fit into memory."""
+
+
+def test_swap_that_does_not_fit_into_memory_is_told(machines: dict[str, Host], tmp_path: Path) -> None:
+    """Its machine is as it was, the other is changed; once there is memory, the next run gets on."""
+    pair = {name: machines[name] for name in ("n0", "n1")}
+    rolling = ("--no-cluster", "--health-seconds", "0", *IGNORED)
+    operator = Operator(pair, tmp_path, role="tests.live.swap_role:prepare", rolling=rolling)
+    full = pair["n0"]
+    for host in pair.values():
+        host.run(f"cat > /usr/local/sbin/swapoff <<'END'\n{_SWAPOFF}END\nchmod 755 /usr/local/sbin/swapoff\n{_SWAPS}")
+    full.run(_SWAPS_OF_ONE)
+    try:
+        status, record = operator.record("reconcile", "--batch", "2")
+        assert (status, record["changed"]) == (2, ["n1"])
+        assert "Cannot allocate memory" in record["failed"]["n0"]
+        assert full.run("cat /etc/fstab").stdout == "/swapfile none swap sw 0 0\n", "it still boots with its swap"
+        full.run("touch /run/memory")
+        status, record = operator.record("reconcile")
+        assert (status, record["changed"]) == (0, ["n0"])
+        assert full.run("cat /etc/fstab").stdout == ""
+    finally:
+        for host in pair.values():
+            host.run("umount /proc/swaps; rm -f /usr/local/sbin/swapoff /etc/fstab /run/swaps /run/memory")
+
+
 def test_a_controller_that_is_killed_goes_on(operator: Operator) -> None:
     """With SIGKILL in the middle of a change; a second run beside the first is refused."""
     stalled = operator.hosts["n0"]
