@@ -88,14 +88,16 @@ class TagFinder:
             return ""
         call, field, ids = _LOOKS[prefix]
         try:
-            [found] = getattr(self._ec2, call)(**{ids: [key]})[field]
+            listed = getattr(self._ec2, call)(**{ids: [key]})[field]
         except ClientError as error:
             if "NotFound" not in error.response["Error"]["Code"]:
                 raise
             return "gone"
-        if prefix == "i-":
-            return str(found["Instances"][0]["State"]["Name"])
-        return str(found["Status"] if prefix == "eni-" else found["State"])
+        for found in listed:
+            if prefix == "i-":
+                return str(found["Instances"][0]["State"]["Name"])
+            return str(found["Status"] if prefix == "eni-" else found["State"])
+        return "gone"
 
     def _remove_gateway(self, key: str) -> None:
         for gateway in self._ec2.describe_internet_gateways(InternetGatewayIds=[key])["InternetGateways"]:

@@ -6,6 +6,7 @@ What moto lacks, and what is done here:
 - capacity never runs out: here ``RunInstances`` asks the faults' script, and fails with AWS's words;
 - ``ClientToken`` is not idempotent: here the same token gives the same reservation;
 - a launch template's metadata options, instance profile and root volume are dropped: here they reach the instance;
+- a NAT gateway that is deleted keeps its address: here it lets it go;
 - ``CreateLaunchTemplateVersion`` ignores ``SourceVersion``: here the new data is laid over that version's.
 
 Left as moto has it: an instance that ends is ``terminated`` at once, without a while of ``shutting-down``.
@@ -29,6 +30,7 @@ from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, Reservation
+from moto.ec2.models.nat_gateways import NatGateway
 
 from autoscaler import labels as words
 from autoscaler.instance_types import InstanceType, read_instance_type
@@ -143,6 +145,14 @@ class Ec2(EC2Backend):
             self.world.ledger.ended(instance.id)
         self.world.changed()
         return ended
+
+    def delete_nat_gateway(self, nat_gateway_id: str) -> NatGateway:
+        """As moto; its address is free for another, as on AWS."""
+        gateway = super().delete_nat_gateway(nat_gateway_id)
+        for address in self.addresses:
+            if address.eni is not None and address.eni is gateway._eni:  # noqa: SLF001 - moto tells it nowhere else
+                self.disassociate_address(association_id=address.association_id)
+        return gateway
 
     def start_due(self, now: float) -> float | None:
         """Let those run whose boot delay has passed; gives the time of the next one."""

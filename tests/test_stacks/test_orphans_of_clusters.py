@@ -130,6 +130,18 @@ def test_ours_of_that_name_goes_and_nothing_else(
 
 
 @pytest.mark.usefixtures("environment")
+def test_a_nat_gateway_gives_its_address_back(here: StandIn) -> None:
+    """So that the next `up` can make it anew."""
+    tagged = specified("natgateway", OURS | {"Name": "lab-nat"})
+    address = here.ec2.allocate_address(Domain="vpc")["AllocationId"]
+    asked = {"SubnetId": here.subnets[0], "AllocationId": address, "TagSpecifications": tagged}
+    here.ec2.create_nat_gateway(**asked)
+    [orphan] = finder().find("aws:ec2/natGateway:NatGateway", "it", {"tags": {"Name": "lab-nat"}})
+    remove(orphan)
+    assert here.ec2.create_nat_gateway(**asked)["NatGateway"]["State"] == "available"
+
+
+@pytest.mark.usefixtures("environment")
 def test_a_static_route_of_a_connection_is_taken_away(here: StandIn) -> None:
     """EC2 would refuse it twice."""
     connection, token = vpn(here, OURS), "aws:ec2/vpnConnectionRoute:VpnConnectionRoute"
