@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -10,6 +11,7 @@ from urllib.request import urlopen
 import boto3
 
 from autoscaler import labels as words
+from stacks.deployer_rights import deployer_rights
 from stacks.local.engine import EngineSettings
 
 GROUPS = [
@@ -96,3 +98,16 @@ def asked_since(url: str, count: int) -> list[dict[str, Any]]:
 def calls_so_far(url: str) -> int:
     """How often something was asked to change."""
     return len(asked_since(url, 0))
+
+
+def not_granted(url: str, since: int, *, cluster: str) -> set[str]:
+    """Rights that whoever deploys used after the first ``since`` calls, and that the documented policies do not give.
+
+    Of services that are asked by name: calls of S3 and EKS are told apart by their paths.
+    """
+    documents = deployer_rights(cluster=cluster).values()
+    granted = [right for one in documents for statement in one["Statement"] for right in statement["Action"]]
+    calls = [call for call in asked_since(url, since) if " " not in call["action"]]
+    used = {f"{call['service']}:{call['action']}" for call in calls}
+    assert used
+    return {right for right in used if not any(fnmatch(right, one) for one in granted)}

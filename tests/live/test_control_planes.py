@@ -20,7 +20,7 @@ from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, 
 from stacks.local.systems_manager import EKS_IMAGES
 from stacks.outputs import as_exports, parse_outputs
 from stacks.user_data import BOOT_FILE
-from tests.live.stacks import asked_since, calls_so_far, client, everything_in, settings_for
+from tests.live.stacks import asked_since, calls_so_far, client, everything_in, not_granted, settings_for
 from tests.test_stacks.test_node_bundle import bundle
 from tests.test_stacks.test_node_config import config_in
 
@@ -79,7 +79,7 @@ def state_of(settings: EngineSettings) -> str:
 
 def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
     """With hybrid nodes: up, nothing to do, a new version and a wider endpoint in place, and all of it away again."""
-    before = all_that_stands(aws_url)
+    before, began = all_that_stands(aws_url), calls_so_far(aws_url)
     expires = (datetime.now(UTC) + timedelta(days=7)).strftime("%Y-%m-%dT%H:%M:%SZ")
     wanted: dict[str, Any] = {
         "kind": "eks",
@@ -91,14 +91,18 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
     }
     settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="eks", groups=WITH_GPUS, **wanted)
     own: dict[str, Any] = {**(settings.overrides or {}), "spillway:nodes": {}}  # the images of EKS
-    settings = replace(settings, overrides=own)
+    inventory = tmp_path / "inventory.yaml"
+    machine = {"name": "dgx-01", "address": "10.80.0.11", "cpus": 8, "memory": "64Gi", "probe": "none"}
+    inventory.write_text(yaml.safe_dump({"machines": [machine]}), encoding="utf-8")
+    settings = replace(settings, overrides=own, inventory=inventory)
     outputs = pulumi_up(settings)
     eks = client("eks", aws_url)
     cluster = eks.describe_cluster(name="eks")["cluster"]
     assert outputs.control_plane
     assert outputs.control_plane.endpoint == cluster["endpoint"]
     assert outputs.control_plane.oidc_issuer == cluster["identity"]["oidc"]["issuer"]
-    assert outputs.kubeconfig == outputs.hybrid_activation_code == "[secret]"
+    assert outputs.kubeconfig == outputs.hybrid_activation_code == outputs.hybrid_node_configs == "[secret]"
+    assert [one.name for one in outputs.machines] == ["dgx-01"]
     assert '"activationCode":"' not in state_of(settings).replace(" ", ""), "its plain text is not in the state"
     assert {
         eks.describe_access_entry(clusterName="eks", principalArn=arn)["accessEntry"]["type"]
@@ -127,6 +131,7 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
     assert not pulumi_preview(settings), "an administrator whose rights were taken is found"
     pulumi_destroy(settings)
     assert all_that_stands(aws_url) == before
+    assert not not_granted(aws_url, began, cluster="eks")
 
 
 WITH_GPUS = [*GROUPS, {"name": "gpu", "instance_type": "g5.12xlarge", "zones": ZONES, "max": 2}]
@@ -164,7 +169,7 @@ def test_what_eks_refuses_is_told(aws_url: str, engine: dict[str, Path], tmp_pat
 
 def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
     """Three members: one up tells the nodes whom to trust, a new version takes one after another, all of it away."""
-    before = all_that_stands(aws_url)
+    before, began = all_that_stands(aws_url), calls_so_far(aws_url)
     wanted: dict[str, Any] = {"kind": "kubeadm", "ami": IMAGE, "version": "1.35.3", "names": ["api.lab.example.org"]}
     nodes = {"ami": IMAGE, "roles": "bundle", "bundle": str(bundle(tmp_path))}
     settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="own", **wanted)
@@ -203,6 +208,7 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     assert_one_after_another(aws_url, so_far)
     pulumi_destroy(settings)
     assert all_that_stands(aws_url) == before
+    assert not not_granted(aws_url, began, cluster="own")
 
 
 IMAGE = "ami-12c6146b"
