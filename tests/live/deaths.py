@@ -66,6 +66,7 @@ class Campaign:
 def campaign(plane: Plane, bench: Bench, folder: Path, *, deaths: int) -> Campaign:
     """Kill so many controllers, then let one come to its end. Raises ``AssertionError`` where that one does not."""
     hosts = {host.name: host for host in bench.light(*NAMES)}
+    folder.mkdir(parents=True, exist_ok=True)
     role, rolling = "tests.live.deaths_role:prepare", ("--kubeconfig", str(plane.kubeconfig), *_OPTIONS)
     operator = Operator(hosts, folder, role=role, rolling=rolling)
     _furnish(plane)
