@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.leash import leashed
 from tests.live.stacks import GROUPS, asked_since, calls_so_far, everything_in, settings_for
+from tests.live.test_control_planes import all_that_stands
 
 pytestmark = pytest.mark.live
 
@@ -124,3 +126,23 @@ def test_an_engine_killed_while_it_changes_and_removes_things_goes_on(settings: 
     recover(settings)
     pulumi_destroy(settings)
     assert everything_in(settings.aws_url) == before
+
+
+def test_an_engine_killed_while_it_makes_a_control_plane_leaves_none_unowned(settings: EngineSettings) -> None:
+    """Cut off three times among its keys, groups, instances and gates; whatever had been begun is found."""
+    control_plane = {"kind": "kubeadm", "ami": "ami-12c6146b", "instances": 1}
+    settings = replace(settings, overrides={"spillway:control_plane": control_plane})
+    prepare(settings)
+    before = all_that_stands(settings.aws_url)
+    for after in IN_THE_CONTROL_PLANE:
+        kill_in_the_middle(settings, "up", after=after)
+        recover(settings)
+        assert pending(settings) == []
+    pulumi_up(settings, refresh=True)
+    assert pulumi_preview(settings), "it has converged"
+    pulumi_destroy(settings)
+    assert all_that_stands(settings.aws_url) == before, "nothing was made twice"
+
+
+IN_THE_CONTROL_PLANE = (30, 12, 9)
+"""As ``AT``: each counts from where the one before was cut off."""
