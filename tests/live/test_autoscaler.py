@@ -182,7 +182,8 @@ def test_an_instance_that_never_joins_is_given_up_and_replaced(hybrid: Hybrid) -
     with hybrid.run() as brain:
         until(lambda: bound(hybrid.plane.kube, "p"), within=60, told=brain.texts)
         steps = [line["step"] for line in brain.said() if line["event"] == "step"]
-    assert steps == ["Grow", "Remove", "Grow"]
+    bought = [step for step in steps if step != "Nominate"]  # the pod has no gate: its node is told the scheduler
+    assert bought == ["Grow", "Remove", "Grow"]
     assert hybrid.group()["DesiredCapacity"] == 1
 
 
