@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autoscaler.cluster import Group
+from autoscaler.fleet import COMING_TIER
 from autoscaler.labels import GPU, HOSTNAME
 from autoscaler.places import Place, Shape
 from autoscaler.scene import Scene
@@ -139,6 +140,10 @@ class Market:
             if (buy or place.name not in self._kept) and fits(place):
                 return self._take(at_hand, position)
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
+
+    def is_spoken_for(self, place: Place) -> bool:
+        """Whether it is on its way for somebody, or somebody was planned on it before."""
+        return place.node is None or place.tier == COMING_TIER or place.name in self._kept
 
     def settle(self, place: Place, shape: Shape) -> bool:
         """Whether a pod of the shape may go to that very place, which counts as opened then if it was fresh."""

@@ -154,9 +154,10 @@ def _pack(
     for gang in gangs:
         demand, before = _demand(gang, scene, homes), scene.mark()
         found = pack([demand], market).placed[gang.name]
-        if found is not None and found.usd and gang.oldest + patience.of(gang) > now:
+        usd = _price(found, demand, market) if found is not None else 0.0
+        if usd and gang.oldest + patience.of(gang) > now:
             scene.undo(before)
-            wait = patience.wait(gang, demand, usd_per_hour=found.usd)
+            wait = patience.wait(gang, demand, usd_per_hour=usd)
             if wait is not None:
                 waits[gang.name] = wait
                 continue
@@ -165,6 +166,17 @@ def _pack(
         demands.append(demand)
     placed = place_together(demands, placed, market, start)
     return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None)), waits
+
+
+def _price(found: Placed, demand: Demand, market: Market) -> float:
+    """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""
+    own = {place.name for place in demand.meant.values()}
+    others = {
+        place.name: place.group.usd_per_hour
+        for _, place in found.places
+        if place.group is not None and not place.price and place.name not in own and market.is_spoken_for(place)
+    }
+    return found.usd + sum(others.values())
 
 
 def _is_pinned(pod: Pod) -> bool:

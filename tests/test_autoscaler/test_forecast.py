@@ -193,6 +193,26 @@ def test_who_waits_leaves_free_room_to_others() -> None:
     assert buys(decided) == 0
 
 
+@pytest.mark.parametrize("remembers", [True, False])
+def test_who_waits_takes_no_node_that_was_bought_for_another(*, remembers: bool) -> None:
+    """The other would have to buy again; that the node costs nothing more is no reason to take it."""
+    policy = a_policy()
+    patient = a_gang("patient", 1, gpus=8, patience=timedelta(minutes=30))
+    hasty = a_gang("hasty", 1, gpus=8, created=later(seconds=1))
+    pods = (running(timedelta(minutes=10)), *patient, *hasty)
+    first = plan(a_cluster(pods=pods, nodes=[an_on_prem_node()]), policy, Memory())
+    (grow,) = [step for step in first.steps if isinstance(step, Grow)]
+    assert grow.demand == tuple(pod.key for pod in hasty)
+    groups = [replace(one, desired=grow.to) if one.name == grow.group else one for one in a_cluster().groups]
+    memory = first.memory if remembers else Memory()
+    again = plan(a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=groups), policy, memory)
+    assert buys(again) == 0
+    assert {said.pod: "waits for machines that we own" in said.because for said in again.waiting} == {
+        patient[0].key: True,
+        hasty[0].key: False,
+    }
+
+
 def test_a_gang_that_runs_and_lacks_a_pod_does_not_wait() -> None:
     """The others stand still meanwhile."""
     first, second = a_gang(pods=2, gpus=8)
