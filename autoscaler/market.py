@@ -133,11 +133,11 @@ class Market:
     def open(self, offering: Offering, fits: Callable[[Place], bool], *, buy: bool = True) -> Place | None:
         """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one.
 
-        Who may not buy takes none that somebody was planned on: that one would have to buy another.
+        Who may not buy takes none that is spoken for: whose it is would have to buy another.
         """
         at_hand = self._at_hand[offering.group.name]
         for position, place in enumerate(at_hand):
-            if (buy or place.name not in self._kept) and fits(place):
+            if (buy or not self.is_spoken_for(place)) and fits(place):
                 return self._take(at_hand, position)
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
 

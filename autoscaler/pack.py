@@ -61,14 +61,28 @@ def pack(demands: Iterable[Demand], market: Market, *, buy: bool = True) -> Pack
     return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None))
 
 
+def taken_from_others(placed: Placed, demand: Demand, market: Market) -> dict[str, Place]:
+    """Nodes of it, by name, that were bought for others: those would have to buy again."""
+    own = {place.name for place in demand.meant.values()}
+    return {
+        place.name: place
+        for _, place in placed.places
+        if place.group is not None and not place.price and place.name not in own and market.is_spoken_for(place)
+    }
+
+
 def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """All of the gang; else as many as must be together, and of the others those that fit at no price."""
     kept = _as_meant(demand, market) if demand.meant else None
     if kept is not None:
         return kept
+    start = market.scene.mark()
     whole = _place(demand, market, buy=buy)
-    if whole is not None or demand.minimum is None or demand.minimum >= len(demand.pods):
+    if demand.minimum is None or demand.minimum >= len(demand.pods):
         return whole
+    if whole is not None and not taken_from_others(whole, demand, market):
+        return whole
+    market.scene.undo(start)
     core = _place(replace(demand, pods=demand.pods[: demand.minimum]), market, buy=buy) if demand.minimum else None
     if core is None and demand.minimum:
         return None

@@ -22,7 +22,7 @@ from autoscaler.leftovers import as_scheduled
 from autoscaler.market import Market
 from autoscaler.namespaces import resolve, resolved, why_held
 from autoscaler.nominations import is_contended, nominations
-from autoscaler.pack import Demand, Packing, Placed, pack
+from autoscaler.pack import Demand, Packing, Placed, pack, taken_from_others
 from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
 from autoscaler.policy import Policy
@@ -170,13 +170,8 @@ def _pack(
 
 def _price(found: Placed, demand: Demand, market: Market) -> float:
     """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""
-    own = {place.name for place in demand.meant.values()}
-    others = {
-        place.name: place.group.usd_per_hour
-        for _, place in found.places
-        if place.group is not None and not place.price and place.name not in own and market.is_spoken_for(place)
-    }
-    return found.usd + sum(others.values())
+    others = taken_from_others(found, demand, market)
+    return found.usd + sum(place.group.usd_per_hour for place in others.values() if place.group is not None)
 
 
 def _is_pinned(pod: Pod) -> bool:

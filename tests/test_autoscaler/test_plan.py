@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from autoscaler.cluster import LingeringJob
 from autoscaler.plan import plan
-from autoscaler.steps import Admit, EndJob, Memory, Plan
+from autoscaler.steps import Admit, EndJob, Grow, Memory, Plan
 from tests.builders import a_cluster, a_gang, a_group, a_policy, an_on_prem_node, later
 from tests.world import World
 
@@ -74,3 +74,17 @@ class _Always(random.Random):
 
     def random(self) -> float:
         return 0.5
+
+
+def test_an_elastic_gang_stretches_onto_no_node_that_was_bought_for_another() -> None:
+    """Not even after a restart, when nobody remembers for whom: it can do without, and the other cannot."""
+    policy = a_policy(limits={"nodes": 1})
+    pods = (*a_gang("elastic", 3, gpus=8, minimum=1), *a_gang("other", 1, gpus=8, created=later(seconds=1)))
+    first = plan(a_cluster(pods=pods, nodes=[an_on_prem_node()]), policy, Memory())
+    (grow,) = [step for step in first.steps if isinstance(step, Grow)]
+    assert grow.demand == (pods[-1].key,)
+    groups = [replace(one, desired=grow.to) if one.name == grow.group else one for one in a_cluster().groups]
+    again = plan(a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=groups), policy, Memory())
+    told = {said.pod: said.because for said in again.waiting}
+    assert told[pods[-1].key].startswith("its node is on its way")
+    assert "runs with fewer pods" in told[pods[1].key]

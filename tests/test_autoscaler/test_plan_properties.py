@@ -26,8 +26,8 @@ UNHURRIED = settings(
 )
 """`SPILLWAY_EXAMPLES=5000` looks longer."""
 ALWAYS_THE_SAME = settings(UNHURRIED, derandomize=True)
-"""One or two mornings in a thousand break a rule: an elastic gang's spare pod, or a patient gang, takes the node that
-was bought for another, who is bought a second one. ``python -m tests.bench trials`` tells; no test may by chance."""
+"""Of a planner that remembers nothing at all one morning in a thousand still breaks a rule: an elastic gang that became
+whole by others' purchases. ``python -m tests.bench trials`` tells; no test may by chance."""
 
 
 @st.composite
