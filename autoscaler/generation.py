@@ -159,15 +159,14 @@ class Generation:
             for _ in range(_SIMPLE):
                 if left <= 0 or not among.any():
                     break
-                kind, pods = self._uniform(row, among)
+                kind, pods = self.uniform(row, among)
                 self._add(kind, pods[None, :])
                 left -= float(pods[row]) * problem.available[kind]
                 among[kind] = False
             among = problem.holds[row] & np.isinf(problem.available)
-            if left > 0 and among.any():
-                kind, pods = self._uniform(row, among)
+            if among.any():  # those in short supply may all go to others
+                kind, pods = self.uniform(row, among)
                 self._add(kind, pods[None, :])
-
         self.simple = self._many
 
     def _relaxed(self) -> tuple[Floats, Floats, Floats]:
@@ -452,7 +451,7 @@ class Generation:
             known = self._bins[kind] = Bin(problem.sizes, problem.holds[:, kind], problem.rooms[kind])
         return known
 
-    def _uniform(self, row: int, among: Mask) -> tuple[int, Whole]:
+    def uniform(self, row: int, among: Mask) -> tuple[int, Whole]:
         """Pods of one shape only, where they are cheapest among these kinds."""
         problem, size = self.problem, self.problem.sizes[row]
         asked = size > 0

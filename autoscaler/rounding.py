@@ -51,9 +51,16 @@ class Rounding:
         """Of each shape the smaller ones, the most valuable first."""
 
     def best(self, *, rounds: int) -> Lots:
-        """Everyone in whole nodes, improved until the time is over."""
-        if not rounds:
-            return self._shrunk(self._filled(self.counts, self.available))
+        """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
+        plan = self._found(rounds) if rounds else self._shrunk(self._filled(self.counts, self.available))
+        while (left := self.counts - self._placed(plan)).any():  # what was shrunk may have freed a node
+            more = self._filled(left, self._free(plan))
+            if not more:
+                break
+            plan = self._shrunk(plan + more)
+        return plan
+
+    def _found(self, rounds: int) -> Lots:
         plan = self._dive(self.counts, self.available)
         if self.watch.spent() > _DIVE_UNTIL:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.available)), key=self._rank)
@@ -173,7 +180,7 @@ class Rounding:
                 fits &= (counts > 0) & (self.problem.sizes <= free).all(axis=1)
 
     def _filled(self, counts: Whole, available: Floats) -> Lots:
-        """Again and again the known filling that places most value for its price."""
+        """Again and again the known filling that places most value for its price; nobody is left whom a node holds."""
         counts, available, plan = counts.copy(), available.copy(), Lots()
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)
@@ -188,6 +195,10 @@ class Rounding:
             asked = held[best] > 0
             times = int(min((counts[asked] // held[best][asked]).min(), available[kinds[best]]))
             self._take(Lot(int(kinds[best]), held[best], times), counts, available, plan)
+        for row in np.nonzero(counts)[0].tolist():
+            while counts[row] and (among := self.problem.holds[row] & (available >= 1)).any():
+                kind, pods = self.generation.uniform(row, among)
+                self._take(Lot(kind, pods), counts, available, plan)
         return plan
 
     def _paying(self, values: Floats) -> Whole:
