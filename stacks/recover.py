@@ -6,6 +6,11 @@ thing has nothing that hangs on it yet, since nobody knows its id: so it is take
 
 It is looked for by what the creation asked for (name, or `Name` tag, and the cluster's tag), and what the state records
 is never touched.
+
+A state that lies in files (`file://`) has beside each file one of attributes (`NAME.attrs`), which is not written in
+one step: cut off in there, the engine can read the whole file beside it no more ("failed to load checkpoint: EOF").
+Nothing in the attributes is needed, so torn ones are taken away.
+(https://github.com/google/go-cloud/blob/v0.37.0/blob/fileblob/attrs.go)
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_
 
 _PROVIDER: Final = "pulumi:providers:aws"
 Say = Callable[[str], None]
+_IN_JSON: Final = (("stack", "export"), ("whoami", "--json"))
 _NO_LOCK: Final = ("has never been updated", "no update in progress", "no lock")
 
 
@@ -51,6 +57,9 @@ def recover(*, stack: str, project: Path, confirm: Callable[[list[Orphan]], bool
     Raises ``BadInput`` for a stack that is not there, ``Unavailable`` where a party does not answer or something was
     begun that this cannot look for.
     """
+    for torn in torn_attributes(_where_the_state_lies(project)):
+        torn.unlink()
+        say(f"taken away: {torn}, which was cut off while it was written; {torn.stem} beside it is whole")
     _cancel(stack, project)
     deployment = json.loads(_pulumi(project, "stack", "export", "--stack", stack)).get("deployment") or {}
     begun = list(begun_creations(deployment))
@@ -79,6 +88,25 @@ def begun_creations(deployment: Mapping[str, Any]) -> Iterator[Begun]:
         if operation["type"] == "creating" and resource["urn"] not in seen:
             seen.add(resource["urn"])
             yield Begun(urn=resource["urn"], inputs=resource.get("inputs") or {})
+
+
+def torn_attributes(state: Path | None) -> list[Path]:
+    """Files of attributes below the folder that nobody can read."""
+    return [one for one in sorted(state.rglob("*.attrs")) if not _is_json(one)] if state else []
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True
+
+
+def state_folder(url: str, project: Path) -> Path | None:
+    """Where a backend of that URL keeps its files; ``None`` where it is no folder of this machine."""
+    scheme, _, path = url.partition("://")
+    return (project / Path(path.partition("?")[0]).expanduser() / ".pulumi") if scheme == "file" else None
 
 
 def recorded_ids(deployment: Mapping[str, Any]) -> frozenset[str]:
@@ -131,6 +159,10 @@ def _told_in_words() -> Iterator[None]:
         raise Unavailable(f"AWS: {error}") from None
 
 
+def _where_the_state_lies(project: Path) -> Path | None:
+    return state_folder(json.loads(_pulumi(project, "whoami", "--json"))["url"], project)
+
+
 def _cancel(stack: str, project: Path) -> None:
     """The lock of a killed engine stays; without one there is nothing to cancel."""
     said = _run(project, "cancel", "--yes", "--stack", stack)
@@ -155,7 +187,7 @@ def _run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             cwd=project,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if arguments[:2] == ("stack", "export") else subprocess.STDOUT,
+            stderr=subprocess.DEVNULL if arguments[:2] in _IN_JSON else subprocess.STDOUT,
             text=True,
             check=False,
         )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,14 @@ pytestmark = pytest.mark.live
 
 AT = (3, 22, 38)
 """Calls to AWS that change something, after which the engine is killed: early, in the network, in the groups."""
+CLUSTERS = count()
 QUIET = ("--non-interactive", "--color", "never")
 
 
 @pytest.fixture
 def settings(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> EngineSettings:
-    """A stack that does not stand yet."""
-    made = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="cut", groups=GROUPS)
+    """A stack that does not stand yet, of a name of its own: what one test leaves is not in the way of the next."""
+    made = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster=f"cut-{next(CLUSTERS)}", groups=GROUPS)
     prepare(made)
     run(made, "stack", "select", "--create", "--stack", "local")
     return made
@@ -96,7 +98,8 @@ def test_an_engine_killed_while_it_makes_things_leaves_none_unowned(settings: En
     cut_off = 0
     for after in AT:
         if kill_in_the_middle(settings, "up", after=after):
-            assert "locked" in run(settings, "up", "--stack", "local", "--yes", "--skip-preview").stderr
+            refused = run(settings, "up", "--stack", "local", "--yes", "--skip-preview").stderr
+            assert "locked" in refused or "failed to load checkpoint" in refused
         cut_off += recover(settings).count("taken away")
         assert pending(settings) == []
     assert cut_off, "the engine was never killed between AWS's answer and its own note of it"
@@ -105,6 +108,17 @@ def test_an_engine_killed_while_it_makes_things_leaves_none_unowned(settings: En
     assert pulumi_preview(settings), "it has converged"
     pulumi_destroy(settings)
     assert everything_in(settings.aws_url) == before, "nothing was made twice"
+
+
+def test_an_engine_killed_while_it_wrote_its_state_can_read_it_again(settings: EngineSettings) -> None:
+    """Between the making of a file of attributes and the writing of it."""
+    (attributes,) = settings.directory.glob("state/.pulumi/stacks/*/local.json.attrs")
+    attributes.write_bytes(b"")
+    assert "failed to load checkpoint: EOF" in run(settings, "stack", "export", "--stack", "local").stderr
+    said = recover(settings)
+    assert f"taken away: {attributes}" in said
+    assert "no creation was cut off" in said
+    assert pending(settings) == []
 
 
 def test_an_engine_killed_while_it_changes_and_removes_things_goes_on(settings: EngineSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from stacks.deployer_rights import WRITES
 from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
-from stacks.recover import begun_creations, recorded_ids, whereabouts
+from stacks.recover import begun_creations, recorded_ids, state_folder, torn_attributes, whereabouts
 from tests.test_stacks.stand_in import StandIn, client, stand_in
 
 URN = "urn:pulumi:lab::spillway::spillway:network:Network${token}::{name}"
@@ -61,6 +62,31 @@ def test_region_and_cluster_are_the_providers() -> None:
     assert whereabouts({"resources": [{"urn": urn(VPC, "a")}, provider]}) == ("eu-west-1", "lab")
     with pytest.raises(BadInput, match="no AWS provider with the cluster's tag"):
         whereabouts({"resources": []})
+
+
+def test_attributes_that_were_cut_off_are_found_and_no_other_file_is(tmp_path: Path) -> None:
+    """Empty or half; whole ones, and the states themselves, are let be."""
+    stacks = tmp_path / "stacks" / "spillway"
+    stacks.mkdir(parents=True)
+    for name, text in {"a.json": "", "a.json.attrs": "", "b.json.attrs": '{"user', "c.json.attrs": "{}"}.items():
+        (stacks / name).write_text(text, encoding="utf-8")
+    assert [one.name for one in torn_attributes(tmp_path)] == ["a.json.attrs", "b.json.attrs"]
+    assert torn_attributes(tmp_path / "nowhere") == torn_attributes(None) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [
+        ("file:///srv/state", Path("/srv/state/.pulumi")),
+        ("file://./state?no_tmp_dir=true", Path("/lab/state/.pulumi")),
+        ("file://~", Path.home() / ".pulumi"),
+        ("s3://bucket/lab", None),
+        ("https://pulumi.example", None),
+    ],
+)
+def test_a_state_lies_in_a_folder_or_elsewhere(url: str, folder: Path | None) -> None:
+    """As the engine's own URL of its backend says."""
+    assert state_folder(url, Path("/lab")) == folder
 
 
 def test_what_is_written_over_needs_no_search() -> None:
