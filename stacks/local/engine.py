@@ -23,7 +23,6 @@ from typing import Any, Final
 import yaml
 
 from autoscaler.failures import BadInput, Unavailable
-from stacks.local.keeper import die_with_parent
 from stacks.local.leash import leashed
 from stacks.local.paths import cache_root
 from stacks.outputs import StackOutputs, parse_outputs
@@ -215,7 +214,6 @@ def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Pope
         text=True,
         encoding="utf-8",
         start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who passes on one
-        preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - what it runs after the fork takes no lock
     )
 
 

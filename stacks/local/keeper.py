@@ -139,15 +139,15 @@ def start_time(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
-def die_with_parent(number: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
-    """A ``preexec_fn`` that has the kernel send the new process a signal when the thread that starts it ends.
+def die_with_parent() -> Callable[[], None]:
+    """A ``preexec_fn`` that has the kernel kill the new process when the thread that starts it ends.
 
     The C library is looked up here, before the fork: after it, another thread's lock on the loader would never open.
     """
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask_the_kernel() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, number)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it ended between the fork and the request
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,8 +1,9 @@
-"""Holds a program and everything that it starts: ``python -m stacks.local.leash PROGRAM ARGUMENTS...``.
+"""Holds a program and everything that it starts: ``python -m stacks.local.leash OWNER PROGRAM ARGUMENTS...``.
 
 The Pulumi engine starts plugins in process groups of their own, and one of them outlives an engine that is killed. The
 leash adopts what it leaves behind (``PR_SET_CHILD_SUBREAPER``, prctl(2)) and kills that when the program has ended,
-or when whoever started the leash is gone.
+or when whoever started the leash, process ``OWNER``, is gone. It asks for the latter by itself: a ``preexec_fn`` would
+run Python after the fork, and a Ctrl-C that falls in there is lost.
 """
 
 from __future__ import annotations
@@ -18,26 +19,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def leashed(command: Sequence[str]) -> list[str]:
-    """The command that runs ``command`` on a leash.
+    """The command that runs ``command`` on a leash held by this process, from the thread that starts it.
 
-    Start it with ``die_with_parent(signal.SIGTERM)``: told to end, it ends all; SIGINT is passed on to the program.
+    Told to end (SIGTERM, SIGHUP), it ends all; SIGINT is passed on to the program.
     """
-    return [sys.executable, "-m", __name__, *command]
+    return [sys.executable, "-m", __name__, str(os.getpid()), *command]
 
 
-def hold(command: Sequence[str]) -> int:
+def hold(command: Sequence[str], *, owner: int) -> int:
     """Run the program; its exit status, once nothing of it is left."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, end)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, end)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != owner:  # it ended before we asked
+        return 128 + signal.SIGTERM
     try:
         program = subprocess.Popen(command)
         signal.signal(signal.SIGINT, lambda number, _: program.send_signal(number))
@@ -78,4 +83,4 @@ def _parent(process: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(hold(sys.argv[1:]))
+    sys.exit(hold(sys.argv[2:], owner=int(sys.argv[1])))

@@ -18,7 +18,6 @@ import yaml
 
 from autoscaler import labels as words
 from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.keeper import die_with_parent
 from stacks.local.kube_http import KubeHttp
 from stacks.local.leash import leashed
 from stacks.local.paths import cache_root
@@ -100,7 +99,6 @@ class Stack:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - it takes no lock in the child
         )
 
     def run(self, *arguments: str) -> tuple[int, str]:

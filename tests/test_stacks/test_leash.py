@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.keeper import die_with_parent
 from stacks.local.leash import leashed
 
 pytestmark = pytest.mark.live
@@ -25,7 +24,6 @@ def start(program: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         leashed(["/bin/sh", "-c", program]),
         stdout=subprocess.PIPE,
-        preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - it takes no lock in the child
     )
 
 
@@ -73,10 +71,9 @@ def test_an_interrupt_is_passed_on(tmp_path: Path) -> None:
 def test_all_end_when_the_one_that_holds_the_leash_is_killed(tmp_path: Path) -> None:
     """As a demo that crashes halfway through `pulumi up`."""
     owner = (
-        "import signal, subprocess, sys\n"
-        "from stacks.local.keeper import die_with_parent\n"
+        "import subprocess, sys\n"
         "from stacks.local.leash import leashed\n"
-        "subprocess.run(leashed(['/bin/sh', '-c', sys.argv[1]]), preexec_fn=die_with_parent(signal.SIGTERM))"
+        "subprocess.run(leashed(['/bin/sh', '-c', sys.argv[1]]))"
     )
     program = f"{STRAY.format(tmp_path / 'stray')} echo $$ >{tmp_path / 'own'}; sleep 60"
     with subprocess.Popen([sys.executable, "-c", owner, program]) as holder:
