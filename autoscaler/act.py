@@ -96,11 +96,11 @@ class Hands:
         versions = {pod.key: version for (pod, version), _ in seen}
         self._nominated = {key: self._nominated[key] for key, _ in step.placements if key in self._nominated} | versions
         failures = []
-        for pod, came in self._kube.nominate(seen).items():
-            if isinstance(came, kube.Refused) and came.status == 403:  # noqa: PLR2004 - it goes on without
+        for pod, failure in self._kube.nominate(seen).items():
+            if isinstance(failure, kube.Refused) and failure.status == 403:  # noqa: PLR2004 - it goes on without
                 self._store.may_not_nominate()
-            if isinstance(came, Exception) and not (isinstance(came, kube.Refused) and came.status in _CHANGED):
-                failures.append(f"{pod}: {came}")
+            if not (isinstance(failure, kube.Refused) and failure.status in _CHANGED):
+                failures.append(f"{pod}: {failure}")
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
 

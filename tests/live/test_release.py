@@ -252,10 +252,8 @@ def use_the_door(audited: Audited, door: Kube, node: str) -> None:
 def nominated(door: Kube, name: str, node: str) -> None:
     """Name the node for the pod as it is now. Raises ``Refused`` where it has just changed."""
     raw = msgspec.json.decode(door.get(f"/api/v1/namespaces/default/pods/{name}"), type=PodJson)
-    (came,) = door.nominate([((pod_from(raw), raw.metadata.version()), node)]).values()
-    if isinstance(came, Exception):
-        raise came
-    assert came.status.nominated_node_name == node
+    for failure in door.nominate([((pod_from(raw), raw.metadata.version()), node)]).values():
+        raise failure
 
 
 def at_last(write: Callable[[], object]) -> None:

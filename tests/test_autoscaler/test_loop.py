@@ -91,13 +91,10 @@ class Fakes:
             for pod in placements
         }
 
-    def nominate(self, pods: list[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
+    def nominate(self, pods: list[tuple[tuple[Pod, int], str]]) -> dict[str, Exception]:
         """The API server's."""
         self._note("nominate", [(pod.key, node) for (pod, _), node in pods])
-        return {
-            pod.key: self.failures.get(pod.name) or msgspec.convert({"metadata": {"name": pod.name}}, PodJson)
-            for (pod, _), _ in pods
-        }
+        return {pod.key: self.failures[pod.name] for (pod, _), _ in pods if pod.name in self.failures}
 
     def node(self, name: str) -> NodeJson:
         """The API server's."""
