@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 
 from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
-from autoscaler.cluster import Resources
 from autoscaler.failures import Unavailable
 from autoscaler.objects import PodJson
+from autoscaler.resources import Resources
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Recreate, Release, Remove, Step, Uncordon, Withdraw
 from autoscaler.store import Store
 

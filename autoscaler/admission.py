@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, MEMORY, PODS, Pod
+from autoscaler.cluster import Pod
 from autoscaler.drafts import Draft, Drafting
 from autoscaler.fit import in_words, sum_up, why_not_on
 from autoscaler.neighbours import by_zone, not_kept
 from autoscaler.policy import Policy
+from autoscaler.resources import CPU, MEMORY, PODS
 from autoscaler.room import Amounts
 
 Gang = list[int]

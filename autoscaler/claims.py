@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.cluster import Cluster, Pod, Requirement, Resources
+from autoscaler.cluster import Cluster, Pod
+from autoscaler.constraints import Requirement
 from autoscaler.fit import NODE_NAME, term_holds
 from autoscaler.fleet import Fleet
 from autoscaler.places import ATTACHMENTS, Place
+from autoscaler.resources import Resources
 from autoscaler.storage import Storage, Terms, Volume, VolumeClaim
 
 USUAL: Final[Mapping[str, int]] = {"ebs.csi.aws.com": 25}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from autoscaler.cluster import Term
+from autoscaler.constraints import Term
 from autoscaler.fit import term_holds
 from autoscaler.labels import HOSTNAME
 from autoscaler.places import Place, Shape

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from autoscaler.cluster import Requirement, Resources, Taint, Term, Toleration
+from autoscaler.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.resources import Resources
 
 NODE_NAME: Final = "metadata.name"
 """Key of a ``matchFields`` requirement: the node's name stands for a label."""

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from autoscaler import labels as words
-from autoscaler.cluster import PODS, Cluster, Group, Instance, Node, Pod, Resources, Taint
+from autoscaler.cluster import Cluster, Group, Instance, Node, Pod
+from autoscaler.constraints import Taint
 from autoscaler.fit import why_not_on
 from autoscaler.places import Place
 from autoscaler.policy import Policy
+from autoscaler.resources import PODS, Resources
 from autoscaler.roll import NO_LOAD, Load, roll_of
 
 ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)

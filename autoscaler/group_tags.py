@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, MEMORY, Effect, Resources, Taint, parse_quantity
+from autoscaler.constraints import Effect, Taint
 from autoscaler.instance_types import InstanceType
 from autoscaler.policy import GroupEntry
+from autoscaler.resources import CPU, MEMORY, Resources, parse_quantity
 
 if TYPE_CHECKING:
     from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, TagDescriptionTypeDef

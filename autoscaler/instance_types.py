@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from autoscaler.cluster import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 from autoscaler.labels import GPU
+from autoscaler.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
 GIB: Final = 2**30
 MIB: Final = 2**20

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.aws_answers import told_in_words
-from autoscaler.cluster import CPU, MEMORY, PODS
 from autoscaler.ec2 import Clients, connect
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.instance_types import GIB, MIB, InstanceType, read_instance_type
 from autoscaler.labels import GPU
 from autoscaler.price_list import least_usd, on_demand
+from autoscaler.resources import CPU, MEMORY, PODS
 
 PREFIX: Final = "ec2:"
 COLUMNS: Final = (

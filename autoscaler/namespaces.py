@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.cluster import Pod, PodTerm
+from autoscaler.cluster import Pod
+from autoscaler.constraints import PodTerm
 from autoscaler.fit import term_holds
 from autoscaler.roll import Roll
 

@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autoscaler.cluster import Pod, PodTerm, Spread, Term
+from autoscaler.cluster import Pod
+from autoscaler.constraints import PodTerm, Spread, Term
 from autoscaler.fit import term_holds
 from autoscaler.labels import HOSTNAME, ZONE
 

@@ -12,21 +12,8 @@ from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar, cast
 
 from autoscaler import labels as words
-from autoscaler.cluster import (
-    CPU,
-    MEMORY,
-    PODS,
-    DaemonSet,
-    Node,
-    Pod,
-    PodTerm,
-    Requirement,
-    Resources,
-    Spread,
-    Taint,
-    Term,
-    Toleration,
-)
+from autoscaler.cluster import DaemonSet, Node, Pod
+from autoscaler.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
 from autoscaler.dialects import Said, gang_of, indexed_job_size
 from autoscaler.documents import parse_span
 from autoscaler.objects import (
@@ -41,6 +28,7 @@ from autoscaler.objects import (
     Quantities,
     ResourceNeeds,
 )
+from autoscaler.resources import CPU, MEMORY, PODS, Resources
 
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from autoscaler.cluster import Requirement, Term
+from autoscaler.constraints import Requirement, Term
 
 Quantities = dict[str, str | int | float]
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, MEMORY, PODS, Pod, Resources, Taint
+from autoscaler.cluster import Pod
 from autoscaler.columns import Kind, Vector
+from autoscaler.constraints import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy
+from autoscaler.resources import CPU, MEMORY, PODS, Resources
 from autoscaler.workloads import Price
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from autoscaler.cluster import CPU, MEMORY, PODS, Cluster
+from autoscaler.cluster import Cluster
 from autoscaler.fleet import ON_PREM_TIER, Fleet
 from autoscaler.forecast import Forecast, Release, Start, Task, expected_end, worth_waiting
 from autoscaler.gangs import Gang
 from autoscaler.pack import Demand
 from autoscaler.places import Shape
 from autoscaler.policy import Policy
+from autoscaler.resources import CPU, MEMORY, PODS
 from autoscaler.scene import Scene
 
 

@@ -13,22 +13,10 @@ from itertools import count, pairwise
 from operator import itemgetter
 from typing import Final
 
-from autoscaler.cluster import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-    PODS,
-    Group,
-    Node,
-    Pod,
-    PodTerm,
-    Resources,
-    Spread,
-    Taint,
-    Term,
-    Toleration,
-)
+from autoscaler.cluster import Group, Node, Pod
+from autoscaler.constraints import PodTerm, Spread, Taint, Term, Toleration
 from autoscaler.fit import Amounts
+from autoscaler.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
 ATTACHMENTS: Final = "attachable-volumes-csi-"
 """A driver's volumes that a node takes, counted like a resource; the name is Kubernetes' own."""

@@ -13,9 +13,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
-from autoscaler.cluster import Resources, Taint, parse_quantity
+from autoscaler.constraints import Taint
 from autoscaler.documents import Document, Span, read_document
 from autoscaler.labels import PREFIX
+from autoscaler.resources import Resources, parse_quantity
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z"
 

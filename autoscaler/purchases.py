@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from autoscaler.cluster import CPU, MEMORY, Cluster, Group, Resources
+from autoscaler.cluster import Cluster, Group
 from autoscaler.fit import amount_in_words
 from autoscaler.fleet import ON_PREM_TIER, Fleet
 from autoscaler.gangs import Gang
 from autoscaler.pack import Packing, Placed
 from autoscaler.policy import Policy
+from autoscaler.resources import CPU, MEMORY, Resources
 from autoscaler.scene import Scene
 from autoscaler.steps import Grow, Remove, Withdraw
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from autoscaler.cluster import GangRef, Pod, PodTerm, Resources
+from autoscaler.cluster import GangRef, Pod
+from autoscaler.constraints import PodTerm
+from autoscaler.resources import Resources
 
 Key = tuple[str, str]
 """Namespace and name."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from autoscaler.cluster import Pod, PodTerm, Taint, Term
+from autoscaler.cluster import Pod
+from autoscaler.constraints import PodTerm, Taint, Term
 from autoscaler.domains import Spreading, Watch, count_domain, in_words
 from autoscaler.fit import NODE_NAME, Reason, term_holds, why_no_room, why_not_on, why_not_tied
 from autoscaler.labels import HOSTNAME

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.cluster import Term
+from autoscaler.constraints import Term
 
 Terms = tuple[Term, ...]
 """One of these must hold."""

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.cluster import Requirement, Term, parse_quantity
+from autoscaler.constraints import Requirement, Term
 from autoscaler.fit import NODE_NAME
 from autoscaler.objects import Json, LabelSelector, Meta, Named, NodeSelector, Quantities
+from autoscaler.resources import parse_quantity
 from autoscaler.storage import NodeDrivers, Volume, VolumeClaim, VolumeClass
 
 _BOUND: Final = "pv.kubernetes.io/bind-completed"

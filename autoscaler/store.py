@@ -15,11 +15,12 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod, Resources
+from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
 from autoscaler.dialects import SERVED, Said
 from autoscaler.labels import HOSTNAME
 from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from
 from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
+from autoscaler.resources import Resources
 from autoscaler.roll import Register, Roll
 from autoscaler.storage import Storage
 from autoscaler.storage_objects import (

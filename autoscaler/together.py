@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler import columns
-from autoscaler.cluster import CPU, MEMORY, PODS
 from autoscaler.labels import GPU
 from autoscaler.market import Market, Offering
 from autoscaler.pack import Demand, Placed, pack
 from autoscaler.places import ATTACHMENTS, Place, Shape
+from autoscaler.resources import CPU, MEMORY, PODS
 from autoscaler.ways import fill_standing
 
 ROUNDS: Final = 6

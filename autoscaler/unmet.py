@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autoscaler.cluster import Cluster, Group, Taint
+from autoscaler.cluster import Cluster, Group
+from autoscaler.constraints import Taint
 from autoscaler.fit import NODE_NAME, Reason, amount_in_words, sum_up, why_no_room, why_not_on, why_not_tied
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang

@@ -17,8 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, MEMORY, PODS, GangRef, Node, Pod, Requirement, Resources
+from autoscaler.cluster import GangRef, Node, Pod
+from autoscaler.constraints import Requirement
 from autoscaler.failures import BadInput
+from autoscaler.resources import CPU, MEMORY, PODS, Resources
 
 MIB = 2**20
 _EPOCH = datetime.fromtimestamp(0, UTC)

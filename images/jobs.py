@@ -13,9 +13,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from autoscaler import labels as words
-from autoscaler.cluster import Resources, parse_quantity
 from autoscaler.documents import Document, Span, parse_document, read_document
 from autoscaler.policy import Name
+from autoscaler.resources import Resources, parse_quantity
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 ROLES: Final[tuple[Role, ...]] = ("chief", "worker", "ps", "evaluator")

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator
 
 from autoscaler import labels as words
-from autoscaler.cluster import Resources, parse_quantity
 from autoscaler.documents import Document, read_document
 from autoscaler.policy import Name, TaintEntry
+from autoscaler.resources import Resources, parse_quantity
 
 _LABEL_KEY: Final = re.compile(
     r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"

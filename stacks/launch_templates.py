@@ -9,8 +9,8 @@ from typing import Any, Final
 import pulumi
 import pulumi_aws as aws
 
-from autoscaler.cluster import parse_quantity
 from autoscaler.policy import GroupEntry
+from autoscaler.resources import parse_quantity
 
 _GIB: Final = 2**30
 

@@ -15,7 +15,7 @@ from typing import Any
 import pulumi
 
 from autoscaler import labels as words
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from stacks.inventory import Inventory, Machine
 from stacks.node_config import render_hybrid_node_config
 from stacks.on_prem_settings import MachineSettings

@@ -18,7 +18,7 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler import labels as words
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy, asg_name
 from stacks.join import JoinedBy

@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from autoscaler.cluster import parse_quantity
 from autoscaler.documents import Document, parse_span
+from autoscaler.resources import parse_quantity
 
 UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 _SMALLEST_TUNNEL: Final = 30

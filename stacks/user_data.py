@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 
 NODE_FILE: Final = "/etc/spillway/node.yaml"
 BOOT_FILE: Final = "/etc/spillway/boot.yaml"

@@ -7,21 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from autoscaler import labels as words
-from autoscaler.cluster import (
-    Cluster,
-    DaemonSet,
-    GangRef,
-    Group,
-    Instance,
-    Node,
-    Pod,
-    Requirement,
-    Resources,
-    Taint,
-    Term,
-    Toleration,
-)
+from autoscaler.cluster import Cluster, DaemonSet, GangRef, Group, Instance, Node, Pod
+from autoscaler.constraints import Requirement, Taint, Term, Toleration
 from autoscaler.policy import GroupEntry, Limits, Policy, ScaleDown, ScaleUp, asg_name
+from autoscaler.resources import Resources
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 GPU_TAINT = Taint(words.GPU)

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from autoscaler import labels as words
-from autoscaler.cluster import Cluster, Group, Instance, Node, Pod, Refusal, Requirement
+from autoscaler.cluster import Cluster, Group, Instance, Node, Pod, Refusal
+from autoscaler.constraints import Requirement
 from autoscaler.policy import Policy
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Plan, Recreate, Remove, Step, Uncordon, Withdraw
 from tests.builders import NOW, nodes_of

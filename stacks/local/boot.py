@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler import labels as words
-from autoscaler.cluster import Resources
 from autoscaler.failures import Unavailable
 from autoscaler.instance_types import InstanceType
+from autoscaler.resources import Resources
 from stacks.local.kube_http import KubeHttp, KubeRefusedError
 from stacks.local.nodes import delete_node, node_record
 from stacks.user_data import NodeSpec, parse_user_data

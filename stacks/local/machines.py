@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from autoscaler.instance_types import MIB, allocatable_of
+from autoscaler.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stacks.inventory import Inventory, Machine
 from stacks.local.kube_http import KubeHttp, KubeRefusedError
 from stacks.local.nodes import node_record

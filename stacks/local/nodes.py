@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, Resources, Taint
+from autoscaler.constraints import Taint
+from autoscaler.resources import CPU, Resources
 from stacks.local.kube_http import KubeHttp, KubeRefusedError
 
 KWOK: Final = "kwok.x-k8s.io/node"

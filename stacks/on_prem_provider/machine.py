@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from autoscaler.cluster import parse_quantity
 from autoscaler.documents import parse_span
 from autoscaler.failures import BadInput, Unavailable
+from autoscaler.resources import parse_quantity
 from stacks.on_prem_provider.drain import Drain, abandon
 from stacks.on_prem_provider.findings import Finding, NotFit
 from stacks.on_prem_provider.join import issue_token, withdraw_tokens

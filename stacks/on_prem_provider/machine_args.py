@@ -9,9 +9,9 @@ from pulumi.provider.experimental.provider import CheckFailure
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-from autoscaler.cluster import parse_quantity
 from autoscaler.documents import parse_span
 from autoscaler.policy import Name
+from autoscaler.resources import parse_quantity
 from stacks.inventory import Machine
 from stacks.on_prem_provider.values import Plain
 

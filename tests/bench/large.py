@@ -36,7 +36,7 @@ import msgspec
 
 from autoscaler import labels as words
 from autoscaler.act import Hands
-from autoscaler.cluster import Cluster, Group, Instance, Resources
+from autoscaler.cluster import Cluster, Group, Instance
 from autoscaler.ec2 import Ec2
 from autoscaler.kube import Change, Kube
 from autoscaler.loop import Loop
@@ -44,6 +44,7 @@ from autoscaler.observe import Observer
 from autoscaler.plan import plan
 from autoscaler.policy import Policy, asg_name, read_policy
 from autoscaler.report import Log, Report
+from autoscaler.resources import Resources
 from autoscaler.steps import Admit, Plan
 from autoscaler.store import Store
 from tests.bench.figure import Figure

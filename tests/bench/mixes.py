@@ -15,11 +15,12 @@ from typing import Final
 
 from autoscaler import columns
 from autoscaler import labels as words
-from autoscaler.cluster import CPU, MEMORY, PODS, Group, Pod, Resources
+from autoscaler.cluster import Group, Pod
 from autoscaler.fleet import new_place
 from autoscaler.market import Ceilings, Market, Offering
 from autoscaler.pack import Demand, Placed, pack
 from autoscaler.places import Place
+from autoscaler.resources import CPU, MEMORY, PODS, Resources
 from autoscaler.scene import Scene
 from autoscaler.together import place_together
 from tests.bench.figure import Figure

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from autoscaler import labels as words
-from autoscaler.cluster import Cluster, Pod, Requirement
+from autoscaler.cluster import Cluster, Pod
+from autoscaler.constraints import Requirement
 from autoscaler.plan import plan
 from autoscaler.steps import Grow, Memory, Plan
 from autoscaler.storage import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass

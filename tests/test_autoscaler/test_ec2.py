@@ -15,11 +15,12 @@ from botocore.stub import ANY, Stubber
 
 from autoscaler import labels as words
 from autoscaler.aws_answers import Refused, refusal_code
-from autoscaler.cluster import Resources, Taint
+from autoscaler.constraints import Taint
 from autoscaler.ec2 import Changed, Clients, Ec2, connect
 from autoscaler.failures import Unavailable
 from autoscaler.fleet import labels_of
 from autoscaler.policy import Policy
+from autoscaler.resources import Resources
 from stacks.local.keeper import free_ports
 from tests.builders import a_policy, an_entry
 from tests.live.hybrid import Aws, stand_in_aws, until, write_policy

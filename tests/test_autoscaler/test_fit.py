@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler import labels as words
-from autoscaler.cluster import Node, Pod, PodTerm, Requirement, Spread, Taint, Toleration
+from autoscaler.cluster import Node, Pod
+from autoscaler.constraints import PodTerm, Requirement, Spread, Taint, Toleration
 from autoscaler.fit import Reason, requirement_holds, sum_up, tolerates, why_not_on
 from autoscaler.places import Place, harm
 from autoscaler.scene import Scene

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.cluster import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 from autoscaler.instance_types import GIB, MIB, InstanceType, allocatable_of, max_pods_of, read_instance_type
 from autoscaler.labels import GPU
+from autoscaler.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
 # name, arch, vCPUs, memory (MiB), max pods, allocatable millicores, allocatable memory (MiB): a price list's figures
 PUBLISHED = [

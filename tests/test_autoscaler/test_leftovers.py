@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoscaler.cluster import Pod, Resources
+from autoscaler.cluster import Pod
 from autoscaler.fleet import new_place
 from autoscaler.gangs import gangs_of
 from autoscaler.leftovers import as_scheduled
 from autoscaler.pack import Packing, Placed
 from autoscaler.places import Place
 from autoscaler.plan import plan
+from autoscaler.resources import Resources
 from autoscaler.scene import Scene
 from autoscaler.steps import Grow, Meant, Memory, Nominate
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, nodes_of

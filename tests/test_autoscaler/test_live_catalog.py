@@ -14,12 +14,12 @@ import pytest
 from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
-from autoscaler.cluster import CPU
 from autoscaler.ec2 import Clients
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.labels import GPU
 from autoscaler.live_catalog import live_catalog
 from autoscaler.offers import offers_of
+from autoscaler.resources import CPU
 from autoscaler.workloads import read_catalog
 from tests.builders import a_policy, an_entry
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from autoscaler import labels as words
-from autoscaler.cluster import Cluster, PodTerm, Requirement
+from autoscaler.cluster import Cluster
+from autoscaler.constraints import PodTerm, Requirement
 from autoscaler.plan import plan
 from autoscaler.steps import Admit, Memory, Plan
 from tests.builders import a_cluster, a_gang, a_pod, a_policy, an_on_prem_node

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from autoscaler import labels as words
-from autoscaler.cluster import GangRef, PodTerm, Requirement, Resources, Spread, Taint, Toleration
+from autoscaler.cluster import GangRef
+from autoscaler.constraints import PodTerm, Requirement, Spread, Taint, Toleration
 from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from, requests_of
 from autoscaler.objects import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
+from autoscaler.resources import Resources
 
 OBJECTS = Path(__file__).parent / "objects"
 APP = Requirement("app", "In", ("train",))

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler import labels as words
-from autoscaler.cluster import Group, Pod, Resources
+from autoscaler.cluster import Group, Pod
 from autoscaler.fleet import new_place
 from autoscaler.market import Ceilings, Market, Offering
 from autoscaler.pack import Demand, pack
 from autoscaler.places import Place
+from autoscaler.resources import Resources
 from autoscaler.scene import Scene
 from tests.builders import a_gang, a_group, a_pod, an_on_prem_node
 

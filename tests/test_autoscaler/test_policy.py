@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler import policies
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy, asg_name, read_policy
 

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.cluster import GangRef, Pod, PodTerm, Requirement
+from autoscaler.cluster import GangRef, Pod
+from autoscaler.constraints import PodTerm, Requirement
 from autoscaler.labels import HOSTNAME
 from autoscaler.roll import Register, Roll, roll_of
 from tests.builders import a_pod

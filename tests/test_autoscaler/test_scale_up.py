@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 import pytest
 
 from autoscaler import labels as words
-from autoscaler.cluster import Cluster, Instance, Node, Pod, Refusal, Requirement, Resources, Spread, Taint
+from autoscaler.cluster import Cluster, Instance, Node, Pod, Refusal
+from autoscaler.constraints import Requirement, Spread, Taint
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
+from autoscaler.resources import Resources
 from autoscaler.steps import Admit, Grow, Meant, Memory, Nominate, Plan, Recreate, Remove, Uncordon, Waiting, Withdraw
 from tests.builders import (
     NOW,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.cluster import CPU, MEMORY, PODS, Requirement, Resources
+from autoscaler.constraints import Requirement
 from autoscaler.labels import GPU, INSTANCE_TYPE
 from autoscaler.neighbours import Company, Neighbours, Stance
 from autoscaler.offers import offers_of
+from autoscaler.resources import CPU, MEMORY, PODS, Resources
 from autoscaler.room import Room
 from autoscaler.tidying import Fresh, Tidying
 from autoscaler.workloads import Price

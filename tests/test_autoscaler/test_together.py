@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.cluster import Pod, PodTerm, Requirement
+from autoscaler.cluster import Pod
+from autoscaler.constraints import PodTerm, Requirement
 from autoscaler.labels import HOSTNAME
 from autoscaler.market import Market
 from autoscaler.pack import Packing, Placed, pack

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import images
 import stacks.local
 from autoscaler import labels as words
-from autoscaler.cluster import Resources
 from autoscaler.failures import BadInput
+from autoscaler.resources import Resources
 from images.cli import _age, jobs
 from images.cli import _job as from_command_line
 from images.jobs import Task, TrainingJob, parse_job, read_job

@@ -16,7 +16,7 @@ import boto3
 import urllib3
 from botocore.config import Config
 
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from stacks.local.aws import serving
 from stacks.local.faults import Faults
 from stacks.local.instances import World

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoscaler import labels as words
-from autoscaler.cluster import Resources, Taint
+from autoscaler.constraints import Taint
 from autoscaler.instance_types import GIB, InstanceType
+from autoscaler.resources import Resources
 from stacks.inventory import Gpus, Machine
 from stacks.local.boot import Booted, record_of
 from stacks.local.machines import on_prem_node

@@ -8,8 +8,8 @@ import pytest
 
 import stacks.local
 from autoscaler import labels
-from autoscaler.cluster import Resources
 from autoscaler.failures import BadInput
+from autoscaler.resources import Resources
 from stacks.inventory import read_inventory
 
 LOCAL = Path(str(stacks.local.__path__[0])) / "inventory.yaml"

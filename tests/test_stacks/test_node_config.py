@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler import labels as words
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from stacks.config import read_settings
 from stacks.inventory import Inventory
 from stacks.machine_images import eks_image, image_of_nodes

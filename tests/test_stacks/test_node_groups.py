@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler import labels as words
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry
 from stacks.launch_templates import root_volume_gib

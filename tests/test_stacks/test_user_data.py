@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.cluster import Taint
+from autoscaler.constraints import Taint
 from stacks.user_data import (
     BOOT_FILE,
     BOOT_SCRIPT,
