@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,10 +53,10 @@ def serve(settings: Settings) -> None:
     report = Report(Log(settings.log_format), metrics)
     if metrics and settings.metrics_port:
         metrics.serve(settings.metrics_port)
-    kube, store = k8s.Kube.connect(settings.kubeconfig), Store()
-    ec2 = aws.Ec2(settings.policy, aws.connect(settings.policy.region), warn=report.note)
+    parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
+    kube, store = parties.kube, parties.store
     observer = Observer(kube, store, tell=report.outage)
-    groups = GroupWatch(ec2=ec2, store=store, outage=report.outage)
+    groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
     messenger = Messenger(kube, failed=report.outage)
 
     def changed_hands(line: str) -> None:
@@ -63,17 +64,7 @@ def serve(settings: Settings) -> None:
         store.wake()
 
     lease = Lease(kube, namespace=settings.namespace, identity=settings.name(), on_change=changed_hands)
-    loop = Loop(
-        policy=settings.policy,
-        planner=plan,
-        store=store,
-        hands=Hands(kube=kube, ec2=ec2, store=store),
-        report=report,
-        leader=lease,
-        messenger=messenger,
-        set_in_motion=groups.soon,
-        dry_run=settings.dry_run,
-    )
+    loop = parties.loop(settings, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
     _stop_on_signals(loop)
     broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, kube))
@@ -96,19 +87,11 @@ def serve(settings: Settings) -> None:
 def run_once(settings: Settings) -> None:
     """One decision, carried out. Raises ``Unavailable`` where a party does not answer or another autoscaler acts."""
     report = Report(Log(settings.log_format))
-    kube, ec2, store = _look(settings.policy, settings.kubeconfig, warn=report.note)
-    lease = Lease(kube, namespace=settings.namespace, identity=settings.name())
-    messenger = Messenger(kube, failed=report.outage)
-    loop = Loop(
-        policy=settings.policy,
-        planner=plan,
-        store=store,
-        hands=Hands(kube=kube, ec2=ec2, store=store),
-        report=report,
-        leader=lease,
-        messenger=messenger,
-        dry_run=settings.dry_run,
-    )
+    parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
+    parties.look()
+    lease = Lease(parties.kube, namespace=settings.namespace, identity=settings.name())
+    messenger = Messenger(parties.kube, failed=report.outage)
+    loop = parties.loop(settings, report=report, leader=lease, messenger=messenger)
     if not settings.dry_run:
         _hold(lease, settings.namespace)
     try:
@@ -123,23 +106,57 @@ def run_once(settings: Settings) -> None:
 
 def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None) -> str:
     """One line about the pod ``namespace/name``, worked out now; nothing is changed."""
-    _, _, store = _look(policy, kubeconfig, warn=lambda _line: None)
-    cluster = store.cluster(datetime.now(UTC))
+    parties = _Parties.connect(policy, kubeconfig, warn=lambda _line: None)
+    parties.look()
+    cluster = parties.store.cluster(datetime.now(UTC))
     return explain_pod(cluster, plan(cluster, policy, Memory()), key)
 
 
-def _look(policy: Policy, kubeconfig: Path | None, *, warn: Any) -> tuple[k8s.Kube, aws.Ec2, Store]:
-    """Everything listed once."""
-    kube, store = k8s.Kube.connect(kubeconfig), Store()
-    ec2 = aws.Ec2(policy, aws.connect(policy.region), warn=warn)
-    try:
-        Observer(kube, store).look_once()
-        GroupWatch(ec2=ec2, store=store, outage=lambda _party, _why: None).look()
-    except k8s.Refused as refused:
-        raise Unavailable(f"the API server refuses: {refused}") from None
-    except Refused as refused:
-        raise Unavailable(f"AWS refuses: {refused}") from None
-    return kube, ec2, store
+@dataclass(frozen=True, slots=True)
+class _Parties:
+    """Whom we talk to, and the store of what they say."""
+
+    kube: k8s.Kube
+    ec2: aws.Ec2
+    store: Store
+
+    @classmethod
+    def connect(cls, policy: Policy, kubeconfig: Path | None, *, warn: Callable[[str], None]) -> _Parties:
+        """Raises ``BadInput`` or ``Unavailable`` where a party cannot be reached."""
+        kube, store = k8s.Kube.connect(kubeconfig), Store()
+        return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store)
+
+    def look(self) -> None:
+        """List everything once. Raises ``Unavailable``."""
+        try:
+            Observer(self.kube, self.store).look_once()
+            GroupWatch(ec2=self.ec2, store=self.store, outage=lambda _party, _why: None).look()
+        except k8s.Refused as refused:
+            raise Unavailable(f"the API server refuses: {refused}") from None
+        except Refused as refused:
+            raise Unavailable(f"AWS refuses: {refused}") from None
+
+    def loop(
+        self,
+        settings: Settings,
+        *,
+        report: Report,
+        leader: Lease,
+        messenger: Messenger,
+        set_in_motion: Callable[[], None] = lambda: None,
+    ) -> Loop:
+        """What decides by the store and acts on the parties."""
+        return Loop(
+            policy=settings.policy,
+            planner=plan,
+            store=self.store,
+            hands=Hands(kube=self.kube, ec2=self.ec2, store=self.store),
+            report=report,
+            leader=leader,
+            messenger=messenger,
+            set_in_motion=set_in_motion,
+            dry_run=settings.dry_run,
+        )
 
 
 def _hold(lease: Lease, namespace: str) -> None:
