@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
+from autoscaler.kube_writes import Writes
 from autoscaler.objects import PodJson
 from autoscaler.resources import Resources
 from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Recreate, Release, Remove, Step, Uncordon, Withdraw
@@ -28,7 +29,7 @@ _CHANGED = (404, 409, 422)
 class Hands:
     """Takes steps, one at a time."""
 
-    def __init__(self, *, kube: kube.Kube, ec2: ec2.Ec2, store: Store) -> None:
+    def __init__(self, *, kube: Writes, ec2: ec2.Ec2, store: Store) -> None:
         self._kube = kube
         self._ec2 = ec2
         self._store = store

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 from autoscaler.act import FAILURES, describe
 from autoscaler.cluster import Cluster, Pod
 from autoscaler.failures import BadInput
-from autoscaler.kube import Kube
+from autoscaler.kube_writes import Writes
 from autoscaler.steps import Grow, Plan, Step, Waiting
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Report:
 class Messenger:
     """Writes Events on pods that cannot be helped or read, once per pod and reason, in a thread of its own."""
 
-    def __init__(self, kube: Kube, *, failed: Callable[[str, str], None] = lambda _party, _why: None) -> None:
+    def __init__(self, kube: Writes, *, failed: Callable[[str, str], None] = lambda _party, _why: None) -> None:
         self._kube = kube
         self._failed = failed
         self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set()}

@@ -19,6 +19,7 @@ from autoscaler import labels as words
 from autoscaler.act import Hands
 from autoscaler.aws_answers import Refused
 from autoscaler.failures import Unavailable
+from autoscaler.kube_writes import Writes
 from autoscaler.lease import Lease
 from autoscaler.loop import GroupWatch, Loop
 from autoscaler.observe import Observer
@@ -57,7 +58,7 @@ def serve(settings: Settings) -> None:
     kube, store = parties.kube, parties.store
     observer = Observer(kube, store, tell=report.outage)
     groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
-    messenger = Messenger(kube, failed=report.outage)
+    messenger = Messenger(Writes(kube), failed=report.outage)
 
     def changed_hands(line: str) -> None:
         report.note(line)
@@ -90,7 +91,7 @@ def run_once(settings: Settings) -> None:
     parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
     parties.look()
     lease = Lease(parties.kube, namespace=settings.namespace, identity=settings.name())
-    messenger = Messenger(parties.kube, failed=report.outage)
+    messenger = Messenger(Writes(parties.kube), failed=report.outage)
     loop = parties.loop(settings, report=report, leader=lease, messenger=messenger)
     if not settings.dry_run:
         _hold(lease, settings.namespace)
@@ -150,7 +151,7 @@ class _Parties:
             policy=settings.policy,
             planner=plan,
             store=self.store,
-            hands=Hands(kube=self.kube, ec2=self.ec2, store=self.store),
+            hands=Hands(kube=Writes(self.kube), ec2=self.ec2, store=self.store),
             report=report,
             leader=leader,
             messenger=messenger,

@@ -39,6 +39,7 @@ from autoscaler.act import Hands
 from autoscaler.cluster import Cluster, Group, Instance
 from autoscaler.ec2 import Ec2
 from autoscaler.kube import Change, Kube
+from autoscaler.kube_writes import Writes
 from autoscaler.loop import Loop
 from autoscaler.observe import Observer
 from autoscaler.plan import plan
@@ -183,7 +184,7 @@ def measure(*, nodes: int, pods: int, new: int) -> dict[str, float]:
     feed, store, rules, report = Feed(nodes, pods), Store(), _policy(), Listener()
     store.saw_groups(_groups(rules, nodes), asked_at=0.0)
     observer = Observer(cast("Kube", feed), store)
-    hands = Hands(kube=cast("Kube", feed), ec2=cast("Ec2", None), store=store)
+    hands = Hands(kube=cast("Writes", feed), ec2=cast("Ec2", None), store=store)
     loop = Loop(policy=rules, planner=plan, store=store, hands=hands, report=report, leader=Always(), dry_run=True)
     observer.start()
     threading.Thread(target=loop.run, daemon=True).start()

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from autoscaler.kube import Kube
+from autoscaler.kube_writes import Writes
 from images.cli import jobs
 from images.jobs import TrainingJob, parse_job
 from images.submit import RoleState, delete, logs, states, submit
@@ -118,7 +119,7 @@ def test_a_job_waits_runs_and_is_done_and_its_server_is_marked_to_end_with_it(pl
 
     server = plane.kube.get(f"{BATCH}/jobs/mnist-ps")
     assert server["metadata"]["annotations"][words.ENDS_WITH] == "mnist-worker"
-    kube.end_job("default", "mnist-ps")
+    Writes(kube).end_job("default", "mnist-ps")
     until(lambda: "ps" not in seen(kube), "the end of the parameter server")
 
     shown = CliRunner().invoke(jobs, ["list", "--kubeconfig", str(plane.kubeconfig)])

@@ -16,6 +16,7 @@ import yaml
 
 from autoscaler import labels as words
 from autoscaler.kube import Kube, Refused
+from autoscaler.kube_writes import Writes
 from autoscaler.nouns import pod_from
 from autoscaler.objects import PodJson
 from stacks.autoscaler_manifests import RBAC, manifests
@@ -220,14 +221,15 @@ NOT_SERVED = {use for use in granted() if use[0] in OF_OTHERS}
 """Gangs of schedulers and operators that this cluster has not installed."""
 
 
-def use_the_door(audited: Audited, door: Kube, node: str) -> None:
+def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
     """Cordon and uncordon, take a node away, replace a pinned pod, end a job with its partner."""
+    door = Writes(kube)
     at_last(lambda: door.cordon(node, at=datetime.now(UTC)))
     at_last(lambda: door.uncordon(node))
     seen = door.node(node)
     list(door.pods_on(node))
     waiting = audited.kube.get("/api/v1/namespaces/default/pods/hopeless")
-    at_last(lambda: nominated(door, "hopeless", node))
+    at_last(lambda: nominated(kube, "hopeless", node))
     at_last(lambda: door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"]))
     for name, partner in (("workers", ""), ("servers", "workers")):
         job = {
@@ -249,10 +251,10 @@ def use_the_door(audited: Audited, door: Kube, node: str) -> None:
     door.delete_node(node, uid=seen.metadata.uid)
 
 
-def nominated(door: Kube, name: str, node: str) -> None:
+def nominated(kube: Kube, name: str, node: str) -> None:
     """Name the node for the pod as it is now. Raises ``Refused`` where it has just changed."""
-    raw = msgspec.json.decode(door.get(f"/api/v1/namespaces/default/pods/{name}"), type=PodJson)
-    for failure in door.nominate([((pod_from(raw), raw.metadata.version()), node)]).values():
+    raw = msgspec.json.decode(kube.get(f"/api/v1/namespaces/default/pods/{name}"), type=PodJson)
+    for failure in Writes(kube).nominate([((pod_from(raw), raw.metadata.version()), node)]).values():
         raise failure
 
 

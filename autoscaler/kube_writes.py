@@ -1,0 +1,171 @@
+"""What the autoscaler writes to the Kubernetes API, through the door that is ``kube.py``, and its last looks before.
+
+Each write is bound to what was seen (uid, version): where that has changed since, the server refuses it, and nobody
+else's work is undone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from autoscaler import labels as words
+from autoscaler.cluster import Pod
+from autoscaler.failures import Unavailable
+from autoscaler.kube import Expired, Kube, Refused
+from autoscaler.objects import Meta, NodeJson, PodJson
+
+_MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_NODE_DECODER: Final = msgspec.json.Decoder(NodeJson)
+_POD_DECODER: Final = msgspec.json.Decoder(PodJson)
+
+
+class Writes:
+    """The writes, by one connection. Raise what :meth:`autoscaler.kube.Kube.send` does. Safe to use from threads."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    def node(self, name: str) -> NodeJson:
+        """The node as it is now."""
+        return _NODE_DECODER.decode(self._kube.get(f"/api/v1/nodes/{name}"))
+
+    def pods_on(self, node: str) -> tuple[PodJson, ...]:
+        """The pods bound to the node, as it is now."""
+        pages = self._kube.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        return tuple(_POD_DECODER.decode(raw) for raws, _ in pages for raw in raws)
+
+    def cordon(self, name: str, *, at: datetime) -> NodeJson:
+        """Close the node to new pods, marked as ours. Raises ``Refused`` where somebody else has closed it."""
+        node = self.node(name)
+        if node.spec.unschedulable:
+            raise Refused(409, f"node {name} is cordoned already")
+        marks = {words.CORDONED_BY: words.AUTOSCALER, words.CORDONED_AT: _rfc3339(at)}
+        return self._patch_node(node.metadata, {"unschedulable": True}, marks)
+
+    def uncordon(self, name: str) -> NodeJson:
+        """Open the node again. Raises ``Refused`` where the cordon is not ours."""
+        node = self.node(name)
+        if node.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise Refused(409, f"the cordon of node {name} is not Spillway's: whoever set it lifts it")
+        marks = {words.CORDONED_BY: None, words.CORDONED_AT: None}
+        return self._patch_node(node.metadata, {"unschedulable": None}, marks)
+
+    def _patch_node(self, seen: Meta, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> NodeJson:
+        """A patch of what was seen: refused with 409 where the node changed in between."""
+        meta = {"uid": seen.uid, "resourceVersion": seen.resource_version, "annotations": annotations}
+        body = {"metadata": meta, "spec": spec}
+        return _NODE_DECODER.decode(self._kube.send("PATCH", f"/api/v1/nodes/{seen.name}", body, content=_MERGE))
+
+    def delete_node(self, name: str, *, uid: str) -> None:
+        """The node of an instance that was terminated; one that is gone already is no failure."""
+        self._delete(f"/api/v1/nodes/{name}", uid=uid)
+
+    def admit(self, placements: Mapping[tuple[str, str, str], str]) -> dict[tuple[str, str, str], PodJson | Exception]:
+        """Pin each pod (namespace, name, uid) to a host name and lift our gate, in one patch per pod, in parallel."""
+        with ThreadPoolExecutor(max_workers=min(len(placements), 8) or 1) as pool:
+            tries = {pod: pool.submit(self._admit, pod, host) for pod, host in placements.items()}
+        return {pod: done.result() for pod, done in tries.items()}
+
+    def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson | Exception:
+        """The uid guards against a successor of that name; a pod without our gate refuses a new node selector."""
+        namespace, name, uid = pod
+        gate = {"$patch": "delete", "name": words.GATE}
+        spec = {"nodeSelector": {words.HOSTNAME: host}, "schedulingGates": [gate]}
+        body = {"metadata": {"uid": uid, "annotations": {words.ADMITTED_TO: host}}, "spec": spec}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_STRATEGIC))
+        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
+            return error
+
+    def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, Exception]:
+        """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
+
+        An empty name takes back what was named. Gives what failed, by key of the pod: 409 or 422 for one that has
+        changed since, or is bound.
+        """
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            tries = {pod.key: pool.submit(self._nominate, pod, version, node) for (pod, version), node in pods}
+        return {key: failure for key, done in tries.items() if (failure := done.result()) is not None}
+
+    def _nominate(self, pod: Pod, version: int, node: str) -> Exception | None:
+        meta = {"uid": pod.uid, "resourceVersion": str(version)}
+        body = {"metadata": meta, "status": {"nominatedNodeName": node or None}}
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        try:
+            self._kube.send("PATCH", path, body, content=_MERGE)
+        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
+            return error
+        return None
+
+    def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        now = _POD_DECODER.decode(self._kube.get(path))
+        if now.spec.node_name:
+            raise Refused(409, f"pod {namespace}/{name} is bound to {now.spec.node_name} by now")
+        version = now.metadata.resource_version
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid, "resourceVersion": version}}
+        self._kube.send("DELETE", path, body)
+
+    def end_job(self, namespace: str, name: str) -> None:
+        """Delete a Job and its pods, after one more look that the Job it ends with has succeeded or failed."""
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/"
+        job = json.loads(self._kube.get(path + name))
+        partner = job["metadata"].get("annotations", {}).get(words.ENDS_WITH, "")
+        other = json.loads(self._kube.get(path + partner)) if partner else {}
+        conditions = other.get("status", {}).get("conditions", [])
+        if not any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions):
+            raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with goes on")
+        self._delete(path + name, uid=job["metadata"]["uid"], propagationPolicy="Background")
+
+    def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
+        """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""
+        now = _rfc3339(datetime.now(UTC))
+        pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+        event = {
+            "metadata": {"name": f"{name[:230]}.{_digest(uid, reason)}", "namespace": namespace},
+            "involvedObject": pod,
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:1024],
+            "action": "Plan",
+            "source": {"component": words.AUTOSCALER},
+            "reportingComponent": words.AUTOSCALER,
+            "reportingInstance": socket.gethostname(),
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._kube.send("POST", f"/api/v1/namespaces/{namespace}/events", event)
+        except Refused as refused:
+            if refused.status == 409:  # noqa: PLR2004 - its name is made of pod and reason: it is there
+                return False
+            raise
+        return True
+
+    def _delete(self, path: str, *, uid: str, **options: str) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} | options
+        try:
+            self._kube.send("DELETE", path, body)
+        except Refused as refused:
+            if refused.status != 404:  # noqa: PLR2004 - gone already is what we wanted
+                raise
+
+
+def _rfc3339(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
