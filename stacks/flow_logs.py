@@ -9,6 +9,7 @@ from typing import Any, Final
 import pulumi
 import pulumi_aws as aws
 
+from stacks.closed_buckets import Statement, close_to_the_public
 from stacks.network_settings import FlowLogSettings
 from stacks.trust import trust_of
 
@@ -80,15 +81,6 @@ class FlowLogs(pulumi.ComponentResource):
             tags={"Name": self._name},
             opts=pulumi.ResourceOptions(parent=self, protect=self._args.protect),
         )
-        aws.s3.BucketPublicAccessBlock(
-            self._name,
-            bucket=bucket.id,
-            block_public_acls=True,
-            block_public_policy=True,
-            ignore_public_acls=True,
-            restrict_public_buckets=True,
-            opts=self._child,
-        )
         aws.s3.BucketServerSideEncryptionConfiguration(
             self._name,
             bucket=bucket.id,
@@ -108,9 +100,7 @@ class FlowLogs(pulumi.ComponentResource):
             ],
             opts=self._child,
         )
-        policy = aws.s3.BucketPolicy(
-            self._name, bucket=bucket.id, policy=bucket.arn.apply(_delivery_may_write), opts=self._child
-        )
+        policy = close_to_the_public(bucket, name=self._name, parent=self, also=_delivery_may_write)
         # With the policy there, the delivery service adds none of its own.
         return {"log_destination_type": "s3", "log_destination": bucket.arn}, policy
 
@@ -131,36 +121,23 @@ def _may_write(arn: str) -> str:
     )
 
 
-def _delivery_may_write(arn: str) -> str:
+def _delivery_may_write(arn: str) -> list[Statement]:
     """https://docs.aws.amazon.com/vpc/latest/userguide/flow-logs-s3-permissions.html."""
     service = {"Service": _DELIVERY}
-    return json.dumps(
+    return [
         {
-            "Version": "2012-10-17",
-            "Statement": [
-                {
-                    "Sid": "Write",
-                    "Effect": "Allow",
-                    "Principal": service,
-                    "Action": "s3:PutObject",
-                    "Resource": f"{arn}/AWSLogs/*",
-                    "Condition": {"StringEquals": {"s3:x-amz-acl": "bucket-owner-full-control"}},
-                },
-                {
-                    "Sid": "Look",
-                    "Effect": "Allow",
-                    "Principal": service,
-                    "Action": "s3:GetBucketAcl",
-                    "Resource": arn,
-                },
-                {
-                    "Sid": "OnlyByTls",
-                    "Effect": "Deny",
-                    "Principal": "*",
-                    "Action": "s3:*",
-                    "Resource": [arn, f"{arn}/*"],
-                    "Condition": {"Bool": {"aws:SecureTransport": "false"}},
-                },
-            ],
-        }
-    )
+            "Sid": "Write",
+            "Effect": "Allow",
+            "Principal": service,
+            "Action": "s3:PutObject",
+            "Resource": f"{arn}/AWSLogs/*",
+            "Condition": {"StringEquals": {"s3:x-amz-acl": "bucket-owner-full-control"}},
+        },
+        {
+            "Sid": "Look",
+            "Effect": "Allow",
+            "Principal": service,
+            "Action": "s3:GetBucketAcl",
+            "Resource": arn,
+        },
+    ]

@@ -197,6 +197,12 @@ def test_a_flow_log_waits_for_the_right_to_write(to: Any, rights: str) -> None:
     assert f"{rights} lab-flow-logs" in drawn(flow_logs=FlowLogSettings(to=to))["FlowLog lab-flow-logs"].needs
 
 
+def test_a_bucket_of_flow_logs_is_closed_before_its_policy_is_set() -> None:
+    """S3 refuses a second change of a bucket's access while it makes the first."""
+    policy = drawn(flow_logs=FlowLogSettings(to="s3"))["BucketPolicy lab-flow-logs"]
+    assert "BucketPublicAccessBlock lab-flow-logs" in policy.needs
+
+
 def test_no_flow_log_that_nobody_asked_for() -> None:
     """It costs by the gigabyte."""
     assert not of_type(network(), "aws:ec2/flowLog:FlowLog")
