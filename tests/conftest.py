@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from hypothesis import HealthCheck, settings
+
 # Started in the background, a shell has this process ignore Ctrl-C, and whatever it starts would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -13,3 +15,10 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 # A user's path on Debian has no sbin, nor has root's after a plain `su`; what makes machines and networks is there.
 os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+
+# A red run says something of the change, not of the dice or of what else runs on the machine. To look further:
+# HYPOTHESIS_PROFILE=default, again and again.
+settings.register_profile(
+    "the same each time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "the same each time"))

@@ -25,9 +25,6 @@ UNHURRIED = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 """`SPILLWAY_EXAMPLES=5000` looks longer."""
-ALWAYS_THE_SAME = settings(UNHURRIED, derandomize=True)
-"""Of a planner that remembers nothing at all one morning in a thousand still breaks a rule: an elastic gang that became
-whole by others' purchases. ``python -m tests.bench trials`` tells; no test may by chance."""
 
 
 @st.composite
@@ -104,7 +101,7 @@ def bought_twice(decided: Plan, again: Plan) -> bool:
 
 
 @given(world=worlds())
-@ALWAYS_THE_SAME
+@UNHURRIED
 def test_a_morning_of_trouble_breaks_no_rule(world: World) -> None:
     """Through refusals, machines that never join and restarts: no partial gang, no limit broken, nothing bought twice.
 
@@ -114,7 +111,7 @@ def test_a_morning_of_trouble_breaks_no_rule(world: World) -> None:
 
 
 @given(world=worlds())
-@ALWAYS_THE_SAME
+@UNHURRIED
 def test_the_same_demand_is_never_bought_twice(world: World) -> None:
     """A plan made again right after the last one was carried out, with no memory, buys nothing more."""
     for _ in range(8):
