@@ -124,8 +124,8 @@ def _refresh(refresh: bool) -> str:  # noqa: FBT001 - it is all that is said
 def prepare(settings: EngineSettings) -> None:
     """A project of the ground's own around this one's programs, and the programs that the engine calls."""
     project = settings.directory / "project"
-    for folder in (settings.directory / "home", settings.directory / "state", settings.directory / "bin", project):
-        folder.mkdir(parents=True, exist_ok=True)
+    for name in ("home", "state", "bin", "tmp", "project"):
+        (settings.directory / name).mkdir(parents=True, exist_ok=True)
     if not (project / "programs").is_symlink():  # not named as the package: it would be imported from here as well
         (project / "programs").symlink_to(settings.programs, target_is_directory=True)
     _write_yaml(project / "Pulumi.yaml", PROJECT)
@@ -231,6 +231,7 @@ def environment(settings: EngineSettings) -> dict[str, str]:
         **settings.env,
         "AWS_ENDPOINT_URL": settings.aws_url,
         "PATH": os.pathsep.join(path),
+        "TMPDIR": str(settings.directory / "tmp"),  # the engine logs into it, a file for each run, and removes none
         "PULUMI_HOME": str(settings.directory / "home"),
         "PULUMI_BACKEND_URL": f"file://{settings.directory / 'state'}",
         "PULUMI_CONFIG_PASSPHRASE": "local",

@@ -16,8 +16,13 @@ from tests.live.stacks import GROUPS, asked_since, calls_so_far, client, everyth
 pytestmark = pytest.mark.live
 
 
-def test_a_stack_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
+def test_a_stack_through_its_life(
+    aws_url: str, engine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Up, resized by the autoscaler, edited by hand, mended, destroyed: in one test, since engine runs take long."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     before = everything_in(aws_url)
     settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="lab", groups=GROUPS)
     assert not pulumi_preview(settings), "there is all to do"
@@ -41,6 +46,7 @@ def test_a_stack_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
 
     pulumi_destroy(settings)
     assert everything_in(aws_url) == before, "destroy leaves nothing: no instance, no address, no role"
+    assert list(temporary.iterdir()) == [], "the engine's logs lie in the stack's own folder"
 
 
 def assert_exports_are_what_stands(outputs: StackOutputs, url: str) -> None:

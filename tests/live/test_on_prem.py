@@ -62,7 +62,8 @@ class Stack:
     def write(self) -> None:
         """The project and what it is told."""
         (self.folder / "state").mkdir(parents=True, exist_ok=True)
-        (self.folder / "bin").mkdir(exist_ok=True)
+        for name in ("bin", "tmp"):
+            (self.folder / name).mkdir(exist_ok=True)
         (self.folder / "Pulumi.yaml").write_text("name: lab\nruntime: python\n", encoding="utf-8")
         (self.folder / "__main__.py").write_text(PROGRAM, encoding="utf-8")
         inventory = {"machines": [{"name": name, **entry} for name, entry in self.entries.items()]}
@@ -83,6 +84,7 @@ class Stack:
         path = [self.folder / "bin", *{tool.parent for tool in self.tools.values()}, Path(sys.executable).parent]
         own = {
             "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
+            "TMPDIR": str(self.folder / "tmp"),  # the engine logs into it
             "PULUMI_HOME": str(self.folder / "home"),
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'state'}",
             "PULUMI_CONFIG_PASSPHRASE": "test",

@@ -6,10 +6,13 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Self
 
 import pytest
+
+from stacks.local.keeper import die_with_parent
 
 needs_gpg = pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg (Debian package gnupg)")
 
@@ -19,16 +22,17 @@ class Signer:
 
     def __init__(self, name: str) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="gpg-"))  # short: the path of the agent's socket has 108 bytes
+        self._agent = _agent(self._home)
         self.gpg("--quick-generate-key", name, "rsa3072", "sign", "never")
         listed = self.gpg("--list-keys", "--with-colons").decode()
         self.fingerprint = re.findall(r"^fpr:+([0-9A-F]{40}):", listed, flags=re.MULTILINE)[0]
         self.public = self.gpg("--export", "--armor")
 
     def gpg(self, *words: str, given: bytes = b"") -> bytes:
-        """What gpg says. It starts no agent that would outlive it."""
+        """What gpg says, with the keys and the agent of this folder."""
         done = subprocess.run(
             [
-                *("gpg", "--homedir", str(self._home), "--batch", "--yes", "--quiet"),
+                *("gpg", "--homedir", str(self._home), "--no-autostart", "--batch", "--yes", "--quiet"),
                 *("--pinentry-mode", "loopback", "--passphrase", "", *words),
             ],
             input=given,
@@ -43,6 +47,26 @@ class Signer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the agent that gpg started for this folder."""
+        """End the agent, and whatever gpg itself started for this folder."""
         subprocess.run(["gpgconf", "--homedir", str(self._home), "--kill", "all"], check=False, capture_output=True)
+        self._agent.kill()
+        self._agent.wait()
         shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _agent(home: Path) -> subprocess.Popen[bytes]:
+    """The agent of a folder, as a child: one that gpg starts itself outlives a test process that is killed."""
+    agent = subprocess.Popen(
+        ["gpg-agent", "--homedir", str(home), "--no-detach", "--daemon"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent(),  # noqa: PLW1509 - it takes no lock in the child
+    )
+    asked = ["gpg-connect-agent", "--homedir", str(home), "--no-autostart", "/bye"]
+    end = time.monotonic() + 20
+    while subprocess.run(asked, check=False, capture_output=True, stdin=subprocess.DEVNULL).returncode:
+        assert agent.poll() is None, "gpg-agent does not start"
+        assert time.monotonic() < end, "gpg-agent does not answer"
+        time.sleep(0.02)
+    return agent

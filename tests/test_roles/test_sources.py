@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,14 +44,12 @@ def test_who_signed_is_read_from_every_form_of_signature(signer: Signer, way: li
     assert signers(signer.gpg(*way, given=b"Origin: tests\n"), source="s") == [signer.fingerprint]
 
 
-def test_the_debian_keyring_of_this_machine_can_be_read() -> None:
+def test_the_debian_keyring_of_this_machine_can_be_read(signer: Signer) -> None:
     """Keys of several kinds and ages in one file."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     if not keyring.exists():
         pytest.skip("no Debian keyring here")
-    listed = subprocess.run(
-        ["gpg", "--show-keys", "--with-colons", str(keyring)], capture_output=True, text=True, check=True
-    ).stdout
+    listed = signer.gpg("--show-keys", "--with-colons", str(keyring)).decode()
     primary = re.findall(r"^pub:.*\n(?:.*\n)*?fpr:+([0-9A-F]+):", listed, flags=re.MULTILINE)
     assert fingerprints(keyring.read_bytes(), source=str(keyring)) == primary
 
