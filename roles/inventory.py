@@ -9,8 +9,12 @@ Plain pyinfra finds them by two environment variables::
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
+import functools
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,6 +33,7 @@ from stacks.outputs import MachineOutput, StackOutputs, parse_outputs
 
 FILE: Final = "SPILLWAY_INVENTORY"
 OUTPUTS: Final = "SPILLWAY_OUTPUTS"
+_PREFIX: Final = "spillway-hosts-"
 Hosts = list[tuple[str, dict[str, Any]]]
 """pyinfra's inventory: name and data of each machine."""
 
@@ -134,14 +139,38 @@ def _connection(
 
 def _known_hosts(address: str, port: int, host_key: str) -> Path:
     """A file of ssh(1) with this one key: paramiko takes keys from files only. It goes with the process."""
-    folder = Path(_SCRATCH.setdefault("folder", tempfile.TemporaryDirectory(prefix="spillway-hosts-")).name)
-    file = folder / f"{address}-{port}"
+    file = Path(_scratch().name) / f"{address}-{port}"
     shown = address if port == 22 else f"[{address}]:{port}"  # noqa: PLR2004 - as known_hosts writes other ports
     file.write_text(f"{shown} {host_key}\n", encoding="ascii")
     return file
 
 
-_SCRATCH: Final[dict[str, tempfile.TemporaryDirectory[str]]] = {}
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """This process's own, locked for as long as it lives. What processes that were killed have left goes here."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # in use, or of somebody else
+            descriptor = _locked(left, fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(descriptor)
+    while True:
+        made = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another process took it for left before it was locked
+            _locked(Path(made.name))
+            Path(made.name).stat()
+            return made
+        made.cleanup()
+
+
+def _locked(folder: Path, how: int = 0) -> int:
+    """The descriptor that holds the lock, by flock(2). Raises ``OSError``."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | how)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _of_control_plane(stack: StackOutputs | None) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +81,41 @@ def test_the_machine_is_known_by_its_host_key(tmp_path: Path) -> None:
     assert (data["ssh_user"], data["ssh_port"], data["_sudo"]) == ("ops", 2222, True)
     assert data["ssh_strict_host_key_checking"] == "yes"
     assert Path(data["ssh_known_hosts_file"]).read_text(encoding="ascii") == f"[10.20.0.11]:2222 {KEY}\n"
+
+
+READS = "import sys, pathlib, roles.inventory as i; i.read_machines(pathlib.Path(sys.argv[1])); print('', flush=True)"
+
+
+def test_host_keys_of_a_run_that_was_killed_go_with_the_next(tmp_path: Path) -> None:
+    """Those of a run that is under way stay, and each run takes its own with it when it ends."""
+    file = write(tmp_path, MACHINE | {"ssh": {"host_key": KEY}})
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    command, environment = [sys.executable, "-c", READS], os.environ | {"TMPDIR": str(scratch)}
+    killed, under_way = (
+        subprocess.Popen(
+            [*command[:2], f"{READS}; sys.stdin.read()", str(file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        for _ in range(2)
+    )
+    try:
+        for process in (killed, under_way):
+            assert process.stdout
+            process.stdout.readline()
+        assert len(list(scratch.iterdir())) == 2
+        killed.kill()
+        killed.wait()
+        subprocess.run([*command, str(file)], env=environment, check=True, capture_output=True)
+        assert [len(list(left.iterdir())) for left in scratch.iterdir()] == [1], "that of the one under way"
+        under_way.communicate()
+        assert list(scratch.iterdir()) == []
+    finally:
+        for process in (killed, under_way):
+            process.kill()
+            process.communicate()
 
 
 def test_a_machine_that_only_the_stack_tells_of_is_all_that_it_tells(tmp_path: Path) -> None:
