@@ -88,13 +88,13 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = _UniqueKeys(text).get_single_data()
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter: a date or a number that is none
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source
         message = f"{where}: this {what} file is not YAML: {getattr(error, 'problem', None) or error}"
         raise BadInput(message) from None
     if not isinstance(data, dict):
-        message = f"{source}: a {what} file is a mapping of keys to values; this one is {_kind(data)}"
+        message = f"{source}: {_article(what)} {what} file is a mapping of keys to values; this one is {_kind(data)}"
         raise BadInput(message)
     return parse_data(data, model, source=source, root=root)
 
@@ -115,6 +115,8 @@ class _UniqueKeys(yaml.SafeLoader):
         """As the safe loader's, refusing repeats."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} is given twice", key.start_mark
@@ -142,12 +144,14 @@ def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: An
         or error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     )
     given = "" if isinstance(value, (dict, list)) or _is_secret(model, path, data) else f" = {value!r}"
-    return f"{where}: {shown or 'the file'}{given}: {reason[:1].lower()}{reason[1:]}"
+    place = f"{shown}{given}: " if shown else ""
+    return f"{where}: {place}{reason[:1].lower()}{reason[1:]}"
 
 
 def _unlike(error: Any, model: type[Document], path: list[Any], data: Any) -> str:
     """Of text that is not like what it should be: what that is, in the words of the field."""
-    field = _fields(model, path, data).get(str(path[-1])) if path else None
+    named = path[:-1] if path and isinstance(path[-1], int) else path  # one of a list: what the list holds
+    field = _fields(model, named, data).get(str(named[-1])) if named else None
     if error["type"] != "string_pattern_mismatch" or not (field and field.description):
         return ""
     return f"should match pattern {error['ctx']['pattern']!r}: {field.description}"
@@ -166,9 +170,11 @@ def _as_written(loc: Sequence[Any], data: Any) -> list[Any]:
 
 
 def _below(data: Any, part: Any) -> Any:
+    if isinstance(data, dict):  # a key that was written as a number is known as text
+        return data.get(part, next((value for key, value in data.items() if str(key) == str(part)), None))
     try:
         return data[part]
-    except (KeyError, IndexError, TypeError):
+    except (IndexError, TypeError):
         return None
 
 
@@ -260,6 +266,10 @@ def _did_you_mean(model: type[Document], path: list[Any], data: Any) -> str:
     if close:
         return f"; did you mean {close[0]}?"
     return f"; the keys here are: {', '.join(known)}" if known else ""
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[:1] in "aeiou" else "a"
 
 
 def _kind(data: object) -> str:

@@ -12,6 +12,13 @@ from autoscaler.documents import Document
 
 NVSWITCH: Final = ("A100-SXM", "A800-SXM", "H100-80GB-HBM3", "H200", "H800", "H20", "B200", "B300", "V100-SXM3")
 """Products that hang on NVSwitches where a machine has eight of them or more."""
+WHOLE: Final = (
+    *("M60", "P4", "P40", "P100", "V100", "T4", "A2", "A10", "A10G", "A16", "A40", "A4000", "A5000", "A6000"),
+    *("L4", "L20", "L40", "L40S", "6000", "8000"),
+)
+"""Words of the names of products that cannot be divided. MIG came with the A100, and not for every later one."""
+SLICES: Final = 7
+"""Of compute, in every GPU that can be divided."""
 MIG_PROFILE: Final = r"\d+g\.\d+gb(\+\w+)?"
 
 
@@ -52,8 +59,15 @@ def has_nvswitch(product: str, count: int) -> bool:
     return count >= 8 and any(name in product.replace(" ", "-") for name in NVSWITCH)  # noqa: PLR2004 - an HGX board
 
 
-def why_not_divided(software: GpuSoftware, *, count: int) -> str:
-    """Which GPUs a MIG layout names that the machine does not have; empty where it fits."""
+def why_not_divided(software: GpuSoftware, *, product: str, count: int) -> str:
+    """Why these GPUs cannot be divided as a MIG layout says; empty where it fits, as far as their names tell."""
+    divided = {index: profiles for index, profiles in software.mig.items() if profiles}
+    if divided and {*WHOLE} & {*product.replace(" ", "-").split("-")} and "PRO" not in product:
+        return f"gpu.mig divides GPU {min(divided, key=int)}, but {product} knows no MIG: leave gpu.mig out"
+    for index, profiles in divided.items():
+        slices = sum(int(profile.partition("g.")[0]) for profile in profiles)
+        if slices > SLICES:
+            return f"gpu.mig.{index} takes {slices} slices ({', '.join(profiles)}), and a GPU has {SLICES}"
     missing = sorted((index for index in software.mig if int(index) >= count), key=int)
     if not missing:
         return ""

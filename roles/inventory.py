@@ -12,6 +12,7 @@ import base64
 import contextlib
 import fcntl
 import functools
+import ipaddress
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
 from roles.gpu_settings import gpu_labels
 from roles.settings import MachineSettings, merged
+from roles.sources import read_sources
 from roles.version_check import machine_mistakes
 from roles.versions import choose, read_matrix, refuse
 from stacks.inventory import Inventory, Machine, read_inventory
@@ -58,9 +60,11 @@ def read_machines(file: Path | None, *, outputs: Path | None = None) -> Hosts:
     fleet = merged(_of_control_plane(stack), written.settings)
     hosts = [(machine.name, host_data(machine, fleet=fleet, source=str(file))) for machine in written.machines]
     known = {machine.name for machine in written.machines}
-    return hosts + [
+    hosts += [
         (one.name, _of_output(one, fleet=fleet, source=str(outputs))) for one in exported if one.name not in known
     ]
+    _refuse_shared_subnets([data["settings"] for _, data in hosts], source=str(file or outputs))
+    return hosts
 
 
 def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -76,8 +80,13 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str) -> dic
     }
     ssh = machine.ssh
     data = _connection(machine.address, user=ssh.user, port=ssh.port, key=ssh.key, host_key=ssh.host_key)
-    entry = f"{source}: machine {machine.name}: settings"
-    return data | {"settings": _checked(own, fleet, machine.settings, source=entry)}
+    settings = _checked(own, fleet, machine.settings, source=source)
+    if any(user.gone and user.name == ssh.user for user in settings.users):
+        raise BadInput(
+            f"{source}: machine {machine.name}: settings: users: {ssh.user} is gone, and is the account by which the"
+            " machine is reached (ssh.user): let in another one first"
+        )
+    return data | {"settings": settings}
 
 
 def _of_output(machine: MachineOutput, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -98,19 +107,41 @@ def _of_output(machine: MachineOutput, *, fleet: Mapping[str, Any], source: str)
         key=machine.ssh_key,
         host_key=machine.ssh_host_key,
     )
-    return data | {"settings": _checked(own, fleet, {}, source=f"{source}: machine {machine.name}")}
+    return data | {"settings": _checked(own, fleet, {}, source=source)}
 
 
 def _checked(
     own: Mapping[str, Any], fleet: Mapping[str, Any], settings: Mapping[str, Any], *, source: str
 ) -> MachineSettings:
-    given = merged(fleet, settings)
+    given, entry = merged(fleet, settings), f"{source}: machine {own['name']}: settings"
     fixed = sorted(given.keys() & {"name", "address", "taints", "gpu_product", "gpu_count", "provider_id"})
     if fixed:
-        raise BadInput(f"{source}.{fixed[0]}: stands in the machine's own entry, not among its settings")
-    machine = parse_data(merged(given, own), MachineSettings, source=source)
-    refuse(machine_mistakes(machine))
+        raise BadInput(f"{entry}.{fixed[0]}: stands in the machine's own entry, not among its settings")
+    machine = parse_data(merged(given, own), MachineSettings, source=entry)
+    read_sources(machine.sources, source=f"{entry}: sources")
+    try:
+        refuse(machine_mistakes(machine))
+    except BadInput as mistake:
+        raise BadInput("\n".join(f"{source}: {line}" for line in str(mistake).splitlines())) from None
     return with_gpu_labels(machine)
+
+
+def _refuse_shared_subnets(machines: Iterable[MachineSettings], *, source: str) -> None:
+    """Pods of two machines with one address reach each other at times, and at times themselves."""
+    taken: list[tuple[MachineSettings, Any]] = []
+    for machine in machines:
+        if machine.pod_network.kind != "bridge":
+            continue
+        entry = f"{source}: machine {machine.name}: settings: pod_network.pods = {machine.pod_network.pods!r}"
+        pods = ipaddress.ip_network(machine.pod_network.pods)
+        other = next((one for one, subnet in taken if subnet.version == pods.version and subnet.overlaps(pods)), None)
+        if other:
+            theirs = f"machine {other.name} has {other.pod_network.pods}"
+            raise BadInput(f"{entry}: {theirs}, and each needs a subnet of its own")
+        with contextlib.suppress(ValueError):  # a DNS name
+            if ipaddress.ip_address(machine.address) in pods:
+                raise BadInput(f"{entry}: the machine's own address {machine.address} lies in it: take another subnet")
+        taken.append((machine, pods))
 
 
 def with_gpu_labels(machine: MachineSettings) -> MachineSettings:

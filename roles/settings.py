@@ -9,15 +9,22 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pyinfra.context import host
 
 from autoscaler.documents import Document
 from autoscaler.policy import TaintEntry
+from autoscaler.resources import parse_quantity
 from roles.gpu_settings import GpuSoftware, why_not_divided
 
+_HOST: Final = r"^[A-Za-z0-9][A-Za-z0-9.:-]*$"
+_ACCOUNT: Final = r"^[a-z_][a-z0-9_-]{0,31}$"
+_LAST_PORT: Final = 65535
+_RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+_WORD: Final = r"^\S+$"
+_Host = Annotated[str, Field(pattern=_HOST)]
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _PUBLIC_KEY: Final = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?")
 
@@ -55,14 +62,18 @@ class Time(Document):
     service: Literal["chrony", "none"] = Field(
         default="chrony", description="chrony, or none where the machine's own host keeps its clock"
     )
-    servers: tuple[str, ...] = Field(default=(), description="time servers; empty: those of the distribution")
+    servers: tuple[_Host, ...] = Field(
+        default=(), description="time servers, names or addresses, e.g. [ntp1.lab]; empty: those of the distribution"
+    )
 
 
 class Kernel(Document):
     """The kernel's settings and modules, on top of those that Kubernetes needs."""
 
     sysctl: dict[str, str] = Field(default_factory=dict, description="more settings, e.g. {vm.max_map_count: 262144}")
-    modules: tuple[str, ...] = Field(default=(), description="more modules to load now and at boot")
+    modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], ...] = Field(
+        default=(), description="more modules to load now and at boot, by their names, e.g. [ib_umad]"
+    )
     swap: Literal["off", "keep"] = Field(default="off", description="off, or keep: kubelet then tolerates it")
 
     reboot_for: tuple[Literal["kernel", "request", "nouveau"], ...] = Field(
@@ -75,17 +86,26 @@ class Kernel(Document):
     @field_validator("sysctl", mode="before")
     @classmethod
     def _values_are_text(cls, given: Any) -> Any:
-        return {key: str(value) for key, value in given.items()} if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            return given
+        for key, value in given.items():
+            if not re.fullmatch(r"[A-Za-z0-9_./*-]+", str(key)):
+                raise ValueError(f"names {key!r}: write the key of a kernel setting, e.g. vm.max_map_count")
+            if isinstance(value, (dict, list, bool)) or value is None or "\n" in str(value):
+                raise ValueError(f"sets {key} to {value!r}: write a number or a line of text")
+        return {key: str(value) for key, value in given.items()}
 
 
 class User(Document):
     """An account."""
 
-    name: str = Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$", description="e.g. ada")
+    name: str = Field(pattern=_ACCOUNT, description="e.g. ada")
     keys: tuple[str, ...] = Field(default=(), description="public SSH keys that are let in; no others are")
-    groups: tuple[str, ...] = Field(default=(), description="further groups that it is a member of")
+    groups: tuple[Annotated[str, Field(pattern=_ACCOUNT)], ...] = Field(
+        default=(), description="further groups that it is a member of, e.g. [video]"
+    )
     sudo: bool = Field(default=False, description="may become root without a password")
-    shell: str = "/bin/bash"
+    shell: str = Field(default="/bin/bash", pattern=r"^/[\w./+-]+$", description="a whole path, e.g. /bin/zsh")
     gone: bool = Field(default=False, description="true: the account is locked and lets no key in; its files stay")
 
     @field_validator("keys")
@@ -109,8 +129,15 @@ class Logs(Document):
     @field_validator("ship_to")
     @classmethod
     def _ship_to_has_a_port(cls, text: str) -> str:
-        if text and not re.fullmatch(r"[^\s:]+:\d{1,5}", text):
+        host_, _, port = text.rpartition(":")
+        if text and not (re.fullmatch(_HOST, host_) and port.isdigit() and 0 < int(port) <= _LAST_PORT):
             raise ValueError("must be HOST:PORT, e.g. logs.lab:6514")
+        return text
+
+    @field_validator("container_size")
+    @classmethod
+    def _size_is_one(cls, text: str) -> str:
+        parse_quantity(text)
         return text
 
 
@@ -123,7 +150,9 @@ class ContainerRuntime(Document):
     cgroup_driver: Literal["systemd", "cgroupfs"] = Field(
         default="systemd", description="of containerd and kubelet alike; cgroupfs where systemd does not own the tree"
     )
-    sandbox_image: str = Field(default="registry.k8s.io/pause:3.10", description="holds a pod's namespaces")
+    sandbox_image: str = Field(
+        default="registry.k8s.io/pause:3.10", pattern=_WORD, description="holds a pod's namespaces"
+    )
     images: tuple[Image, ...] = Field(default=(), description="images imported from archives: no registry is asked")
     keep_oom_scores: bool = Field(
         default=False, description="true inside a container whose host refuses lower OOM scores"
@@ -144,7 +173,9 @@ class PodNetwork(Document):
             try:
                 ipaddress.ip_network(self.pods)
             except ValueError:
-                raise ValueError("pods must be this machine's own subnet, e.g. 10.244.7.0/24") from None
+                raise ValueError(
+                    f"pods = {self.pods!r} must be this machine's own subnet, e.g. 10.244.7.0/24"
+                ) from None
         return self
 
 
@@ -158,13 +189,32 @@ class Kubelet(Document):
         description="who brings the token: the controller by SSH, or the machine finds it at boot (EC2)",
     )
     download: Download | None = Field(default=None, description="the kubelet as a file; else its Debian package")
-    cluster_dns: tuple[str, ...] = ()
-    cluster_domain: str = "cluster.local"
+    cluster_dns: tuple[str, ...] = Field(default=(), description="addresses of the cluster's DNS, e.g. [10.96.0.10]")
+    cluster_domain: str = Field(default="cluster.local", pattern=_HOST, description="e.g. cluster.local")
     max_pods: int = Field(default=110, ge=1, le=1000)
     reserved: dict[str, str] = Field(
         default_factory=lambda: {"cpu": "500m", "memory": "1Gi"}, description="kept for the machine's own services"
     )
     config: dict[str, Any] = Field(default_factory=dict, description="further keys of its KubeletConfiguration")
+
+    @field_validator("cluster_dns")
+    @classmethod
+    def _dns_has_addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for address in given:
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise ValueError(f"holds {address!r}: write IP addresses, e.g. [10.96.0.10]") from None
+        return given
+
+    @field_validator("reserved")
+    @classmethod
+    def _reserved_are_amounts(cls, given: dict[str, str]) -> dict[str, str]:
+        for resource, amount in given.items():
+            if resource not in _RESERVED:
+                raise ValueError(f"names {resource!r}: a kubelet keeps back {', '.join(_RESERVED)}")
+            parse_quantity(amount)
+        return given
 
     @field_validator("server")
     @classmethod
@@ -179,9 +229,12 @@ class Kubelet(Document):
         if given.lstrip().startswith("-----BEGIN CERTIFICATE"):
             return given.strip() + "\n"
         try:
-            return Path(given).expanduser().read_text(encoding="ascii").strip() + "\n"
-        except OSError as error:
-            raise ValueError(f"cannot be read: {error.strerror}") from None
+            text = Path(given).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
+        if "-----BEGIN CERTIFICATE-----" not in text:
+            raise ValueError("holds no certificate: name the cluster's ca.crt, a file in PEM")
+        return f"{text}\n"
 
 
 class ControlPlane(Document):
@@ -192,7 +245,7 @@ class Health(Document):
     """When a machine calls itself ill."""
 
     disk_free: int = Field(default=10, ge=1, le=90, description="percent of each disk that must be free")
-    every: str = Field(default="1min", pattern=r"^\d+(s|min|h)$", description="how often it looks, e.g. 1min")
+    every: str = Field(default="1min", pattern=r"^[1-9]\d*(s|min|h)$", description="how often it looks, e.g. 1min")
 
 
 class MachineSettings(Document):
@@ -254,7 +307,11 @@ class MachineSettings(Document):
     @model_validator(mode="after")
     def _mig_names_gpus_that_are_there(self) -> MachineSettings:
         """A machine without GPUs may have the fleet's layout: it gets none of it."""
-        why = why_not_divided(self.gpu, count=self.gpu_count) if self.gpu and self.gpu_count else ""
+        why = (
+            why_not_divided(self.gpu, product=self.gpu_product, count=self.gpu_count)
+            if self.gpu and self.gpu_count
+            else ""
+        )
         if why:
             raise ValueError(why)
         return self

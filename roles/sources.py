@@ -53,6 +53,13 @@ class Repository(Document):
                 raise ValueError(f"holds {one}: a fingerprint has 40 hex digits; a short key id can be forged")
         return wanted
 
+    @field_validator("key")
+    @classmethod
+    def _key_is_there(cls, place: str) -> str:
+        if place and "://" not in place and not Path(place).expanduser().is_file():
+            raise ValueError("there is no such file: name the signing key, a file on this controller, or its address")
+        return place
+
     @model_validator(mode="after")
     def _is_signed(self) -> Repository:
         if bool(self.key) == bool(self.keyring) or bool(self.key) != bool(self.fingerprints):
@@ -65,6 +72,13 @@ class Sources(Document):
 
     repositories: dict[str, Repository]
     mirror: str = Field(default="", description="stands for all of them, each under its name: http://mirror.lab:8081")
+
+    @field_validator("mirror")
+    @classmethod
+    def _mirror_is_an_address(cls, mirror: str) -> str:
+        if mirror and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", mirror):
+            raise ValueError("must be an address such as http://mirror.lab:8081")
+        return mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +108,12 @@ def read_sources(own: Mapping[str, Any] | None = None, *, source: str = "invento
     if not own:
         return shipped
     merged: dict[str, Any] = shipped.model_dump()
-    for name, entry in (own.get("repositories") or {}).items():
-        merged["repositories"][name] = {**merged["repositories"].get(name, {}), **entry}
+    written = own.get("repositories", {})
+    for name, entry in written.items() if isinstance(written, dict) else ():
+        known = merged["repositories"].get(name, {})
+        merged["repositories"][name] = {**known, **entry} if isinstance(entry, dict) else entry
+    if not isinstance(written, dict):
+        merged["repositories"] = written
     return parse_data({**merged, **{key: own[key] for key in own if key != "repositories"}}, Sources, source=source)
 
 

@@ -20,13 +20,18 @@ _OF_GPUS: Final = ("driver", "driver_modules", "fabric_manager", "container_tool
 
 
 def machine_mistakes(machine: MachineSettings, brought: Mapping[str, str] | None = None) -> list[Mistake]:
-    """The pairs that do not go together. ``brought``: kernel and os, where they are known."""
+    """The pairs that do not go together. ``brought``: kernel and os, where they are known. Raises ``BadInput``."""
     matrix = read_matrix()
     chosen = choose(matrix, machine.versions, machine=machine.name)
     have = {"architecture": matrix.architecture(machine.gpu_product), **(brought or {})}
     unused = set(_unused(machine))
     found = mistakes(matrix, chosen, machine=machine.name, brought=have)
     answered_for = {frozenset(pair.split(" with ")) for pair in machine.untested}
+    pairs = {frozenset(rule.pair): " with ".join(rule.pair) for rule in matrix.rules}
+    for pair in machine.untested:
+        if frozenset(pair.split(" with ")) not in pairs:
+            known = ", ".join(sorted(pairs.values()))
+            raise BadInput(f"machine {machine.name}: untested: {pair!r} is no pair of the matrix; there are {known}")
     return [
         replace(mistake, stops=mistake.stops and frozenset(mistake.pair) not in answered_for)
         for mistake in found

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import Field, field_validator
 
-from autoscaler.documents import Document, read_document
+from autoscaler.documents import Document, parse_data, read_document
 from autoscaler.failures import BadInput
 from roles import ranges
 
@@ -44,6 +44,13 @@ class Chosen(Document):
     def _is_a_version(cls, text: str) -> str:
         if not re.fullmatch(r"\d+(\.\d+)*([-+~.]\w+)*|open|proprietary", text):
             raise ValueError("must be a version such as 580.126.09")
+        return text
+
+    @field_validator("driver", "fabric_manager")
+    @classmethod
+    def _is_whole(cls, text: str) -> str:
+        if not re.fullmatch(r"\d+(\.\d+)+", text):
+            raise ValueError("must be a whole version such as 580.126.09, not a branch")
         return text
 
     @field_validator("driver_modules")
@@ -121,8 +128,9 @@ def choose(matrix: Matrix, own: Mapping[str, str], *, machine: str) -> Chosen:
     if unknown:
         known = ", ".join(Chosen.model_fields)
         raise BadInput(f"machine {machine}: versions.{unknown[0]} is not a part here; the parts are: {known}")
-    follows = {"fabric_manager": own["driver"]} if "driver" in own else {}  # they are one thing in two packages
-    return Chosen.model_validate({**matrix.chosen.model_dump(), **follows, **own})
+    chosen = parse_data({**matrix.chosen.model_dump(), **own}, Chosen, source=f"machine {machine}: versions")
+    follows = "driver" in own and "fabric_manager" not in own  # they are one thing in two packages
+    return chosen.model_copy(update={"fabric_manager": chosen.driver}) if follows else chosen
 
 
 def mistakes(matrix: Matrix, chosen: Chosen, *, machine: str, brought: Mapping[str, str]) -> list[Mistake]:

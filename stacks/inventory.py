@@ -24,6 +24,7 @@ _LABEL_KEY: Final = re.compile(
 )
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _LABEL_VALUE_IS: Final = "at most 63 letters, digits, dashes, dots and underscores, a letter or digit at either end"
+_DNS_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9]([-A-Za-z0-9]{0,62}))*\.?")
 _HOST_KEY: Final = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) ([A-Za-z0-9+/]+=*)")
 
 
@@ -37,14 +38,13 @@ class Gpus(Document):
     @field_validator("memory")
     @classmethod
     def _memory_is_a_quantity(cls, memory: str) -> str:
-        parse_quantity(memory)
-        return memory
+        return _some(memory)
 
 
 class Ssh(Document):
     """How the machine is reached, and how it is known to be the one that is meant."""
 
-    user: str = Field(default="root", min_length=1)
+    user: str = Field(default="root", pattern=r"^[a-z_][a-z0-9_.-]{0,31}$", description="an account, e.g. root")
     port: int = Field(default=22, ge=1, le=65535)
     key: str = Field(
         default="", description="path of the private key, e.g. ~/.ssh/lab; without it the SSH agent and ~/.ssh/id_*"
@@ -89,8 +89,7 @@ class Machine(Document):
     @field_validator("memory", "disk")
     @classmethod
     def _is_a_quantity(cls, text: str) -> str:
-        parse_quantity(text)
-        return text
+        return _some(text)
 
     @field_validator("rack", "owner")
     @classmethod
@@ -128,11 +127,11 @@ class Machine(Document):
     @field_validator("address")
     @classmethod
     def _address_can_be_one(cls, address: str) -> str:
-        digits_and_dots = set(address) <= set("0123456789.")
-        if digits_and_dots or ":" in address:
-            try:
-                ipaddress.ip_address(address)
-            except ValueError:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            looks_like_one = set(address) <= set("0123456789.:/")
+            if looks_like_one or not _DNS_NAME.fullmatch(address):
                 message = "is not an IP address: write one such as 10.20.0.11, or a DNS name"
                 raise ValueError(message) from None
         return address
@@ -173,7 +172,7 @@ class Inventory(Document):
     @classmethod
     def _each_once(cls, machines: tuple[Machine, ...]) -> tuple[Machine, ...]:
         for key in ("name", "address"):
-            values = [getattr(machine, key) for machine in machines]
+            values = [getattr(machine, key).lower().rstrip(".") for machine in machines]
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 message = f"two machines have the {key} {twice[0]!r}: each must have its own"
@@ -184,6 +183,13 @@ class Inventory(Document):
 def read_inventory(path: Path) -> Inventory:
     """Read and check an inventory file. Raises ``BadInput``."""
     return read_document(path, Inventory, what="inventory")
+
+
+def _some(text: str) -> str:
+    """A quantity of which there is some. Raises ``ValueError``."""
+    if parse_quantity(text) <= 0:
+        raise ValueError("must be more than nothing, e.g. 64Gi")
+    return text
 
 
 def _is_host_key(text: str) -> bool:

@@ -92,7 +92,7 @@ def test_a_group_has_one_name_per_zone() -> None:
         ),
         (
             ("instance_type: g5.12xlarge", "instance_types: [g5]"),
-            "groups[0] (gpu-a10g).instance_types[0] = 'g5': string should match pattern",
+            "groups[0] (gpu-a10g).instance_types[0] = 'g5': should match pattern",
         ),
         (
             ("    instance_type: g5.12xlarge\n", ""),

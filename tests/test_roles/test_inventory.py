@@ -193,3 +193,93 @@ def test_no_machines_at_all_is_told() -> None:
 def test_lists_are_replaced_and_mappings_merged() -> None:
     """A machine's list of time servers is its own, not an addition."""
     assert merged({"a": {"b": [1], "c": 2}}, {"a": {"b": [3]}}) == {"a": {"b": [3], "c": 2}}
+
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nx"
+A100 = {"product": "NVIDIA-A100-SXM4-80GB", "count": 8, "memory": "80Gi"}
+JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"kernel": {"sysctl": {"vm.swappiness": "1\nkernel.panic = 0"}}},
+            r"sysctl: sets vm\.swappiness to '1",
+        ),
+        (
+            {"kernel": {"sysctl": {"vm swappiness": 1}}},
+            r"names 'vm swappiness'.*e\.g\. vm\.max_map_count",
+        ),
+        ({"kernel": {"sysctl": {"vm.swappiness": [1]}}}, r"sets vm\.swappiness to \[1\]: write a number"),
+        ({"kernel": {"modules": ["x; reboot"]}}, r"kernel\.modules\[0\] = 'x; reboot'.*e\.g\. \[ib_umad\]"),
+        ({"time": {"servers": ["ntp1 iburst"]}}, r"time\.servers\[0\] = 'ntp1 iburst'.*e\.g\. \[ntp1\.lab\]"),
+        ({"users": [{"name": "ada", "groups": ["a b"]}]}, r"users\[0\] \(ada\)\.groups\[0\] = 'a b'.*e\.g\. \[video\]"),
+        ({"users": [{"name": "ada", "shell": "zsh"}]}, r"users\[0\] \(ada\)\.shell = 'zsh'.*e\.g\. /bin/zsh"),
+        ({"users": [{"name": "root", "gone": True}]}, r"users: root is gone, and is the account by which"),
+        ({"logs": {"ship_to": "logs.lab:99999"}}, r"logs\.ship_to = 'logs\.lab:99999': must be HOST:PORT"),
+        ({"logs": {"container_size": "huge"}}, r"logs\.container_size = 'huge'.*such as 500m"),
+        ({"health": {"every": "0s"}}, r"health\.every = '0s'.*e\.g\. 1min"),
+        ({"container_runtime": {"sandbox_image": 'a"\nb'}}, r"container_runtime\.sandbox_image = "),
+        (
+            {"kubelet": JOINS | {"authority": "/etc/hostname"}},
+            r"kubelet\.authority = '/etc/hostname': holds no",
+        ),
+        ({"kubelet": JOINS | {"reserved": {"gpu": "1"}}}, r"kubelet\.reserved: names 'gpu'.*cpu, memory"),
+        ({"kubelet": JOINS | {"reserved": {"cpu": "lots"}}}, r"kubelet\.reserved: 'lots' is not a quantity"),
+        ({"kubelet": JOINS | {"cluster_dns": ["dns"]}}, r"kubelet\.cluster_dns: holds 'dns': write IP addresses"),
+        (
+            {"pod_network": {"kind": "bridge", "pods": "10.0.0.0/40"}},
+            r"pods = '10\.0\.0\.0/40' must be this machine",
+        ),
+        ({"pod_network": {"kind": "bridge", "pods": "10.20.0.0/16"}}, r"own address 10\.20\.0\.11 lies in it"),
+        (
+            {"gpu": {"driver": True}, "versions": {"driver": "580"}},
+            r"driver = '580': must be a whole version",
+        ),
+        (
+            {"gpu": {"driver": True}, "versions": {"driver": "new"}},
+            r"versions: driver = 'new': must be a version",
+        ),
+        ({"versions": {"drivr": "580.1.1"}}, r"versions\.drivr is not a part here; the parts are: driver"),
+        (
+            {"untested": ["kubelt with runc"]},
+            r"untested: 'kubelt with runc' is no pair of the matrix; there are",
+        ),
+        ({"gpu": {"mig": {0: ["3g.40gb"] * 3}}}, r"gpu\.mig\.0 takes 9 slices \(3g\.40gb.*a GPU has 7"),
+        ({"gpu": {"mig": {0: "3g.40gb"}}}, r"gpu\.mig\.0 = '3g\.40gb': must be a list"),
+        ({"sources": {"mirror": "mirror.lab"}}, r"sources: mirror = 'mirror\.lab': must be an address such as http://"),
+        ({"sources": {"mirorr": "http://m"}}, r"sources: mirorr is not a key here; did you mean mirror\?"),
+        ({"sources": {"repositories": []}}, r"sources: repositories: must be a mapping"),
+        ({"sources": {"repositories": {"nvidia-cuda": "x"}}}, r"repositories\.nvidia-cuda = 'x': must be a mapping"),
+        ({"sources": {"repositories": {"docker": {"key": "/no"}}}}, r"docker\.key = '/no': there is no such file"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_when_the_file_is_read(
+    tmp_path: Path, settings: dict[str, Any], told: str
+) -> None:
+    """In one line for each mistake, with file, machine, key and value; no machine was asked anything."""
+    file = write(tmp_path, MACHINE | {"gpus": A100}, **settings)
+    with pytest.raises(BadInput, match=told) as refused:
+        read_machines(file)
+    assert all(line.startswith(f"{file}: machine dgx-01: ") for line in str(refused.value).splitlines())
+
+
+def test_a_gpu_that_cannot_be_divided_is_not(tmp_path: Path) -> None:
+    """As far as its name tells: nvidia-smi would refuse it on the machine, after the driver was changed there."""
+    for product in ("Tesla-T4", "NVIDIA-L40S", "NVIDIA-A10G", "NVIDIA RTX 6000 Ada Generation"):
+        machine = MACHINE | {"gpus": {"product": product, "count": 1, "memory": "16Gi"}}
+        with pytest.raises(BadInput, match=f"gpu.mig divides GPU 0, but {product} knows no MIG"):
+            read_machines(write(tmp_path, machine, gpu={"mig": {0: ["1g.5gb"]}}))
+    for product in ("NVIDIA-A30", "NVIDIA-H200", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "Something-New"):
+        machine = MACHINE | {"gpus": {"product": product, "count": 1, "memory": "24Gi"}}
+        read_machines(write(tmp_path, machine, gpu={"mig": {0: ["1g.6gb"]}}))
+
+
+def test_machines_do_not_share_addresses_of_pods(tmp_path: Path) -> None:
+    """Two of one subnet, or of one in the other, are told by name."""
+    other = {"name": "dgx-02", "address": "10.20.0.12", "cpus": 8, "memory": "64Gi"}
+    own = [{"settings": {"pod_network": {"pods": pods}}} for pods in ("10.244.0.0/16", "10.244.7.0/24")]
+    file = write(tmp_path, MACHINE | own[0], other | own[1], pod_network={"kind": "bridge"})
+    with pytest.raises(BadInput, match=r"dgx-02: .*pods = '10\.244\.7\.0/24': machine dgx-01 has 10\.244\.0\.0/16"):
+        read_machines(file)
