@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.arrays import PODS, Floats, Mask, Whole, highest
+from autoscaler.ceilings import best_filling
 from autoscaler.grid import Grid
-from autoscaler.knapsack import PODS, Bin, Fillings, Floats, Mask, Whole, best_filling, highest
+from autoscaler.knapsack import Bin, Fillings
 from autoscaler.master import Master, Problem, relaxation
 
 _BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.03, 1.3, 0.8, 0.5, 0.95

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.knapsack import GPUS, PODS, Floats, Mask, Whole, highest
+from autoscaler.arrays import GPUS, PODS, Floats, Mask, Whole, highest
 from autoscaler.master import Problem
 
 _CELLS, _LARGEST = 200_000, 800_000

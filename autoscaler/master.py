@@ -17,7 +17,8 @@ from typing import Any
 import highspy
 import numpy as np
 
-from autoscaler.knapsack import Floats, Mask, Whole, quiet_solver
+from autoscaler.arrays import Floats, Mask, Whole
+from autoscaler.solver import quiet_solver
 
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""

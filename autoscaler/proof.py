@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.knapsack import Floats, Mask, Whole
+from autoscaler.arrays import Floats, Mask, Whole
 from autoscaler.master import NEVER, Problem
 
 _SAFE = 1 - 1e-9

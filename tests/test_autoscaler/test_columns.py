@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from autoscaler.ceilings import ceiling_weights
 from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
-from autoscaler.knapsack import Bin, ceiling_weights
+from autoscaler.knapsack import Bin
 
 AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))
 ROOMS = st.tuples(st.integers(2, 12), st.integers(2, 12), st.integers(0, 4), st.integers(2, 8))
