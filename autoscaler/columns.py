@@ -30,10 +30,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.arrays import Floats, Mask, Whole
-from autoscaler.generation import Generation, Watch
+from autoscaler.generation import Generation
 from autoscaler.master import Problem
 from autoscaler.proof import Apart, proven
 from autoscaler.rounding import Lot, Rounding
+from autoscaler.stopwatch import Watch
 
 Vector = tuple[int, ...]
 """cpu (milli), memory, GPUs, pods, and anything else that a node has only so much of: the same for all shapes."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.arrays import Floats, Whole, highest
-from autoscaler.generation import Generation, Watch
+from autoscaler.generation import Generation
+from autoscaler.stopwatch import Watch
 
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
 """Parts of the time after which no such step is begun."""

@@ -1,0 +1,27 @@
+"""How much of the time is over, by a clock that the caller brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How much of the time is over."""
+
+    clock: Callable[[], float]
+    start: float
+    deadline: float
+
+    def spent(self) -> float:
+        """As a part of all of it."""
+        return (self.clock() - self.start) / self.deadline if self.deadline > 0 else 1.0
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline - (self.clock() - self.start))
+
+    def share(self, many: int) -> Watch:
+        """The same, with a deadline that leaves as much time to each of the ``many - 1`` who come after."""
+        return Watch(self.clock, self.start, self.deadline - self.left() * (many - 1) / many)
