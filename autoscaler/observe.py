@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from autoscaler.failures import Unavailable
+from autoscaler.followed import KINDS, LATE, SIZED, Kind
 from autoscaler.kube import Change, Expired, Kube, Refused
 from autoscaler.objects import Meta
-from autoscaler.store import KINDS, LATE, SIZED, Key, Kind, Store
+from autoscaler.store import Key, Store
 
 Tell = Callable[[str, str], None]
 """Told which party is out of reach and why; an empty reason says that it answers again."""

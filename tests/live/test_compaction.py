@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from autoscaler.account import Account
+from autoscaler.followed import PODS
 from autoscaler.kube import Expired, Kube
 from autoscaler.observe import Observer
-from autoscaler.store import PODS, Store
+from autoscaler.store import Store
 from stacks.local.control_plane import control_plane, wait_for_namespace
 from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp

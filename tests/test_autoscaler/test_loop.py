@@ -18,6 +18,7 @@ from autoscaler import labels as words
 from autoscaler.act import Hands
 from autoscaler.cluster import Cluster, Group, Instance, Pod
 from autoscaler.failures import Unavailable
+from autoscaler.followed import KINDS, NODES, PODS
 from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
 from autoscaler.policy import Policy
@@ -38,7 +39,7 @@ from autoscaler.steps import (
     Waiting,
     Withdraw,
 )
-from autoscaler.store import KINDS, NODES, PODS, Store
+from autoscaler.store import Store
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.test_observe import until
 

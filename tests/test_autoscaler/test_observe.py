@@ -14,11 +14,12 @@ import pytest
 
 from autoscaler import labels as words
 from autoscaler.cluster import GangSize, LingeringJob
+from autoscaler.followed import CLAIMS, DAEMON_SETS, JOBS, KINDS, LATE, NAMESPACES, NODES, PODS, SIZED, STORAGE
 from autoscaler.kube import Kube
 from autoscaler.nouns import Job
 from autoscaler.objects import PodJson
 from autoscaler.observe import Observer, Pause
-from autoscaler.store import CLAIMS, DAEMON_SETS, JOBS, KINDS, LATE, NAMESPACES, NODES, PODS, SIZED, STORAGE, Store
+from autoscaler.store import Store
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
