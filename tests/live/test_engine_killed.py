@@ -142,10 +142,12 @@ def test_an_engine_killed_while_it_changes_and_removes_things_goes_on(settings: 
     assert everything_in(settings.aws_url) == before
 
 
-def test_an_engine_killed_while_it_makes_a_control_plane_leaves_none_unowned(settings: EngineSettings) -> None:
-    """Cut off three times among its keys, groups, instances and gates; whatever had been begun is found."""
-    control_plane = {"kind": "kubeadm", "ami": "ami-12c6146b", "instances": 1}
-    settings = replace(settings, overrides={"spillway:control_plane": control_plane})
+@pytest.mark.parametrize("kind", ["kubeadm", "eks"])
+def test_an_engine_killed_while_it_makes_a_control_plane_leaves_none_unowned(
+    settings: EngineSettings, kind: str
+) -> None:
+    """Cut off at keys, groups, instances and gates, or at a cluster, its entries and add-ons: all of it is found."""
+    settings = replace(settings, overrides={"spillway:control_plane": CONTROL_PLANES[kind]})
     prepare(settings)
     before = all_that_stands(settings.aws_url)
     for after in IN_THE_CONTROL_PLANE:
@@ -158,5 +160,9 @@ def test_an_engine_killed_while_it_makes_a_control_plane_leaves_none_unowned(set
     assert all_that_stands(settings.aws_url) == before, "nothing was made twice"
 
 
+CONTROL_PLANES: dict[str, dict[str, object]] = {
+    "kubeadm": {"kind": "kubeadm", "ami": "ami-12c6146b", "instances": 1},
+    "eks": {"kind": "eks", "admins": ["arn:aws:iam::123456789012:role/platform"]},
+}
 IN_THE_CONTROL_PLANE = (30, 12, 9)
 """As ``AT``: each counts from where the one before was cut off."""

@@ -100,10 +100,24 @@ def vpn(here: StandIn, tags: dict[str, str]) -> str:
     return str(made["VpnConnection"]["VpnConnectionId"])
 
 
+def attachment(here: StandIn, tags: dict[str, str]) -> str:
+    """The VPC's place at a transit gateway."""
+    gateway = here.ec2.create_transit_gateway()["TransitGateway"]["TransitGatewayId"]
+    made = here.ec2.create_transit_gateway_vpc_attachment(
+        TransitGatewayId=gateway,
+        VpcId=here.ec2.describe_vpcs()["Vpcs"][0]["VpcId"],
+        SubnetIds=here.subnets[:1],
+    )
+    key = str(made["TransitGatewayVpcAttachment"]["TransitGatewayAttachmentId"])
+    here.ec2.create_tags(Resources=[key], Tags=listed(tags))  # moto takes none when it is made
+    return key
+
+
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
     ("token", "make"),
     [
+        ("aws:ec2transitgateway/vpcAttachment:VpcAttachment", attachment),
         ("aws:ebs/volume:Volume", volume),
         ("aws:ec2/networkInterface:NetworkInterface", interface),
         ("aws:ec2/instance:Instance", instance),
