@@ -17,7 +17,7 @@ from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
 from stacks.connectivity import ConnectivityArgs, check_connectivity, connect
 from stacks.control_plane import check_reachable, check_settings, existing_part, make_control_plane
-from stacks.control_plane_settings import EksSettings, ExistingSettings
+from stacks.control_plane_settings import EksSettings, ExistingSettings, KubeadmSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
@@ -32,6 +32,7 @@ from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.prices import Prices
 from stacks.shapes import Shape, adapters_of, check_shapes, first_adapter_card, look_up_shapes
 from stacks.shrinking import sizes_now, tell_shrinking
+from stacks.standing_members import check_standing, data_volumes, tell_fewer
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
 """In the order in which one needs another."""
@@ -115,6 +116,8 @@ def build(plans: Plans) -> Fields:
     built = _Built(plans)
     if "network" in parts:
         built.check_vpc()
+    if "control-plane" in parts:
+        built.check_members()
     if "node-pools" in parts:
         built.check_types()
     built.tell_costs()
@@ -172,6 +175,16 @@ class _Built:
         source = str(plans.settings.policy_path)
         check_room(plans.policy, free, source=source, where="spillway:network.vpc.subnets")
         self._found = found
+
+    def check_members(self) -> None:
+        """A kubeadm control plane that stands already, asked of EC2 before the first resource. Raises ``BadInput``."""
+        settings, cluster = self._plans.settings.control_plane, self._plans.policy.cluster
+        if not isinstance(settings, KubeadmSettings):
+            return
+        volumes = data_volumes(cluster, provider=self._provider)
+        check_standing(settings, volumes)
+        for line in tell_fewer(settings, volumes):
+            pulumi.log.warn(line)
 
     def tell_costs(self) -> None:
         """What the stack may cost: shown by every preview and update, and exported."""

@@ -27,6 +27,7 @@ from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, Parameters, h
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.snapshots import SnapshotStore
+from stacks.standing_members import TAG_KEY, key_from, member_name
 from stacks.trust import trust_of
 
 _GATE_SECONDS: Final = 900
@@ -89,7 +90,11 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         ).arn
 
     def _make_parameter(self, parameter: str) -> aws.ssm.Parameter:
-        """A place for a secret. Members write it; the stack makes it, so that it goes with the stack."""
+        """A place for a secret. Members write it; the stack makes it, so that it goes with the stack.
+
+        An update by the provider is one `PutParameter` with the value that the stack knows: it would put ``NOT_YET``,
+        or a token that is no more, over what a member has written there. So nothing but its tags is ever updated.
+        """
         return aws.ssm.Parameter(
             f"{self._name}-{parameter.rpartition('/')[2]}",
             name=parameter,
@@ -97,7 +102,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             value=NOT_YET,
             key_id=self._key,
             tier="Advanced",  # a kubeconfig is longer than what the standard one holds
-            opts=self._child(ignore_changes=["value"]),
+            opts=self._child(ignore_changes=["value", "keyId", "tier"]),
         )
 
     def _make_identity(self) -> tuple[aws.iam.Role, aws.iam.InstanceProfile]:
@@ -201,7 +206,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
 
     def _make_member(self, number: int, *, after: list[pulumi.Resource]) -> pulumi.Resource:
         """One member, and its gate, which is open when it is healthy."""
-        args, name = self._args, f"{self._name}-{number}"
+        args, name = self._args, member_name(self._args.cluster, number)
         zone = args.zones[number % len(args.zones)]
         interface = aws.ec2.NetworkInterface(
             name,
@@ -209,7 +214,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             # Also one of the nodes: their network of pods reaches it.
             security_groups=[self._group.id, args.network.node_security_group_id],
             tags={"Name": name},
-            opts=self._child(),
+            opts=self._child(ignore_changes=["subnetId"]),  # where its volume is
         )
         volume = aws.ebs.Volume(
             name,
@@ -218,8 +223,9 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             type="gp3",
             encrypted=True,
             kms_key_id=self._key,
-            tags={"Name": name},
-            opts=self._child(),
+            tags={"Name": name, TAG_KEY: key_from(self._settings)},
+            # One more zone of the policy moves no member: in another zone it would have a volume without etcd.
+            opts=self._child(ignore_changes=["availabilityZone", "kmsKeyId"]),
         )
         aws.lb.TargetGroupAttachment(
             name,

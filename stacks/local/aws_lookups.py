@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from stacks.local.aws_kinds import Cloud, Properties, complaint
+from stacks.local.aws_kinds import Cloud, Properties, complaint, mapped
 
 
 def look_up_image(cloud: Cloud, asked: Properties) -> Properties:
@@ -91,9 +91,39 @@ def look_up_scaling_group(cloud: Cloud, asked: Properties) -> Properties:
     return {"id": asked["name"], "name": asked["name"], "desiredCapacity": found[0]["DesiredCapacity"]}
 
 
+def look_up_volumes(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ebs.get_ebs_volumes``: ids."""
+    return {"id": cloud.region, "ids": [one["VolumeId"] for one in _volumes(cloud, asked)]}
+
+
+def look_up_volume(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ebs.get_volume``: the one that the filters leave."""
+    volumes = _volumes(cloud, asked)
+    if len(volumes) != 1:
+        raise ClientError(complaint(f"your query returned {len(volumes)} volumes"), "DescribeVolumes")
+    [volume] = volumes
+    return {
+        "id": volume["VolumeId"],
+        "volumeId": volume["VolumeId"],
+        "availabilityZone": volume["AvailabilityZone"],
+        "encrypted": volume["Encrypted"],
+        "kmsKeyId": volume.get("KmsKeyId", ""),
+        "size": volume["Size"],
+        "tags": mapped(volume.get("Tags", [])),
+    }
+
+
+def _volumes(cloud: Cloud, asked: Properties) -> list[Any]:
+    filters = [{"Name": one["name"], "Values": one["values"]} for one in asked.get("filters", [])]
+    pages = cloud.ec2.get_paginator("describe_volumes").paginate(Filters=filters)
+    return [volume for page in pages for volume in page["Volumes"]]
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
     "aws:autoscaling/getAmiIds:getAmiIds": look_up_scaling_groups,
     "aws:autoscaling/getGroup:getGroup": look_up_scaling_group,
+    "aws:ebs/getEbsVolumes:getEbsVolumes": look_up_volumes,
+    "aws:ebs/getVolume:getVolume": look_up_volume,
     "aws:ec2/getAmi:getAmi": look_up_image,
     "aws:ec2/getInstanceType:getInstanceType": look_up_instance_type,
     "aws:ec2/getSpotPrice:getSpotPrice": look_up_spot_price,

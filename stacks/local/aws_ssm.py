@@ -32,10 +32,13 @@ class Parameter(Kind):
         parameter = found(cloud.client("ssm").get_parameter, "Parameter", Name=key, WithDecryption=True)
         if parameter is None:
             return None
-        tags = cloud.client("ssm").list_tags_for_resource(ResourceType="Parameter", ResourceId=key)["TagList"]
+        ssm = cloud.client("ssm")
+        tags = ssm.list_tags_for_resource(ResourceType="Parameter", ResourceId=key)["TagList"]
+        [about] = ssm.describe_parameters(ParameterFilters=[{"Key": "Name", "Values": [key]}])["Parameters"]
         return {
             "name": key,
             "type": parameter["Type"],
+            **given(about, KeyId="keyId", Tier="tier"),
             "value": parameter["Value"],
             "version": parameter["Version"],
             "arn": parameter["ARN"],
@@ -43,7 +46,9 @@ class Parameter(Kind):
         }
 
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
-        self._put(cloud, new, Overwrite=True)
+        """As the published plugin: whatever changes but tags, the value is written too, as the state has it."""
+        if any(old.get(name) != new.get(name) for name in self.inputs - {"tags"}):
+            self._put(cloud, new, Overwrite=True)
 
     def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
         cloud.client("ssm").add_tags_to_resource(ResourceType="Parameter", ResourceId=key, Tags=listed(tags))

@@ -7,6 +7,7 @@ What moto lacks, and what is done here:
 - ``ClientToken`` is not idempotent: here the same token gives the same reservation;
 - a launch template's metadata options, instance profile and root volume are dropped: here they reach the instance;
 - a NAT gateway that is deleted keeps its address: here it lets it go;
+- a launch template is described with the tags that it was made with: here with those that it has;
 - ``CreateLaunchTemplateVersion`` ignores ``SourceVersion``: here the new data is laid over that version's.
 
 Left as moto has it: an instance that ends is ``terminated`` at once, without a while of ``shutting-down``.
@@ -30,6 +31,7 @@ from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, Reservation
+from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.models.nat_gateways import NatGateway
 
 from autoscaler import labels as words
@@ -145,6 +147,13 @@ class Ec2(EC2Backend):
             self.world.ledger.ended(instance.id)
         self.world.changed()
         return ended
+
+    def describe_launch_templates(self, *asked: Any, **more: Any) -> list[LaunchTemplate]:
+        """As moto; each with its tags of now."""
+        found: list[LaunchTemplate] = super().describe_launch_templates(*asked, **more)
+        for template in found:
+            template.tags = template.get_tags()
+        return found
 
     def delete_nat_gateway(self, nat_gateway_id: str) -> NatGateway:
         """As moto; its address is free for another, as on AWS."""

@@ -211,6 +211,51 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     assert not not_granted(aws_url, began, cluster="own")
 
 
+def test_what_a_member_has_written_and_stored_is_never_written_over(
+    aws_url: str, engine: dict[str, Path], tmp_path: Path
+) -> None:
+    """By new tags, where a member writes under another key, by one more zone, or by a key that it cannot have."""
+    wanted: dict[str, Any] = {"kind": "kubeadm", "ami": IMAGE, "instances": 1}
+    groups = [{**GROUPS[0], "zones": ["us-east-1b", "us-east-1c"]}]
+    settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="keeps", groups=groups, **wanted)
+    pulumi_up(settings)
+    written, [member] = secrets_in(aws_url, "keeps"), members(aws_url).values()
+    assert "not-yet" not in written.values()
+
+    ssm, kms = client("ssm", aws_url), client("kms", aws_url)
+    token, other = "/spillway/keeps/join-token", kms.create_key()["KeyMetadata"]
+    ssm.put_parameter(
+        Name=token, Value="abcdef.0123456789abcdef", KeyId=other["Arn"], Type="SecureString", Overwrite=True
+    )
+    written[token] = "abcdef.0123456789abcdef"
+    overrides = {**(settings.overrides or {}), "spillway:tags": {"team": "vision"}}
+    overrides["spillway:network"] = {"zones": ["us-east-1a", "us-east-1b", "us-east-1c"]}
+    changed = replace(settings, overrides=overrides)
+    pulumi_up(changed, refresh=True)
+    assert secrets_in(aws_url, "keeps") == written
+    assert {"Key": "team", "Value": "vision"} in ssm.list_tags_for_resource(ResourceType="Parameter", ResourceId=token)[
+        "TagList"
+    ]
+    assert [one["volumes"] for one in members(aws_url).values()] == [member["volumes"]]
+    assert pulumi_preview(changed), "another key under what a member has written is not drift"
+
+    so_far = calls_so_far(aws_url)
+    overrides["spillway:control_plane"] = wanted | {"key": other["Arn"], "data_volume_gib": 10}
+    with pytest.raises(BadInput, match=r"control_plane\.key = .*take it out again\n.*data_volume_gib = 10") as refused:
+        pulumi_up(replace(settings, overrides=overrides))
+    assert "Traceback" not in str(refused.value)
+    assert calls_so_far(aws_url) == so_far
+    pulumi_destroy(changed)
+    kms.schedule_key_deletion(KeyId=other["KeyId"])
+
+
+def secrets_in(url: str, cluster: str) -> dict[str, str]:
+    """What stands in the SecureStrings of a cluster, by their names."""
+    pages = client("ssm", url).get_paginator("get_parameters_by_path")
+    asked = {"Path": f"/spillway/{cluster}", "Recursive": True, "WithDecryption": True}
+    return {one["Name"]: one["Value"] for page in pages.paginate(**asked) for one in page["Parameters"]}
+
+
 IMAGE = "ami-12c6146b"
 
 

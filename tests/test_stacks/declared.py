@@ -67,6 +67,7 @@ def _secret(value: str) -> dict[str, str]:
 
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {
     "getAmiIds": {"names": []},
+    "getEbsVolumes": {"ids": []},
     "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
     "getInstanceType": {
         "supportedArchitectures": ["x86_64"],

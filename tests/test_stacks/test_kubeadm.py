@@ -205,7 +205,7 @@ def test_what_joins_others_stands_only_in_secure_strings_that_members_write() ->
     }
     for one in places:
         assert one.inputs["type"] == "SecureString"
-        assert one.ignores == ("value",)
+        assert one.ignores == ("value", "keyId", "tier"), "an update of any would write the value too"
 
 
 def test_user_data_names_places_and_holds_no_secret() -> None:
@@ -270,3 +270,11 @@ def test_an_image_must_be_named() -> None:
     """A plain Ubuntu has no kubeadm: `pulumi up` would wait in vain for its first member."""
     with pytest.raises(ValidationError, match="ami"):
         KubeadmSettings.model_validate({"kind": "kubeadm"})
+
+
+def test_a_member_stays_where_it_was_made() -> None:
+    """In the zone of its data, under its key: others would be other volumes."""
+    found = made()
+    assert {one.ignores for one in found.of_type("Volume")} == {("availabilityZone", "kmsKeyId")}
+    assert {one.ignores for one in found.of_type("NetworkInterface")} == {("subnetId",)}
+    assert {one.inputs["tags"]["spillway.dev/key"] for one in found.of_type("Volume")} == {"stack"}

@@ -169,6 +169,14 @@ def test_a_version_is_laid_over_the_one_it_comes_from(here: StandIn) -> None:
     assert (data["InstanceType"], data["ImageId"]) == ("m5.large", template_data()["ImageId"])
 
 
+def test_a_launch_template_has_the_tags_that_it_was_given_later(here: StandIn) -> None:
+    """And the `up` after that changes nothing."""
+    template = here.new_template()
+    here.ec2.create_tags(Resources=[template], Tags=[{"Key": "team", "Value": "robots"}])
+    [seen] = here.ec2.describe_launch_templates(LaunchTemplateIds=[template])["LaunchTemplates"]
+    assert {"Key": "team", "Value": "robots"} in seen["Tags"]
+
+
 def test_overrides_say_which_types_and_spot_its_share(here: StandIn) -> None:
     """One on-demand instance as base, the rest spot, of the first type that is named."""
     policy = {
