@@ -15,14 +15,30 @@ from typing import Any, Final
 from autoscaler import labels as words
 
 Inputs = Mapping[str, Any]
-_WORLD: Final = 8
-"""A network with a shorter prefix is the world, also where it is written in two halves."""
+_WORLD: Final = {4: 8, 6: 16}
+"""By version: a network with a shorter prefix is the world, also where it is written in two halves."""
 _INGRESS: Final = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 _GROUP: Final = "aws:ec2/securityGroup:SecurityGroup"
+_GROUPS: Final = (_GROUP, "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")
 _RULE: Final = "aws:ec2/securityGroupRule:SecurityGroupRule"
 _EKS: Final = "aws:eks/cluster:Cluster"
 _TEMPLATE: Final = "aws:ec2/launchTemplate:LaunchTemplate"
 _INSTANCE: Final = "aws:ec2/instance:Instance"
+_SPOT: Final = "aws:ec2/spotInstanceRequest:SpotInstanceRequest"
+_FLEET: Final = "aws:ec2/spotFleetRequest:SpotFleetRequest"
+_CONFIGURATION: Final = "aws:ec2/launchConfiguration:LaunchConfiguration"
+_MACHINES: Final = (_INSTANCE, _SPOT, _CONFIGURATION)
+"""What is told of a machine's disks and metadata in one way."""
+_STORES: Final[Mapping[str, str]] = {
+    "aws:ebs/volume:Volume": "encrypted",
+    "aws:ebs/snapshotCopy:SnapshotCopy": "encrypted",
+    "aws:ec2/amiCopy:AmiCopy": "encrypted",
+    "aws:ebs/encryptionByDefault:EncryptionByDefault": "enabled",
+    "aws:efs/fileSystem:FileSystem": "encrypted",
+    "aws:rds/instance:Instance": "storageEncrypted",
+    "aws:rds/cluster:Cluster": "storageEncrypted",
+}
+"""What keeps data, and the input that says whether it is encrypted."""
 _SCALING_GROUP: Final = "aws:autoscaling/group:Group"
 _STACK: Final = "pulumi:pulumi:Stack"
 _BUCKET: Final = "aws:s3/bucket:Bucket"
@@ -30,7 +46,9 @@ _ENCRYPTION: Final = "aws:s3/bucketServerSideEncryptionConfiguration:BucketServe
 _BLOCK: Final = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
 _TAGGED: Final = frozenset(
     {
-        *(_SCALING_GROUP, _TEMPLATE, _GROUP, _EKS, _INSTANCE, _BUCKET),
+        *(_SCALING_GROUP, _TEMPLATE, _GROUP, _EKS, _INSTANCE, _SPOT, _FLEET, _BUCKET),
+        *("aws:efs/fileSystem:FileSystem", "aws:rds/instance:Instance", "aws:rds/cluster:Cluster"),
+        *("aws:iam/user:User", "aws:kms/key:Key", "aws:ec2/vpnConnection:VpnConnection"),
         *("aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/natGateway:NatGateway", "aws:ec2/eip:Eip"),
         *(
             "aws:ec2/vpcEndpoint:VpcEndpoint",
@@ -57,7 +75,8 @@ class Seen:
 def world_open(kind: str, inputs: Inputs) -> Iterator[str]:
     """A way in from the whole internet."""
     for source in _sources(kind, inputs):
-        if ipaddress.ip_network(source, strict=False).prefixlen < _WORLD:
+        network = ipaddress.ip_network(source, strict=False)
+        if network.prefixlen < _WORLD[network.version]:
             yield (
                 f"{_ports(inputs)} open to {source}, the whole internet: name the networks that need it, e.g. "
                 "10.20.0.0/16, and come in by Session Manager or a VPN from elsewhere"
@@ -66,7 +85,12 @@ def world_open(kind: str, inputs: Inputs) -> Iterator[str]:
 
 def metadata_without_token(kind: str, inputs: Inputs) -> Iterator[str]:
     """Instances whose metadata, with the keys of their role, is told without a token (IMDSv1)."""
-    if kind not in (_TEMPLATE, _INSTANCE):
+    if kind == _FLEET and inputs.get("launchSpecifications"):
+        yield (
+            "launchSpecifications cannot ask for a token (IMDSv2): give launchTemplateConfigs, of a launch template "
+            "whose metadataOptions.httpTokens is 'required'"
+        )
+    if kind not in (_TEMPLATE, *_MACHINES):
         return
     options = inputs.get("metadataOptions") or {}
     if options.get("httpEndpoint") != "disabled" and options.get("httpTokens") != "required":
@@ -77,10 +101,10 @@ def metadata_without_token(kind: str, inputs: Inputs) -> Iterator[str]:
 
 
 def unencrypted_volumes(kind: str, inputs: Inputs) -> Iterator[str]:
-    """Disks that are not encrypted."""
-    if kind == "aws:ebs/volume:Volume" and not inputs.get("encrypted"):
-        yield "encrypted is not true: encrypt the volume"
-    if kind == _INSTANCE:
+    """Disks, and what else keeps data, that are not encrypted."""
+    if kind in _STORES and not inputs.get(_STORES[kind], kind.endswith(":EncryptionByDefault")):
+        yield f"{_STORES[kind]} is not true: encrypt what it keeps"
+    if kind in _MACHINES:
         disks = [inputs.get("rootBlockDevice") or {}, *(inputs.get("ebsBlockDevices") or [])]
         if not all(disk.get("encrypted") for disk in disks):
             yield "rootBlockDevice.encrypted, or that of another disk, is not true: encrypt every disk"
@@ -162,7 +186,7 @@ def _sources(kind: str, inputs: Inputs) -> Iterator[str]:
         yield from filter(None, (inputs.get("cidrIpv4"), inputs.get("cidrIpv6")))
     elif kind == _RULE and inputs.get("type") == "ingress":
         yield from (*(inputs.get("cidrBlocks") or ()), *(inputs.get("ipv6CidrBlocks") or ()))
-    elif kind == _GROUP:
+    elif kind in _GROUPS:
         for rule in inputs.get("ingress") or ():
             yield from (*(rule.get("cidrBlocks") or ()), *(rule.get("ipv6CidrBlocks") or ()))
     elif kind == _EKS:

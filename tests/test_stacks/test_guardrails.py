@@ -21,6 +21,10 @@ INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
 GROUP = "aws:ec2/securityGroup:SecurityGroup"
 EKS = "aws:eks/cluster:Cluster"
+DEFAULT_GROUP = "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup"
+SPOT = "aws:ec2/spotInstanceRequest:SpotInstanceRequest"
+FLEET = "aws:ec2/spotFleetRequest:SpotFleetRequest"
+CONFIGURATION = "aws:ec2/launchConfiguration:LaunchConfiguration"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 INSTANCE = "aws:ec2/instance:Instance"
 SCALING = "aws:autoscaling/group:Group"
@@ -35,6 +39,9 @@ BUCKET = "aws:s3/bucket:Bucket"
         (INGRESS, {"ipProtocol": "tcp", "fromPort": 80, "toPort": 443, "cidrIpv4": "0.0.0.0/1"}, "ports 80 to 443"),
         (RULE, {"type": "ingress", "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8", "0.0.0.0/0"]}, "port 22"),
         (GROUP, {"ingress": [{"fromPort": 0, "toPort": 0, "protocol": "-1", "cidrBlocks": ["0.0.0.0/0"]}]}, "open to"),
+        (RULE, {"type": "ingress", "fromPort": 22, "toPort": 22, "ipv6CidrBlocks": ["2000::/3"]}, "open to 2000::/3"),
+        (GROUP, {"ingress": [{"fromPort": 22, "toPort": 22, "protocol": "tcp", "ipv6CidrBlocks": ["::/1"]}]}, "::/1"),
+        (DEFAULT_GROUP, {"ingress": [{"fromPort": 0, "toPort": 0, "ipv6CidrBlocks": ["::/0"]}]}, "open to ::/0"),
         (EKS, {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]}}, "open to 0.0.0.0/0"),
         (EKS, {"vpcConfig": {"subnetIds": []}}, "open to 0.0.0.0/0"),
     ],
@@ -86,7 +93,7 @@ def test_metadata_needs_a_token(kind: str, options: dict[str, str] | None, *, re
         (TEMPLATE, {"blockDeviceMappings": [{"ebs": {"encrypted": "false"}}]}, "[0].ebs.encrypted"),
         (INSTANCE, {"rootBlockDevice": {"volumeSize": 9}}, "encrypt every disk"),
         (INSTANCE, {"rootBlockDevice": {"encrypted": True}, "ebsBlockDevices": [{}]}, "encrypt every disk"),
-        ("aws:ebs/volume:Volume", {"size": 9}, "encrypt the volume"),
+        ("aws:ebs/volume:Volume", {"size": 9}, "encrypt what it keeps"),
     ],
 )
 def test_a_disk_in_clear_is_refused(kind: str, inputs: dict[str, Any], says: str) -> None:
@@ -165,3 +172,47 @@ def test_a_group_of_nobodys_policy_is_counted_by_its_own_name() -> None:
     """Somebody else's program in the same stack."""
     [sentence] = groups_beyond([stack(gpu=1.0), scaling_group("strange", most=1)], usd_per_hour=1e9)
     assert "the group strange has no price" in sentence
+
+
+@pytest.mark.parametrize("kind", [INSTANCE, SPOT, CONFIGURATION])
+def test_machines_are_held_to_tokens_and_encryption_however_they_are_made(kind: str) -> None:
+    """Also by the kinds of resource that came before launch templates."""
+    assert list(metadata_without_token(kind, {"metadataOptions": {"httpTokens": "optional"}}))
+    assert list(metadata_without_token(kind, {}))
+    assert not list(metadata_without_token(kind, {"metadataOptions": {"httpTokens": "required"}}))
+    assert list(unencrypted_volumes(kind, {}))
+    bare = {"rootBlockDevice": {"encrypted": True}, "ebsBlockDevices": [{"deviceName": "/dev/sdf"}]}
+    assert list(unencrypted_volumes(kind, bare))
+    assert not list(unencrypted_volumes(kind, {"rootBlockDevice": {"encrypted": True}}))
+
+
+def test_a_fleet_that_cannot_ask_for_a_token_is_refused() -> None:
+    """Its own specifications know no metadata options."""
+    [sentence] = metadata_without_token(FLEET, {"launchSpecifications": [{"instanceType": "g5.xlarge"}]})
+    assert "give launchTemplateConfigs" in sentence
+    assert not list(metadata_without_token(FLEET, {"launchTemplateConfigs": [{}]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("aws:efs/fileSystem:FileSystem", "encrypted"),
+        ("aws:rds/instance:Instance", "storageEncrypted"),
+        ("aws:rds/cluster:Cluster", "storageEncrypted"),
+        ("aws:ec2/amiCopy:AmiCopy", "encrypted"),
+        ("aws:ebs/snapshotCopy:SnapshotCopy", "encrypted"),
+    ],
+)
+def test_whatever_keeps_data_is_encrypted(kind: str, said: str) -> None:
+    """By the input that each has for it."""
+    [sentence] = unencrypted_volumes(kind, {})
+    assert sentence.startswith(f"{said} is not true")
+    assert list(unencrypted_volumes(kind, {said: False}))
+    assert not list(unencrypted_volumes(kind, {said: True}))
+
+
+def test_encryption_by_default_is_not_switched_off() -> None:
+    """It is on where nothing is said."""
+    kind = "aws:ebs/encryptionByDefault:EncryptionByDefault"
+    assert list(unencrypted_volumes(kind, {"enabled": False}))
+    assert not list(unencrypted_volumes(kind, {}))
