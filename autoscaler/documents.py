@@ -30,6 +30,9 @@ D = TypeVar("D", bound=Document)
 _PLAINLY = {
     "model_type": "must be a mapping of keys to values",
     "dict_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "too_short": "must not be empty",
+    "finite_number": "must be a number",
     "tuple_type": "must be a list, e.g. [a, b]",
     "list_type": "must be a list, e.g. [a, b]",
     "string_type": "must be text: put it in quotes",

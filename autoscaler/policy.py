@@ -18,6 +18,11 @@ from autoscaler.documents import Document, Span, read_document
 from autoscaler.labels import PREFIX
 from autoscaler.resources import Resources, parse_quantity
 
+_LABEL_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_VALUE = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
+LABEL_VALUE_IS = "at most 63 letters, digits, dashes, dots and underscores, a letter or digit at either end"
+_LARGEST_DISK = 64 * 2**40
+"""Of gp3: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z"
 
 
@@ -30,7 +35,23 @@ def _named_well(name: str) -> str:
     return name
 
 
+def _spelled(labels: dict[str, str]) -> dict[str, str]:
+    for key, value in labels.items():
+        if key.startswith(f"{PREFIX}/"):
+            message = f"sets {key!r}, but labels under {PREFIX}/ are Spillway's own: choose another prefix"
+            raise ValueError(message)
+        if not re.fullmatch(_LABEL_KEY, key):
+            message = f"sets {key!r}, which is not the key of a label: write one such as example.com/tier"
+            raise ValueError(message)
+        if not re.fullmatch(LABEL_VALUE, value):
+            message = f"sets {key} to {value!r}: {LABEL_VALUE_IS}"
+            raise ValueError(message)
+    return labels
+
+
 Name = Annotated[str, AfterValidator(_named_well)]
+NodeLabels = Annotated[dict[str, str], AfterValidator(_spelled)]
+"""Labels that a person gives to nodes, as Kubernetes takes them."""
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 _OVERRIDES = 40
 """Types that a mixed instances policy takes.
@@ -48,6 +69,22 @@ class TaintEntry(Document):
     def as_taint(self) -> Taint:
         """The noun."""
         return Taint(key=self.key, value=self.value, effect=self.effect)
+
+
+def _tainted(taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
+    seen = set()
+    for taint in taints:
+        if not re.fullmatch(_LABEL_KEY, taint.key) or not re.fullmatch(LABEL_VALUE, taint.value):
+            message = f"has {taint.key}={taint.value}: key and value are spelled as those of a label"
+            raise ValueError(message)
+        if (taint.key, taint.effect) in seen:
+            message = f"has {taint.key}:{taint.effect} twice: one taint of that key and effect is enough"
+            raise ValueError(message)
+        seen.add((taint.key, taint.effect))
+    return taints
+
+
+Taints = Annotated[tuple[TaintEntry, ...], AfterValidator(_tainted)]
 
 
 class GroupEntry(Document):
@@ -71,10 +108,13 @@ class GroupEntry(Document):
     min: int = Field(default=0, ge=0, description="nodes kept at all times, over all zones")
     max: int = Field(ge=0, description="nodes at most, over all zones, e.g. 8")
     usd_per_hour: float | None = Field(
-        default=None, ge=0, description="price of one node; asked of the AWS price list when absent"
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="price of one node; asked of the AWS price list when absent",
     )
-    labels: dict[str, str] = Field(default_factory=dict)
-    taints: tuple[TaintEntry, ...] = ()
+    labels: NodeLabels = Field(default_factory=dict)
+    taints: Taints = ()
     resources: dict[str, str | int] = Field(
         default_factory=dict,
         description="allocatable amounts that differ from what EC2 says of the type, e.g. {ephemeral-storage: 200Gi}",
@@ -99,15 +139,6 @@ class GroupEntry(Document):
             raise ValueError(message)
         return listed
 
-    @field_validator("labels")
-    @classmethod
-    def _labels_are_not_ours(cls, labels: dict[str, str]) -> dict[str, str]:
-        for key in labels:
-            if key.startswith(f"{PREFIX}/"):
-                message = f"sets {key!r}, but labels under {PREFIX}/ are Spillway's own: choose another prefix"
-                raise ValueError(message)
-        return labels
-
     @field_validator("resources")
     @classmethod
     def _resources_are_quantities(cls, resources: dict[str, str | int]) -> dict[str, str | int]:
@@ -119,6 +150,9 @@ class GroupEntry(Document):
     def _disk_is_a_quantity(cls, disk: str) -> str:
         if parse_quantity(disk) < 8 * 2**30:
             message = "must be at least 8Gi: the operating system's image needs it"
+            raise ValueError(message)
+        if parse_quantity(disk) > _LARGEST_DISK:
+            message = "must be at most 64Ti: no gp3 volume is larger"
             raise ValueError(message)
         return disk
 
@@ -155,7 +189,7 @@ class Limits(Document):
     """Ceilings over all groups together. Absent: none."""
 
     usd_per_hour: float | None = Field(
-        default=None, gt=0, description="dollars per hour of all running EC2 nodes at most"
+        default=None, gt=0, allow_inf_nan=False, description="dollars per hour of all running EC2 nodes at most"
     )
     nodes: int | None = Field(default=None, ge=0, description="EC2 nodes at most")
     gpus: int | None = Field(default=None, ge=0, description="EC2 GPUs at most")

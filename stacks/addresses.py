@@ -57,6 +57,12 @@ def check_zones(zones: Sequence[str], *, policy: Policy, source: str) -> None:
             f"{source}: the groups are in {len(zones)} zones ({', '.join(zones)}), a VPC is laid over {FEWEST_ZONES} "
             f"to {MOST_ZONES}: name them all in spillway:network.zones of the stack file, or change groups[].zones"
         )
+    for zone in zones:
+        if not zone.startswith(policy.region):
+            raise BadInput(
+                f"spillway:network of the stack file names zone {zone}, and {source} is for the region "
+                f"{policy.region}: take zones of that region, e.g. {policy.region}a"
+            )
     for place, entry in enumerate(policy.groups):
         for zone in entry.zones:
             if zone not in zones:
@@ -149,10 +155,16 @@ def _remedy(one: Range, other: Range, known: Collection[Range]) -> str:
     prefix = max(moved.network.prefixlen, _BLOCKS)
     free = (
         network
-        for network in ipaddress.IPv4Network("10.0.0.0/8").subnets(new_prefix=prefix)
+        for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+        for network in _parts(ipaddress.IPv4Network(block), prefix)
         if not any(network.overlaps(each.network) for each in known)
     )
-    return f"{next(free)} is free, for example"
+    found = next(free, None)
+    return f"{found} is free, for example" if found else f"none of /{prefix} is free: write smaller networks"
+
+
+def _parts(block: ipaddress.IPv4Network, prefix: int) -> Iterator[ipaddress.IPv4Network]:
+    return block.subnets(new_prefix=prefix) if prefix >= block.prefixlen else iter(())
 
 
 def _block(network: ipaddress.IPv4Network, place: int) -> ipaddress.IPv4Network:

@@ -14,20 +14,15 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from autoscaler.failures import BadInput
 from stacks.approver_manifests import approver_manifests, approver_rights
-from stacks.autoscaler_manifests import AWS_SECRET, NAME, NAMESPACE, AwsAccess, Manifest, ReleaseSpec, manifests
+from stacks.autoscaler_manifests import AWS_SECRET, NAME, NAMESPACE, Manifest, ReleaseSpec, manifests
 from stacks.autoscaler_rights import autoscaler_rights
 from stacks.config import ReleaseSettings
+from stacks.needs import access_of
 from stacks.outputs import ReleaseOutput
-from stacks.parts import ControlPlanePart, Kind
+from stacks.parts import ControlPlanePart
 from stacks.trust import trust_of_service_account
 
-_USUAL: Final[dict[Kind, AwsAccess]] = {
-    "eks": "irsa",
-    "kubeadm": "instance-profile",
-    "existing": "access-key",
-}
 _CLASSES: Final[dict[str, Any]] = {
     "Namespace": k8s.core.v1.Namespace,
     "ServiceAccount": k8s.core.v1.ServiceAccount,
@@ -157,17 +152,6 @@ class AutoscalerRelease(pulumi.ComponentResource):
     @property
     def _child(self) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self)
-
-
-def access_of(settings: ReleaseSettings, kind: Kind) -> AwsAccess:
-    """How the autoscaler comes to its rights on AWS. Raises ``BadInput`` where this control plane has no such way."""
-    wanted = settings.aws_access or _USUAL[kind]
-    if wanted != "access-key" and wanted != _USUAL[kind]:
-        raise BadInput(
-            f"spillway:release.aws_access = {wanted!r}: with a control plane of kind {kind} it must be "
-            f"{' or '.join(sorted({_USUAL[kind], 'access-key'}))}"
-        )
-    return wanted
 
 
 def _annotated(manifest: Manifest, role_arn: pulumi.Output[str] | None) -> Manifest:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import pulumi
 import pulumi_aws as aws
 
 from autoscaler import labels as words
-from autoscaler.failures import BadInput
 from autoscaler.policy import Policy, read_policy
 from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
@@ -22,8 +21,10 @@ from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.inventory import Inventory, read_inventory
 from stacks.join import NodeAdmission, check_join, eks_join_of, instance_tags, join_of, joined_by
+from stacks.limits import check_limits
 from stacks.machine_images import Images, image_of_nodes
 from stacks.machines import Machines, MachinesArgs, describe_machine, hybrid_node_configs
+from stacks.needs import check_needs, stack_of
 from stacks.network import Network, NetworkArgs
 from stacks.node_bundle import BundleFile, NodeBundle, check_architecture, read_bundle
 from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
@@ -72,6 +73,8 @@ def read_plans(settings: Settings) -> Plans:
     plans = Plans(settings=settings, policy=policy, inventory=inventory, bundle=bundle)
     check_groups(policy, source=str(settings.policy_path), joined_by=joined_by(settings))
     check_join(settings)
+    check_needs(settings, inventory)
+    check_limits(settings, policy, inventory, source=str(settings.policy_path))
     _check_network(plans)
     check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
     return plans
@@ -376,7 +379,7 @@ class _Built:
     def _where(self) -> NetworkPart:
         """The network: made here, or by the stack that is named."""
         if self._network is None:
-            stack = _named(self._plans.settings, "network")
+            stack = stack_of(self._plans.settings, "network")
             self._network = NetworkPart.referred(stack, zones=self._plans.zones)
         return self._network
 
@@ -386,17 +389,6 @@ class _Built:
         if self._control_plane is None and isinstance(wanted, ExistingSettings):
             self._control_plane = existing_part(wanted, cluster=self._plans.policy.cluster)
         if self._control_plane is None and wanted is not None:
-            stack = _named(self._plans.settings, "control_plane")
+            stack = stack_of(self._plans.settings, "control_plane")
             self._control_plane = ControlPlanePart.referred(stack, kind=wanted.kind)
         return self._control_plane
-
-
-def _named(settings: Settings, part: Literal["network", "control_plane"]) -> str:
-    """The stack that makes a part that this one does not."""
-    stack: str | None = getattr(settings.stacks, part)
-    if stack is None:
-        raise BadInput(
-            f"spillway:stacks.{part} is missing: the program {settings.program} needs the stack that makes it, "
-            f"e.g. organization/spillway/lab-{part.replace('_', '-')}"
-        )
-    return stack

@@ -21,8 +21,16 @@ from stacks.network_settings import NetworkSettings
 from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
 
 PROJECT: Final = "spillway"
+_TAG_KEY: Final = re.compile(r"[\w .:/=+@-]{1,128}")
+_TAG_VALUE: Final = re.compile(r"[\w .:/=+@-]{0,256}")
+_MOST_TAGS: Final = 20
+_SHOWN: Final = 40
+_OWN_TAGS: Final = ("Name",)
+"""https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html"""
 ROOT: Final = Path(__file__).parents[1]
 """Where relative paths in a stack's configuration start: the folder of ``Pulumi.yaml``."""
+
+_STACK: Final = r"^[^/\s]+/[^/\s]+/[^/\s]+$"
 
 Program = Literal["all", "network", "control-plane", "node-pools", "on-prem", "release"]
 
@@ -84,10 +92,12 @@ class StackNames(Document):
     """Where a part that this program does not make is to be found: names of stacks, as ORGANIZATION/PROJECT/STACK."""
 
     network: str | None = Field(
-        default=None, description="stack of the network, e.g. organization/spillway/lab-network"
+        default=None, pattern=_STACK, description="stack of the network, e.g. organization/spillway/lab-network"
     )
     control_plane: str | None = Field(
-        default=None, description="stack of the control plane, e.g. organization/spillway/lab-control-plane"
+        default=None,
+        pattern=_STACK,
+        description="stack of the control plane, e.g. organization/spillway/lab-control-plane",
     )
 
 
@@ -95,13 +105,19 @@ class ReleaseSettings(Document):
     """The autoscaler in the cluster."""
 
     image: str = Field(
-        description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0", min_length=1
+        description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0",
+        min_length=1,
+        pattern=r"^\S*$",
     )
     aws_access: Literal["irsa", "instance-profile", "access-key"] | None = Field(
         default=None,
         description="how it gets its rights on AWS; else irsa (eks), instance-profile (kubeadm), access-key (existing)",
     )
-    pull_secret: str | None = Field(default=None, description="name of a Secret with the registry's credentials")
+    pull_secret: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        description="name of a Secret with the registry's credentials, e.g. registry-credentials",
+    )
 
 
 class Settings(Document):
@@ -130,9 +146,20 @@ class Settings(Document):
     @field_validator("tags")
     @classmethod
     def _tags_are_free(cls, tags: dict[str, str]) -> dict[str, str]:
-        for key in tags:
-            if key.startswith(("aws:", f"{words.PREFIX}/")):
+        for key, value in tags.items():
+            if key.lower().startswith(("aws:", f"{words.PREFIX}/")):
                 raise ValueError(f"sets {key!r}: tags under aws: and {words.PREFIX}/ are taken")
+            if key in _OWN_TAGS:
+                raise ValueError(f"sets {key!r}: each resource has one of its own")
+            if not _TAG_KEY.fullmatch(key) or not _TAG_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"sets {_short(key)!r} to {_short(value)!r}: a key has 1 to 128 and a value at most 256 letters, "
+                    "digits, spaces and _ . : / = + - @"
+                )
+        if len(tags) > _MOST_TAGS:
+            raise ValueError(
+                f"sets {len(tags)} tags: AWS takes 50 on a resource, and some are ours: at most {_MOST_TAGS}"
+            )
         return tags
 
     @property
@@ -155,6 +182,10 @@ def read_settings(configuration: Mapping[str, Any], *, stack: str) -> Settings:
     """The project's own keys of a stack's configuration, checked. Raises ``BadInput``."""
     own = {key: _decoded(value) for key, value in configuration.items() if key.startswith(f"{PROJECT}:")}
     return parse_data(own, Settings, source=f"Pulumi.{stack}.yaml")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _decoded(value: Any) -> Any:

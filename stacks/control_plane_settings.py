@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
@@ -16,9 +17,19 @@ from autoscaler.documents import Document, Span, parse_span
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 3653]
 """What CloudWatch takes."""
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
-_EVERYWHERE: Final = 0
 _PRINCIPAL: Final = r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/\S+$"
 _KEY: Final = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+$"
+
+
+_PRIVATE: Final = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+"""RFC 1918."""
+_SHARED: Final = ipaddress.IPv4Network("100.64.0.0/10")
+"""RFC 6598: EKS takes it for nodes and pods, and so may pods and services."""
+_WORLD: Final = 8
+"""A network with a shorter prefix is the world, also where it is written in two halves."""
+_FEWEST_SERVICES, _MOST_SERVICES = 28, 12
+_NODE_PODS: Final = 24
+"""Prefix of each node's part of the network of pods, as kubeadm's controller manager has it."""
 
 
 def _a_network(text: str) -> str:
@@ -29,7 +40,54 @@ def _a_network(text: str) -> str:
     return text
 
 
-Network = Annotated[str, AfterValidator(_a_network)]
+def a_private_network(text: str) -> str:
+    """The text of one. Raises ``ValueError``."""
+    network = ipaddress.IPv4Network(_a_network(text))
+    if not any(network.subnet_of(one) for one in _PRIVATE):
+        raise ValueError("must be a private network, e.g. 10.20.0.0/16: of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")
+    return text
+
+
+def _a_cluster_network(text: str) -> str:
+    network = ipaddress.IPv4Network(_a_network(text))
+    if not any(network.subnet_of(one) for one in (*_PRIVATE, _SHARED)):
+        raise ValueError(
+            "must be a private network, e.g. 10.20.0.0/16: of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10"
+        )
+    return text
+
+
+def _a_public_network(text: str) -> str:
+    network = ipaddress.IPv4Network(_a_network(text))
+    if network.prefixlen < _WORLD:
+        raise ValueError("name the networks that need it, not the whole internet, e.g. 203.0.113.7/32")
+    if any(network.overlaps(one) for one in (*_PRIVATE, _SHARED)):
+        raise ValueError("must be a network of the internet, e.g. 203.0.113.7/32: a private one comes by the VPC")
+    return text
+
+
+def _each_once(listed: tuple[str, ...]) -> tuple[str, ...]:
+    twice = sorted({one for one in listed if listed.count(one) > 1})
+    if twice:
+        raise ValueError(f"names {twice[0]} twice")
+    return listed
+
+
+def _a_name_of_a_server(text: str) -> str:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        if not _HOST.fullmatch(text):
+            raise ValueError("must be a DNS name or an IP address, e.g. api.lab.example.org") from None
+    return text
+
+
+_HOST: Final = re.compile(r"(?=.{1,253}$)(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+ClusterNetwork = Annotated[str, AfterValidator(_a_cluster_network)]
+PublicNetwork = Annotated[str, AfterValidator(_a_public_network)]
+PrivateNetwork = Annotated[str, AfterValidator(a_private_network)]
+ServerName = Annotated[str, AfterValidator(_a_name_of_a_server)]
+Once = AfterValidator(_each_once)
 
 
 class ExistingSettings(Document):
@@ -69,9 +127,17 @@ class HybridSettings(Document):
     machines: int = Field(ge=1, le=1000, description="how many machines may register, e.g. 8")
     expires: str | None = Field(
         default=None,
-        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$",
         description="until when, at most 30 days ahead, e.g. 2026-12-01T00:00:00Z; else a day after it was made",
     )
+
+    @field_validator("expires")
+    @classmethod
+    def _expires_is_a_time(cls, text: str | None) -> str | None:
+        try:
+            datetime.strptime(text or "2026-12-01T00:00:00Z", "%Y-%m-%dT%H:%M:%S%z")
+        except ValueError:
+            raise ValueError("must be a time in UTC such as 2026-12-01T00:00:00Z") from None
+        return text
 
 
 class EksSettings(Document):
@@ -84,19 +150,19 @@ class EksSettings(Document):
         description="from where the API server is reached: the VPC alone, or the internet too; without a private one "
         "the nodes would have to come from the internet as well",
     )
-    public_networks: tuple[Network, ...] = Field(
+    public_networks: Annotated[tuple[PublicNetwork, ...], Once] = Field(
         default=(), description="who may reach a public endpoint, e.g. [203.0.113.7/32]"
     )
-    remote_node_networks: tuple[Network, ...] = Field(default=(), description="networks of the on-prem machines")
-    remote_pod_networks: tuple[Network, ...] = Field(default=(), description="networks of the pods on them")
+    remote_node_networks: tuple[ClusterNetwork, ...] = Field(default=(), description="networks of the on-prem machines")
+    remote_pod_networks: tuple[ClusterNetwork, ...] = Field(default=(), description="networks of the pods on them")
     hybrid: HybridSettings | None = None
-    admins: tuple[Annotated[str, Field(pattern=_PRINCIPAL)], ...] = Field(
+    admins: Annotated[tuple[Annotated[str, Field(pattern=_PRINCIPAL)], ...], Once] = Field(
         min_length=1, description="ARNs of the roles or users who administer the cluster"
     )
     secrets_key: str | None = Field(
         default=None, pattern=_KEY, description="KMS key for Secrets of the cluster; else one is made"
     )
-    logs: tuple[LogType, ...] = ("api", "audit", "authenticator")
+    logs: Annotated[tuple[LogType, ...], Once] = ("api", "audit", "authenticator")
     log_days: LogDays = 30
     addons: dict[str, str] = Field(
         default={"vpc-cni": "", "kube-proxy": ""},
@@ -111,11 +177,6 @@ class EksSettings(Document):
             raise ValueError(
                 "endpoint both needs public_networks, e.g. [203.0.113.7/32]: who may reach it; private takes none"
             )
-        for text in self.public_networks:
-            if ipaddress.IPv4Network(text).prefixlen == _EVERYWHERE:
-                raise ValueError(
-                    f"public_networks names {text}: name the networks that need it, not the whole internet"
-                )
         return self
 
     @model_validator(mode="after")
@@ -139,6 +200,13 @@ class Snapshots(Document):
     keep_days: int = Field(default=30, ge=1, le=3650, description="days until a snapshot is removed")
     outlive_the_cluster: bool = Field(default=False, description="whether `pulumi destroy` leaves the bucket alone")
 
+    @field_validator("every")
+    @classmethod
+    def _every_few_minutes_at_most(cls, span: timedelta) -> timedelta:
+        if span < timedelta(minutes=5):
+            raise ValueError("must be 5m or more: each is a whole copy of etcd, e.g. 1h")
+        return span
+
 
 class KubeadmSettings(Document):
     """A control plane on instances of our own, made by kubeadm."""
@@ -153,15 +221,15 @@ class KubeadmSettings(Document):
     )
     root_volume_gib: int = Field(default=40, ge=20, le=65536)
     data_volume_gib: int = Field(default=20, ge=10, le=65536, description="volume of etcd and of the cluster's keys")
-    names: tuple[str, ...] = Field(
+    names: Annotated[tuple[ServerName, ...], Once] = Field(
         default=(),
         description="further names and addresses in the API server's certificate, e.g. [api.lab.example.org]",
     )
-    clients: tuple[Network, ...] = Field(
+    clients: Annotated[tuple[PrivateNetwork, ...], Once] = Field(
         default=(), description="networks beside the VPC that may reach the API server, such as the on-prem ones"
     )
-    pod_network: Network = "10.244.0.0/16"
-    service_network: Network = "10.96.0.0/12"
+    pod_network: ClusterNetwork = "10.244.0.0/16"
+    service_network: ClusterNetwork = "10.96.0.0/12"
     key: str | None = Field(
         default=None, pattern=_KEY, description="KMS key for volumes, secrets and snapshots; else one is made"
     )
@@ -171,10 +239,26 @@ class KubeadmSettings(Document):
     def _networks_apart(self) -> KubeadmSettings:
         if ipaddress.IPv4Network(self.pod_network).overlaps(ipaddress.IPv4Network(self.service_network)):
             raise ValueError(f"pod_network {self.pod_network} and service_network {self.service_network} overlap")
-        for text in self.clients:
-            if not ipaddress.IPv4Network(text).is_private:
-                raise ValueError(f"clients names {text}: only private networks reach the internal load balancer")
         return self
+
+    @field_validator("pod_network")
+    @classmethod
+    def _pods_of_a_node_fit(cls, text: str) -> str:
+        if ipaddress.IPv4Network(text).prefixlen >= _NODE_PODS:
+            raise ValueError(f"must be larger than /{_NODE_PODS}, which each node has of it, e.g. 10.244.0.0/16")
+        return text
+
+    @field_validator("service_network")
+    @classmethod
+    def _services_are_as_many_as_kubeadm_takes(cls, text: str) -> str:
+        if not _MOST_SERVICES <= ipaddress.IPv4Network(text).prefixlen <= _FEWEST_SERVICES:
+            raise ValueError(f"must be between /{_MOST_SERVICES} and /{_FEWEST_SERVICES}, e.g. 10.96.0.0/12")
+        return text
+
+    @field_validator("instances", mode="before")
+    @classmethod
+    def _a_count(cls, count: object) -> object:
+        return str(count) if isinstance(count, bool) else count
 
 
 ControlPlaneSettings = Annotated[ExistingSettings | EksSettings | KubeadmSettings, Field(discriminator="kind")]

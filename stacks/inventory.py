@@ -16,14 +16,9 @@ from pydantic import Field, field_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, read_document
-from autoscaler.policy import Name, TaintEntry
+from autoscaler.policy import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, Taints
 from autoscaler.resources import Resources, parse_quantity
 
-_LABEL_KEY: Final = re.compile(
-    r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
-_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_LABEL_VALUE_IS: Final = "at most 63 letters, digits, dashes, dots and underscores, a letter or digit at either end"
 _DNS_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9]([-A-Za-z0-9]{0,62}))*\.?")
 _HOST_KEY: Final = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) ([A-Za-z0-9+/]+=*)")
 
@@ -76,8 +71,8 @@ class Machine(Document):
     gpus: Gpus | None = None
     rack: str = Field(default="", description="where it stands, e.g. r1: jobs that talk much are kept in one rack")
     owner: str = Field(default="", description="the team that bought it, e.g. vision")
-    labels: dict[str, str] = Field(default_factory=dict, description="more labels of its node")
-    taints: tuple[TaintEntry, ...] = Field(default=(), description="taints of its node, for as long as it is a member")
+    labels: NodeLabels = Field(default_factory=dict, description="more labels of its node")
+    taints: Taints = Field(default=(), description="taints of its node, for as long as it is a member")
     probe: Literal["ssh", "none"] = Field(
         default="ssh",
         description="how what is written here is compared with the machine: over SSH, or not at all (a stand-in)",
@@ -94,46 +89,24 @@ class Machine(Document):
     @field_validator("rack", "owner")
     @classmethod
     def _can_be_a_label(cls, text: str) -> str:
-        if not _LABEL_VALUE.fullmatch(text):
-            raise ValueError(f"becomes the value of a label: {_LABEL_VALUE_IS}")
+        if not re.fullmatch(LABEL_VALUE, text):
+            raise ValueError(f"becomes the value of a label: {LABEL_VALUE_IS}")
         return text
-
-    @field_validator("labels")
-    @classmethod
-    def _labels_are_labels(cls, labels: dict[str, str]) -> dict[str, str]:
-        for key, value in labels.items():
-            if key.startswith(f"{words.PREFIX}/"):
-                raise ValueError(
-                    f"sets {key!r}, but labels under {words.PREFIX}/ are Spillway's own: take another prefix"
-                )
-            if not _LABEL_KEY.fullmatch(key):
-                raise ValueError(f"sets {key!r}, which is not the key of a label: write one such as example.com/tier")
-            if not _LABEL_VALUE.fullmatch(value):
-                raise ValueError(f"sets {key} to {value!r}: {_LABEL_VALUE_IS}")
-        return labels
-
-    @field_validator("taints")
-    @classmethod
-    def _taints_are_taints(cls, taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
-        seen = set()
-        for taint in taints:
-            if not _LABEL_KEY.fullmatch(taint.key) or not _LABEL_VALUE.fullmatch(taint.value):
-                raise ValueError(f"has {taint.key}={taint.value}: key and value are spelled as those of a label")
-            if (taint.key, taint.effect) in seen:
-                raise ValueError(f"has {taint.key}:{taint.effect} twice: one taint of that key and effect is enough")
-            seen.add((taint.key, taint.effect))
-        return taints
 
     @field_validator("address")
     @classmethod
     def _address_can_be_one(cls, address: str) -> str:
         try:
-            ipaddress.ip_address(address)
+            found = ipaddress.ip_address(address)
         except ValueError:
             looks_like_one = set(address) <= set("0123456789.:/")
             if looks_like_one or not _DNS_NAME.fullmatch(address):
                 message = "is not an IP address: write one such as 10.20.0.11, or a DNS name"
                 raise ValueError(message) from None
+            return address
+        if found.is_link_local or found.is_multicast or found.is_unspecified:
+            message = "is no address by which others reach a machine: write one such as 10.20.0.11"
+            raise ValueError(message)
         return address
 
     def capacity(self) -> Resources:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from autoscaler.documents import Document
-from stacks.control_plane_settings import LogDays
+from stacks.control_plane_settings import LogDays, Once, PrivateNetwork
 
 _WIDEST, _NARROWEST = 16, 20
 FEWEST_ZONES: Final = 2
@@ -22,17 +22,6 @@ INTERFACE_ENDPOINTS: Final = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "logs"
 """What nodes, Session Manager and the autoscaler talk to; where nothing leads out, each needs an endpoint."""
 
 
-def _private_network(text: str) -> str:
-    try:
-        network = ipaddress.IPv4Network(text)
-    except ValueError as error:
-        raise ValueError(f"must be a network such as 10.20.0.0/16: {error}") from None
-    if not network.is_private:
-        raise ValueError("must be a private network, e.g. 10.20.0.0/16: these are addresses of the internet")
-    return text
-
-
-PrivateNetwork = Annotated[str, AfterValidator(_private_network)]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*[a-h]$")]
 
 
@@ -85,11 +74,11 @@ class NetworkSettings(Document):
         "absent: with nat none all that nodes need, else none",
     )
     flow_logs: FlowLogSettings | None = Field(default=None, description="record connections; absent: none is kept")
-    on_prem: tuple[PrivateNetwork, ...] = Field(
+    on_prem: Annotated[tuple[PrivateNetwork, ...], Once] = Field(
         default=(), description="networks of the on-prem machines, e.g. [10.20.0.0/16]: no other may overlap them"
     )
-    trusted: tuple[str, ...] = Field(
-        default=(), description="networks, on-prem ones as a rule, that may reach the nodes on every port"
+    trusted: Annotated[tuple[PrivateNetwork, ...], Once] = Field(
+        default=(), description="private networks, on-prem ones as a rule, that may reach the nodes on every port"
     )
     protect: bool = Field(default=False, description="whether the engine refuses to delete the VPC")
 
@@ -99,18 +88,6 @@ class NetworkSettings(Document):
         if not _WIDEST <= ipaddress.IPv4Network(text).prefixlen <= _NARROWEST:
             raise ValueError(f"must be between /{_WIDEST} and /{_NARROWEST}, e.g. 10.40.0.0/16")
         return text
-
-    @field_validator("trusted")
-    @classmethod
-    def _trusted_are_private(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            try:
-                _private_network(text)
-            except ValueError as error:
-                raise ValueError(
-                    f"names {text}: only private networks may reach every port of the nodes: {error}"
-                ) from None
-        return texts
 
     @field_validator("zones")
     @classmethod

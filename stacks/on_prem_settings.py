@@ -28,7 +28,8 @@ def _a_span(text: str) -> str:
 
 
 def _a_quantity(text: str) -> str:
-    parse_quantity(text)
+    if parse_quantity(text) < 0:
+        raise ValueError("must not be negative, e.g. 20Gi")
     return text
 
 
@@ -37,7 +38,7 @@ def _a_public_address(text: str) -> str:
         address = ipaddress.IPv4Address(text)
     except ValueError:
         raise ValueError("must be an IPv4 address such as 198.51.100.7") from None
-    if address.is_private and not _is_documentation(address):
+    if not (address.is_global or _is_documentation(address)) or address.is_multicast:
         raise ValueError("must be an address of the internet, as the VPC sees your site: this one is private")
     return text
 
@@ -142,7 +143,10 @@ class VpnSettings(Document):
     address: PublicAddress = Field(description="your router's address on the internet, e.g. 198.51.100.7")
     asn: Asn = Field(default=65000, description="your router's autonomous system, e.g. 65000")
     routing: Literal["static", "bgp"] = "static"
-    amazon_asn: Asn = Field(default=64512, description="the autonomous system of the AWS side")
+    amazon_asn: Asn = Field(
+        default=64512,
+        description="the autonomous system of the AWS side, a private one: 64512 to 65534, or from 4200000000",
+    )
     transit_gateway: str | None = Field(
         default=None,
         pattern=r"^tgw-[0-9a-f]{8,17}$",
@@ -158,6 +162,11 @@ class VpnSettings(Document):
             raise ValueError(f"tunnels have the same inside network {inside[0]}: each needs its own")
         if self.transit_gateway and self.routing == "static":
             raise ValueError("routing must be bgp with a transit_gateway, whose table learns your networks by it")
+        if not (64512 <= self.amazon_asn <= 65534 or self.amazon_asn >= 4200000000):  # noqa: PLR2004 - RFC 6996
+            raise ValueError(
+                f"amazon_asn is {self.amazon_asn}: AWS takes a private one, 64512 to 65534 or "
+                "from 4200000000, e.g. 64512"
+            )
         if self.asn == self.amazon_asn:
             raise ValueError(f"asn and amazon_asn are both {self.asn}: the two sides are two autonomous systems")
         return self

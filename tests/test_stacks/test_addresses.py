@@ -156,7 +156,7 @@ def test_networks_of_one_place_may_be_said_twice(configured: dict[str, Any], mac
     check_networks(settings(**configured), inventory(*machines))
 
 
-@given(on_prem=st.lists(PREFIXES, max_size=3), cidr=PREFIXES.filter(lambda text: int(text[-2:]) <= 20))
+@given(on_prem=st.lists(PREFIXES, max_size=3, unique=True), cidr=PREFIXES.filter(lambda text: int(text[-2:]) <= 20))
 def test_what_passes_shares_no_address(on_prem: list[str], cidr: str) -> None:
     """And what is refused does."""
     wanted = settings(network={"cidr": cidr, "on_prem": on_prem})

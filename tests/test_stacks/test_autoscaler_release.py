@@ -24,9 +24,10 @@ from roles.cli import approve
 from stacks.approver_manifests import RBAC as APPROVER_RBAC
 from stacks.approver_manifests import approver_manifests
 from stacks.autoscaler_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, checksum, manifests
-from stacks.autoscaler_release import AutoscalerRelease, access_of
+from stacks.autoscaler_release import AutoscalerRelease
 from stacks.config import ReleaseSettings
 from stacks.local.check_iam import check_iam
+from stacks.needs import access_of
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, Kind
 from tests.test_stacks.graph import Graph, graph

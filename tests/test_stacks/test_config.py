@@ -54,7 +54,7 @@ def test_an_absolute_path_is_taken_as_it_is() -> None:
         ({"network": {"cidr": "10.0.0.0/24"}}, "must be between /16 and /20"),
         ({"network": {"cidr": "10.40.0.1/16"}}, "must be a network such as 10.20.0.0/16"),
         ({"network": {"cidr": "all"}}, "must be a network such as 10.20.0.0/16"),
-        ({"network": {"trusted": ["0.0.0.0/0"]}}, "only private networks may reach every port"),
+        ({"network": {"trusted": ["0.0.0.0/0"]}}, "trusted[0] = '0.0.0.0/0': must be a private network"),
         ({"network": {"trusted": ["lab"]}}, "spillway:network.trusted"),
         ({"nodes": {"ami": "ubuntu"}}, "spillway:nodes.ami = 'ubuntu': must be an image such as ami-"),
         ({"nodes": {"scale_in_protection": "sometimes"}}, "spillway:nodes.scale_in_protection = 'sometimes'"),

@@ -207,7 +207,10 @@ def test_the_kubeconfig_holds_no_credentials() -> None:
         ({"admins": ["platform"]}, "should match pattern"),
         ({"log_days": 31}, "Input should be"),
         ({"version": "1.35.4"}, "should match pattern"),
-        ({"remote_node_networks": ["10.8.0.0/16"], "hybrid": {"machines": 1, "expires": "soon"}}, "match pattern"),
+        (
+            {"remote_node_networks": ["10.8.0.0/16"], "hybrid": {"machines": 1, "expires": "soon"}},
+            "must be a time in UTC",
+        ),
     ],
 )
 def test_what_eks_would_refuse_is_refused_before(given: dict[str, Any], says: str) -> None:

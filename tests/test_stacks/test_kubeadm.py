@@ -253,7 +253,7 @@ def test_everything_stands_under_the_component() -> None:
         ({"instances": 2}, "1 or 3"),
         ({"version": "1.35"}, "match pattern"),
         ({"pod_network": "10.96.128.0/17"}, "overlap"),
-        ({"clients": ["8.8.8.0/24"]}, "only private networks"),
+        ({"clients": ["8.8.8.0/24"]}, "must be a private network"),
         ({"data_volume_gib": 5}, "greater than or equal to 10"),
         ({"snapshots": {"every": "soon"}}, "span of time"),
         ({"key": "alias/mine"}, "match pattern"),

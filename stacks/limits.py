@@ -1,0 +1,90 @@
+"""What AWS would refuse in the middle of an update: names that are too long for it, keys of another region.
+
+What one section of a stack file says is held to what the policy and the inventory say; nobody is asked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+
+from autoscaler.failures import BadInput
+from autoscaler.policy import Policy
+from stacks.config import Settings
+from stacks.control_plane_settings import EksSettings, KubeadmSettings
+from stacks.inventory import Inventory
+
+_LONGEST: Final = 40
+"""Letters of a cluster's name: a bucket's has 63, and names its purpose and something random after it."""
+_LONGEST_KUBEADM: Final = 28
+"""A load balancer's name has 32, and ends in ``-api``: two clusters must not be cut to the same one."""
+_TAKEN: Final = ("internal-", "sg-", "xn--")
+"""What names of load balancers, security groups and buckets must not begin with."""
+
+
+def check_limits(settings: Settings, policy: Policy, inventory: Inventory, *, source: str) -> None:
+    """Raise ``BadInput`` with every mistake."""
+    wrong = [
+        *_of_the_name(settings, policy.cluster, source),
+        *_of_keys(settings, policy.region),
+        *_of_hybrid_machines(settings, inventory),
+    ]
+    if wrong:
+        raise BadInput("\n".join(wrong))
+
+
+def _of_the_name(settings: Settings, cluster: str, source: str) -> Iterator[str]:
+    kubeadm = isinstance(settings.control_plane, KubeadmSettings)
+    longest = _LONGEST_KUBEADM if kubeadm else _LONGEST
+    if len(cluster) > longest:
+        why = "load balancers" if kubeadm else "buckets and roles"
+        yield (
+            f"{source}: cluster = {cluster!r} has {len(cluster)} letters: the names of its {why} begin with it, and "
+            f"AWS takes no longer ones: at most {longest} here"
+        )
+    for taken in _TAKEN:
+        if cluster.startswith(taken):
+            yield (
+                f"{source}: cluster = {cluster!r}: names of its resources begin with it, and AWS keeps {taken} for "
+                "itself: choose another name"
+            )
+
+
+def _of_keys(settings: Settings, region: str) -> Iterator[str]:
+    control_plane = settings.control_plane
+    keys = {"nodes.kms_key": settings.nodes.kms_key}
+    if isinstance(control_plane, KubeadmSettings):
+        keys["control_plane.key"] = control_plane.key
+    if isinstance(control_plane, EksSettings):
+        keys["control_plane.secrets_key"] = control_plane.secrets_key
+    for name, arn in keys.items():
+        where = arn.split(":")[3] if arn else region
+        if where != region:
+            yield (
+                f"spillway:{name} = {arn!r} is a key of {where}, and the policy is for {region}: a key encrypts in its "
+                f"own region only: name one of {region}"
+            )
+
+
+def _of_hybrid_machines(settings: Settings, inventory: Inventory) -> Iterator[str]:
+    wanted = settings.control_plane
+    if not isinstance(wanted, EksSettings) or wanted.hybrid is None:
+        return
+    count, most = len(inventory.machines), wanted.hybrid.machines
+    if count > most:
+        yield (
+            f"spillway:control_plane.hybrid.machines = {most}, and {settings.inventory} has {count}: no more than "
+            f"{most} could register: write {count} or more"
+        )
+    networks = [ipaddress.IPv4Network(one) for one in wanted.remote_node_networks]
+    for place, machine in enumerate(inventory.machines):
+        try:
+            address = ipaddress.IPv4Address(machine.address)
+        except ValueError:
+            continue  # a name, or IPv6
+        if not any(address in one for one in networks):
+            yield (
+                f"{settings.inventory}: machines[{place}] ({machine.name}).address = {address} is in no network of "
+                f"spillway:control_plane.remote_node_networks ({', '.join(map(str, networks))}): add its network there"
+            )

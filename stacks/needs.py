@@ -1,0 +1,61 @@
+"""What a program needs of the stack file beside its own section: told before anything is made."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from autoscaler.failures import BadInput
+from stacks.autoscaler_manifests import AwsAccess
+from stacks.config import ReleaseSettings, Settings
+from stacks.inventory import Inventory
+from stacks.parts import Kind
+
+_USUAL: Final[dict[Kind, AwsAccess]] = {
+    "eks": "irsa",
+    "kubeadm": "instance-profile",
+    "existing": "access-key",
+}
+Part = Literal["network", "control_plane"]
+
+
+def check_needs(settings: Settings, inventory: Inventory) -> None:
+    """Whether each part that another stack makes is named, and a release has where to go. Raises ``BadInput``."""
+    program, kind = settings.program, settings.control_plane.kind if settings.control_plane else None
+    of_others = kind in ("eks", "kubeadm")
+    if program == "node-pools" or (program == "control-plane" and of_others):
+        stack_of(settings, "network")
+    if program == "on-prem" and settings.connectivity:
+        stack_of(settings, "network")
+    if of_others and (program in ("node-pools", "release") or (program == "on-prem" and inventory.machines)):
+        stack_of(settings, "control_plane")
+    if program == "release" and settings.release is None:
+        raise BadInput("spillway:release is missing: the program release makes it, e.g. release: {image: ...}")
+    if program in ("all", "release") and settings.release:
+        if kind is None:
+            raise BadInput(
+                "spillway:release needs spillway:control_plane, the cluster that it goes into: name it, or take "
+                "release out"
+            )
+        access_of(settings.release, kind)
+
+
+def stack_of(settings: Settings, part: Part) -> str:
+    """The stack that makes a part that this one does not. Raises ``BadInput``."""
+    stack: str | None = getattr(settings.stacks, part)
+    if stack is None:
+        raise BadInput(
+            f"spillway:stacks.{part} is missing: the program {settings.program} needs the stack that makes it, "
+            f"e.g. organization/spillway/lab-{part.replace('_', '-')}"
+        )
+    return stack
+
+
+def access_of(settings: ReleaseSettings, kind: Kind) -> AwsAccess:
+    """How the autoscaler comes to its rights on AWS. Raises ``BadInput`` where this control plane has no such way."""
+    wanted = settings.aws_access or _USUAL[kind]
+    if wanted != "access-key" and wanted != _USUAL[kind]:
+        raise BadInput(
+            f"spillway:release.aws_access = {wanted!r}: with a control plane of kind {kind} it must be "
+            f"{' or '.join(sorted({_USUAL[kind], 'access-key'}))}"
+        )
+    return wanted
