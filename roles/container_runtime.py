@@ -16,6 +16,10 @@ CONFIG: Final = "/etc/containerd/config.toml"
 DROP_IN: Final = "/etc/systemd/system/containerd.service.d/90-spillway.conf"
 REGISTRIES: Final = "/etc/containerd/certs.d"
 RUNC: Final = "io.containerd.runc.v2"
+BY_HAND: Final = tuple(
+    f"/usr/local/{folder}/{program}" for folder in ("sbin", "bin") for program in ("runc", "containerd-shim-runc-v2")
+)
+"""Where these are put without a package. containerd takes the first on its path, which begins with these folders."""
 _IS_WHOLE: Final = (
     "containerd --config {path} config dump > /run/.spillway-containerd"
     " && grep -q 'containerd.runtimes.runc\\]' /run/.spillway-containerd"
@@ -35,6 +39,11 @@ def container_runtime() -> None:
     with restarts("containerd"):
         packages.pinned(pins_of="containerd", wanted=needed, name="containerd's version is pinned")
         packages.installed(wanted=needed, name=f"containerd {chosen.containerd}")
+        if "runc" in needed:  # a package of its own, small enough to be read every night
+            packages.unaltered(names=("runc",), name="runc as packed")
+    for path in BY_HAND:
+        files.absent(dest=path, name=f"no second one is found first: {path}")
+    with restarts("containerd"):
         config = containerd_config(
             wanted,
             version=chosen.containerd,
@@ -55,6 +64,7 @@ def container_runtime() -> None:
             content="[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
             meaning="ini",
         )
+        services.no_unit_of_that_name(unit="containerd.service", name="containerd's unit is the packaged one")
         services.only_drop_ins(unit="containerd", allowed=(DROP_IN,), name="containerd has no other overrides")
     services.daemon_reload(name="systemd knows containerd's unit")
     services.running(unit="containerd", name="containerd runs")

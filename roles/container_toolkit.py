@@ -17,7 +17,7 @@ from pyinfra.context import host
 
 from roles.containerd_check import unsound
 from roles.facts.containerd import ContainerdDump, DropIns
-from roles.facts.gpu import CDI, CdiState
+from roles.facts.gpu import CDI, CdiState, OtherSpecifications
 from roles.operations import files, packages, services
 from roles.operations.files import Commands
 from roles.settings import settings
@@ -61,6 +61,8 @@ def container_toolkit(*, wanted: Mapping[str, str], driver: str) -> None:
         services.only_drop_ins(name="so is what starts it", unit=f"{REFRESH}.path")
     services.daemon_reload(name="units read anew where they changed")
     services.running(name="the specification follows the driver", unit=f"{REFRESH}.path")
+    for path in host.get_fact(OtherSpecifications):
+        files.absent(name=f"no second specification of the same devices: {path}", dest=path)
     specification_fresh(name="the specification is of this driver", driver=driver)
 
 

@@ -18,7 +18,7 @@ from pyinfra.context import host
 from roles.disruption import Disruption, disrupts, note
 from roles.facts.gpu import LIBRARIES, RUNNING, Driver, DriverState, OlderInitramfs
 from roles.facts.packages import Packages
-from roles.operations import files, packages, reboot
+from roles.operations import files, kernel, packages, reboot
 from roles.operations.files import Commands
 
 NOUVEAU: Final = "/etc/modprobe.d/spillway-nouveau.conf"
@@ -72,6 +72,7 @@ def nvidia_driver(
         content="nvidia\nnvidia_uvm\n",
         meaning="text",
     )
+    kernel.not_forbidden(names=("nvidia", "nvidia_uvm"), name="nobody forbids the modules")
     with disrupts(Disruption.MODULE_RELOAD):
         packages.removed(name="the other kind of modules", names=unwanted)
         packages.installed(name="driver installed and held", wanted=wanted)
@@ -113,8 +114,8 @@ def modules_built(version: str) -> Commands:
     if not wrong:
         host.noop("built")
         return
-    for kernel in wrong:
-        yield StringCommand(f"dkms install --force -m nvidia -v {version} -k {kernel} && depmod {kernel}")
+    for missing in wrong:
+        yield StringCommand(f"dkms install --force -m nvidia -v {version} -k {missing} && depmod {missing}")
 
 
 @operation()

@@ -12,7 +12,6 @@ from pyinfra.context import host
 
 from roles.disruption import Disruption, note
 from roles.facts.gpu import MigState
-from roles.facts.services import UnitState
 from roles.operations import files, packages, services
 from roles.operations.files import Commands
 
@@ -98,17 +97,9 @@ def divided(layout: Mapping[str, Sequence[str]]) -> Commands:
     yield StringCommand(f"systemctl restart spillway-mig.service  # GPU {', '.join(wrong)}")
 
 
-@operation()
-def no_unit_of_that_name(unit: str) -> Commands:
-    """Have no file under /etc that stands in for the packaged unit as a whole."""
-    fragment = host.get_fact(UnitState, unit=unit).fragment
-    if fragment.startswith("/etc/systemd/system/"):
-        yield from files.absent._inner(fragment)  # noqa: SLF001 - pyinfra's way to nest operations
-
-
 def _runs(unit: str) -> None:
     with services.restarts(services.DAEMON_RELOAD), services.restarts(unit):
-        no_unit_of_that_name(name=f"{unit} is the packaged one", unit=f"{unit}.service")
+        services.no_unit_of_that_name(name=f"{unit} is the packaged one", unit=f"{unit}.service")
         services.only_drop_ins(name=f"{unit} has no overrides", unit=f"{unit}.service")
     services.daemon_reload(name="units read anew where they changed")
     services.running(name=f"{unit} runs", unit=f"{unit}.service")

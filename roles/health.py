@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Final
 
 from pyinfra.api.deploy import deploy
@@ -38,6 +39,8 @@ def health() -> None:
             f"OnUnitActiveSec={machine.health.every}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n",
             meaning="ini",
         )
+        for unit in (SERVICE, TIMER):
+            services.only_drop_ins(unit=posixpath.basename(unit), name=f"no override of {posixpath.basename(unit)}")
     services.daemon_reload(name="systemd knows the check")
     services.running(unit="spillway-node-health.timer", name="the check runs")
 

@@ -26,6 +26,10 @@ def pod_network() -> None:
         content=json.dumps(bridge(wanted.pods), indent=2) + "\n",
         meaning="json",
     )
+    # containerd and the kubelet take the first file of the folder, whoever wrote it.
+    files.first_word(
+        name="it is the network that containerd takes", dest=CONFIG, endings=(".conf", ".conflist", ".json")
+    )
 
 
 def bridge(pods: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pyinfra.context import host
 from autoscaler.documents import Document, parse_data, read_document
 from autoscaler.failures import BadInput, Unavailable
 from roles.facts.packages import OsRelease, SourceFiles
-from roles.operations import files
+from roles.operations import files, packages
 from roles.settings import MachineSettings, settings
 from roles.signatures import armored, fingerprints, signers
 from roles.versions import choose, read_matrix
@@ -242,6 +242,7 @@ def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
         content='DPkg::Lock::Timeout "300";\n',
         meaning="text",
     )
+    packages.signed_only(name="apt takes signed packages alone")
     for path in host.get_fact(SourceFiles):
         is_left_over = Path(path).name.startswith("spillway-") and path not in ours
         if path not in ours and (exclusive or is_left_over):

@@ -27,6 +27,8 @@ SYSCTL: Final = {
     "fs.inotify.max_user_instances": "8192",
     "fs.inotify.max_user_watches": "524288",
 }
+LIMITS: Final = "/etc/security/limits.d/90-spillway.conf"
+JOURNAL: Final = "/etc/systemd/journald.conf.d/90-spillway.conf"
 SPARED: Final = (
     *("containerd", "cri-tools", "cuda-", "docker", "kubeadm", "kubectl", "kubelet", "kubernetes-cni"),
     *("libnvidia-", "libxnvctrl", "linux-headers-", "linux-image-", "nvidia-", "runc", "xserver-xorg-video-nvidia"),
@@ -89,10 +91,11 @@ def _limits() -> None:
     """Pinned memory (NCCL over InfiniBand) and many open files, for users and for services."""
     files.place(
         name="limits of users",
-        dest="/etc/security/limits.d/90-spillway.conf",
+        dest=LIMITS,
         content="* - memlock unlimited\nroot - memlock unlimited\n* - nofile 1048576\nroot - nofile 1048576\n",
         meaning="text",
     )
+    files.last_word(name="no later limits", dest=LIMITS, about=r"(\*|root)\s+\S+\s+(memlock|nofile)\s")
 
 
 def _journal() -> None:
@@ -100,11 +103,12 @@ def _journal() -> None:
     with restarts("systemd-journald"):
         files.place(
             name="the journal has a limit",
-            dest="/etc/systemd/journald.conf.d/90-spillway.conf",
+            dest=JOURNAL,
             content=(
                 f"[Journal]\nStorage=persistent\nSystemMaxUse={logs.journal_size}\n"
                 f"MaxRetentionSec={logs.keep}\nRateLimitBurst=20000\n"
             ),
             meaning="ini",
         )
+    files.last_word(name="no later limit of the journal", dest=JOURNAL, about=r"(SystemMaxUse|MaxRetentionSec)\s*=")
     services.running(unit="systemd-journald", name="the journal runs")

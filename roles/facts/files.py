@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import posixpath
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,6 +71,42 @@ class FileState(FactBase[Found | None]):
         digest = next((line.partition("  ")[0] for line in output if "|" not in line), "")
         is_file = kind.startswith("regular")
         return Found(kind=kind, mode=mode, user=user, group=group, sha256=digest if is_file else "")
+
+
+class FolderLines(FactBase[list[tuple[str, str]]]):
+    """What the files of a folder say whose names have the ending of ``path``: path and line, comments left out."""
+
+    @staticmethod
+    def default() -> list[tuple[str, str]]:
+        """Nothing."""
+        return []
+
+    def command(self, path: str) -> StringCommand:
+        """The file at ``path`` is among them."""
+        folder, name = posixpath.split(path)
+        ending = posixpath.splitext(name)[1]
+        return Plain(f"grep -sHE '^[[:space:]]*[^#;[:space:]]' {shlex.quote(folder)}/*{shlex.quote(ending)}; true")
+
+    def process(self, output: list[str]) -> list[tuple[str, str]]:
+        """``path:line``."""
+        return [(path, text.strip()) for path, _, text in (line.partition(":") for line in output)]
+
+
+class FolderNames(FactBase[list[str]]):
+    """The names of what lies in a folder, in the order of their bytes."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Nothing."""
+        return []
+
+    def command(self, folder: str) -> StringCommand:
+        """Nothing where there is no folder."""
+        return Plain(f"LC_ALL=C ls -1 -- {shlex.quote(folder)} 2>/dev/null; true")
+
+    def process(self, output: list[str]) -> list[str]:
+        """One per line."""
+        return sorted(line for line in output if line)
 
 
 class FileText(FactBase[str | None]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
@@ -136,6 +137,25 @@ class CdiState(FactBase[Specification]):
             drivers=tuple(value for name, value in words if name == "driver"),
             missing=tuple(value for name, value in words if name == "missing"),
         )
+
+
+class OtherSpecifications(FactBase[list[str]]):
+    """CDI specifications of the same devices beside the one that is kept fresh: two of one folder undo each other."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self) -> StringCommand:
+        """In all folders that container runtimes read. What others generate for themselves is of another kind."""
+        kind = r"""kind"?:[[:space:]]*["']?nvidia\.com/gpu["']?[[:space:]]*,?[[:space:]]*$"""
+        folders = "/etc/cdi /run/cdi"
+        return Plain(f"grep -rlE -- {shlex.quote(kind)} {folders} 2>/dev/null | grep -vxF /run/cdi/nvidia.yaml; true")
+
+    def process(self, output: list[str]) -> list[str]:
+        """One path per line."""
+        return sorted(line for line in output if line)
 
 
 class MigState(FactBase[dict[str, tuple[str, ...]]]):

@@ -109,6 +109,30 @@ class ModuleState(FactBase[str]):
         return output[0].split()[1] if output else "absent"
 
 
+class ForbiddenModules(FactBase[dict[str, str]]):
+    """Kernel modules that modprobe.d(5) keeps from being loaded, with the file that says so."""
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        """None."""
+        return {}
+
+    def command(self) -> StringCommand:
+        """Of the folders that people write into: what a package brings along knows what it does."""
+        files = "/run/modprobe.d/*.conf /etc/modprobe.d/*.conf"
+        return Plain(f"grep -sHE '^[[:space:]]*(blacklist|install)[[:space:]]' {files}; true")
+
+    def process(self, output: list[str]) -> dict[str, str]:
+        """``blacklist NAME``, or ``install NAME /bin/false``: other commands in its place load it in their own way."""
+        found = {}
+        for line in output:
+            path, _, rule = line.partition(":")
+            verb, name, *instead = [*rule.split(), "", ""][:3]
+            if verb == "blacklist" or instead[0].rpartition("/")[2] in ("false", "true"):
+                found[name.replace("-", "_")] = path
+        return found
+
+
 class SwapDevices(FactBase[list[str]]):
     """What is swapped to now."""
 

@@ -11,6 +11,7 @@ import base64
 import difflib
 import hashlib
 import posixpath
+import re
 import shlex
 import textwrap
 from collections.abc import Generator
@@ -21,7 +22,7 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.facts.files import FileState, FileText, Found
+from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found
 from roles.operations import meaning as meanings
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -69,6 +70,30 @@ def absent(dest: str) -> Commands:
         return
     _record_diff(dest, _text_of(dest, now) if now.is_file else "", "", secret=not now.is_file)
     yield StringCommand(f"set -eu\n{_keep(dest)}\nrm -rf -- {shlex.quote(dest)}")
+
+
+@operation()
+def last_word(dest: str, *, about: str) -> Commands:
+    """Have no file in the folder of ``dest`` that is read after it and says something ``about`` (a pattern) the same.
+
+    Which of two writers is right only a person knows: refused.
+    """
+    for path, line in host.get_fact(FolderLines, path=dest):
+        if posixpath.basename(path) > posixpath.basename(dest) and re.match(about, line):
+            raise OperationError(f"{path} says {line!r} after {dest}: two writers. Remove that line")
+    host.noop("nobody speaks after it")
+    yield from ()
+
+
+@operation()
+def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
+    """Have no file with such an ending in the folder of ``dest`` whose name comes before: it would be read instead."""
+    folder, name = posixpath.split(dest)
+    before = [one for one in host.get_fact(FolderNames, folder=folder) if one < name and one.endswith(endings)]
+    if before:
+        raise OperationError(f"{folder}/{before[0]} is read instead of {dest}: two writers. Move it away")
+    host.noop("it is the first")
+    yield from ()
 
 
 def restore_kept(kept: str) -> str:

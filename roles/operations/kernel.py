@@ -13,7 +13,15 @@ from pyinfra.context import host
 
 from roles.disruption import Disruption, note
 from roles.facts.files import FileText
-from roles.facts.kernel import ClockOffset, LiveHostname, ModuleState, SwapDevices, SysctlFiles, SysctlValue
+from roles.facts.kernel import (
+    ClockOffset,
+    ForbiddenModules,
+    LiveHostname,
+    ModuleState,
+    SwapDevices,
+    SysctlFiles,
+    SysctlValue,
+)
 from roles.operations import files
 from roles.operations.files import Commands
 
@@ -46,12 +54,27 @@ def sysctl(values: Mapping[str, str]) -> Commands:
 
 @operation()
 def modules(names: Collection[str]) -> Commands:
-    """Have these modules loaded now, and at boot. One that is part of the kernel is loaded for good."""
+    """Have these modules loaded now, and at boot. One that is part of the kernel is loaded for good.
+
+    A file that forbids one of them is refused: it may be there for a reason that only a person knows.
+    """
+    yield from not_forbidden._inner(names)  # noqa: SLF001 - as above
     text = "".join(f"{name}\n" for name in sorted(names))
     yield from files.place._inner(MODULES_FILE, text, meaning="text")  # noqa: SLF001 - as above
     for name in sorted(names):
         if host.get_fact(ModuleState, module=name) != "loaded":
             yield StringCommand(f"modprobe {shlex.quote(name)}")
+
+
+@operation()
+def not_forbidden(names: Collection[str]) -> Commands:
+    """Have no file in modprobe.d that keeps one of these modules from being loaded at the next boot."""
+    forbidden = host.get_fact(ForbiddenModules)
+    for name in sorted(names):
+        if path := forbidden.get(name.replace("-", "_")):
+            raise OperationError(f"{path} forbids {name}, which this machine needs from its next boot on: remove that")
+    host.noop("none is forbidden")
+    yield from ()
 
 
 @operation()
@@ -70,10 +93,28 @@ def hostname(wanted: str, *, address: str) -> Commands:
     """Have the machine go by this name, and find itself under it without asking anyone."""
     yield from files.place._inner("/etc/hostname", f"{wanted}\n", meaning="text")  # noqa: SLF001 - as above
     table = host.get_fact(FileText, path="/etc/hosts") or "127.0.0.1 localhost\n"
-    if not any(wanted in line.partition("#")[0].split()[1:] for line in table.splitlines()):
-        yield from files.place._inner("/etc/hosts", f"{table.rstrip()}\n{address} {wanted}\n")  # noqa: SLF001 - as above
+    if not finds_itself(table, wanted, address=address):
+        others = "".join(_without(line, wanted) for line in table.splitlines(keepends=True)).rstrip()
+        yield from files.place._inner("/etc/hosts", f"{others}\n{address} {wanted}\n")  # noqa: SLF001 - as above
     if host.get_fact(LiveHostname) != wanted:
         yield StringCommand(f"printf %s {shlex.quote(wanted)} > /proc/sys/kernel/hostname")
+
+
+def finds_itself(table: str, name: str, *, address: str) -> bool:
+    """Whether hosts(5) gives the name as this machine's own: the first line that has it counts."""
+    rows = (line.partition("#")[0].split() for line in table.splitlines())
+    found = next((row[0] for row in rows if name in row[1:]), "")
+    is_number = set(address) <= set("0123456789.") or ":" in address
+    return found == address or found.startswith("127.") or found == "::1" or bool(found and not is_number)
+
+
+def _without(line: str, name: str) -> str:
+    """A line of hosts(5) that no longer has the name."""
+    entry = line.partition("#")[0].split()
+    left = [word for word in entry if word != name]
+    if name not in entry[1:]:
+        return line
+    return f"{' '.join(left)}\n" if left[1:] else ""
 
 
 def _is_swap(line: str) -> bool:

@@ -151,6 +151,30 @@ def spared_by_unattended_upgrades(patterns: Collection[str]) -> Commands:
 
 
 @operation()
+def signed_only() -> Commands:
+    """Have apt take nothing that is not signed. Whoever allowed it knows which package came in that way: refused."""
+    settings: dict[str, list[str]] = host.get_fact(AptSettings)
+    lax = [key for key in _LAX if settings.get(key, [""])[-1].lower() in _TRUE]
+    if lax:
+        raise OperationError(
+            f"apt takes packages that nobody signed: {', '.join(lax)} is set. Find out who needed that, and remove it"
+            " from /etc/apt/apt.conf and /etc/apt/apt.conf.d"
+        )
+    host.noop("signed ones alone")
+    yield from ()
+
+
+_LAX: Final = (
+    "APT::Get::AllowUnauthenticated",
+    "Acquire::AllowInsecureRepositories",
+    "Acquire::AllowDowngradeToInsecureRepositories",
+    "Acquire::AllowWeakRepositories",
+)
+_TRUE: Final = ("1", "true", "yes", "on", "with", "enable")
+"""As apt reads a yes."""
+
+
+@operation()
 def refused(because: str) -> Commands:
     """Something is wrong that no command of ours can or may mend: the reason is the result."""
     raise OperationError(because)

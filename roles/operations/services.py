@@ -103,6 +103,14 @@ def only_drop_ins(unit: str, allowed: Iterable[str] = ()) -> Commands:
         yield from absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest operations
 
 
+@operation()
+def no_unit_of_that_name(unit: str) -> Commands:
+    """Have no file under /etc that stands in for the packaged unit as a whole. Put it into ``restarts`` as above."""
+    fragment = host.get_fact(UnitState, unit=unit).fragment
+    if fragment.startswith("/etc/systemd/system/"):
+        yield from absent._inner(fragment)  # noqa: SLF001 - as above
+
+
 def _marking_first(
     unit: str, commands: Callable[[], Iterator[PyinfraCommand]]
 ) -> Callable[[], Iterator[PyinfraCommand]]:

@@ -53,6 +53,9 @@ def gone(user: str) -> Commands:
 
 def _keys(user: str, home: str, *, group: str, keys: Collection[str]) -> Commands:
     """Sshd refuses keys in a folder that others can write: its mode and owner are part of the matter."""
+    at_home = host.get_fact(FileState, path=home)
+    if at_home and int(at_home.mode, 8) & 0o022:
+        yield StringCommand(f"chmod go-w -- {shlex.quote(home)}")
     folder = f"{home}/.ssh"
     found = host.get_fact(FileState, path=folder)
     if found is None or (found.mode, found.user) != ("700", user):

@@ -17,12 +17,13 @@ from roles.container_runtime import containerd_config
 from roles.docker import VALIDATE
 from roles.facts.containers import ImageMarks
 from roles.facts.gpu import Driver
-from roles.facts.kernel import SYSCTL, ClockOffset, RebootAsked, SysctlFiles, SysctlValue
+from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
 from roles.facts.users import Accounts
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
 from roles.logs import rotation
+from roles.operations.kernel import finds_itself
 from roles.reboot import why_the_kernel
 from roles.settings import ContainerRuntime, Kubelet, MachineSettings
 from roles.sources import needed
@@ -119,6 +120,39 @@ def test_sysctl_values_are_those_in_force() -> None:
     assert found["kernel.ostype"] == "Linux"
     assert len(str(found["net.ipv4.ip_local_port_range"]).split()) == 2
     assert found["kernel.no_such_thing"] is None
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ("10.0.0.1 dgx-01\n", True),
+        ("127.0.1.1 dgx-01.lab dgx-01 # as Debian writes it\n", True),
+        ("10.0.0.1 dgx-010\n", False),
+        ("# 10.0.0.1 dgx-01\n", False),
+        ("192.0.2.9 dgx-01\n10.0.0.1 dgx-01\n", False),
+        ("", False),
+    ],
+)
+def test_a_machine_finds_itself_by_the_first_line_that_has_its_name(table: str, found: bool) -> None:  # noqa: FBT001
+    """At its own address, or at home."""
+    assert finds_itself(table, "dgx-01", address="10.0.0.1") is found
+    assert finds_itself("10.0.0.1 dgx-01\n", "dgx-01", address="dgx-01.lab"), "a DNS name may be any address"
+
+
+def test_a_module_is_forbidden_by_name_or_by_a_command_that_does_nothing() -> None:
+    """Another command in its place loads it in its own way; a dash is an underscore to the kernel."""
+    lines = [
+        "/etc/modprobe.d/a.conf:blacklist nvidia-uvm",
+        "/etc/modprobe.d/b.conf:  install br_netfilter /bin/false",
+        "/etc/modprobe.d/c.conf:install overlay /usr/bin/true",
+        "/etc/modprobe.d/d.conf:install nvidia /sbin/modprobe --ignore-install nvidia",
+        "/etc/modprobe.d/e.conf:install",
+    ]
+    assert ForbiddenModules().process(lines) == {
+        "nvidia_uvm": "/etc/modprobe.d/a.conf",
+        "br_netfilter": "/etc/modprobe.d/b.conf",
+        "overlay": "/etc/modprobe.d/c.conf",
+    }
 
 
 def test_assignments_count_in_the_order_in_which_they_are_read() -> None:
