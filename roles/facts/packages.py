@@ -16,6 +16,9 @@ from roles.facts.many import Plain
 _HALF: Final = frozenset("UFHWt")
 """Letters of dpkg's status that stand between not installed and installed: unpacked, half configured, and so on."""
 
+_LEFT_OUT: Final = tuple(f"/usr/share/{folder}/" for folder in ("doc", "info", "locale", "man"))
+"""What small images keep dpkg from unpacking at all (``path-exclude``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Package:
@@ -88,7 +91,8 @@ class AlteredFiles(FactBase[dict[str, str]]):
         for line in output:
             flags, _, rest = line.partition(" ")
             kind, _, path = rest.strip().rpartition(" ")
-            if path and kind.strip() != "c":
+            is_left_out = flags == "missing" and path.startswith(_LEFT_OUT)
+            if path and kind.strip() != "c" and not is_left_out:
                 found[path] = "missing" if flags == "missing" else "altered"
         return found
 
