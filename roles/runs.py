@@ -197,6 +197,10 @@ def _rules(given: Mapping[str, Any], machines: int) -> Rules:
 def _machines(given: Mapping[str, Any]) -> Machines:
     """Of the inventory, limited to those asked for."""
     machines = read_machines(given["inventory"], outputs=given["outputs"])
+    for name, data in machines:  # here and not where the file is read: who makes a bundle of it needs no key
+        if (key := data.get("ssh_key")) and not Path(key).is_file():
+            source = given["inventory"] or given["outputs"]
+            raise BadInput(f"{source}: machine {name}: ssh.key = {key!r}: this controller has no such file")
     wanted = [pattern.strip() for pattern in given["limit"].split(",") if pattern.strip()]
     known = [name for name, _ in machines]
     for pattern in wanted:

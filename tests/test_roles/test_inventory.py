@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from autoscaler.failures import BadInput
-from roles import inventory
+from roles import inventory, runs
 from roles.inventory import read_machines
 from roles.settings import MachineSettings, merged
 
@@ -263,6 +263,15 @@ def test_a_setting_that_cannot_be_is_refused_when_the_file_is_read(
     with pytest.raises(BadInput, match=told) as refused:
         read_machines(file)
     assert all(line.startswith(f"{file}: machine dgx-01: ") for line in str(refused.value).splitlines())
+
+
+def test_a_private_key_that_is_not_there_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    """As a mistake of the file, not as a machine that is away; whoever only reads the file needs no key."""
+    file = write(tmp_path, MACHINE | {"ssh": {"key": "/nowhere/id"}})
+    assert dict(read_machines(file))["dgx-01"]["ssh_key"] == "/nowhere/id"
+    given: dict[str, Any] = {"inventory": file, "outputs": None, "limit": "", "role": "roles.node:prepare"}
+    with pytest.raises(BadInput, match=r"machine dgx-01: ssh\.key = '/nowhere/id': this controller has no such file"):
+        runs.plan(as_json=False, html=None, state=None, **given)
 
 
 def test_a_gpu_that_cannot_be_divided_is_not(tmp_path: Path) -> None:
