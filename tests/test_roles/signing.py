@@ -21,8 +21,8 @@ class Signer:
     """One key in a folder of its own, for the length of a ``with`` block."""
 
     def __init__(self, name: str) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="gpg-"))  # short: the path of the agent's socket has 108 bytes
-        self._agent = _agent(self._home)
+        self.home = Path(tempfile.mkdtemp(prefix="gpg-"))  # short: the path of the agent's socket has 108 bytes
+        self._agent = _agent(self.home)
         self.gpg("--quick-generate-key", name, "rsa3072", "sign", "never")
         listed = self.gpg("--list-keys", "--with-colons").decode()
         self.fingerprint = re.findall(r"^fpr:+([0-9A-F]{40}):", listed, flags=re.MULTILINE)[0]
@@ -32,7 +32,7 @@ class Signer:
         """What gpg says, with the keys and the agent of this folder."""
         done = subprocess.run(
             [
-                *("gpg", "--homedir", str(self._home), "--no-autostart", "--batch", "--yes", "--quiet"),
+                *("gpg", "--homedir", str(self.home), "--no-autostart", "--batch", "--yes", "--quiet"),
                 *("--pinentry-mode", "loopback", "--passphrase", "", *words),
             ],
             input=given,
@@ -48,24 +48,28 @@ class Signer:
 
     def __exit__(self, *_: object) -> None:
         """End the agent, and whatever gpg itself started for this folder."""
-        subprocess.run(["gpgconf", "--homedir", str(self._home), "--kill", "all"], check=False, capture_output=True)
+        subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], check=False, capture_output=True)
         self._agent.kill()
         self._agent.wait()
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
 
 def _agent(home: Path) -> subprocess.Popen[bytes]:
-    """The agent of a folder, as a child: one that gpg starts itself outlives a test process that is killed."""
+    """The process that an agent lives with: one that gpg starts itself outlives a test process that is killed.
+
+    gpg-agent goes into the background, and looks every few seconds whether the program that it was started with is
+    there. That one is our child, and the kernel ends it with us.
+    """
     agent = subprocess.Popen(
-        ["gpg-agent", "--homedir", str(home), "--no-detach", "--daemon"],
+        ["gpg-agent", "--homedir", str(home), "--daemon", "sleep", "infinity"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         preexec_fn=die_with_parent(),  # noqa: PLW1509 - it takes no lock in the child
     )
-    asked = ["gpg-connect-agent", "--homedir", str(home), "--no-autostart", "/bye"]
+    asks = ["gpg-connect-agent", "--homedir", str(home), "--no-autostart", "/bye"]
     end = time.monotonic() + 20
-    while subprocess.run(asked, check=False, capture_output=True, stdin=subprocess.DEVNULL).returncode:
+    while subprocess.run(asks, check=False, capture_output=True, stdin=subprocess.DEVNULL).returncode:
         assert agent.poll() is None, "gpg-agent does not start"
         assert time.monotonic() < end, "gpg-agent does not answer"
         time.sleep(0.02)

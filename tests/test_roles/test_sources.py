@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +120,32 @@ def test_the_shipped_repositories_are_signed_and_by_whole_fingerprints() -> None
     """Nothing is taken on trust."""
     for repository in read_sources().repositories.values():
         assert repository.keyring or repository.fingerprints
+
+
+def test_no_agent_outlives_a_test_process_that_is_killed() -> None:
+    """It ends within seconds, for nobody would end it later. Whoever asks it keeps it from looking."""
+    makes = "from tests.test_roles.signing import Signer; signer = Signer('x'); print(signer.home, flush=True); input()"
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", makes], stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout
+    home = process.stdout.readline().strip()
+    try:
+        asks = ["gpg-connect-agent", "--homedir", home, "--no-autostart", "GETINFO pid", "/bye"]
+        agent = subprocess.run(asks, check=True, capture_output=True, text=True).stdout.split()[1]
+        process.kill()
+        process.communicate()
+        end = time.monotonic() + 60
+        while is_alive(agent):
+            assert time.monotonic() < end, "its agent lives on"
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def is_alive(process: str) -> bool:
+    """And no zombie that waits to be asked how it ended."""
+    try:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
