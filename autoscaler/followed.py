@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.dialects import SERVED
+from autoscaler.gang_sizes import SERVED
 from autoscaler.nouns import daemon_set_from, job_from, node_from, pod_from
 from autoscaler.objects import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.storage_objects import (

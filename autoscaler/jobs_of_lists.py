@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from autoscaler.cluster import GangSize, Pod
-from autoscaler.dialects import SERVED, Api, Said, may_be_alone
+from autoscaler.dialects import may_be_alone
 from autoscaler.failures import BadInput
+from autoscaler.gang_sizes import SERVED, Api, Said
 from autoscaler.lists import Written
 from autoscaler.nouns import job_from, pod_from
 from autoscaler.objects import JobJson, PodJson

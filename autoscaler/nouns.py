@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TypeVar, cast
 from autoscaler import labels as words
 from autoscaler.cluster import DaemonSet, Node, Pod
 from autoscaler.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
-from autoscaler.dialects import Said, gang_of, indexed_job_size
+from autoscaler.dialects import gang_of
 from autoscaler.documents import parse_span
+from autoscaler.gang_sizes import Said, indexed_job_size
 from autoscaler.objects import (
     DaemonSetJson,
     JobJson,

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final, cast
 
 from autoscaler.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
-from autoscaler.dialects import Said
 from autoscaler.followed import DAEMON_SETS, JOBS, KINDS, LATE, NAMESPACES, NODES, PODS, SIZED, STORAGE, Kind
+from autoscaler.gang_sizes import Said
 from autoscaler.labels import HOSTNAME
 from autoscaler.nouns import node_from, pod_from
 from autoscaler.objects import NodeJson, PodJson

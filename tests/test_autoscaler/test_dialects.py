@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler import labels as words
 from autoscaler.cluster import GangRef, GangSize, Pod
-from autoscaler.dialects import SERVED, Said, indexed_job_size
+from autoscaler.gang_sizes import SERVED, Said, indexed_job_size
 from autoscaler.gangs import gangs_of
 from autoscaler.nouns import pod_from
 from autoscaler.objects import PodJson
