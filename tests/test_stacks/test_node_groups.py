@@ -299,7 +299,7 @@ def test_nodes_may_pull_images_and_little_else() -> None:
     [
         (group(labels={f"example.com/l{n}": "x" for n in range(60)}), "tags on the Auto Scaling group; AWS takes 50"),
         (group(labels={f"{'x' * 90}.example.com/team": "a"}), "AWS takes 128 characters of key"),
-        (group(labels={f"example.com/l{n}": "x" * 250 for n in range(70)}), "EC2 takes 16384"),
+        (group(labels={f"example.com/l{n}": "x" * 63 for n in range(250)}), "EC2 takes 16384"),
         (group(resources={"ephemeral-storage": "1" + "0" * 300}), "256 of value"),
     ],
 )
