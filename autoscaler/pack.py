@@ -77,9 +77,9 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
     if kept is not None:
         return kept
     start = market.scene.mark()
-    whole = _place(demand, market, buy=buy)
     if demand.minimum is None or demand.minimum >= len(demand.pods):
-        return whole
+        return _nearly_as_meant(demand, market, buy=buy) if demand.meant else _place(demand, market, buy=buy)
+    whole = _place(demand, market, buy=buy)
     if whole is not None and not taken_from_others(whole, demand, market):
         return whole
     market.scene.undo(start)
@@ -117,6 +117,42 @@ def _as_meant(demand: Demand, market: Market) -> Placed | None:
         scene.undo(start)
         return None
     return Placed(places=tuple(places))
+
+
+def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
+    """Those whose planned place is taken go elsewhere, the others stay; all of them anew only where that is cheaper."""
+    start = market.scene.mark()
+    stay = _stay(demand, market, buy=buy)
+    if stay is not None and stay.usd <= CENT:
+        return stay
+    market.scene.undo(start)
+    anew = _place(demand, market, buy=buy)
+    if stay is None or (anew is not None and anew.usd < stay.usd - CENT):
+        return anew
+    market.scene.undo(start)
+    return _stay(demand, market, buy=buy)
+
+
+def _stay(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
+    """As many as can be where they were planned before, and the rest where it is cheapest; ``None`` if that fails."""
+    scene, start = market.scene, market.scene.mark()
+    places: list[tuple[str, Place]] = []
+    rest: list[Item] = []
+    for key, shape in sorted(demand.pods, key=lambda item: (item[1].rank, item[0])):
+        home = demand.meant.get(key)
+        if home is not None and market.settle(home, shape):
+            scene.put(shape, home, key)
+            places.append((key, home))
+        else:
+            rest.append((key, shape))
+    anchor = demand.anchor
+    if demand.topology and anchor is None and places:
+        anchor = places[0][1].labels.get(demand.topology)
+    others = _place(replace(demand, pods=tuple(rest), anchor=anchor), market, buy=buy)
+    if not places or others is None or _is_torn(demand, (*places, *others.places)):
+        scene.undo(start)
+        return None
+    return Placed(places=(*places, *others.places), bought=others.bought)
 
 
 def _settled(items: Sequence[Item], demand: Demand, market: Market) -> list[tuple[str, Place]] | None:

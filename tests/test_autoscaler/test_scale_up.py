@@ -525,6 +525,22 @@ def test_a_gang_goes_to_the_node_that_was_bought_for_it_though_another_has_joine
     assert [home.group for home in again.memory.meant.values()] == [bought.name]
 
 
+def test_who_loses_a_place_moves_and_its_gang_stays_where_it_was_bought_for() -> None:
+    """All three would fit on the machine and one node: the other would then stand empty."""
+    gang = a_gang("g", 3, gpus=4)
+    coming, full = a_group("gpu-a10g", desired=2), a_group("gpu-a100", joined=1)
+    (node,) = nodes_of(full)
+    homes = {
+        gang[0].key: Meant(f"{coming.name}~1", coming.name),
+        gang[1].key: Meant(f"{coming.name}~2", coming.name),
+        gang[2].key: Meant(node.name, full.name),
+    }
+    cluster = a_cluster(pods=[*gang, busy(node, 8)], nodes=[node, an_on_prem_node()], groups=[coming, full])
+    again = decide(cluster, memory=Memory(meant=homes))
+    assert grown(again) == {}
+    assert [again.memory.meant[pod.key].group for pod in gang] == [coming.name, coming.name, ""]
+
+
 def test_what_was_meant_and_is_gone_is_forgotten() -> None:
     """A refused purchase binds nobody."""
     gang = a_gang("g", 1, gpus=4)
