@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pulumi
 from pulumi.runtime import config
 
 from autoscaler.failures import BadInput, Unavailable
 from stacks.cloud import build, check, export, read_plans
 from stacks.config import read_settings
+from stacks.interrupted import end_without_a_trace
 
-_HAS_BEEN_TOLD = 32
-"""Exit status of a program for whose end the user has been given the reason, as Pulumi's Python host has it."""
-
-# The engine interrupts the program where a resource has failed, and tells of that: a stack trace would hide it.
-signal.signal(signal.SIGINT, lambda *_: os._exit(_HAS_BEEN_TOLD))
+end_without_a_trace()
 try:
     plans = read_plans(read_settings(config.CONFIG.get(), stack=pulumi.get_stack()))
     check(plans)

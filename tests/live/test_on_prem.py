@@ -34,9 +34,11 @@ import json, os, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 import pulumi
+from stacks.interrupted import end_without_a_trace
 from stacks.inventory import read_inventory
 from stacks.machines import Machines, MachinesArgs, WireguardKey
 from stacks.on_prem_settings import MachineSettings
+end_without_a_trace()
 said = json.loads(Path("said.json").read_text())
 inventory = read_inventory(Path("inventory.yaml"))
 kubeconfig = Path(said.pop("kubeconfig")).read_text()
