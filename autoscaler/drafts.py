@@ -36,7 +36,7 @@ _FILLING = 0.2
 _SEATING, _LEAST = 5.0, 0.15
 """What comes after the plan for crowds takes so many times as long as to make them took; but a part of the time is left
 for the plan."""
-_IMPROVED = 0.85
+_IMPROVED = 0.8
 """Part of the time after which no more nodes are given up."""
 _AGAIN, _TURNS = 12, 6
 _TORN = 40
@@ -123,7 +123,7 @@ class Drafting:
         nodes, left = self._squeezed(nodes, left, kinds, rounds=0 if _are_mixed(crowds) else _ROUNDS)
         if _are_mixed(crowds):
             worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), _worths(crowds, answer), strict=True))
-            nodes = self._improved(nodes, kinds, worth.__getitem__, time)
+            nodes = self._improved(nodes, kinds, worth.__getitem__, time, part=_IMPROVED - _BOUNDING * bool(at_home))
         if clock is not None:
             nodes = Tidying(self.sorts, self.room, self.rules, self.zone_of).joined(nodes)
         return Draft(at_home, nodes, left, bound)
@@ -270,29 +270,43 @@ class Drafting:
             nodes += more
         return tidying.shrunk(nodes), left
 
-    def _planned(self, numbers: Sequence[int], kinds: Sequence[Kind], *, rounds: int) -> tuple[list[Fresh], list[int]]:
-        """Nodes for these pods alone, and who found no seat on them."""
+    def _planned(
+        self,
+        numbers: Sequence[int],
+        kinds: Sequence[Kind],
+        *,
+        rounds: int,
+        within: float = math.inf,
+        clock: Callable[[], float] | None = None,
+    ) -> tuple[list[Fresh], list[int]]:
+        """Nodes for these pods alone, and who found no seat on them; ``within`` so many seconds of the clock."""
         crowds = self._crowds(self._rows(numbers))
         shapes = [self._shape(crowd) for crowd in crowds]
-        return self._seated(cheapest(shapes, kinds, rounds=rounds, deadline=math.inf), crowds)
+        answer = cheapest(shapes, kinds, rounds=rounds, deadline=within, clock=clock or (lambda: 0.0))
+        return self._seated(answer, crowds)
 
     def _improved(
-        self, nodes: list[Fresh], kinds: Sequence[Kind], worth: Callable[[int], float], time: _Time
+        self, nodes: list[Fresh], kinds: Sequence[Kind], worth: Callable[[int], float], time: _Time, *, part: float
     ) -> list[Fresh]:
-        """Give up nodes that are worth least for their price, plan for their pods anew, keep what is cheaper."""
+        """Give up nodes that are worth least for their price, plan for their pods anew, keep what is cheaper.
+
+        Until that part of the time is over.
+        """
         tidying = Tidying(self.sorts, self.room, self.rules, self.zone_of)
         nodes = tidying.shrunk(nodes, every=True)
         bought = {self.room.name(node.offer) for node in nodes}
         kinds = [kind for kind in kinds if kind.name in bought]
         losses = [_loss(node, worth) for node in nodes]
         step, longest, failed = time.spent(), 0.0, 0
-        while time.spent() + longest < _IMPROVED and failed < _FAILED:
+        while time.spent() + longest < part and failed < _FAILED:
             order = sorted(range(len(nodes)), key=lambda one: (nodes[one].given_up, -losses[one], one))
             torn = _first(order, nodes)
             old = [nodes[one] for one in torn]
             kept = [node for one, node in enumerate(nodes) if one not in torn]
             pods = sorted(number for node in old for number in node.pods)
-            new, left = self._planned(pods, self._remaining(kinds, kept), rounds=_TURNS)
+            new, left = self._planned(
+                pods, self._remaining(kinds, kept), rounds=_TURNS, within=time.until(part), clock=time.clock
+            )
             new, left = self._squeezed(
                 [node for node in new if node.pods], left, self._remaining(kinds, kept), rounds=0
             )
