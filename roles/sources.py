@@ -104,7 +104,7 @@ class Source:
 
 def read_sources(own: Mapping[str, Any] | None = None, *, source: str = "inventory") -> Sources:
     """The shipped repositories with an inventory's ``sources`` laid over them. Raises ``BadInput``."""
-    shipped = read_document(SOURCES, Sources, what="package sources")
+    shipped = _shipped()
     if not own:
         return shipped
     merged: dict[str, Any] = shipped.model_dump()
@@ -115,6 +115,12 @@ def read_sources(own: Mapping[str, Any] | None = None, *, source: str = "invento
     if not isinstance(written, dict):
         merged["repositories"] = written
     return parse_data({**merged, **{key: own[key] for key in own if key != "repositories"}}, Sources, source=source)
+
+
+@cache
+def _shipped() -> Sources:
+    """Read once, for however many machines."""
+    return read_document(SOURCES, Sources, what="package sources")
 
 
 def chosen_sources(
