@@ -114,7 +114,8 @@ class Drafting:
         began = time.spent()
         crowds = self._crowds(self._rows(left))
         kinds = self.room.kinds((1,) * len(self.rules.exclusive))
-        part = 1 - _BOUNDING if at_home else 1.0
+        kept_back = _BOUNDING if at_home else 0.0
+        part = 1 - kept_back
         if _are_mixed(crowds):
             part = max(time.spent() + _LEAST, part - _SEATING * (time.spent() - began))
         answer = self._asked(crowds, kinds, time, part=part)
@@ -123,7 +124,7 @@ class Drafting:
         nodes, left = self._squeezed(nodes, left, kinds, rounds=0 if _are_mixed(crowds) else _ROUNDS)
         if _are_mixed(crowds):
             worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), _worths(crowds, answer), strict=True))
-            nodes = self._improved(nodes, kinds, worth.__getitem__, time, part=_IMPROVED - _BOUNDING * bool(at_home))
+            nodes = self._improved(nodes, kinds, worth.__getitem__, time, part=_IMPROVED - kept_back)
         if clock is not None:
             nodes = Tidying(self.sorts, self.room, self.rules, self.zone_of).joined(nodes)
         return Draft(at_home, nodes, left, bound)

@@ -87,9 +87,7 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
     if core is None and demand.minimum:
         return None
     places = list(core.places) if core else []
-    anchor = demand.anchor
-    if demand.topology and anchor is None and places:
-        anchor = places[0][1].labels.get(demand.topology)
+    anchor = _anchor(demand, places)
     for item in demand.pods[demand.minimum :]:
         extra = _place(replace(demand, pods=(item,), anchor=anchor), market, buy=False)
         places += extra.places if extra else ()
@@ -145,10 +143,7 @@ def _stay(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
             places.append((key, home))
         else:
             rest.append((key, shape))
-    anchor = demand.anchor
-    if demand.topology and anchor is None and places:
-        anchor = places[0][1].labels.get(demand.topology)
-    others = _place(replace(demand, pods=tuple(rest), anchor=anchor), market, buy=buy)
+    others = _place(replace(demand, pods=tuple(rest), anchor=_anchor(demand, places)), market, buy=buy)
     if not places or others is None or _is_torn(demand, (*places, *others.places)):
         scene.undo(start)
         return None
@@ -172,6 +167,13 @@ def _settled(items: Sequence[Item], demand: Demand, market: Market) -> list[tupl
             return None
         left = stuck
     return places
+
+
+def _anchor(demand: Demand, places: Sequence[tuple[str, Place]]) -> str | None:
+    """The value that the gang's topology is settled on, by pods that run or by those that have a place."""
+    if demand.anchor is None and demand.topology and places:
+        return places[0][1].labels.get(demand.topology)
+    return demand.anchor
 
 
 def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:
