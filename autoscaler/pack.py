@@ -32,6 +32,11 @@ class Demand:
     meant: Mapping[str, Place] = field(default_factory=dict)
     """Pod key -> where it was planned before: taken again where that is possible at no price."""
 
+    @property
+    def ranked(self) -> list[Item]:
+        """Its pods in the order in which they are placed."""
+        return sorted(self.pods, key=lambda item: (item[1].rank, item[0]))
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -100,12 +105,11 @@ def _as_meant(demand: Demand, market: Market) -> Placed | None:
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
     """
     scene, start = market.scene, market.scene.mark()
-    items = sorted(demand.pods, key=lambda item: (item[1].rank, item[0]))
-    places = _settled([item for item in items if item[0] in demand.meant], demand, market)
-    if places is None:
+    places, moved = _settled(demand, market)
+    if moved:
         scene.undo(start)
         return None
-    for key, shape in items:
+    for key, shape in demand.ranked:
         place = None if key in demand.meant else scene.find(shape)
         if place is not None:
             scene.put(shape, place, key)
@@ -134,26 +138,20 @@ def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | N
 def _stay(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """As many as can be where they were planned before, and the rest where it is cheapest; ``None`` if that fails."""
     scene, start = market.scene, market.scene.mark()
-    places: list[tuple[str, Place]] = []
-    rest: list[Item] = []
-    for key, shape in sorted(demand.pods, key=lambda item: (item[1].rank, item[0])):
-        home = demand.meant.get(key)
-        if home is not None and market.settle(home, shape):
-            scene.put(shape, home, key)
-            places.append((key, home))
-        else:
-            rest.append((key, shape))
-    others = _place(replace(demand, pods=tuple(rest), anchor=_anchor(demand, places)), market, buy=buy)
+    places, _ = _settled(demand, market)
+    settled = {key for key, _ in places}
+    rest = tuple(item for item in demand.pods if item[0] not in settled)
+    others = _place(replace(demand, pods=rest, anchor=_anchor(demand, places)), market, buy=buy)
     if not places or others is None or _is_torn(demand, (*places, *others.places)):
         scene.undo(start)
         return None
     return Placed(places=(*places, *others.places), bought=others.bought)
 
 
-def _settled(items: Sequence[Item], demand: Demand, market: Market) -> list[tuple[str, Place]] | None:
-    """Each pod where it was planned, in whatever order the rules between them allow; ``None`` if one fails."""
+def _settled(demand: Demand, market: Market) -> tuple[list[tuple[str, Place]], list[Item]]:
+    """Each pod where it was planned, in whatever order the rules between them allow; and those whose place is taken."""
     places: list[tuple[str, Place]] = []
-    left = list(items)
+    left = [item for item in demand.ranked if item[0] in demand.meant]
     while left:
         stuck = []
         for key, shape in left:
@@ -164,9 +162,9 @@ def _settled(items: Sequence[Item], demand: Demand, market: Market) -> list[tupl
             else:
                 stuck.append((key, shape))
         if len(stuck) == len(left):
-            return None
+            break
         left = stuck
-    return places
+    return places, left
 
 
 def _anchor(demand: Demand, places: Sequence[tuple[str, Place]]) -> str | None:
@@ -186,9 +184,8 @@ def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:
 
 def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """The cheapest of all ways over all values of the gang's topology, done on the scene."""
-    items = sorted(demand.pods, key=lambda item: (item[1].rank, item[0]))
+    items, start = demand.ranked, market.scene.mark()
     best: tuple[Cost, Callable[[], Way | None]] | None = None
-    start = market.scene.mark()
     for within in _domains(demand, market):
         for cost, redo in ways(items, market, within, buy=buy):
             if best is None or cost < best[0]:

@@ -90,7 +90,7 @@ def _together(demands: Sequence[Demand], pooled: set[str], market: Market) -> Fo
             return None
         else:
             scene.undo(mark)
-            way, rest = fill_standing(sorted(demand.pods, key=lambda item: (item[1].rank, item[0])), scene, None)
+            way, rest = fill_standing(demand.ranked, scene, None)
             pool.places |= {key: place for key, _, place in way}
             for key, shape in rest:
                 pool.pods[shape].append(key)
