@@ -29,7 +29,6 @@ from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_
 
 _PROVIDER: Final = "pulumi:providers:aws"
 Say = Callable[[str], None]
-_IN_JSON: Final = (("stack", "export"), ("whoami", "--json"))
 _NO_LOCK: Final = ("has never been updated", "no update in progress", "no lock")
 
 
@@ -166,17 +165,23 @@ def _where_the_state_lies(project: Path) -> Path | None:
 def _cancel(stack: str, project: Path) -> None:
     """The lock of a killed engine stays; without one there is nothing to cancel."""
     said = _run(project, "cancel", "--yes", "--stack", stack)
-    if said.returncode and "no stack named" in said.stdout:
+    told = _told(said)
+    if said.returncode and "no stack named" in told:
         raise BadInput(f"--stack {stack}: there is no such stack here: `pulumi stack ls` lists them")
-    if said.returncode and not any(words in said.stdout for words in _NO_LOCK):
-        raise Unavailable(f"`pulumi cancel` failed:\n{said.stdout.strip()}")
+    if said.returncode and not any(words in told for words in _NO_LOCK):
+        raise Unavailable(f"`pulumi cancel` failed:\n{told}")
 
 
 def _pulumi(project: Path, *arguments: str) -> str:
     said = _run(project, *arguments)
     if said.returncode:
-        raise Unavailable(f"`pulumi {' '.join(arguments[:2])}` failed:\n{said.stdout.strip()}")
+        raise Unavailable(f"`pulumi {' '.join(arguments[:2])}` failed:\n{_told(said)}")
     return said.stdout
+
+
+def _told(said: subprocess.CompletedProcess[str]) -> str:
+    """All that it said, for people: what is read as JSON is its standard output alone."""
+    return f"{said.stdout}{said.stderr}".strip()
 
 
 def _run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -186,8 +191,7 @@ def _run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             [*command, "--non-interactive"],
             cwd=project,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if arguments[:2] in _IN_JSON else subprocess.STDOUT,
+            capture_output=True,
             text=True,
             check=False,
         )
