@@ -26,6 +26,10 @@ _CHANGED = (404, 409, 422)
 """A pod that is gone, or was changed, or bound, which the API server calls invalid."""
 
 
+class NotYet(Exception):  # noqa: N818 - reads as what it is at the raise site
+    """The plan did not know of something: the next one, made as soon as the store knows it, takes the step or not."""
+
+
 class Hands:
     """Takes steps, one at a time."""
 
@@ -33,11 +37,11 @@ class Hands:
         self._kube = kube
         self._ec2 = ec2
         self._store = store
-        self._nominated: dict[str, int] = {}
-        """Pod key -> the version of it that was nominated last: the watch tells of it a moment later."""
+        self._nominated: dict[str, tuple[int, str]] = {}
+        """Pod key -> its version since it was nominated last, and the node: the watch tells of it a moment later."""
 
     def take(self, step: Step) -> None:  # noqa: C901 - one line for each kind of step
-        """Carry the step out. Raises one of ``FAILURES``."""
+        """Carry the step out. Raises one of ``FAILURES``, or ``NotYet``."""
         match step:
             case Admit():
                 self._admit(step)
@@ -47,8 +51,8 @@ class Hands:
                 self._recreate(key)
             case Uncordon(node=node):
                 self._store.saw_node(self._kube.uncordon(node))
-            case Grow(group=group, to=to, by=by):
-                self._resize(self._ec2.grow, group, to=to, by=by)
+            case Grow():
+                self._grow(step)
             case Withdraw(group=group, to=to, by=by):
                 self._resize(self._ec2.withdraw, group, to=to, by=by)
             case Cordon(node=node):
@@ -72,6 +76,9 @@ class Hands:
             if pod is not None and home is not None and words.GATE in pod.gates:
                 placements[pod.namespace, pod.name, pod.uid] = home.labels.get(words.HOSTNAME, node)
                 asked.setdefault(node, []).append(pod.requests)
+        self._drop_what_was_told()
+        if asked.keys() & {node for _, node in self._nominated.values()}:  # room is kept of which the plan did not know
+            raise NotYet
         for node, requests in asked.items():
             if not Resources.total(requests).fits_in(self._store.room_on(node)):
                 raise kube.Refused(409, f"node {node} has no room for them any more")
@@ -89,27 +96,44 @@ class Hands:
 
         The store learns of it by the watch alone: once it has, it knows of every pod that was bound before.
         """
-        seen = []
-        for key, node in step.placements:
-            found = self._store.pod_as_seen(key)
-            if found is not None and self._nominated.get(key) != found[1]:
-                seen.append((found, node))
-        versions = {pod.key: version for (pod, version), _ in seen}
-        self._nominated = {key: self._nominated[key] for key, _ in step.placements if key in self._nominated} | versions
+        self._drop_what_was_told()
+        seen = {
+            key: (found, node)
+            for key, node in step.placements
+            if key not in self._nominated and (found := self._store.pod_as_seen(key)) is not None
+        }
         failures = []
-        for pod, failure in self._kube.nominate(seen).items():
-            if isinstance(failure, kube.Refused) and failure.status == 403:  # noqa: PLR2004 - it goes on without
+        for key, came in self._kube.nominate(seen.values()).items():
+            (_, version), node = seen[key]
+            if isinstance(came, PodJson):
+                self._nominated[key] = (came.metadata.version(), node)
+            elif isinstance(came, kube.Refused) and came.status in _CHANGED:
+                self._nominated[key] = (version + 1, "")
+            else:
+                failures.append(f"{key}: {came}")
+            if isinstance(came, kube.Refused) and came.status == 403:  # noqa: PLR2004 - it goes on without
                 self._store.may_not_nominate()
-            if not (isinstance(failure, kube.Refused) and failure.status in _CHANGED):
-                failures.append(f"{pod}: {failure}")
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
+
+    def _drop_what_was_told(self) -> None:
+        """Of nominations that the watch has told of, and of pods that are gone, the plan knows."""
+        for key, (version, _) in tuple(self._nominated.items()):
+            found = self._store.pod_as_seen(key)
+            if found is None or found[1] >= version:
+                del self._nominated[key]
 
     def _recreate(self, key: str) -> None:
         """A pod that vanished meanwhile is what was wanted."""
         pod = self._store.pod(key)
         if pod is not None and pod.node is None:
             self._kube.delete_unbound(pod.namespace, pod.name, uid=pod.uid)
+
+    def _grow(self, step: Grow) -> None:
+        """Not where the scheduler has bound one of the pods since the plan: steps before this one take time."""
+        if any(pod.node is not None for pod in map(self._store.pod, step.demand) if pod is not None):
+            raise NotYet
+        self._resize(self._ec2.grow, step.group, to=step.to, by=step.by)
 
     def _resize(self, resize: Callable[..., None], name: str, *, to: int, by: int) -> None:
         """Known at once, so that the next plan, a moment later, does not do it again."""
@@ -138,6 +162,10 @@ class Hands:
         """Whoever closed the node: its instance is being ended already, and only jobs could still want it."""
         uid = self._still_empty(step.node) if step.node else ""
         self._ec2.release(step.group, step.instance)
+        group = self._store.group(step.group)
+        if group is not None:
+            left = tuple(replace(one, held=one.held and one.id != step.instance) for one in group.instances)
+            self._store.wrote_group(replace(group, instances=left))
         if step.node:
             self._kube.delete_node(step.node, uid=uid)
 

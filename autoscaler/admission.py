@@ -12,7 +12,7 @@ from autoscaler import labels as words
 from autoscaler.cluster import Pod
 from autoscaler.drafts import Draft, Drafting
 from autoscaler.fit import in_words, sum_up, why_not_on
-from autoscaler.neighbours import by_zone, not_kept
+from autoscaler.neighbours import FREE, by_zone, not_kept
 from autoscaler.policy import Policy
 from autoscaler.resources import CPU, MEMORY, PODS
 from autoscaler.room import Amounts
@@ -21,8 +21,9 @@ Gang = list[int]
 """Pods by number."""
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
-_TRIED = 6
-"""Gangs are refused after a try, whatever the time, until so many were."""
+_REFINED = 3
+"""Halvings that are done whatever the time: an eighth of those who could be served may stay untried."""
+_UNTRIED = ("there was no time to try it", "the --deadline is longer")
 _CORELESS = ("its gang waits for as many as must be together", "these fit")
 _TORN = "another pod of its gang has no zone"
 
@@ -43,6 +44,10 @@ class Admission:
         self.pods, self.names, self.drafting, self.policy = pods, names, drafting, policy
         self.room, self.rules, self.sorts = drafting.room, drafting.rules, drafting.sorts
         self.waiting: list[LeftWaiting] = []
+        self.served: Draft | None = None
+        """Of the gangs taken, where one had to be made to know that they can be served."""
+        self._share = 1.0
+        """Of those tried last in vain: how many of them there may be room for."""
         self._core: dict[int, int] = {}
         """Of those that an elastic gang could do without: one of those that it cannot."""
 
@@ -76,34 +81,38 @@ class Admission:
         """The gangs that can be served together, in order; the others wait. By doubling and halving.
 
         Who comes later and asks for no less than one for whom there was no room need not be tried; when time is over
-        and several were tried, nobody is any more.
+        and some were taken, nobody is any more.
         """
         if self._serves(gangs):
             return gangs
         taken: list[Gang] = []
         hopeless: list[Counter[int]] = []
+        """What was asked for by those for whom there was no room."""
         position = 0
         refused: set[int] = set()
         while position < len(gangs):
-            asked = self._asked(gangs[position])
             if self._core.get(gangs[position][0]) in refused:
                 self._leave(gangs[position], *_CORELESS)
                 position += 1
                 continue
-            if any(less <= asked for less in hopeless):
+            if any(self._asks_no_less(gangs[position], less) for less in hopeless):
                 refused.update(gangs[position])
                 self._leave(gangs[position], *self._why(gangs[position]))
                 position += 1
                 continue
-            if len(hopeless) >= _TRIED and not in_time():
+            if taken and not in_time():
                 refused.update(gangs[position])
-                self._leave(gangs[position], "there was no time to try it", "the --deadline is longer")
+                self._leave(gangs[position], *_UNTRIED)
                 position += 1
                 continue
-            good = self._as_many(taken, gangs, position)
+            good, sure = (
+                self._as_many(taken, gangs, position, in_time=in_time)
+                if taken or position
+                else self._first(gangs, in_time=in_time)
+            )
             taken += gangs[position : position + good]
             position += good
-            if position < len(gangs):
+            if position < len(gangs) and sure:
                 hopeless.append(self._asked(gangs[position]))
                 refused.update(gangs[position])
                 self._leave(gangs[position], *self._why(gangs[position]))
@@ -188,7 +197,7 @@ class Admission:
             found, refused = self._usual_zones(gangs), {}
         else:
             return gangs
-        self.drafting.zone_of = found
+        self.drafting.shaping.zone_of = found
         kept = [gang for gang in gangs if not any(one in refused for one in gang)] if refused else gangs
         for gang in gangs if refused else ():
             for one in gang if any(one in refused for one in gang) else ():
@@ -205,23 +214,59 @@ class Admission:
     def _asked(self, gang: Gang) -> Counter[int]:
         return Counter(self.sorts[one] for one in gang)
 
-    def _as_many(self, taken: list[Gang], gangs: list[Gang], position: int) -> int:
-        """How many of the next gangs can be served besides those that are taken."""
+    def _asks_no_less(self, gang: Gang, less: Counter[int]) -> bool:
+        """Whether it asks for all of that, or, where that is pods of one sort, for as many that are as large."""
+        asked = self._asked(gang)
+        if less <= asked:
+            return True
+        sort = next(iter(less))
+        if len(less) > 1 or self.rules.stance(sort) != FREE or self.drafting.shaping.zone_of:
+            return False
+        large = (
+            many
+            for other, many in asked.items()
+            if self.room.choice[other] == self.room.choice[sort]
+            and (self.room.sizes[other] >= self.room.sizes[sort]).all()
+        )
+        return sum(large) >= less[sort]
+
+    def _first(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> tuple[int, bool]:
+        """How many of the first can be served, where all together cannot; whether the one after them cannot."""
+        low, high, tries = 0, len(gangs), 0
+        while high - low > 1 and (not low or tries < _REFINED or in_time()):
+            middle = max(low + 1, min(int(high * self._share), (low + high) // 2))
+            low, high = (middle, high) if self._serves(gangs[:middle]) else (low, middle)
+            tries += 1
+        return low, high - low == 1
+
+    def _as_many(
+        self, taken: list[Gang], gangs: list[Gang], position: int, *, in_time: Callable[[], bool]
+    ) -> tuple[int, bool]:
+        """How many of the next gangs can be served besides those that are taken; whether the one after them cannot."""
         left, good, step = len(gangs) - position, 0, 1
         while good < left and self._serves(taken + gangs[position : position + min(good + step, left)]):
             good = min(good + step, left)
             step *= 2
-        while step > 1:
+        halvings = 0
+        while step > 1 and (halvings < _REFINED or in_time()):
+            halvings += 1
             step //= 2
             if good + step <= left and self._serves(taken + gangs[position : position + good + step]):
                 good += step
-        return good
+        return good, step == 1
 
     def _serves(self, gangs: list[Gang]) -> bool:
         numbers = [one for gang in gangs for one in gang]
         if self.policy is None and self.room.held()[0][[self.sorts[one] for one in numbers]].all():
             return True  # anything can be bought: only a pod that fits machines alone may be left over
-        return not self.broken(self.drafting.draft(numbers))
+        draft = self.drafting.draft(numbers)
+        if self.broken(draft):
+            most = self.policy.limits.usd_per_hour if self.policy else None
+            self._share = 1 - len(draft.left) / len(numbers)
+            self._share *= min(1.0, most / draft.usd) if most and draft.usd else 1.0
+            return False
+        self.served = draft
+        return True
 
     def _why(self, gang: Gang) -> tuple[str, str]:
         """For a gang that the limits leave out; the nodes told would be enough, if not the cheapest."""

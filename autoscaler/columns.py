@@ -29,11 +29,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoscaler.answers import Answer, Nodes, joined, taken, together
 from autoscaler.arrays import Floats, Mask, Whole
 from autoscaler.generation import Generation
+from autoscaler.known import Known
 from autoscaler.master import Problem
 from autoscaler.proof import Apart, proven
 from autoscaler.rounding import Lot, Rounding
+from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
 
 Vector = tuple[int, ...]
@@ -68,62 +71,54 @@ class Kind:
     """Where it stands for machines that have at most that: [machine, amount] what each has. The bound is for those."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """Some nodes of one kind that hold the same."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Limit:
+    """What nodes of several kinds may not exceed together."""
 
-    kind: str
-    times: int
-    pods: tuple[tuple[int, int], ...]
-    """(number of the shape, how many of it on each node)"""
-    part: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The best plan found and what no plan for the pods that it places can undercut."""
-
-    nodes: tuple[Nodes, ...]
-    usd: float
-    lower_bound: float
-    left: tuple[int, ...]
-    """Pods of each shape for which there is no node."""
-    prices: tuple[float, ...] = ()
-    """What a pod of each shape is worth, as far as the search came; nothing where no kind holds it."""
-
-    @property
-    def gap(self) -> float:
-        """How much dearer than the bound, as a fraction of the bound."""
-        return self.usd / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
+    uses: Mapping[str, float]
+    """By kind what a node takes of it; of those not named nothing."""
+    most: float
 
 
 def cheapest(
     shapes: Sequence[Shape],
     kinds: Sequence[Kind],
     *,
+    limits: Sequence[Limit] = (),
+    known: Known | None = None,
     deadline: float = 1.0,
     clock: Callable[[], float] = lambda: 0.0,
     rounds: int = 400,
+    turns: int | None = None,
 ) -> Answer:
-    """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``."""
+    """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
+
+    ``known``: fillings that a search for some of the same pods found; those found now are added.
+    ``turns``: of improving the whole plan at most, if not as many as rounds; without any nothing is proven closely.
+    """
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
-    market = _Market.of(shapes, kinds)
+    market = _Market.of(shapes, kinds, limits)
     if not market.problem.counts.any():
         return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes), (0.0,) * len(shapes))
     generation = Generation(market.problem, watch)
     generation.relax()
+    if known is not None and market.apart is None:
+        market.recall(known, generation)
     generation.run(rounds=rounds)
-    if rounds and market.apart is None:
+    if rounds and known is not None and market.apart is None:
+        market.remember(known, generation)
+    turns = rounds if turns is None else turns
+    if turns and market.apart is None:
         generation.prove()
-    plans = _rounded(market, generation, watch, rounds=rounds)
-    if rounds and market.apart is None:
+    plans = _rounded(market, generation, watch, rounds=turns)
+    if turns and market.apart is None:
         generation.prove_exactly()
     return market.answer(plans, generation, shapes)
 
 
-def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
+def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit] = ()) -> float:
     """What no plan for all pods can undercut; from the relaxation alone."""
-    market = _Market.of(shapes, kinds)
+    market = _Market.of(shapes, kinds, limits)
     if not market.problem.counts.any():
         return 0.0
     generation = Generation(market.problem, Watch(clock=lambda: 0.0, start=0.0, deadline=1.0))
@@ -133,14 +128,14 @@ def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
 
 def _rounded(market: _Market, generation: Generation, watch: Watch, *, rounds: int) -> dict[str, list[Lot]]:
     """Whole nodes for each part, with its share of the time that is left."""
-    available = market.problem.available.copy()
+    stock = Stock(market.problem.available, market.problem.uses, market.problem.most)
     plans: dict[str, list[Lot]] = {}
     for turn, (part, counts) in enumerate(market.parts.items()):
         share = watch.share(len(market.parts) - turn)
-        rounding = Rounding(generation, share, counts=counts, available=available)
+        rounding = Rounding(generation, share, counts=counts, stock=stock)
         plans[part] = rounding.best(rounds=rounds)
         for lot in plans[part]:
-            available[lot.kind] -= lot.times
+            stock.take(lot.kind, lot.times)
     return plans
 
 
@@ -152,13 +147,15 @@ class _Market:
     names: tuple[str, ...]
     shape_of: tuple[tuple[int, ...], ...]
     """For each row the numbers of the caller's shapes that it stands for."""
+    rows: tuple[tuple[Vector, frozenset[str] | None], ...]
+    """What the pods of each row ask for."""
     parts: dict[str, Whole]
     """Pods of each row by part."""
     apart: Apart | None
     """``None``: nothing is taken together."""
 
     @classmethod
-    def of(cls, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> _Market:
+    def of(cls, shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit]) -> _Market:
         """Join equal shapes, drop kinds that a cheaper one makes needless."""
         kinds = _boundless(kinds, sum(shape.count for shape in shapes))
         many = len((shapes[0] if shapes else kinds[0]).amounts) if shapes or kinds else 4
@@ -187,7 +184,9 @@ class _Market:
         crowds = any(shape.members is not None for shape in shapes)
         crowds |= any(kind.members is not None for kind in kinds)
         # A member may fit where the shape that stands for it does not.
-        kept = np.array(_undominated(kinds, rooms, (may if crowds else holds)[kept_rows]), dtype=np.int64)
+        uses = np.array([[one.uses.get(kind.name, 0.0) for kind in kinds] for one in limits])
+        uses = uses.reshape(len(limits), len(kinds))
+        kept = np.array(_undominated(kinds, rooms, uses, (may if crowds else holds)[kept_rows]), dtype=np.int64)
         problem = Problem(
             sizes=sizes[kept_rows],
             counts=counts[kept_rows],
@@ -196,10 +195,13 @@ class _Market:
             available=np.array([_or_endless(kinds[one].available) for one in kept], dtype=float),
             holds=holds[np.ix_(kept_rows, kept)],
             may=may[np.ix_(kept_rows, kept)],
+            uses=uses[:, kept],
+            most=np.array([one.most for one in limits], dtype=float),
         )
         return cls(
             problem=problem,
             names=tuple(kinds[one].name for one in kept),
+            rows=tuple(keys[row] for row in kept_rows),
             shape_of=tuple(tuple(rows[keys[row]]) for row in kept_rows),
             parts={part: many[kept_rows] for part, many in parts.items() if many[kept_rows].any()},
             apart=_apart(shapes, [rows[keys[row]] for row in kept_rows], [kinds[one] for one in kept])
@@ -207,11 +209,22 @@ class _Market:
             else None,
         )
 
+    def recall(self, known: Known, generation: Generation) -> None:
+        """Begin with what an earlier search found."""
+        for kind, pods in known.told(self.names, self.rows, self.problem.counts).items():
+            generation.add(kind, pods)
+
+    def remember(self, known: Known, generation: Generation) -> None:
+        """Keep what is good at the prices that the search came to."""
+        usd = (generation.usd + generation.master.shortage)[generation.kinds]
+        worth = generation.fillings @ generation.prices / usd
+        known.keep(self.names, self.rows, (generation.kinds, generation.fillings), worth)
+
     def bound(self, generation: Generation, placed: Whole) -> float:
         """What no plan for so many pods of each row can undercut; where shapes stand for others, for all of these."""
         if self.apart is None:
             return generation.bound(placed)
-        return proven(self.apart, self.problem, generation.weights)
+        return proven(self.apart, self.problem, generation.weights, generation.charges)
 
     def answer(self, plans: Mapping[str, Sequence[Lot]], generation: Generation, shapes: Sequence[Shape]) -> Answer:
         """In the caller's words."""
@@ -221,7 +234,7 @@ class _Market:
         usd = 0.0
         for part, plan in plans.items():
             rows = [[one for one in numbers if shapes[one].part == part] for numbers in self.shape_of]
-            for lot in _together(plan, self.names):
+            for lot in together(plan, self.names):
                 placed += lot.pods * lot.times
                 usd += float(self.problem.usd[lot.kind]) * lot.times
                 nodes += self._told(lot, part, rows, waiting)
@@ -231,7 +244,7 @@ class _Market:
         for numbers, price in zip(self.shape_of, generation.prices.tolist(), strict=True):
             for number in numbers:
                 prices[number] = price
-        return Answer(_joined(nodes), usd, bound, tuple(waiting), tuple(prices))
+        return Answer(joined(nodes), usd, bound, tuple(waiting), tuple(prices))
 
     def _told(self, lot: Lot, part: str, rows: Sequence[Sequence[int]], waiting: list[int]) -> list[Nodes]:
         """The lot's nodes. Where a row stands for several shapes, they may hold different ones."""
@@ -241,7 +254,7 @@ class _Market:
             for number, many in pods:
                 waiting[number] -= many * lot.times
             return [Nodes(self.names[lot.kind], lot.times, pods, part)]
-        return [Nodes(self.names[lot.kind], 1, _taken(lot.pods, held, rows, waiting), part) for _ in range(lot.times)]
+        return [Nodes(self.names[lot.kind], 1, taken(lot.pods, held, rows, waiting), part) for _ in range(lot.times)]
 
 
 def _apart(shapes: Sequence[Shape], rows: Sequence[Sequence[int]], kinds: Sequence[Kind]) -> Apart:
@@ -261,31 +274,6 @@ def _apart(shapes: Sequence[Shape], rows: Sequence[Sequence[int]], kinds: Sequen
     )
 
 
-def _together(plan: Sequence[Lot], names: Sequence[str]) -> list[Lot]:
-    """Equal nodes as one lot, in an order that depends on nothing but the plan."""
-    lots: dict[tuple[str, bytes], Lot] = {}
-    for lot in plan:
-        key = (names[lot.kind], lot.pods.tobytes())
-        known = lots.get(key)
-        lots[key] = lot if known is None else Lot(lot.kind, lot.pods, known.times + lot.times)
-    return [lots[key] for key in sorted(lots)]
-
-
-def _taken(
-    pods: Whole, held: Sequence[int], rows: Sequence[Sequence[int]], waiting: list[int]
-) -> tuple[tuple[int, int], ...]:
-    taken: list[tuple[int, int]] = []
-    for row in held:
-        wanted = int(pods[row])
-        for number in rows[row]:
-            some = min(wanted, waiting[number])
-            if some:
-                taken.append((number, some))
-                waiting[number] -= some
-                wanted -= some
-    return tuple(sorted(taken))
-
-
 def _boundless(kinds: Sequence[Kind], pods: int) -> Sequence[Kind]:
     """No plan has more nodes than pods: of a kind of which there are as many, there is no end."""
     endless = [kind.usd > 0 and kind.available is not None and kind.available >= pods for kind in kinds]
@@ -296,7 +284,7 @@ def _or_endless(available: int | None) -> float:
     return float("inf") if available is None else float(available)
 
 
-def _undominated(kinds: Sequence[Kind], rooms: Floats, holds: Mask) -> list[int]:
+def _undominated(kinds: Sequence[Kind], rooms: Floats, uses: Floats, holds: Mask) -> list[int]:
     """Kinds such that no other of which there is no end holds as much, for every shape, for no more money."""
     kept: list[int] = []
     endless: list[int] = []
@@ -304,20 +292,11 @@ def _undominated(kinds: Sequence[Kind], rooms: Floats, holds: Mask) -> list[int]
         if kinds[one].available == 0 or not holds[:, one].any():
             continue
         roomier = np.array(endless, dtype=np.int64)[(rooms[endless] >= rooms[one]).all(axis=1)] if endless else ()
-        if any((holds[:, other] >= holds[:, one]).all() for other in roomier):
+        if any(
+            (holds[:, other] >= holds[:, one]).all() and (uses[:, other] <= uses[:, one]).all() for other in roomier
+        ):
             continue
         kept.append(one)
         if kinds[one].available is None:
             endless.append(one)
     return kept
-
-
-def _joined(nodes: Sequence[Nodes]) -> tuple[Nodes, ...]:
-    joined: list[Nodes] = []
-    for node in nodes:
-        last = joined[-1] if joined else None
-        if last is not None and (last.kind, last.pods, last.part) == (node.kind, node.pods, node.part):
-            joined[-1] = replace(last, times=last.times + node.times)
-        else:
-            joined.append(node)
-    return tuple(joined)

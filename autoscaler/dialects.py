@@ -36,8 +36,8 @@ def gang_of(meta: Meta, spec: PodSpec) -> GangRef | None:
     notes = meta.annotations
     return replace(
         found,
-        size=_count(notes.get(words.GANG_SIZE)) or found.size,
-        minimum=_count(notes.get(words.GANG_MIN)) or found.minimum,
+        size=count(notes.get(words.GANG_SIZE)) or found.size,
+        minimum=count(notes.get(words.GANG_MIN)) or found.minimum,
         topology=notes.get(words.GANG_ZONE) or notes.get(_KUEUE_TOPOLOGY),
     )
 
@@ -66,25 +66,25 @@ def _coscheduling(meta: Meta, _spec: PodSpec) -> GangRef | None:
 
 def _volcano(meta: Meta, _spec: PodSpec) -> GangRef | None:
     name = _first(meta.annotations, _VOLCANO)
-    minimum = _count(meta.annotations.get(_VOLCANO_MINIMUM))
+    minimum = count(meta.annotations.get(_VOLCANO_MINIMUM))
     return _ref(meta, name, minimum=minimum, told_by=f"scheduling.volcano.sh/podgroups/{name}")
 
 
 def _kueue(meta: Meta, _spec: PodSpec) -> GangRef | None:
     """Plain pods as one group; the pods of Jobs are created once Kueue has admitted them, and are their Job's."""
-    return _ref(meta, meta.labels.get(_KUEUE), size=_count(meta.annotations.get(_KUEUE_COUNT)))
+    return _ref(meta, meta.labels.get(_KUEUE), size=count(meta.annotations.get(_KUEUE_COUNT)))
 
 
 def _leader_worker(meta: Meta, _spec: PodSpec) -> GangRef | None:
     """Each group of a LeaderWorkerSet is a gang."""
     name, group = (meta.labels.get(f"{_LEADER_WORKER}/{key}", "") for key in ("name", "group-index"))
-    size = _count(meta.annotations.get(f"{_LEADER_WORKER}/size"))
+    size = count(meta.annotations.get(f"{_LEADER_WORKER}/size"))
     return _ref(meta, f"{name}/{group}" if name else "", size=size)
 
 
 def _koordinator(meta: Meta, _spec: PodSpec) -> GangRef | None:
     notes = {key: meta.annotations.get(f"{_KOORDINATOR}/{key}") for key in ("name", "min-available", "total-number")}
-    size, minimum = _count(notes["total-number"]), _count(notes["min-available"])
+    size, minimum = count(notes["total-number"]), count(notes["min-available"])
     return _ref(meta, notes["name"], size=size, minimum=minimum)
 
 
@@ -144,5 +144,6 @@ def _first(mapping: Mapping[str, str], keys: tuple[str, ...]) -> str:
     return next((mapping[key] for key in keys if mapping.get(key)), "")
 
 
-def _count(text: str | None) -> int | None:
+def count(text: str | None) -> int | None:
+    """A number of pods, as an annotation says it; ``None`` where it is none."""
     return int(text) if text and text.isdecimal() and int(text) > 0 else None

@@ -7,13 +7,13 @@ and what would be right.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from autoscaler.failures import BadInput
@@ -23,6 +23,17 @@ class Document(BaseModel):
     """Base of every file's model: frozen, strict about keys that it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_answer_for_a_number(cls, data: object) -> object:
+        """YAML reads ``yes`` as true, which pydantic would take for 1: as text it is refused by the field."""
+        if not isinstance(data, dict):
+            return data
+        fields = _by_written_name(cls)
+        answers = {key: value for key, value in data.items() if isinstance(value, bool) and key in fields}
+        numbers = {key for key in answers if {int, float} & {fields[key].annotation, *get_args(fields[key].annotation)}}
+        return data | {key: str(data[key]) for key in numbers}
 
 
 D = TypeVar("D", bound=Document)
@@ -92,23 +103,46 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = _UniqueKeys(text).get_single_data()
     except (yaml.YAMLError, ValueError) as error:  # the latter: a date or a number that is none
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}" if mark else source
-        message = f"{where}: this {what} file is not YAML: {getattr(error, 'problem', None) or error}"
-        raise BadInput(message) from None
+        line, wrong = _not_yaml(error, text)
+        where = f"{source}:{line}" if line else source
+        raise BadInput(f"{where}: this {what} file {wrong}") from None
     if not isinstance(data, dict):
         message = f"{source}: {_article(what)} {what} file is a mapping of keys to values; this one is {_kind(data)}"
         raise BadInput(message)
-    return parse_data(data, model, source=source, root=root)
+    return parse_data(data, model, source=source, written=lambda: root)
 
 
-def parse_data(data: dict[str, Any], model: type[D], *, source: str, root: yaml.Node | None = None) -> D:
-    """As :func:`read_document`, from values that were read already; without ``root`` no line numbers are told."""
+def parse_data(
+    data: dict[str, Any],
+    model: type[D],
+    *,
+    source: str,
+    entry: str = "",
+    written: Callable[[], yaml.Node | None] = lambda: None,
+) -> D:
+    """As :func:`read_document`, from values that were read already, of which ``entry`` says which part they are.
+
+    ``written`` gives what they were read from, for the line numbers; it is asked only where there is a mistake.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as invalid:
-        lines = [_mistake(error, model, root, data, source) for error in invalid.errors(include_url=False)]
+        root = written()
+        lines = [_mistake(error, model, root, data, (source, entry)) for error in invalid.errors(include_url=False)]
         raise BadInput("\n".join(lines)) from None
+
+
+def _not_yaml(error: Exception, text: str) -> tuple[int, str]:
+    """The line (1-based; 0 where it is not known), and what is wrong there."""
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return line, f"has the character {chr(error.character)!r}, which YAML does not allow"
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else 0
+    problem = getattr(error, "problem", None)
+    if problem == "but found another document":
+        return line, "begins a second document (---) here: write each into a file of its own"
+    return line, f"is not YAML: {problem or error}"
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -128,14 +162,16 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: Any, source: str) -> str:
-    """One line: ``policy.yaml:12: groups[1] (gpu-a10g).max = -1: must be ...``."""
+def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: Any, of: tuple[str, str]) -> str:
+    """One line: ``policy.yaml:12: groups[1] (gpu-a10g).max = -1: must be ...``; ``of`` is the file and the entry."""
     path = _as_written(error["loc"], data)
     line, shown, value = _locate(path, root, data)
-    where = f"{source}:{line}" if line else source
+    where = ": ".join(filter(None, (f"{of[0]}:{line}" if line else of[0], of[1])))
     kind = error["type"]
     if kind == "missing":
         return f"{where}: {shown} is missing: {_wanted(model, path, data)}"
+    if kind == "invalid_key":
+        return f"{where}: {path[-1]} is not a key here: keys are words"
     if kind == "extra_forbidden":
         return f"{where}: {shown} is not a key here{_did_you_mean(model, path, data)}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):

@@ -1,6 +1,7 @@
 """Drafts of an offline plan: who goes to machines that are there, which nodes are bought for the others, who is left.
 
-Free machines first (:mod:`autoscaler.machines`), then the cheapest nodes for all others (:mod:`autoscaler.columns`),
+Where machines are too few, who goes to them is decided together with what is bought (:mod:`autoscaler.joint`). Else
+free machines first (:mod:`autoscaler.machines`), then the cheapest nodes for all others (:mod:`autoscaler.columns`),
 then seats on them (:mod:`autoscaler.seats`). Those who find no seat beside the others are planned for once more,
 together. Where pods ask for too many different amounts, those of about the same size are planned for together
 (:mod:`autoscaler.crowds`); then, until the time is over, the nodes that pay least are given up and their pods planned
@@ -10,25 +11,27 @@ for anew.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.answers import Answer
 from autoscaler.cluster import Pod
-from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
-from autoscaler.crowds import MANY, crowded, middles
+from autoscaler.columns import Kind, Limit, Shape, Vector, cheapest, lower_bound
+from autoscaler.crowds import crowded
+from autoscaler.joint import Joint
+from autoscaler.known import Known
 from autoscaler.machines import Filling
 from autoscaler.neighbours import Neighbours
 from autoscaler.room import Amounts, Room
 from autoscaler.seats import seat
 from autoscaler.seats_by_size import Middle, SizedSeats
+from autoscaler.shaping import Crowd, Shaping, are_mixed, few, worths
+from autoscaler.shop import Shop
 from autoscaler.tidying import Fresh, Tidying
 
-Rows = dict[tuple[int, tuple[int, ...], str], list[int]]
-"""Pods by what they ask of a node, the exclusive places that they take, and their zone."""
 _BOUNDING = 0.3
 """Part of the time that is kept back where the bound is found apart: beside machines."""
 _FILLING = 0.2
@@ -39,26 +42,17 @@ for the plan."""
 _IMPROVED = 0.8
 """Part of the time after which no more nodes are given up."""
 _AGAIN, _TURNS = 12, 6
+_SHORT = 15
+"""Rounds of pricing for plans that are only to tell who can be served under limits."""
 _TORN = 40
 _FAILED = 8
+_JOINTLY = 0.94
+"""Part of the time after which who is to go to machines is settled."""
 _CENT = 1e-6
 _ROUNDS = 4
 _BESIDE = 2_000
-_CROWDS, _BOUNDED, _HURRIED, _GROUPS = 80, 64, 40, 24
-"""So many crowds for the plan, for the bound, and for a bound in a hurry; and groups of machines."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Crowd:
-    """Pods that the solver takes for alike."""
-
-    sort: int
-    """Of one of them: all select the same."""
-    zone: str
-    size: Vector
-    pods: list[int]
-    members: tuple[Amounts, Amounts] | None = None
-    """Where they are not alike: [row, amount] what they ask for, and how many of each there are."""
+_BOUNDED, _HURRIED, _GROUPS = 64, 40, 24
+"""So many crowds for the bound, and for a bound in a hurry; and groups of machines."""
 
 
 @dataclass(slots=True)
@@ -70,6 +64,8 @@ class Draft:
     left: list[int]
     lower_bound: float | None
     """``None``: it is yet to be found, for the first plan left some without a node."""
+    covers_home: bool = False
+    """Whether it is for those on machines, too."""
 
     @property
     def usd(self) -> float:
@@ -97,36 +93,42 @@ class _Time:
 class Drafting:
     """Pods, room and rules, ready to be tried in several ways."""
 
-    def __init__(self, pods: Sequence[Pod], sorts: Sequence[int], room: Room, rules: Neighbours) -> None:
+    def __init__(
+        self, pods: Sequence[Pod], sorts: Sequence[int], room: Room, rules: Neighbours, limits: Sequence[Limit] = ()
+    ) -> None:
         """``sorts``: of each pod the number of its sort."""
-        self.pods, self.sorts, self.room, self.rules = pods, sorts, room, rules
+        self.pods, self.sorts, self.room, self.rules, self.limits = pods, sorts, room, rules, limits
         self.stances = [rules.number[sort] for sort in sorts]
-        self.zone_of: dict[int, str] = {}
-        """The zone of each pod, where zones matter."""
+        self.shaping = Shaping(sorts, room, rules)
+        self._known = Known()
 
     def draft(
         self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
     ) -> Draft:
         """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
         time = _Time(clock, deadline, clock() if clock else 0.0)
+        shop = Shop(self.room.kinds((1,) * len(self.rules.exclusive)), self.limits)
+        if clock is not None:
+            found = Joint(self.pods, self.shaping).settled(numbers, shop, deadline=time.until(_JOINTLY), clock=clock)
+            if found is not None:
+                return Draft(found.at_home, found.nodes, found.left, found.lower_bound, covers_home=True)
         at_home = self._at_home(numbers, time)
         left = [number for number in numbers if number not in at_home] if at_home else list(numbers)
         began = time.spent()
-        crowds = self._crowds(self._rows(left))
-        kinds = self.room.kinds((1,) * len(self.rules.exclusive))
+        crowds = self.shaping.crowds(self.shaping.rows(left))
         kept_back = _BOUNDING if at_home else 0.0
         part = 1 - kept_back
-        if _are_mixed(crowds):
+        if are_mixed(crowds):
             part = max(time.spent() + _LEAST, part - _SEATING * (time.spent() - began))
-        answer = self._asked(crowds, kinds, time, part=part)
+        answer = self._asked(crowds, shop, time, part=part)
         bound = None if any(answer.left) else answer.lower_bound
         nodes, left = self._seated(answer, crowds)
-        nodes, left = self._squeezed(nodes, left, kinds, rounds=0 if _are_mixed(crowds) else _ROUNDS)
-        if _are_mixed(crowds):
-            worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), _worths(crowds, answer), strict=True))
-            nodes = self._improved(nodes, kinds, worth.__getitem__, time, part=_IMPROVED - kept_back)
+        nodes, left = self._squeezed(nodes, left, shop, rounds=0 if are_mixed(crowds) else _ROUNDS)
+        if are_mixed(crowds):
+            worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), worths(crowds, answer), strict=True))
+            nodes = self._improved(nodes, shop, worth.__getitem__, time, part=_IMPROVED - kept_back)
         if clock is not None:
-            nodes = Tidying(self.sorts, self.room, self.rules, self.zone_of).joined(nodes)
+            nodes = Tidying(self.sorts, self.room, self.rules, self.shaping.zone_of).joined(nodes)
         return Draft(at_home, nodes, left, bound)
 
     def bound(self, draft: Draft, chosen: Sequence[int], *, hurried: bool = False) -> float:
@@ -134,7 +136,8 @@ class Drafting:
 
         ``hurried``: where pods are of many sizes, a weaker bound in less time.
         """
-        if draft.lower_bound is not None and not draft.at_home and (not self.zone_of or self.room.merges):
+        whole = draft.covers_home or not draft.at_home
+        if draft.lower_bound is not None and whole and (not self.shaping.zone_of or self.room.merges):
             return draft.lower_bound
         alone = (1,) * len(self.rules.exclusive)
         several = Counter(self.sorts[number] for number in chosen)
@@ -155,8 +158,10 @@ class Drafting:
         for sort, many in several.items():
             there = self.room.suits(sort)[1][first]
             all_names = self.room.names(sort, None) | {machines[one].name for one in np.nonzero(there)[0].tolist()}
-            rows[self._size(sort), names.setdefault(all_names, all_names)] += many
-        return lower_bound(_few(rows, many=_HURRIED if hurried else _BOUNDED), self.room.kinds(alone) + machines)
+            rows[self.shaping.size(sort), names.setdefault(all_names, all_names)] += many
+        return lower_bound(
+            few(rows, many=_HURRIED if hurried else _BOUNDED), self.room.kinds(alone) + machines, self.limits
+        )
 
     def _at_home(self, numbers: Sequence[int], time: _Time) -> dict[int, int]:
         if not self.room.machines:
@@ -164,12 +169,21 @@ class Drafting:
         in_time = (lambda: time.spent() < _FILLING) if time.clock else (lambda: True)
         return Filling(self.pods, self.sorts, self.room, self.rules, in_time=in_time).place(numbers)
 
-    def _asked(self, crowds: Sequence[_Crowd], kinds: Sequence[Kind], time: _Time, *, part: float) -> Answer:
+    def _asked(self, crowds: Sequence[Crowd], shop: Shop, time: _Time, *, part: float) -> Answer:
         """The solver's answer, with so much of the time as is left until that part of it is over."""
-        shapes = [self._shape(crowd, bounded=True) for crowd in crowds]
+        shapes = [self.shaping.shape(crowd, bounded=True) for crowd in crowds]
         if time.clock is None:
-            return cheapest(shapes, kinds, rounds=0, deadline=math.inf)
-        return cheapest(shapes, kinds, deadline=max(0.05, time.until(part)), clock=time.clock)
+            return self._at_once(shapes, shop)
+        left = max(0.05, time.until(part))
+        known = self._known or None
+        return cheapest(shapes, shop.kinds, limits=shop.limits, known=known, deadline=left, clock=time.clock)
+
+    def _at_once(self, shapes: Sequence[Shape], shop: Shop) -> Answer:
+        """A short search where nodes are in short supply; the next time what it found is known."""
+        scarce = any(kind.available is not None for kind in shop.kinds)
+        rounds = _SHORT if scarce and not self._known else 0
+        known = self._known if scarce else None
+        return cheapest(shapes, shop.kinds, limits=shop.limits, known=known, rounds=rounds, turns=0, deadline=math.inf)
 
     def _groups(self, several: Iterable[int]) -> list[Amounts]:
         """Machines that suit the same pods, and have about the same room."""
@@ -181,67 +195,10 @@ class Drafting:
         like = np.stack([np.array(sign_of, dtype=np.int64), self.room.spare[:, 2]], axis=1)
         return crowded(self.room.spare, np.ones(len(like), dtype=np.int64), like, many=_GROUPS)
 
-    def _rows(self, numbers: Iterable[int]) -> Rows:
-        """Pods that ask for the same in the same zone; to the solver they are alike."""
-        places: dict[int, tuple[int, tuple[int, ...]]] = {}
-        rows: Rows = defaultdict(list)
-        zone_of = self.zone_of
-        for number in numbers:
-            sort = self.sorts[number]
-            place = places.get(sort)
-            if place is None:
-                place = places[sort] = (self.room.kin[sort], self.rules.needs(sort))
-            rows[*place, zone_of.get(number, "")].append(number)
-        return rows
-
-    def _crowds(self, rows: Rows, *, many: int = _CROWDS) -> list[_Crowd]:
-        """Rows as they are, or, where they are too many, those of about the same size together."""
-        room = self.room
-        firsts = np.array([self.sorts[pods[0]] for pods in rows.values()], dtype=np.int64)
-        several, zones = list(rows.values()), [zone for *_, zone in rows]
-        sizes = self._sizes(firsts)
-        if not _more_than(MANY, map(tuple, sizes.tolist())):
-            return [
-                _Crowd(sort, zone, tuple(size), pods)
-                for sort, zone, size, pods in zip(firsts.tolist(), zones, sizes.tolist(), several, strict=True)
-            ]
-        counts = np.fromiter(map(len, several), dtype=np.int64, count=len(several))
-        numbers = {zone: number for number, zone in enumerate(dict.fromkeys(zones))}
-        place = np.array([numbers[zone] for zone in zones], dtype=np.int64)
-        choice = np.array(room.choice, dtype=np.int64)[firsts]
-        groups = crowded(sizes, counts, np.column_stack([sizes[:, 2:], place, choice]), many=many)
-        return [
-            _Crowd(
-                int(firsts[group[0]]),
-                zones[group[0]],
-                tuple(size),
-                list(chain.from_iterable(several[one] for one in group.tolist())),
-                (sizes[group], counts[group]),
-            )
-            for group, size in zip(groups, middles(sizes, counts, groups).tolist(), strict=True)
-        ]
-
-    def _shape(self, crowd: _Crowd, *, bounded: bool = False) -> Shape:
-        part = crowd.zone if self.room.merges else ""
-        names = self.room.names(crowd.sort, crowd.zone or None)
-        return Shape(crowd.size, len(crowd.pods), names, part, crowd.members if bounded else None)
-
-    def _sizes(self, sorts: Amounts) -> Amounts:
-        """[sort, amount], with the exclusive places that they take."""
-        if not self.rules.exclusive:
-            return self.room.sizes[sorts]
-        needs = np.array([self.rules.needs(sort) for sort in sorts.tolist()], dtype=np.int64)
-        needs = needs.reshape(len(sorts), len(self.rules.exclusive))
-        return np.hstack([self.room.sizes[sorts], needs])
-
-    def _size(self, sort: int) -> Vector:
-        cpu, memory, gpus, pods = self.room.sizes[sort].tolist()
-        return (cpu, memory, gpus, pods, *self.rules.needs(sort))
-
-    def _seated(self, answer: Answer, crowds: Sequence[_Crowd]) -> tuple[list[Fresh], list[int]]:
+    def _seated(self, answer: Answer, crowds: Sequence[Crowd]) -> tuple[list[Fresh], list[int]]:
         lots = [(self.room.offer(lot.kind, lot.part), lot.pods) for lot in answer.nodes for _ in range(lot.times)]
         rows = [crowd.pods for crowd in crowds]
-        if _are_mixed(crowds):
+        if are_mixed(crowds):
             by_size = SizedSeats(
                 self.room.sizes, self.sorts, [self.rules.stance(sort) for sort in range(len(self.room.models))]
             )
@@ -257,15 +214,15 @@ class Drafting:
         return nodes, left
 
     def _squeezed(
-        self, nodes: list[Fresh], left: list[int], kinds: Sequence[Kind], *, rounds: int
+        self, nodes: list[Fresh], left: list[int], shop: Shop, *, rounds: int
     ) -> tuple[list[Fresh], list[int]]:
         """Seat those who did not get on: where there is room beside others, else on more nodes. And who stays left."""
-        tidying = Tidying(self.sorts, self.room, self.rules, self.zone_of)
+        tidying = Tidying(self.sorts, self.room, self.rules, self.shaping.zone_of)
         for _ in range(_AGAIN if left else 0):
             left = tidying.beside(nodes, left, most=_BESIDE)
             if not left:
                 break
-            more, left = self._planned(left, self._remaining(kinds, nodes), rounds=rounds)
+            more, left = self._planned(left, self._remaining(shop, nodes), rounds=rounds)
             if not any(node.pods for node in more):
                 break
             nodes += more
@@ -274,29 +231,30 @@ class Drafting:
     def _planned(
         self,
         numbers: Sequence[int],
-        kinds: Sequence[Kind],
+        shop: Shop,
         *,
         rounds: int,
         within: float = math.inf,
         clock: Callable[[], float] | None = None,
     ) -> tuple[list[Fresh], list[int]]:
         """Nodes for these pods alone, and who found no seat on them; ``within`` so many seconds of the clock."""
-        crowds = self._crowds(self._rows(numbers))
-        shapes = [self._shape(crowd) for crowd in crowds]
-        answer = cheapest(shapes, kinds, rounds=rounds, deadline=within, clock=clock or (lambda: 0.0))
+        crowds = self.shaping.crowds(self.shaping.rows(numbers))
+        shapes = [self.shaping.shape(crowd) for crowd in crowds]
+        answer = cheapest(
+            shapes, shop.kinds, limits=shop.limits, rounds=rounds, deadline=within, clock=clock or (lambda: 0.0)
+        )
         return self._seated(answer, crowds)
 
     def _improved(
-        self, nodes: list[Fresh], kinds: Sequence[Kind], worth: Callable[[int], float], time: _Time, *, part: float
+        self, nodes: list[Fresh], shop: Shop, worth: Callable[[int], float], time: _Time, *, part: float
     ) -> list[Fresh]:
         """Give up nodes that are worth least for their price, plan for their pods anew, keep what is cheaper.
 
         Until that part of the time is over.
         """
-        tidying = Tidying(self.sorts, self.room, self.rules, self.zone_of)
+        tidying = Tidying(self.sorts, self.room, self.rules, self.shaping.zone_of)
         nodes = tidying.shrunk(nodes, every=True)
-        bought = {self.room.name(node.offer) for node in nodes}
-        kinds = [kind for kind in kinds if kind.name in bought]
+        shop = shop.only({self.room.name(node.offer) for node in nodes})
         losses = [_loss(node, worth) for node in nodes]
         step, longest, failed = time.spent(), 0.0, 0
         while time.spent() + longest < part and failed < _FAILED:
@@ -306,11 +264,9 @@ class Drafting:
             kept = [node for one, node in enumerate(nodes) if one not in torn]
             pods = sorted(number for node in old for number in node.pods)
             new, left = self._planned(
-                pods, self._remaining(kinds, kept), rounds=_TURNS, within=time.until(part), clock=time.clock
+                pods, self._remaining(shop, kept), rounds=_TURNS, within=time.until(part), clock=time.clock
             )
-            new, left = self._squeezed(
-                [node for node in new if node.pods], left, self._remaining(kinds, kept), rounds=0
-            )
+            new, left = self._squeezed([node for node in new if node.pods], left, self._remaining(shop, kept), rounds=0)
             new = tidying.shrunk(new, every=True)
             failed += 1
             if not left and _usd(new) < _usd(old) - _CENT:
@@ -321,24 +277,8 @@ class Drafting:
             longest, step = max(longest, time.spent() - step), time.spent()
         return nodes
 
-    def _remaining(self, kinds: Sequence[Kind], nodes: Iterable[Fresh]) -> list[Kind]:
-        bought = Counter(node.offer.kind.name for node in nodes)
-        return [
-            kind if kind.available is None else replace(kind, available=max(0, kind.available - bought[kind.name]))
-            for kind in kinds
-        ]
-
-
-def _worths(crowds: Iterable[_Crowd], answer: Answer) -> Iterator[float]:
-    """What each pod is worth, at the prices of the crowds."""
-    for crowd, price in zip(crowds, answer.prices, strict=True):
-        if crowd.members is None:
-            yield from repeat(price, len(crowd.pods))
-        else:
-            sizes, counts = crowd.members
-            middle = np.array(crowd.size[:2], dtype=float)
-            shares = (sizes[:, :2] / np.maximum(middle, 1)).mean(axis=1) * price
-            yield from np.repeat(shares, counts).tolist()
+    def _remaining(self, shop: Shop, nodes: Iterable[Fresh]) -> Shop:
+        return shop.without(Counter(self.room.name(node.offer) for node in nodes))
 
 
 def _loss(node: Fresh, worth: Callable[[int], float]) -> float:
@@ -359,38 +299,3 @@ def _first(order: Iterable[int], nodes: Sequence[Fresh]) -> set[int]:
 
 def _usd(nodes: Iterable[Fresh]) -> float:
     return math.fsum(node.offer.kind.usd for node in nodes)
-
-
-def _more_than(many: int, values: Iterable[object]) -> bool:
-    """Whether there are more different ones."""
-    seen = set()
-    for one in values:
-        seen.add(one)
-        if len(seen) > many:
-            return True
-    return False
-
-
-def _are_mixed(crowds: Iterable[_Crowd]) -> bool:
-    return any(crowd.members is not None for crowd in crowds)
-
-
-def _few(rows: Mapping[tuple[Vector, frozenset[str]], int], *, many: int) -> list[Shape]:
-    """As many shapes as are bounded in good time."""
-    if len(rows) <= MANY:
-        return [Shape(size, count, names) for (size, names), count in rows.items()]
-    sizes: Amounts = np.array([size for size, _ in rows], dtype=np.int64)
-    counts: Amounts = np.array(list(rows.values()), dtype=np.int64)
-    names = [names for _, names in rows]
-    numbers = {one: number for number, one in enumerate(dict.fromkeys(names))}
-    named = np.array([numbers[one] for one in names], dtype=np.int64)
-    groups = crowded(sizes, counts, np.hstack([sizes[:, 2:], named[:, None]]), many=many)
-    return [
-        Shape(
-            tuple(middle),
-            int(counts[group].sum()),
-            names[group[0]],
-            members=(sizes[group], counts[group]),
-        )
-        for group, middle in zip(groups, middles(sizes, counts, groups).tolist(), strict=True)
-    ]

@@ -120,15 +120,16 @@ def in_words(requirement: Requirement) -> str:
             return f"{requirement.key} is below {values}"
 
 
-def sum_up(reasons: Iterable[Reason], noun: str = "node") -> str:
+def sum_up(reasons: Iterable[Reason], noun: str = "node", nouns: str = "") -> str:
     """``4 nodes: not enough nvidia.com/gpu (asks 8, at most 4 free); 2 nodes: taint x:NoSchedule not tolerated``."""
+    nouns = nouns or f"{noun}s"
     counted: Counter[tuple[str, int]] = Counter()
     most_free: dict[tuple[str, int], int] = {}
     for kind, asks, free in reasons:
         counted[kind, asks] += 1
         most_free[kind, asks] = max(free, most_free.get((kind, asks), 0))
     return "; ".join(
-        f"{count} {noun}{'s' if count > 1 else ''}: {_reason_in_words(kind, asks, most_free[kind, asks], count)}"
+        f"{count} {noun if count == 1 else nouns}: {_reason_in_words(kind, asks, most_free[kind, asks], count)}"
         for (kind, asks), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     )
 

@@ -28,6 +28,7 @@ _SLACK = 0.01
 """A filling is kept that lacks so much to its node's price: prices change."""
 _TAKE, _LOOK = 60, 40
 _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 2, 4, 4
+_KINDS_ONCE = 6
 _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
@@ -63,7 +64,8 @@ class Generation:
         self._grid = Grid.of(problem)
         self._alone = np.full(len(problem.counts), np.inf)
         """What a pod of each shape costs at most: on the best node that holds nothing else."""
-        self._proofs: list[tuple[Floats, Floats]] = []
+        self._proofs: list[tuple[Floats, Floats, Floats]] = []
+        """Prices of pods, ceilings of kinds, charges for limits."""
         self._steady: Floats = self.prices
         """The prices that prove the most, as far as the search can tell."""
         self._reach = np.ones(len(problem.usd))
@@ -73,6 +75,11 @@ class Generation:
     def weights(self) -> Floats:
         """By kind and resource, as :attr:`autoscaler.weights.Weights.by_kind` says, at the prices asked about last."""
         return self._weights.by_kind
+
+    @property
+    def charges(self) -> Floats:
+        """By limit, as the relaxation says."""
+        return self._weights.charges
 
     @property
     def many(self) -> int:
@@ -93,28 +100,29 @@ class Generation:
         """Prices and a bound from the fractional problem; one simple filling for each shape."""
         problem = self.problem
         self.prices, money = self._weights.relax()
-        self._proofs.append((self.prices.copy(), self._weights.ceilings(self.prices)))
+        self._proofs.append((self.prices.copy(), self._weights.ceilings(self.prices), self._weights.charges))
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
+        over = np.maximum(0.0, self._proofs[0][1] - self.usd)
+        self.master.shortage = np.where(np.isinf(problem.available), 0.0, over)
         for row in range(len(problem.counts)):
             among, left = problem.holds[row].copy(), float(problem.counts[row])
             for _ in range(_SIMPLE):
                 if left <= 0 or not among.any():
                     break
                 kind, pods = self.uniform(row, among)
-                self._add(kind, pods[None, :])
+                self.add(kind, pods[None, :])
                 left -= float(pods[row]) * problem.available[kind]
                 among[kind] = False
             among = problem.holds[row] & np.isinf(problem.available)
             if among.any():  # those in short supply may all go to others
                 kind, pods = self.uniform(row, among)
-                self._add(kind, pods[None, :])
+                self.add(kind, pods[None, :])
         self.simple = self._many
 
     def run(self, *, rounds: int) -> None:
         """Fillings, until none is found that would help or the time for it is over."""
         if not rounds:
-            self._look(self.prices, kinds=_KINDS)
-            self.prices = self.master.solve()
+            self._look_once()
             return
         best, _, _ = self._look(self.prices, kinds=5 * _KINDS_SOMETIMES)
         centre = self.prices / max(best, 1 - _SLACK)
@@ -155,6 +163,11 @@ class Generation:
         self.master.let_go()
         self.prices = self.master.solve()
 
+    def _look_once(self) -> None:
+        """A few fillings; where kinds are in short supply, of more kinds."""
+        self._look(self.prices, kinds=max(_KINDS, _KINDS_ONCE if self.master.is_short else 0))
+        self.prices = self.master.solve()
+
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
         """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""
         if self._grid is not None:
@@ -165,7 +178,7 @@ class Generation:
             if hope[kind] <= 0:
                 break
             found = self._bins[kind].best(prices, limits, least=0.9 * self._charged(kind), take=20, width=60)
-            added += self._add(kind, found.pods)
+            added += self.add(kind, found.pods)
         return added
 
     def prove(self) -> None:
@@ -173,16 +186,17 @@ class Generation:
         if self._grid is None:
             return
         prices = np.where(self._steady > EPSILON, self._steady, 0.0)
+        usd = self.usd + self.master.charges @ self.problem.uses
         ceilings = self._grid.ceilings(prices)
-        most = max(1.0, float((ceilings / self.usd)[np.isfinite(ceilings)].max(initial=0.0)))
+        most = max(1.0, float((ceilings / usd)[np.isfinite(ceilings)].max(initial=0.0)))
         ceilings = np.minimum(ceilings, self._weights.lowered(ceilings, prices, most))
         for _ in range(_TABLES):
-            kind = int(np.argmax(ceilings / self.usd))
-            own = self._grid.ceiling_of(kind, prices) if ceilings[kind] > most * self.usd[kind] else np.inf
+            kind = int(np.argmax(ceilings / usd))
+            own = self._grid.ceiling_of(kind, prices) if ceilings[kind] > most * usd[kind] else np.inf
             if own >= ceilings[kind]:
                 break
             ceilings[kind] = own
-        self._proofs.append((prices, ceilings))
+        self._proofs.append((prices, ceilings, self.master.charges))
 
     def prove_exactly(self) -> None:
         """For few pods another bound: what a node is worth at best when it holds no more pods than there are.
@@ -196,18 +210,26 @@ class Generation:
         ceilings = np.minimum(
             self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
         )
-        best = 1.0
-        for kind in np.argsort(-ceilings / self.usd, kind="stable").tolist():
-            if self.watch.spent() > _PROVE_UNTIL or ceilings[kind] <= best * self.usd[kind]:
+        best, charges = 1.0, self.master.charges
+        usd = self.usd + charges @ problem.uses
+        for kind in np.argsort(-ceilings / usd, kind="stable").tolist():
+            if self.watch.spent() > _PROVE_UNTIL or ceilings[kind] <= best * usd[kind]:
                 break
             own = best_filling(prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind])
             ceilings[kind] = min(ceilings[kind], own)
-            best = max(best, float(ceilings[kind] / self.usd[kind])) if np.isinf(problem.available[kind]) else best
-        self._proofs.append((prices, ceilings))
+            best = max(best, float(ceilings[kind] / usd[kind])) if np.isinf(problem.available[kind]) else best
+        self._proofs.append((prices, ceilings, charges))
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""
-        return max((farley(self.problem, prices, ceilings, counts) for prices, ceilings in self._proofs), default=0.0)
+        return max(
+            (
+                farley(self.problem, prices, ceilings, counts, some)
+                for prices, ceilings, charges in self._proofs
+                for some in (charges, np.zeros_like(charges))
+            ),
+            default=0.0,
+        )
 
     def _hopes(self, prices: Floats, limits: Whole) -> Floats:
         """Of each kind: what a filling may be worth, as a part of its node's price, as far as can be told cheaply."""
@@ -233,7 +255,7 @@ class Generation:
             usd = self._charged(kind)
             found = self._found(kind, prices, least=usd * (1 - _SLACK))
             worth = float(found.values[0]) / usd if len(found.values) else 0.0
-            added += self._add(kind, found.pods[found.values > usd * (1 - _SLACK)])
+            added += self.add(kind, found.pods[found.values > usd * (1 - _SLACK)])
             best = max(best, worth)
             self._reach[kind] = min(1.0, self._reach[kind] * worth / hope[kind])
             hope[kind] = 0.0
@@ -244,7 +266,7 @@ class Generation:
         """The same for kinds that are priced together."""
         charged = self.usd + self.master.shortage
         found = grid.best(prices, charged, least=1 - _SLACK, kinds=_KINDS_AT_ONCE, take=_TAKE_EACH)
-        added = sum(self._add(kind, pods) for kind, _, pods in found if len(pods))
+        added = sum(self.add(kind, pods) for kind, _, pods in found if len(pods))
         return max((worth for _, worth, _ in found), default=0.0), added, True
 
     def _found(self, kind: int, prices: Floats, *, least: float) -> Fillings:
@@ -288,7 +310,8 @@ class Generation:
         self._alone[row] = min(self._alone[row], self.usd[kind] / max(1.0, fits[kind]))
         return kind, pods
 
-    def _add(self, kind: int, pods: Whole) -> int:
+    def add(self, kind: int, pods: Whole) -> int:
+        """More fillings of a kind; gives how many of them are new."""
         fresh = []
         for one in range(len(pods)):
             key = (kind, pods[one].tobytes())

@@ -25,8 +25,8 @@ from autoscaler.master import Problem
 _CELLS, _LARGEST = 200_000, 800_000
 _PODS_WIDE = 3.5
 """How often the biggest pod goes into the table, along each side."""
-_COARSE = 0.02
-"""At most this part of what is asked for may be lost to rounding."""
+_COARSE = 0.002
+"""At most this part of what is asked for may be lost to rounding: nodes filled to the brim lose far more of it."""
 _GROUPS = 3
 _LEADS = 2
 """Places that each node has once: at most so many, for all combinations of pods that take them are tried."""

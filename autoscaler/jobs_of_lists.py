@@ -28,7 +28,7 @@ def pods_in(objects: Iterable[Written], source: str) -> tuple[Pod, ...]:
     for one in objects:
         kind = one.kind or "Pod" if one.is_object else None
         if kind == "Pod":
-            pods.append(pod_from(one.read(PodJson)))
+            pods.append(one.made(PodJson, pod_from))
         elif kind == "Job":
             job = job_from(one.read(JobJson))
             sizes |= {(job.namespace, told_by): size for told_by, size in job.gang_sizes}

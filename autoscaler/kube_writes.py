@@ -87,25 +87,24 @@ class Writes:
         except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
             return error
 
-    def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, Exception]:
+    def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
         """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
 
-        An empty name takes back what was named. Gives what failed, by key of the pod: 409 or 422 for one that has
+        An empty name takes back what was named. Gives what came of it, by key of the pod: 409 or 422 for one that has
         changed since, or is bound.
         """
         with ThreadPoolExecutor(max_workers=16) as pool:
             tries = {pod.key: pool.submit(self._nominate, pod, version, node) for (pod, version), node in pods}
-        return {key: failure for key, done in tries.items() if (failure := done.result()) is not None}
+        return {key: done.result() for key, done in tries.items()}
 
-    def _nominate(self, pod: Pod, version: int, node: str) -> Exception | None:
+    def _nominate(self, pod: Pod, version: int, node: str) -> PodJson | Exception:
         meta = {"uid": pod.uid, "resourceVersion": str(version)}
         body = {"metadata": meta, "status": {"nominatedNodeName": node or None}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         try:
-            self._kube.send("PATCH", path, body, content=_MERGE)
+            return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_MERGE))
         except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
             return error
-        return None
 
     def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""

@@ -106,4 +106,6 @@ APPROVER: Final = "spillway-approver"
 
 LEASE: Final = "spillway-autoscaler"
 """Name of the coordination.k8s.io Lease that the acting autoscaler holds, in its own namespace."""
+MEMORY: Final = "spillway-autoscaler-memory"
+"""Name of the ConfigMap, in the same namespace, in which it writes down what its plans remember."""
 NAMESPACE: Final = "spillway"

@@ -6,13 +6,15 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from autoscaler.failures import BadInput
+
+Made = TypeVar("Made")
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -47,17 +49,25 @@ class Written:
 
     def read(self, model: Any) -> Any:
         """As this; a mistake is told with the object's name. What is null is absent."""
+        return self.made(model, lambda parsed: parsed)
+
+    def made(self, model: Any, make: Callable[[Any], Made]) -> Made:
+        """The same, made into a noun; a value that means nothing is told in the same way."""
+        try:
+            return make(self._parsed(model))
+        except ValueError as error:
+            raw = msgspec.json.decode(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
+            who = (raw.get("metadata") or {}).get("name", "without a name")
+            raise BadInput(f"{self.source}: {self.kind or 'object'} {who}: {error}") from None
+
+    def _parsed(self, model: Any) -> Any:
         raw = self.raw
         if isinstance(raw, msgspec.Raw):
             try:
                 return msgspec.json.decode(raw, type=model, strict=False)
             except msgspec.ValidationError:
                 raw = msgspec.json.decode(raw)
-        try:
-            return msgspec.convert(_plain(raw), model, strict=False)
-        except msgspec.ValidationError as error:
-            who = (raw.get("metadata") or {}).get("name", "without a name")
-            raise BadInput(f"{self.source}: {self.kind or 'object'} {who}: {error}") from None
+        return msgspec.convert(_plain(raw), model, strict=False)
 
 
 def objects_in(text: str, source: str) -> Iterator[Written]:

@@ -1,7 +1,8 @@
 """Observe, plan, apply, report: on every change, once, or as a dry run.
 
-The loop holds nothing that it could not lose: what was bought is in the groups' desired capacity, what was closed is
-marked on the nodes. Stopped or killed at any point, the next one goes on from there.
+The loop holds nothing that it could not lose: what was bought is in the groups' desired capacity, for whom is in the
+notebook before it is bought, what was closed is marked on the nodes. Stopped or killed at any point, the next one goes
+on from there.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from autoscaler import aws_answers
-from autoscaler.act import FAILURES, Hands, describe
+from autoscaler.act import FAILURES, Hands, NotYet, describe
 from autoscaler.cluster import Cluster, Group
 from autoscaler.ec2 import Ec2
 from autoscaler.failures import Unavailable
+from autoscaler.notebook import Notebook
 from autoscaler.observe import Pause
 from autoscaler.policy import Policy
 from autoscaler.report import Messenger, Report
@@ -128,6 +130,7 @@ class Loop:
         hands: Hands,
         report: Report,
         leader: Leader,
+        notebook: Notebook | None = None,
         messenger: Messenger | None = None,
         set_in_motion: Callable[[], None] = lambda: None,
         dry_run: bool = False,
@@ -140,11 +143,13 @@ class Loop:
         self._hands = hands
         self._report = report
         self._leader = leader
+        self._notebook = notebook
         self._messenger = messenger
         self._set_in_motion = set_in_motion
         self._dry_run = dry_run
         self._now = now
-        self._memory = Memory()
+        self._memory: Memory | None = None
+        """Unknown until what the last one wrote is read."""
         self._held: dict[str, _Held] = {}
         self._stopping = threading.Event()
 
@@ -156,7 +161,9 @@ class Loop:
             seen = self._settle() if now > seen else now
             mine = self._leader.is_mine() or self._dry_run
             self._report.acting(mine=mine)
-            if self._stopping.is_set() or not mine or not self._store.is_synced():
+            if not mine:
+                self._memory = None  # another may write now
+            if self._stopping.is_set() or not mine or not self._store.is_synced() or not self._recalls():
                 due = time.monotonic() + 1.0
                 continue
             plan = self.once()
@@ -173,11 +180,15 @@ class Loop:
     def once(self) -> Plan:
         """Look, decide, act, tell."""
         cluster = self._store.cluster(self._now())
+        memory = self._recall()
         began = time.monotonic()
-        plan = self._planner(cluster, self._policy, self._memory)
+        plan = self._planner(cluster, self._policy, memory)
         self._report.decided(plan, cluster, took=time.monotonic() - began)
-        self._memory = plan.memory
         knows = self._store.knows_groups()
+        if knows:  # without groups nothing is on its way: that plan has nothing to remember
+            self._memory = plan.memory
+            if self._notebook is not None:
+                self._notebook.write(plan.memory)
         steps = plan.steps if knows else tuple(step for step in plan.steps if isinstance(step, _WITHOUT_AWS))
         if self._dry_run:
             self._report.would(steps)
@@ -186,6 +197,19 @@ class Loop:
         if knows:  # before AWS has answered, nobody can say that a pod is hopeless
             self._tell(plan, cluster)
         return plan
+
+    def _recall(self) -> Memory:
+        """What was decided last, by us or by whoever acted before us. Raises ``Unavailable``."""
+        if self._memory is None:
+            self._memory = self._notebook.read() if self._notebook is not None else Memory()
+        return self._memory
+
+    def _recalls(self) -> bool:
+        try:
+            self._recall()
+        except Unavailable:  # the notebook has told it
+            return False
+        return True
 
     def _apply(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
@@ -199,6 +223,8 @@ class Loop:
         """One step fails alone, and is left alone for a while."""
         try:
             self._hands.take(step)
+        except NotYet:
+            return
         except FAILURES as error:
             held = self._held.setdefault(describe(step), _Held())
             held.until = time.monotonic() + held.pause.longer()
@@ -211,7 +237,7 @@ class Loop:
             self._set_in_motion()
 
     def _tell(self, plan: Plan, cluster: Cluster) -> None:
-        self._report.waiting(plan.waiting)
+        self._report.waiting(plan.waiting, is_there=lambda key: self._store.pod(key) is not None)
         if self._messenger is not None and not self._dry_run:
             self._messenger.hopeless(plan.waiting, self._store.pod)
             self._messenger.unread(roll_of(cluster.pods).unbound)

@@ -8,7 +8,7 @@ the next. When the time for this is over, only what is left over counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -52,6 +52,11 @@ class Filling:
             if not by_zone(self.room.models[sort]):
                 self._run(sort, list(run), stranded, at_home)
         return at_home
+
+    def seat(self, at_home: Mapping[int, int]) -> None:
+        """Those who have their machine already, by number; rules between pods are none of theirs."""
+        for number, machine in at_home.items():
+            self._take(machine, self.room.sizes[self.sorts[number]], None)
 
     def _ordered(self, numbers: Iterable[int]) -> list[int]:
         """Highest priority, most GPUs, largest share of a machine, those that ask for the same together."""

@@ -143,7 +143,11 @@ class Market:
 
     def is_spoken_for(self, place: Place) -> bool:
         """Whether it is on its way for somebody, or somebody was planned on it before."""
-        return place.tier == COMING_TIER or place.name in self._kept
+        return place.tier == COMING_TIER or self.is_kept(place)
+
+    def is_kept(self, place: Place) -> bool:
+        """Whether somebody was planned on it before: whoever takes it makes them buy another."""
+        return place.name in self._kept
 
     def settle(self, place: Place, shape: Shape) -> bool:
         """Whether a pod of the shape may go to that very place, which counts as opened then if it was fresh."""

@@ -9,16 +9,17 @@ keep the prices in order (a pod is never worth less than a smaller one), which s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
 
 from autoscaler.arrays import Floats, Mask, Whole
 from autoscaler.solver import quiet_solver
+from autoscaler.stock import Stock
 
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
@@ -43,6 +44,10 @@ class Problem:
     """[shape, kind]: it may run there, and an empty node has the room."""
     may: Mask
     """[shape, kind]: it may run there, room aside."""
+    uses: Floats
+    """[limit, kind]: what a node takes of a limit that several kinds share"""
+    most: Floats
+    """By limit."""
 
     def smaller(self) -> Mask:
         """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
@@ -60,19 +65,27 @@ class Master:
         self.rows = rows = len(problem.counts)
         limited = np.nonzero(~np.isinf(problem.available))[0]
         self.scarce = {int(kind): rows + row for row, kind in enumerate(limited)}
+        self.uses = problem.uses
+        self.limits = rows + len(limited) + np.arange(len(problem.most))
+        """Rows of the limits that kinds share."""
+        self.charges: Floats = np.zeros(len(problem.most))
+        """Dollars by which more of each limit would lower the cost."""
         self.shortage = np.zeros(len(problem.usd))
+        """What a node of each kind should cost more, for it is scarce."""
         steps = smaller.astype(np.float32)
         swaps = np.argwhere(smaller & (steps @ steps == 0)).astype(np.int32)
         self.first = 3 * rows + len(swaps)
         """Number of the first filling's column."""
         self.solver = quiet_solver()
         model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = self.first, rows + len(limited)
+        model.num_col_, model.num_row_ = self.first, rows + len(limited) + len(problem.most)
         model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(len(swaps))])
         model.col_lower_ = np.zeros(self.first)
         model.col_upper_ = np.concatenate([np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf)])
-        model.row_lower_ = np.concatenate([problem.counts, np.full(len(limited), -highspy.kHighsInf)])
-        model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), problem.available[limited]])
+        model.row_lower_ = np.concatenate(
+            [problem.counts, np.full(len(limited) + len(problem.most), -highspy.kHighsInf)]
+        )
+        model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), problem.available[limited], problem.most])
         alone = np.arange(3 * rows + 1)
         model.a_matrix_.start_ = np.concatenate([alone, alone[-1] + 2 * np.arange(1, len(swaps) + 1)]).astype(np.int32)
         model.a_matrix_.index_ = np.concatenate([np.tile(np.arange(rows, dtype=np.int32), 3), swaps.ravel()])
@@ -80,14 +93,19 @@ class Master:
         model.a_matrix_.value_ = signs
         self.solver.passModel(model)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether something that may be bought is scarce."""
+        return bool(self.scarce) or len(self.limits) > 0
+
     def add(self, usd: float, kind: int, pods: Whole) -> None:
         """More fillings of a kind, one a row."""
         columns, rows = np.nonzero(pods)
         amounts = pods[columns, rows].astype(float)
         lengths = (pods > 0).sum(axis=1)
-        if kind in self.scarce:
+        for row, used in self._taken(kind):
             ends = np.cumsum(lengths)
-            rows, amounts = np.insert(rows, ends, self.scarce[kind]), np.insert(amounts, ends, 1.0)
+            rows, amounts = np.insert(rows, ends, row), np.insert(amounts, ends, used)
             lengths = lengths + 1
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
         many = len(pods)
@@ -101,6 +119,13 @@ class Master:
             rows.astype(np.int32),
             amounts,
         )
+
+    def _taken(self, kind: int) -> Iterator[tuple[int, float]]:
+        """Rows of what a node of the kind takes besides pods, and how much of each."""
+        if kind in self.scarce:
+            yield self.scarce[kind], 1.0
+        for limit in np.nonzero(self.uses[:, kind])[0].tolist():
+            yield int(self.limits[limit]), float(self.uses[limit, kind])
 
     def keep_near(self, centre: Floats, below: Floats, above: Floats, *, least: Floats) -> None:
         """Pods may be had a little dearer elsewhere, and given away a little cheaper: prices stay in that box.
@@ -127,19 +152,23 @@ class Master:
         self.solver.changeColsCost(len(columns), columns, usd)
         self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
 
-    def demand(self, counts: Whole, available: Floats) -> None:
+    def demand(self, counts: Whole, stock: Stock) -> None:
         """Other numbers of pods and nodes."""
         for row, many in enumerate(counts.tolist()):
             self.solver.changeRowBounds(row, float(many), highspy.kHighsInf)
         for kind, row in self.scarce.items():
-            self.solver.changeRowBounds(row, -highspy.kHighsInf, float(available[kind]))
+            self.solver.changeRowBounds(row, -highspy.kHighsInf, float(stock.own[kind]))
+        for row, most in zip(self.limits.tolist(), stock.most.tolist(), strict=True):
+            self.solver.changeRowBounds(row, -highspy.kHighsInf, most)
 
     def solve(self) -> Floats:
         """The price of one pod of each shape."""
         self.solver.run()
         duals = np.array(self.solver.getSolution().row_dual)
+        self.charges = np.maximum(0.0, -duals[self.limits])
+        self.shortage = self.charges @ self.uses
         for kind, row in self.scarce.items():
-            self.shortage[kind] = max(0.0, -duals[row])
+            self.shortage[kind] += max(0.0, -duals[row])
         prices: Floats = np.maximum(0.0, duals[: self.rows])
         return prices
 
@@ -179,8 +208,21 @@ class Master:
         return found
 
 
-def relaxation(problem: Problem) -> tuple[Floats, Floats, Floats]:
-    """With pods spread over nodes in any fractions: prices of pods, weights of each kind's resources, dollars by kind.
+class Relaxed(NamedTuple):
+    """What the relaxation says."""
+
+    prices: Floats
+    """Of a pod of each shape."""
+    weights: Floats
+    """[kind, resource]"""
+    money: Floats
+    """Dollars spent on each kind."""
+    charges: Floats
+    """Dollars by which more of each limit would lower the cost."""
+
+
+def relaxation(problem: Problem) -> Relaxed:
+    """With pods spread over nodes in any fractions.
 
     The weights are dual values: those of a kind bound what its fillings are worth (:mod:`autoscaler.knapsack`).
     """
@@ -189,22 +231,25 @@ def relaxation(problem: Problem) -> tuple[Floats, Floats, Floats]:
     pairs = np.argwhere(problem.holds)
     scale = np.where(problem.rooms > 0, problem.rooms, 1.0)
     model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = kinds + rows + len(pairs), rows + many * kinds
+    model.num_col_, model.num_row_ = kinds + rows + len(pairs), rows + many * kinds + len(problem.most)
     model.col_cost_ = np.concatenate([problem.usd, np.full(rows, NEVER), np.zeros(len(pairs))])
     model.col_lower_ = np.zeros(model.num_col_)
     model.col_upper_ = np.concatenate(
         [np.minimum(problem.available, highspy.kHighsInf), np.full(rows + len(pairs), highspy.kHighsInf)]
     )
-    model.row_lower_ = np.concatenate([problem.counts, np.full(many * kinds, -highspy.kHighsInf)])
-    model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), np.zeros(many * kinds)])
+    limits = len(problem.most)
+    model.row_lower_ = np.concatenate([problem.counts, np.full(many * kinds + limits, -highspy.kHighsInf)])
+    model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), np.zeros(many * kinds), problem.most])
     _matrix(model, problem, pairs, scale)
     solver = quiet_solver()
     solver.passModel(model)
     solver.run()
     solution = solver.getSolution()
     duals = np.array(solution.row_dual)
-    weights = np.maximum(0.0, -duals[rows:].reshape(kinds, many)) / scale
-    return np.maximum(0.0, duals[:rows]), weights, np.array(solution.col_value)[:kinds] * problem.usd
+    end = rows + kinds * many
+    weights = np.maximum(0.0, -duals[rows:end].reshape(kinds, many)) / scale
+    money = np.array(solution.col_value)[:kinds] * problem.usd
+    return Relaxed(np.maximum(0.0, duals[:rows]), weights, money, np.maximum(0.0, -duals[end:]))
 
 
 def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
@@ -212,12 +257,15 @@ def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
     rows, kinds = problem.holds.shape
     many = problem.sizes.shape[1]
     offset = rows + many * np.arange(kinds)[:, None] + np.arange(many)[None, :]
-    has = problem.rooms > 0
+    has = np.hstack([problem.rooms > 0, problem.uses.T > 0])
+    limits = np.broadcast_to(rows + many * kinds + np.arange(len(problem.most)), (kinds, len(problem.most)))
+    nodes = np.hstack([offset, limits])
+    taken = np.hstack([np.full((kinds, many), -1.0), problem.uses.T])
     shares = problem.sizes[pairs[:, 0]] / scale[pairs[:, 1]]
     indices = np.concatenate([pairs[:, :1], offset[pairs[:, 1]]], axis=1)
     amounts = np.concatenate([np.ones((len(pairs), 1)), shares], axis=1)
     used = amounts > 0
     lengths = np.concatenate([has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1)])
     model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    model.a_matrix_.index_ = np.concatenate([offset[has], np.arange(rows), indices[used]]).astype(np.int32)
-    model.a_matrix_.value_ = np.concatenate([np.full(int(has.sum()), -1.0), np.ones(rows), amounts[used]])
+    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used]]).astype(np.int32)
+    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used]])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from autoscaler.cluster import Pod
+from autoscaler.cluster import Node, Pod
 from autoscaler.gangs import Gang
 from autoscaler.labels import GATE
 from autoscaler.pack import Placed
@@ -25,6 +25,26 @@ def is_contended(gangs: Iterable[Gang]) -> bool:
     return any(not pod.gates for gang in gangs for pod in gang.waiting)
 
 
+def homes_of(placed: Mapping[str, Placed | None]) -> dict[str, Node | None]:
+    """Pod key -> the node that the plan has it on, where that has joined."""
+    return {key: place.node for one in placed.values() if one is not None for key, place in one.places}
+
+
+def overstayed(
+    pods: Iterable[Pod], homes: Mapping[str, Node | None], residents: Mapping[str, Sequence[Pod]]
+) -> frozenset[str]:
+    """Names of nodes on which a nomination that the plan has left still keeps room.
+
+    Who is tried there now may be refused for it, and the scheduler does not try it again when the nomination goes.
+    """
+    stale = set()
+    for pod in pods:
+        node = homes.get(pod.key)
+        if pod.nominated and (node is None or node.name != pod.nominated) and not _is_cleared(pod, residents):
+            stale.add(pod.nominated)
+    return frozenset(stale)
+
+
 def nominations(
     gangs: Sequence[Gang], placed: Mapping[str, Placed | None], residents: Mapping[str, Sequence[Pod]]
 ) -> list[Nominate]:
@@ -34,13 +54,14 @@ def nominations(
     pods wait, those behind our gate too: their room would else be taken before the gates are lifted. A nomination that
     the plan has left is taken back, for it keeps room from others. ``residents``: by node name.
     """
-    homes = {key: place.node for one in placed.values() if one is not None for key, place in one.places}
+    homes = homes_of(placed)
     contended = is_contended(gangs)
     news = []
     for pod in (pod for gang in gangs for pod in gang.waiting):
         node = homes.get(pod.key)
         wanted = node.name if node is not None and not node.cordoned else ""
-        if wanted and not (contended if GATE in pod.gates else pod.unschedulable_because):
+        needs = contended if GATE in pod.gates else pod.unschedulable_because
+        if wanted and not (needs or pod.nominated):
             continue
         if wanted != pod.nominated and not _is_cleared(pod, residents):
             news.append((pod.key, wanted))

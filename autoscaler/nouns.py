@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 from autoscaler import labels as words
 from autoscaler.cluster import DaemonSet, Node, Pod
 from autoscaler.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
-from autoscaler.dialects import gang_of
+from autoscaler.dialects import count, gang_of
 from autoscaler.documents import parse_span
 from autoscaler.gang_sizes import Said, indexed_job_size
 from autoscaler.objects import (
@@ -350,6 +350,10 @@ def _unread(meta: Meta) -> Iterator[str]:
         text = meta.annotations.get(key)
         if text and _span(text) is None:
             yield f"annotation {key} is {text!r} and counts as absent: it must be a span of time such as 90s, 10m or 1h"
+    for key in (words.GANG_SIZE, words.GANG_MIN):
+        text = meta.annotations.get(key)
+        if text and count(text) is None:
+            yield f"annotation {key} is {text!r} and counts as absent: it must be a number of pods, 1 or more"
 
 
 def _time(text: str | None) -> datetime | None:

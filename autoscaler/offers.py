@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoscaler import labels as words
 from autoscaler.cluster import Pod
-from autoscaler.columns import Kind, Vector
+from autoscaler.columns import Kind, Limit, Vector
 from autoscaler.constraints import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy
@@ -37,6 +37,22 @@ def offers_of(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | Non
         for price in prices
         for zone in ((price.zone,) if price.zone else zones)
     ]
+
+
+def limits_of(offers: Sequence[Offer], policy: Policy | None) -> list[Limit]:
+    """What offers share: an entry's nodes over all its zones, and the policy's nodes and GPUs over all entries."""
+    if policy is None:
+        return []
+    limits = [
+        Limit({one.kind.name: 1.0 for one in offers if one.entry == entry.name}, entry.max)
+        for entry in policy.groups
+        if len(entry.zones) > 1
+    ]
+    if policy.limits.nodes is not None:
+        limits.append(Limit({one.kind.name: 1.0 for one in offers}, policy.limits.nodes))
+    if policy.limits.gpus is not None:
+        limits.append(Limit({one.kind.name: float(one.kind.amounts[2]) for one in offers}, policy.limits.gpus))
+    return limits
 
 
 def _zones(pods: Iterable[Pod]) -> list[str]:

@@ -23,7 +23,7 @@ from autoscaler.documents import parse_span
 from autoscaler.drafts import Draft, Drafting
 from autoscaler.failures import BadInput
 from autoscaler.neighbours import Neighbours
-from autoscaler.offers import Offer, offers_of
+from autoscaler.offers import Offer, limits_of, offers_of
 from autoscaler.policy import Policy, read_policy
 from autoscaler.room import Room
 from autoscaler.sorts import sorts_of
@@ -33,8 +33,10 @@ _TELLING = 0.7
 """Who goes where is written down after the planning; that takes so much of the time that making ready took."""
 _LATE = 0.7
 """Part of the time after which the bound is found in a hurry."""
-_ADMITTING = 0.5
+_ADMITTING = 0.4
 """Part of the time after which no more gangs are tried under limits."""
+_WORTH_IT = 0.1
+"""Less than that part of the time is too little to plan once more for those who are known to be served."""
 _SHOWN: Final = 3
 """Pods named of those that wait for one reason."""
 
@@ -118,15 +120,17 @@ def _planned(
     names = _names(pods)
     sorts, models = sorts_of(pods)
     room = Room(offers_of(models, prices, policy, zones), nodes, pods, models)
-    drafting = Drafting(pods, sorts, room, Neighbours(models, _counted(sorts, len(models))))
+    rules = Neighbours(models, _counted(sorts, len(models)))
+    drafting = Drafting(pods, sorts, room, rules, limits_of(room.offers, policy))
     admission = Admission(pods, names, drafting, policy)
-    taken = admission.admit(admission.gangs(), in_time=lambda: clock() - start < _ADMITTING * seconds)
+    gangs = admission.gangs()
+    telling = min(_TELLING * (clock() - start), seconds / 4)
+    taken = admission.admit(gangs, in_time=lambda: clock() - start < _ADMITTING * seconds)
     chosen = [number for gang in taken for number in gang]
-    spent = clock() - start
-    telling = min(_TELLING * spent, seconds / 4)
-    draft = drafting.draft(chosen, deadline=max(0.05, seconds - spent - telling), clock=clock)
-    if admission.broken(draft):
-        draft = drafting.draft(chosen)
+    draft, left = admission.served, seconds - (clock() - start) - telling
+    if draft is None or left > _WORTH_IT * seconds:
+        better = drafting.draft(chosen, deadline=max(0.05, left), clock=clock)
+        draft = better if draft is None or _is_better(better, draft, admission) else draft
     plan = _told(
         draft,
         names=names,
@@ -136,6 +140,10 @@ def _planned(
         bound=drafting.bound(draft, chosen, hurried=clock() - start > _LATE * seconds),
     )
     return replace(plan, seconds=clock() - start)
+
+
+def _is_better(one: Draft, other: Draft, admission: Admission) -> bool:
+    return not admission.broken(one) and one.usd <= other.usd
 
 
 def run_plan(
@@ -238,7 +246,8 @@ def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
     gap = f", at most {plan.usd_per_hour / bound - 1:.2%} above the cheapest there is" if bound > 0 else ""
     nodes = _many(len(plan.nodes), "node")
     bought = f"{plan.usd_per_hour:.4f} $/h for {nodes} (no plan costs less than {bound:.4f} $/h{gap})"
-    echo(bought if counted else "nothing has to be bought")
+    idle = "nothing may be bought for those who wait" if plan.waiting else "nothing has to be bought"
+    echo(bought if counted else idle)
     took = f"{plan.seconds:.2f} s, after {plan.reading_seconds:.2f} s to read the files"
     echo(f"{_many(len(plan.placements), 'pod')} placed, {len(plan.waiting)} waiting, {took}")
     for (reason, wish), pods in _by_reason(plan.waiting).items():

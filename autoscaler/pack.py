@@ -185,9 +185,10 @@ def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:
 def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """The cheapest of all ways over all values of the gang's topology, done on the scene."""
     items, start = demand.ranked, market.scene.mark()
+    own = {place.name for place in demand.meant.values()}
     best: tuple[Cost, Callable[[], Way | None]] | None = None
     for within in _domains(demand, market):
-        for cost, redo in ways(items, market, within, buy=buy):
+        for cost, redo in ways(items, market, within, buy=buy, own=own):
             if best is None or cost < best[0]:
                 best = (cost, redo)
         market.scene.undo(start)

@@ -18,7 +18,7 @@ from autoscaler.documents import Document, Span, read_document
 from autoscaler.labels import PREFIX
 from autoscaler.resources import Resources, parse_quantity
 
-_LABEL_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_VALUE = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 LABEL_VALUE_IS = "at most 63 letters, digits, dashes, dots and underscores, a letter or digit at either end"
 _LARGEST_DISK = 64 * 2**40
@@ -40,7 +40,7 @@ def _spelled(labels: dict[str, str]) -> dict[str, str]:
         if key.startswith(f"{PREFIX}/"):
             message = f"sets {key!r}, but labels under {PREFIX}/ are Spillway's own: choose another prefix"
             raise ValueError(message)
-        if not re.fullmatch(_LABEL_KEY, key):
+        if not re.fullmatch(LABEL_KEY, key):
             message = f"sets {key!r}, which is not the key of a label: write one such as example.com/tier"
             raise ValueError(message)
         if not re.fullmatch(LABEL_VALUE, value):
@@ -74,7 +74,7 @@ class TaintEntry(Document):
 def _tainted(taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
     seen = set()
     for taint in taints:
-        if not re.fullmatch(_LABEL_KEY, taint.key) or not re.fullmatch(LABEL_VALUE, taint.value):
+        if not re.fullmatch(LABEL_KEY, taint.key) or not re.fullmatch(LABEL_VALUE, taint.value):
             message = f"has {taint.key}={taint.value}: key and value are spelled as those of a label"
             raise ValueError(message)
         if (taint.key, taint.effect) in seen:
@@ -115,7 +115,7 @@ class GroupEntry(Document):
     )
     labels: NodeLabels = Field(default_factory=dict)
     taints: Taints = ()
-    resources: dict[str, str | int] = Field(
+    resources: dict[str, str] = Field(
         default_factory=dict,
         description="allocatable amounts that differ from what EC2 says of the type, e.g. {ephemeral-storage: 200Gi}",
     )
@@ -139,11 +139,17 @@ class GroupEntry(Document):
             raise ValueError(message)
         return listed
 
-    @field_validator("resources")
+    @field_validator("resources", mode="before")
     @classmethod
-    def _resources_are_quantities(cls, resources: dict[str, str | int]) -> dict[str, str | int]:
-        Resources.parse(resources)
-        return resources
+    def _resources_are_quantities(cls, resources: object) -> object:
+        if not isinstance(resources, dict):
+            return resources
+        written = {key: str(value) for key, value in resources.items()}
+        for key, amount in Resources.parse(written).items():
+            if amount < 0:
+                message = f"{key}: {written[key]} is less than nothing"
+                raise ValueError(message)
+        return written
 
     @field_validator("disk")
     @classmethod
@@ -268,8 +274,11 @@ class Policy(Document):
     def _zones_in_region(self) -> Policy:
         for group in self.groups:
             for zone in group.zones:
-                if not zone.startswith(self.region):
-                    message = f"group {group.name!r} names zone {zone!r}, which is not in region {self.region}"
+                if not zone.startswith(self.region) or zone == self.region:
+                    message = (
+                        f"group {group.name!r} names zone {zone!r}, which is not in region {self.region}: "
+                        f"its zones are named {self.region}a and so on"
+                    )
                     raise ValueError(message)
         return self
 

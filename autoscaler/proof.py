@@ -34,16 +34,20 @@ class Apart:
     """Of kinds that stand for machines of several sizes: [machine, resource]."""
 
 
-def proven(apart: Apart, problem: Problem, weights: Floats) -> float:
-    """What no plan can undercut. ``weights``: by kind and resource, of which no pod is worth more than it weighs."""
+def proven(apart: Apart, problem: Problem, weights: Floats, charges: Floats) -> float:
+    """What no plan can undercut. ``weights``: by kind and resource, of which no pod is worth more than it weighs.
+
+    ``charges``: what nodes are to cost more for each limit that kinds share (:mod:`autoscaler.farley`).
+    """
+    usd = problem.usd + charges @ problem.uses
     endless = np.isinf(problem.available)
-    if (endless & (problem.usd <= 0)).any():
+    if (endless & (usd <= 0)).any():
         return 0.0
     weighs = (weights * problem.rooms).sum(axis=1)
     fair = endless & (weighs > 0)
-    over = float((weighs[fair] / problem.usd[fair]).max()) if fair.any() else 1.0
+    over = float((weighs[fair] / usd[fair]).max()) if fair.any() else 1.0
     scale = np.full(len(weighs), 1 / max(1.0, over))
-    scale[fair] = problem.usd[fair] / weighs[fair]
+    scale[fair] = usd[fair] / weighs[fair]
     weights = weights * scale[:, None]
     order = np.argsort(apart.row_of, kind="stable")
     total = 0.0
@@ -54,8 +58,8 @@ def proven(apart: Apart, problem: Problem, weights: Floats) -> float:
         rooms = apart.rooms.get(kind)
         if rooms is None:
             rooms = np.repeat(problem.rooms[kind : kind + 1], int(problem.available[kind]), axis=0)
-        total -= float(np.maximum(0.0, rooms @ weights[kind] - problem.usd[kind]).sum())
-    return total * _SAFE
+        total -= float(np.maximum(0.0, rooms @ weights[kind] - usd[kind]).sum())
+    return total * _SAFE - float(charges @ problem.most)
 
 
 def _prices(sizes: Floats, may: Mask, rooms: Floats, weights: Floats) -> Floats:

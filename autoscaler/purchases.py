@@ -53,8 +53,11 @@ def _why_bought(gang: Gang, placed: Placed, free: Resources) -> str:
     asked = Resources.total(pod.requests for pod in gang.waiting)
     devices = [name for name in asked if "/" in name]
     names = devices or [CPU, MEMORY]
-    whose = f"pod {gang.name}" if gang.is_lone else f"gang {gang.name} ({len(gang.waiting)} pods)"
+    pods = f"{len(gang.waiting)} pod{'' if len(gang.waiting) == 1 else 's'}"
+    whose = f"pod {gang.name}" if gang.is_lone else f"gang {gang.name} ({pods})"
     lack = ", ".join(_asked_and_free(name, asked[name], free[name]) for name in names)
+    if all(asked[name] <= free[name] for name in names):
+        lack += " in sum, but not where it may run, or not in one piece"
     kinds = Counter((place.group.instance_type, place.group.zone) for place in placed.bought if place.group is not None)
     bought = " and ".join(f"{count} x {kind} in {zone}" for (kind, zone), count in sorted(kinds.items()))
     return f"{whose} does not fit on-prem ({lack}): {bought} is the cheapest whole fit at {placed.usd:.2f} $/h"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,7 @@ HOPELESS: Final = "NoPlaceAnywhere"
 UNREAD: Final = "AnnotationNotRead"
 """Reason of the Event on a pod with an annotation of ours that makes no sense."""
 _NAMED: Final = 3
+_NUMBERS: Final = re.compile(r"\d+([.:]\d+)*")
 _REMEMBERED: Final = 1000
 
 LogFormat = Literal["text", "json"]
@@ -160,18 +162,20 @@ class Report:
                 self._log.say("would", f"would {describe(step)}: {step.because}", **_details(step))
         self._would = now
 
-    def waiting(self, waiting: Iterable[Waiting]) -> None:
-        """One line for each reason that is new, and one when nobody waits any more."""
+    def waiting(self, waiting: Iterable[Waiting], *, is_there: Callable[[str], bool] = lambda _pod: True) -> None:
+        """One line for each reason that is new, and one when nobody waits any more: placed, or not there any more."""
         now = {one.pod: _reason(one) for one in waiting}
         news: dict[str, list[str]] = {}
         for pod, reason in now.items():
-            if self._waiting.get(pod) != reason:
+            if pod not in self._waiting or _gist(self._waiting[pod]) != _gist(reason):
                 news.setdefault(reason, []).append(pod)
         for reason, pods in news.items():
             verb = "waits" if len(pods) == 1 else "wait"
             self._log.say("waiting", f"{_names(pods)} {verb}: {reason}", pods=pods)
         if self._waiting and not now:
-            self._log.say("waiting", "no pod waits any more", pods=[])
+            gone = [pod for pod in self._waiting if not is_there(pod)]
+            whither = f": {_names(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+            self._log.say("waiting", f"no pod waits any more{whither}", pods=[])
         self._waiting = now
 
 
@@ -223,6 +227,11 @@ class Messenger:
 
 def _reason(one: Waiting) -> str:
     return f"{one.because}; it would fit if {one.would_fit_if}" if one.would_fit_if else one.because
+
+
+def _gist(reason: str) -> frozenset[str]:
+    """What it says but for its numbers and their order: how many nodes are full changes with every node."""
+    return frozenset(re.split(r"[:;] ", re.sub(r"\b(node|kind)s\b", r"\1", _NUMBERS.sub("#", reason))))
 
 
 def _names(pods: list[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from autoscaler.arrays import Floats, Whole, highest
 from autoscaler.generation import Generation
+from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
 
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
@@ -41,10 +42,10 @@ Lots = list[Lot]
 class Rounding:
     """Whole plans from a generation's fillings."""
 
-    def __init__(self, generation: Generation, watch: Watch, *, counts: Whole, available: Floats) -> None:
-        """For so many pods of each shape, with so many nodes of each kind."""
+    def __init__(self, generation: Generation, watch: Watch, *, counts: Whole, stock: Stock) -> None:
+        """For so many pods of each shape, with the nodes that are to be had."""
         self.generation, self.watch = generation, watch
-        self.counts, self.available = counts, available
+        self.counts, self.stock = counts, stock
         self.problem, self.master = generation.problem, generation.master
         order = np.argsort(-generation.prices, kind="stable")
         smaller = generation.smaller
@@ -53,25 +54,31 @@ class Rounding:
 
     def best(self, *, rounds: int) -> Lots:
         """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
-        plan = self._found(rounds) if rounds else self._shrunk(self._filled(self.counts, self.available))
+        plan = self._found(rounds) if rounds else self._at_once()
         while (left := self.counts - self._placed(plan)).any():  # what was shrunk may have freed a node
-            more = self._filled(left, self._free(plan))
+            more = self._filled(left, _without(self.stock, plan))
             if not more:
                 break
-            plan = self._shrunk(plan + more)
+            plan = self._shrunk(plan + more, self.stock)
         return plan
 
+    def _at_once(self) -> Lots:
+        """Without a search. Greed wastes what is in short supply: there the master decides."""
+        if self.master.is_short:
+            return self._dive(self.counts, self.stock)
+        return self._shrunk(self._filled(self.counts, self.stock), self.stock)
+
     def _found(self, rounds: int) -> Lots:
-        plan = self._dive(self.counts, self.available)
+        plan = self._dive(self.counts, self.stock)
         if self.watch.spent() > _DIVE_UNTIL:
-            plan = min(plan, self._shrunk(self._filled(self.counts, self.available)), key=self._rank)
+            plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
         plan = self._improved(plan, rounds=rounds)
         if (
             self.counts.sum() <= _FEW_PODS
             and self.generation.many <= _FEW_FILLINGS
             and self.watch.spent() < _EXACT_UNTIL
         ):
-            plan = min(plan, self._shrunk(self._exact()), key=self._rank)
+            plan = min(plan, self._shrunk(self._exact(), self.stock), key=self._rank)
         return plan
 
     def _rank(self, plan: Lots) -> tuple[int, float]:
@@ -90,19 +97,19 @@ class Rounding:
     def _exact(self) -> Lots:
         """The cheapest whole numbers of the fillings known, by branch and bound; for few pods only."""
         values = self.master.whole(in_time=lambda: self.watch.spent() < _DIVE_UNTIL)
-        counts, available, plan = self.counts.copy(), self.available.copy(), Lots()
+        counts, stock, plan = self.counts.copy(), self.stock.copy(), Lots()
         for column in np.nonzero(values)[0].tolist():
             kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
-            self._take(Lot(kind, pods, int(values[column])), counts, available, plan)
+            self._take(Lot(kind, pods, int(values[column])), counts, stock, plan)
         self._top_up(plan, counts)
-        return plan + self._filled(counts, available)
+        return plan + self._filled(counts, stock)
 
-    def _dive(self, counts: Whole, available: Floats) -> Lots:
+    def _dive(self, counts: Whole, stock: Stock) -> Lots:
         """Round the master down, then again for what is left; round up where nothing is whole any more."""
-        counts, available, plan = counts.copy(), available.copy(), Lots()
+        given, counts, stock, plan = stock, counts.copy(), stock.copy(), Lots()
         step = 0
         while counts.any() and self.watch.spent() < _DIVE_UNTIL:
-            self.master.demand(counts, available)
+            self.master.demand(counts, stock)
             duals = self.master.solve()
             values = self.master.values()
             whole = np.floor(values + _EPSILON).astype(int)
@@ -112,33 +119,33 @@ class Rounding:
                 pods = self.generation.fillings[column]
                 asked = pods > 0
                 exact = min(int(whole[column]), int((counts[asked] // pods[asked]).min()))
-                self._take(Lot(int(self.generation.kinds[column]), pods, exact), counts, available, plan)
+                self._take(Lot(int(self.generation.kinds[column]), pods, exact), counts, stock, plan)
             for column in columns if int(counts.sum()) == before else ():
                 filling = Lot(int(self.generation.kinds[column]), self.generation.fillings[column], int(whole[column]))
-                self._take(filling, counts, available, plan)
+                self._take(filling, counts, stock, plan)
             if int(counts.sum()) == before:
-                self._round_up(values, duals, counts, available, plan)
+                self._round_up(values, duals, counts, stock, plan)
             if int(counts.sum()) == before:
                 break
             step += 1
             if counts.any() and step % 3 == 1 and self.watch.spent() < _LOOK_UNTIL:
                 self.generation.look_again(duals, counts, kinds=3)
-        self.master.demand(self.counts, self.available)
+        self.master.demand(self.counts, self.stock)
         self._top_up(plan, counts)
-        return self._shrunk(plan + self._filled(counts, available))
+        return self._shrunk(plan + self._filled(counts, stock), given)
 
-    def _take(self, filling: Lot, counts: Whole, available: Floats, plan: Lots) -> None:
+    def _take(self, filling: Lot, counts: Whole, stock: Stock, plan: Lots) -> None:
         """Buy a filling so many times; smaller pods take the places for which none of the right shape are left."""
         kind, pods = filling.kind, filling.pods
-        times = int(min(filling.times, available[kind]))
+        times = int(min(filling.times, stock.left[kind]))
         while times > 0:
             held = self._held(pods, counts)
             asked = held > 0
             if not asked.any():
                 return
-            many = int(min(times, (counts[asked] // held[asked]).min()))
+            many = min(times, int((counts[asked] // held[asked]).min()))
             counts -= held * many
-            available[kind] -= many
+            stock.take(kind, many)
             plan.append(Lot(kind, held, many))
             times -= many
 
@@ -155,16 +162,16 @@ class Rounding:
                     break
         return held
 
-    def _round_up(self, values: Floats, duals: Floats, counts: Whole, available: Floats, plan: Lots) -> None:
+    def _round_up(self, values: Floats, duals: Floats, counts: Whole, stock: Stock, plan: Lots) -> None:
         order = np.argsort(-values, kind="stable")
         many = max(1, int((values > _EPSILON).sum()) // 5)
         for position, column in enumerate(order[:many].tolist()):
             kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
-            if values[column] <= _EPSILON or available[kind] < 1:
+            if values[column] <= _EPSILON or stock.left[kind] < 1:
                 continue
             worth = float(self._held(pods, counts) @ duals)
             if position == 0 or (values[column] > _NEARLY and worth > 0.98 * self.problem.usd[kind]):
-                self._take(Lot(kind, pods), counts, available, plan)
+                self._take(Lot(kind, pods), counts, stock, plan)
 
     def _top_up(self, plan: Lots, counts: Whole) -> None:
         """Put the few pods that are left into free room of nodes that are bought anyway."""
@@ -180,26 +187,26 @@ class Rounding:
                 free = free - self.problem.sizes[row]
                 fits &= (counts > 0) & (self.problem.sizes <= free).all(axis=1)
 
-    def _filled(self, counts: Whole, available: Floats) -> Lots:
+    def _filled(self, counts: Whole, stock: Stock) -> Lots:
         """Again and again the known filling that places most value for its price; nobody is left whom a node holds."""
-        counts, available, plan = counts.copy(), available.copy(), Lots()
+        counts, stock, plan = counts.copy(), stock.copy(), Lots()
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)
         kinds, patterns = self.generation.kinds[chosen], self.generation.fillings[chosen]
-        usd = self.generation.usd[kinds]
+        usd = self.generation.usd[kinds] + self.master.shortage[kinds]
         while counts.any():
             held = np.minimum(patterns, counts)
-            scores = np.where(available[kinds] >= 1, held @ values / usd, 0.0)
+            scores = np.where(stock.left[kinds] >= 1, held @ values / usd, 0.0)
             best = int(np.argmax(scores))
             if scores[best] <= 0:
                 break
             asked = held[best] > 0
-            times = int(min((counts[asked] // held[best][asked]).min(), available[kinds[best]]))
-            self._take(Lot(int(kinds[best]), held[best], times), counts, available, plan)
+            times = int(min((counts[asked] // held[best][asked]).min(), stock.left[kinds[best]]))
+            self._take(Lot(int(kinds[best]), held[best], times), counts, stock, plan)
         for row in np.nonzero(counts)[0].tolist():
-            while counts[row] and (among := self.problem.holds[row] & (available >= 1)).any():
+            while counts[row] and (among := self.problem.holds[row] & (stock.left >= 1)).any():
                 kind, pods = self.generation.uniform(row, among)
-                self._take(Lot(kind, pods), counts, available, plan)
+                self._take(Lot(kind, pods), counts, stock, plan)
         return plan
 
     def _paying(self, values: Floats) -> Whole:
@@ -209,46 +216,47 @@ class Rounding:
         worth[:simple] = np.inf
         return np.sort(highest(worth, _PAYING + simple))
 
-    def _shrunk(self, plan: Lots) -> Lots:
-        """Each node's pods on the cheapest kind that holds them; empty nodes are not bought."""
+    def _shrunk(self, plan: Lots, stock: Stock) -> Lots:
+        """Each node's pods on the cheapest kind in stock that holds them; empty nodes are not bought."""
         problem = self.problem
-        available = self._free(plan)
+        stock = _without(stock, plan)
         shrunk = []
         for lot in plan:
             if not lot.pods.any():
-                available[lot.kind] += lot.times
+                stock.take(lot.kind, -lot.times)
                 continue
             used = lot.pods @ problem.sizes
             holds = problem.holds[lot.pods > 0].all(axis=0) & (problem.rooms >= used).all(axis=1)
-            cheaper = holds & (problem.usd < problem.usd[lot.kind]) & (available >= lot.times)
+            stock.take(lot.kind, -lot.times)
+            cheaper = holds & (problem.usd < problem.usd[lot.kind]) & (stock.left >= lot.times)
             kind = int(np.argmin(np.where(cheaper, problem.usd, np.inf))) if cheaper.any() else lot.kind
-            available[lot.kind] += lot.times
-            available[kind] -= lot.times
+            stock.take(kind, lot.times)
             shrunk.append(Lot(kind, lot.pods, lot.times))
         return shrunk
 
     def _improved(self, plan: Lots, *, rounds: int) -> Lots:
         """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper."""
-        problem, prices = self.problem, self.generation.prices
+        usd, prices = self.problem.usd + self.master.shortage, self.generation.prices
         plan = [Lot(lot.kind, lot.pods, 1) for lot in plan for _ in range(lot.times)]
         losses, floor = 0, self.generation.bound(self._placed(plan))
         for turn in range(rounds):
             if self.watch.spent() > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
                 break
-            loss = [problem.usd[lot.kind] - float(lot.pods @ prices) for lot in plan]
+            loss = [usd[lot.kind] - float(lot.pods @ prices) for lot in plan]
             order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))
             many = min(len(plan), 40 + 20 * (turn % 4))
             torn = set(order[:many]) | {(one * 7919 + turn * 104729) % len(plan) for one in range(many // 2)}
             kept = [lot for number, lot in enumerate(plan) if number not in torn]
             old = [plan[number] for number in sorted(torn)]
-            new = self._dive(self._placed(old), self._free(kept))
+            new = self._dive(self._placed(old), _without(self.stock, kept))
             losses += 1
             if self._placed(new).sum() == self._placed(old).sum() and self._cost(new) < self._cost(old) - _EPSILON:
                 plan, losses = kept + [Lot(lot.kind, lot.pods, 1) for lot in new for _ in range(lot.times)], 0
         return plan
 
-    def _free(self, plan: Lots) -> Floats:
-        available = self.available.copy()
-        for lot in plan:
-            available[lot.kind] -= lot.times
-        return available
+
+def _without(stock: Stock, plan: Lots) -> Stock:
+    left = stock.copy()
+    for lot in plan:
+        left.take(lot.kind, lot.times)
+    return left

@@ -21,7 +21,7 @@ from autoscaler.labels import HOSTNAME, ZONE
 from autoscaler.leftovers import as_scheduled
 from autoscaler.market import Market
 from autoscaler.namespaces import resolve, resolved, why_held
-from autoscaler.nominations import is_contended, nominations
+from autoscaler.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.pack import Demand, Packing, Placed, pack, taken_from_others
 from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
@@ -83,6 +83,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
     packing = as_scheduled(gangs, packing, scene)
     contended = cluster.may_nominate and is_contended(gangs)
+    taken = _overstayed(gangs, pinned, packing, fleet, scene) if cluster.may_nominate else frozenset()
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
     steps: list[Step] = []
     for gang in gangs:
@@ -94,7 +95,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         elif placed is None:
             waiting += unmet.explain(gang, _demand(gang, scene))
         else:
-            admit = start(gang, placed, contended=contended)
+            admit = start(gang, placed, contended=contended, taken=taken)
             steps += [admit] if admit else []
             waiting += not_yet(gang, placed, admitted=admit)
     return ScaleUp(
@@ -111,6 +112,14 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         looks=tuple(sorted({when for wait in waits.values() for when in (wait.start, wait.ends)})),
         wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
     )
+
+
+def _overstayed(
+    gangs: Iterable[Gang], pinned: Sequence[Pod], packing: Packing, fleet: Fleet, scene: Scene
+) -> frozenset[str]:
+    waiting = [pod for gang in gangs for pod in gang.waiting]
+    pins = {pod.key: place.node for pod in pinned if (place := scene.place_on(pinned_to(pod) or ""))}
+    return overstayed([*waiting, *pinned], homes_of(packing.placed) | pins, fleet.residents)
 
 
 def _meant(packing: Packing) -> dict[str, Meant]:
@@ -198,17 +207,20 @@ def _settle(pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str]) -> t
         if in_vain and pod.admitted_to == host and pod.owner:
             again.append(Recreate(pod=pod.key, because=f"it {why}"))
         if why:
-            stuck.append(Waiting(pod.key, why, _MADE_ANEW if place is None or reason else ""))
+            stuck.append(Waiting(pod.key, why, _change(pod, host) if place is None or reason else ""))
     return stuck, again
+
+
+def _change(pod: Pod, host: str) -> str:
+    if pod.admitted_to == host and pod.owner:
+        return "the pod is deleted: its Job makes it anew, and a place is sought again"
+    return f"node {host} has room for it, or what the pod selects changes"
 
 
 def _why_closed(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
     """Host name of a node that nothing is planned on -> why."""
     hosts = {node.name: node.labels.get(HOSTNAME, node.name) for node in cluster.nodes}
     return {hosts[name]: why for name, why in fleet.unusable.items()}
-
-
-_MADE_ANEW = "the pod is deleted: its Job makes it anew, and a place is sought again"
 
 
 def _whole(pod: Pod, cluster: Cluster, claims: Claims) -> Pod:

@@ -22,11 +22,11 @@ from autoscaler.failures import Unavailable
 from autoscaler.kube_writes import Writes
 from autoscaler.lease import Lease
 from autoscaler.loop import GroupWatch, Loop
+from autoscaler.notebook import Notebook
 from autoscaler.observe import Observer
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Messenger, Metrics, Report
-from autoscaler.steps import Memory
 from autoscaler.store import Store
 from autoscaler.whereabouts import explain_pod
 
@@ -106,11 +106,12 @@ def run_once(settings: Settings) -> None:
 
 
 def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None) -> str:
-    """One line about the pod ``namespace/name``, worked out now; nothing is changed."""
+    """One line about the pod ``namespace/name``, worked out now from what the acting one sees and remembers."""
     parties = _Parties.connect(policy, kubeconfig, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
-    return explain_pod(cluster, plan(cluster, policy, Memory()), key)
+    memory = Notebook(parties.kube, namespace=words.NAMESPACE, read_only=True).read()
+    return explain_pod(cluster, plan(cluster, policy, memory), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ class _Parties:
             hands=Hands(kube=Writes(self.kube), ec2=self.ec2, store=self.store),
             report=report,
             leader=leader,
+            notebook=Notebook(self.kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run),
             messenger=messenger,
             set_in_motion=set_in_motion,
             dry_run=settings.dry_run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from autoscaler.fleet import COMING_TIER
 from autoscaler.gangs import Gang
@@ -12,16 +12,19 @@ from autoscaler.places import Place
 from autoscaler.steps import Admit, Waiting
 
 
-def start(gang: Gang, placed: Placed, *, contended: bool) -> Admit | None:
+def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str] = frozenset()) -> Admit | None:
     """Every pod has a node that is ready, or as many as must be together: their gates may be lifted.
 
-    Where others may take their room (``contended``), it must be kept for them first: who is pinned cannot go elsewhere.
+    Where others may take their room (``contended``), it must be kept for them first, and for nobody else on nodes whose
+    room is ``taken`` for others so far: who is pinned cannot go elsewhere.
     """
     gated = {pod.key: pod.nominated for pod in gang.waiting if GATE in pod.gates}
     ready = {
         key: place
         for key, place in placed.places
-        if _is_ready(place) and not (contended and gated.get(key, place.name) != place.name)
+        if _is_ready(place)
+        and not (contended and gated.get(key, place.name) != place.name)
+        and not (key in gated and place.name in taken)
     }
     if len(ready) < max(1, gang.minimum) or not gated.keys() & ready.keys():
         return None

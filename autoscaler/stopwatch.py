@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,4 +25,6 @@ class Watch:
 
     def share(self, many: int) -> Watch:
         """The same, with a deadline that leaves as much time to each of the ``many - 1`` who come after."""
+        if math.isinf(self.deadline):
+            return self
         return Watch(self.clock, self.start, self.deadline - self.left() * (many - 1) / many)

@@ -74,7 +74,7 @@ class Tidying:
 
     def shrunk(self, nodes: Sequence[Fresh], *, every: bool = False) -> list[Fresh]:
         """Nodes that hold less than was planned, or all: the cheapest kind that is large enough; none for nobody."""
-        bought = Counter(node.offer.kind.name for node in nodes if node.pods)
+        bought = Counter(_bought_as(node.offer) for node in nodes if node.pods)
         kept = [node for node in nodes if node.pods]
         loose = [node for node in kept if every or len(node.pods) < node.planned]
         market = _Cheaper(self.room, bought)
@@ -200,8 +200,13 @@ class _Cheaper:
         for one in cheaper.tolist():
             offer = self.room.offers[int(self.order[one])]
             available = offer.kind.available
-            if available is None or self.bought[offer.kind.name] < available:
-                self.bought[node.offer.kind.name] -= 1
-                self.bought[offer.kind.name] += 1
+            if available is None or self.bought[_bought_as(offer)] < available:
+                self.bought[_bought_as(node.offer)] -= 1
+                self.bought[_bought_as(offer)] += 1
                 node.offer = offer
                 return
+
+
+def _bought_as(offer: Offer) -> str:
+    """Zones of an entry share its maximum."""
+    return offer.entry or offer.kind.name

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler import columns
+from autoscaler.answers import Nodes
 from autoscaler.labels import GPU
 from autoscaler.market import Market, Offering
 from autoscaler.pack import Demand, Placed, pack
@@ -114,7 +115,7 @@ def _bought(pool: _Pool, market: Market) -> bool:
     if any(answer.left):
         return False
 
-    def fill(nodes: columns.Nodes) -> bool:
+    def fill(nodes: Nodes) -> bool:
         contents = [shapes[number] for number, many in nodes.pods for _ in range(many)]
         return all(_fill(pool, offerings[nodes.kind], contents, market) for _ in range(nodes.times))
 

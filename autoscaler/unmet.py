@@ -80,7 +80,7 @@ class Unmet:
             too_small += [(name, lack)] if lack is not None else []
         if not shut_out:
             return _too_big(too_small)
-        words = sum_up(shut_out, "kind of machine").replace("machines:", "machine:")
+        words = sum_up(shut_out, "kind of machine", "kinds of machine")
         return Verdict(
             f"no machine that is large enough, here or in the policy, takes it: {words}", _CHANGE, hopeless=True
         )

@@ -7,7 +7,7 @@ shape one that holds it cheaply before others; then each node's contents go to t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -17,7 +17,8 @@ from autoscaler.places import Place, Shape
 from autoscaler.scene import Scene
 
 Cost = tuple[float, float]
-"""Dollars per hour bought, then list price of the fresh nodes used: two ways that cost the same are told apart."""
+"""Dollars per hour bought, by us or anew by those whose nodes we take; then list price of the fresh nodes used: two
+ways that cost the same are told apart."""
 
 Item = tuple[str, Shape]
 Way = list[tuple[str, Shape, Place]]
@@ -45,9 +46,12 @@ class _Script:
 
 
 def ways(
-    items: Sequence[Item], market: Market, within: Within, *, buy: bool
+    items: Sequence[Item], market: Market, within: Within, *, buy: bool, own: Collection[str] = ()
 ) -> list[tuple[Cost, Callable[[], Way | None]]]:
-    """Each way found: its cost, and how to do it again from the same state. The scene is left dirty."""
+    """Each way found: its cost, and how to do it again from the same state. The scene is left dirty.
+
+    ``own``: names of fresh nodes that were bought for these very pods.
+    """
     scene = market.scene
     _, rest = fill_standing(items, scene, within)
     if not rest:
@@ -65,7 +69,7 @@ def ways(
             seen.add((names, one.puts))
             first = len(market.opened)
             if _replay(one, market, within) is not None:
-                found.append((_cost(market.opened[first:]), _redo(items, one, market, within)))
+                found.append((_cost(market.opened[first:], market, own), _redo(items, one, market, within)))
             scene.undo(filled)
     return found
 
@@ -228,10 +232,11 @@ def _replay(script: _Script, market: Market, within: Within) -> Way | None:
     return way
 
 
-def _cost(opened: Iterable[Place]) -> Cost:
-    places = list(opened)
-    listed = sum(place.group.usd_per_hour for place in places if place.group)
-    return (round(sum(place.price for place in places), 9), round(listed, 9))
+def _cost(opened: Iterable[Place], market: Market, own: Collection[str]) -> Cost:
+    places = [place for place in opened if place.group is not None]
+    listed = [place.group.usd_per_hour for place in places if place.group]
+    dear = [place.price or (market.is_kept(place) and place.name not in own) for place in places]
+    return (round(sum(usd for usd, counts in zip(listed, dear, strict=True) if counts), 9), round(sum(listed), 9))
 
 
 def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Way | None]:

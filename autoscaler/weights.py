@@ -37,6 +37,8 @@ class Weights:
     def __init__(self, problem: Problem, usd: Floats, bins: Bins) -> None:
         """``usd``: of each kind, above zero."""
         self._problem, self._usd, self._bins = problem, usd, bins
+        self.charges: Floats = np.zeros(len(problem.most))
+        """Of the relaxation: dollars by which more of each limit would lower the cost."""
         self._by_kind: Floats = np.zeros((0, 0))
         self._stretched: Floats = np.ones(len(problem.usd))
 
@@ -66,19 +68,22 @@ class Weights:
                 available=problem.available[chosen],
                 holds=problem.holds[:, chosen],
                 may=problem.may[:, chosen],
+                uses=problem.uses[:, chosen],
+                most=problem.most,
             )
-            prices, weights, money = relaxation(part)
+            prices, weights, money, self.charges = relaxation(part)
+            usd = self._usd + self.charges @ problem.uses
             looked_at = chosen
             everyone, _ = self._lent(prices, weights)
             everyone[chosen] = weights
             self._by_kind = everyone
-            worth = self.ceilings(prices) / self._usd
+            worth = self.ceilings(prices) / usd
             worth[chosen] = 0.0
             wrong = np.nonzero(worth > 1 + _NEAR)[0]
             wrong = wrong[np.argsort(-worth[wrong], kind="stable")]
             for kind in wrong.tolist():
                 node = self._bins[kind]
-                worth[kind] = node.ceiling(prices) / self._usd[kind]
+                worth[kind] = node.ceiling(prices) / usd[kind]
                 everyone[kind] = node.weights
             wrong = wrong[worth[wrong] > 1 + _NEAR]
             if not len(wrong):

@@ -14,7 +14,7 @@ def explain_pod(cluster: Cluster, plan: Plan, key: str) -> str:
     if pod is None:
         namespace, _, name = key.partition("/")
         raise BadInput(f"there is no pod {name!r} in namespace {namespace!r}: see `kubectl get pods -n {namespace}`")
-    return _whereabouts(pod) or _future(pod, plan) + _caveat(pod)
+    return _whereabouts(pod) or _with_caveats(_future(pod, plan), pod)
 
 
 def _whereabouts(pod: Pod) -> str:
@@ -41,6 +41,8 @@ def _future(pod: Pod, plan: Plan) -> str:
     return f"{pod.key} {'cannot run as things are' if waits.hopeless else 'waits'}: {waits.because}{change}"
 
 
-def _caveat(pod: Pod) -> str:
-    strange = f" (not looked at by Spillway: {'; '.join(pod.not_understood)})" if pod.not_understood else ""
-    return strange + (f" ({'; '.join(pod.unread)})" if pod.unread else "")
+def _with_caveats(line: str, pod: Pod) -> str:
+    """What is not planned for, where the line does not say it already, and what could not be read."""
+    strange = [rule for rule in pod.not_understood if rule not in line]
+    line += f" (not looked at by Spillway: {'; '.join(strange)})" if strange else ""
+    return line + (f" ({'; '.join(pod.unread)})" if pod.unread else "")

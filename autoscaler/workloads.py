@@ -60,8 +60,13 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     """Nodes that are there, from a CSV table (``sn, cpu_milli, memory_mib, gpu, model``) or a Kubernetes List."""
     text, name = _text(str(path), what="nodes")
     if _is_kubernetes(text):
-        return tuple(_nodes(text, name))
-    return tuple(_node(row) for row in _rows(text, name, needed=("sn", "cpu_milli", "memory_mib", "gpu")))
+        nodes = tuple(_nodes(text, name))
+    else:
+        nodes = tuple(_node(row) for row in _rows(text, name, needed=("sn", "cpu_milli", "memory_mib", "gpu")))
+    for node, many in Counter(node.name for node in nodes).items():
+        if many > 1:
+            raise BadInput(f"{name}: the node {node!r} is given {many} times: every node needs a name of its own")
+    return nodes
 
 
 def read_catalog(path: Path) -> tuple[Price, ...]:
@@ -133,7 +138,7 @@ def _nodes(text: str, source: str) -> Iterator[Node]:
     for one in objects_in(text, source):
         if not one.is_object or (one.kind or "Node") != "Node":
             raise BadInput(f"{source}: holds {one.told()}: only objects of kind Node (or a List of them) are read here")
-        yield node_from(one.read(NodeJson))
+        yield one.made(NodeJson, node_from)
 
 
 @contextmanager

@@ -60,7 +60,8 @@ def submit(file: Path, changes: tuple[str, ...], kubeconfig: Path | None) -> Non
 
     job = _job(file, changes)
     made = create(_kube(kubeconfig), job)
-    click.echo(f"submitted {job.name}: {job.size} tasks asking for {job.requests()}")
+    tasks = "1 task" if job.size == 1 else f"{job.size} tasks"
+    click.echo(f"submitted {job.name}: {tasks} asking for {job.requests()}")
     for name in made:
         click.echo(f"  {name}")
 
@@ -80,17 +81,23 @@ def list_(namespace: str | None, kubeconfig: Path | None) -> None:
         click.echo("no training jobs; `spillway jobs new` prints a file to start from")
         return
     table = Table(box=None, pad_edge=False)
-    for column in (*_WORDS, *_COUNTS):
-        table.add_column(column, justify="right" if column in _COUNTS else "left")
+    for column in _WORDS:
+        table.add_column(column, overflow="fold", no_wrap=column == "STATE")
+    for column in _COUNTS:
+        table.add_column(column, justify="right", no_wrap=True)
     for one in found:
         state = f"{one.state} for {_age(datetime.now(UTC) - one.since)}"
         counts = (one.waiting, one.running, one.succeeded, one.failed, one.gpus)
         table.add_row(one.namespace, one.job, one.role, state, *map(str, counts))
-    Console(soft_wrap=True).print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=_WIDE)).print(table)
 
 
 _WORDS = ("NAMESPACE", "JOB", "ROLE", "STATE")
-_COUNTS = ("WAITING", "RUNNING", "DONE", "FAILED", "GPUS HELD")
+_COUNTS = ("WAIT", "RUN", "DONE", "FAIL", "GPUS")
+"""So short that a terminal of 80 columns has room for the words."""
+_WIDE = 1000
+"""Columns, where a program reads: no name is cut."""
 
 
 def _age(span: timedelta) -> str:
@@ -105,7 +112,7 @@ def _age(span: timedelta) -> str:
 @jobs.command()
 @click.argument("job")
 @click.option("--role", default="worker", show_default=True)
-@click.option("--index", default=0, show_default=True)
+@click.option("--index", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
 @_namespace
 @_kubeconfig

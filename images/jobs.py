@@ -6,15 +6,16 @@ https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_e
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_document, read_document
-from autoscaler.policy import Name
+from autoscaler.policy import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
 from autoscaler.resources import Resources, parse_quantity
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
@@ -28,13 +29,31 @@ _ENV_MAX: Final = 128 * 1024
 _CPUS_MAX: Final = 10_000
 _MEMORY_MIN: Final = 2**20
 
+_MEMORY_MAX: Final = 2**50
+_LONGEST: Final = timedelta(days=3650)
+_PORT_NAME: Final = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
+_VARIABLE: Final = re.compile(r"[ -<>-~]+")
+"""Printable ASCII without ``=``, as Kubernetes has it."""
+_IMAGE: Final = re.compile(
+    r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
+)
+"""https://github.com/distribution/reference: registry, path, tag, digest."""
+_CLASS_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
 PortNumber = Annotated[int, Field(ge=1, le=65_535)]
+
+
+def _is_key(key: str) -> str:
+    if not re.fullmatch(LABEL_KEY, key):
+        raise ValueError(f"{key!r} is not the key of a label or taint: write one such as example.com/tier")
+    return key
 
 
 class TolerationEntry(Document):
     """A taint that the tasks may live with, as Kubernetes writes it; the one on GPU machines is seen to already."""
 
-    key: str = Field(description="the taint's key, e.g. spot", min_length=1)
+    key: Annotated[str, AfterValidator(_is_key)] = Field(description="the taint's key, e.g. spot", min_length=1)
     operator: Literal["Exists", "Equal"] = "Exists"
     value: str = ""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
@@ -76,6 +95,8 @@ class Task(Document):
         if size < _MEMORY_MIN:
             message = "must be memory of one task with its unit, e.g. 32Gi; without a unit these are bytes"
             raise ValueError(message)
+        if size > _MEMORY_MAX:
+            raise ValueError("must be memory of one task, e.g. 32Gi: no machine has more than 1024Ti")
         return str(amount)
 
     @field_validator("env")
@@ -85,6 +106,9 @@ class Task(Document):
         if ours:
             message = f"sets {min(ours)}, which Spillway writes itself: leave it out"
             raise ValueError(message)
+        for name in env:
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"sets {name!r}, which is not the name of a variable: write one such as EPOCHS")
         return env
 
     @field_validator("ports")
@@ -93,12 +117,18 @@ class Task(Document):
         if "grpc" in ports or PORT in ports.values():
             message = f"has the name grpc or the number {PORT}, which every task's gRPC server uses: choose another"
             raise ValueError(message)
+        for name in ports:
+            if not _PORT_NAME.fullmatch(name):
+                raise ValueError(
+                    f"has the name {name!r}: write at most 15 lower-case letters, digits and single dashes, "
+                    "a letter among them"
+                )
         return ports
 
     @field_validator("annotations")
     @classmethod
     def _leaves_our_annotations_alone(cls, annotations: dict[str, str]) -> dict[str, str]:
-        for key in annotations:
+        for key in map(_is_key, annotations):
             if key.startswith(f"{words.PREFIX}/") and key != words.DO_NOT_DISRUPT:
                 message = f"sets {key}, which Spillway writes itself: leave it out"
                 raise ValueError(message)
@@ -119,7 +149,7 @@ class TrainingJob(Document):
     tasks: dict[Role, Task] = Field(description="tasks by role: chief, worker, ps, evaluator")
     priority: str = Field(default="", description="name of a PriorityClass")
     restarts: int = Field(
-        default=3, ge=0, description="failures of a role's tasks that are mended by starting them again"
+        default=3, ge=0, le=10_000, description="failures of a role's tasks that are mended by starting them again"
     )
     keep_for: Span = Field(default=timedelta(hours=24), description="how long a finished job can be looked at")
     expected: Span | None = Field(
@@ -139,6 +169,36 @@ class TrainingJob(Document):
             message = "must begin with a letter: it becomes part of host names"
             raise ValueError(message)
         return name
+
+    @field_validator("image")
+    @classmethod
+    def _can_be_fetched(cls, image: str) -> str:
+        if not _IMAGE.fullmatch(image):
+            raise ValueError("is not the name of an image: write one such as registry.example.com/team/mnist:1.0")
+        return image
+
+    @field_validator("priority")
+    @classmethod
+    def _can_be_a_class(cls, priority: str) -> str:
+        if priority and not _CLASS_NAME.fullmatch(priority):
+            raise ValueError("is not the name of a PriorityClass: lower-case letters, digits, dashes and dots")
+        return priority
+
+    @field_validator("keep_for", "expected", "patience")
+    @classmethod
+    def _comes_to_an_end(cls, span: timedelta | None) -> timedelta | None:
+        if span is not None and span > _LONGEST:
+            raise ValueError("must be at most 3650d")
+        return span
+
+    @field_validator("node_selector")
+    @classmethod
+    def _selects_labels(cls, wanted: dict[str, str]) -> dict[str, str]:
+        for key, value in wanted.items():
+            if not re.fullmatch(LABEL_VALUE, value):
+                raise ValueError(f"wants {_is_key(key)} to be {value!r}, which no label is: {LABEL_VALUE_IS}")
+            _is_key(key)
+        return wanted
 
     @field_validator("tasks")
     @classmethod

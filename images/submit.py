@@ -22,6 +22,7 @@ Json = dict[str, Any]
 _APIS: Final[Mapping[str, str]] = {"Job": "/apis/batch/v1", "Service": "/api/v1", "Pod": "/api/v1"}
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_FAKE: Final = "kwok.x-k8s.io/node"
 _PATIENCE: Final = 30.0
 """Seconds until a deletion that is still going on is left to itself."""
 
@@ -79,7 +80,7 @@ def _why_refused(manifest: Manifest, refused: Refused) -> str:
     if refused.status == _CONFLICT:
         return (
             f"{kind} {meta['name']!r} is there already in namespace {meta['namespace']!r}: "
-            "choose another name, or `spillway jobs delete` the old job"
+            f"choose another name, or `spillway jobs delete {meta['labels'][words.JOB]}{_option(meta['namespace'])}`"
         )
     if refused.status == _NOT_FOUND:
         return f"namespace {meta['namespace']!r} is not there: create it, or choose another in the job file"
@@ -233,16 +234,30 @@ def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow
         raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list` shows what there is")
     newest = max(pods, key=_created)
     if not newest["spec"].get("nodeName"):
-        raise BadInput(
-            f"{role} {index} of job {name!r} waits for a machine and has no log yet: "
-            f"`spillway autoscale explain pod {newest['metadata']['name']}` says what for"
-        )
+        ask = f"spillway autoscale explain pod {newest['metadata']['name']}{_option(namespace)} --policy FILE"
+        raise BadInput(f"{role} {index} of job {name!r} waits for a machine and has no log yet: `{ask}` says what for")
     path = f"{_path('Pod', namespace)}/{newest['metadata']['name']}/log"
     with _told(f"{role} {index} of job {name!r} has no log"):
-        if follow:
-            yield from (line.decode(errors="replace") for line in kube.lines(f"{path}?follow=true"))
-        else:
-            yield from kube.get(path).decode(errors="replace").splitlines()
+        try:
+            if follow:
+                yield from (line.decode(errors="replace") for line in kube.lines(f"{path}?follow=true"))
+            else:
+                yield from kube.get(path).decode(errors="replace").splitlines()
+        except Unavailable:
+            _refuse_a_fake_machine(kube, newest)
+            raise
+
+
+def _refuse_a_fake_machine(kube: Kube, pod: Json) -> None:
+    """Raises ``BadInput`` where its node is one of the local ground's."""
+    node = pod["spec"]["nodeName"]
+    with contextlib.suppress(Refused):  # gone, or not for everyone to see
+        if json.loads(kube.get(f"/api/v1/nodes/{node}"))["metadata"].get("annotations", {}).get(_FAKE):
+            raise BadInput(f"{pod['metadata']['name']} is on {node}, a fake machine: nothing runs there that has a log")
+
+
+def _option(namespace: str) -> str:
+    return "" if namespace == "default" else f" -n {namespace}"
 
 
 def _of_job(kube: Kube, kind: str, namespace: str, name: str) -> list[Json]:

@@ -24,6 +24,7 @@ from roles.engine import Fleet, connected, looking
 from roles.inventory import read_machines
 from roles.kubelet import DOWNLOADED
 from roles.plan import UNREACHABLE, HostPlan, exit_status, state
+from roles.pod_network import CONFIG as NETWORK
 from roles.runs import role_at
 from roles.settings import MachineSettings, merged
 from roles.version_check import machine_mistakes
@@ -43,6 +44,7 @@ _PROBES: Final = {
     "kubeconfig": "cat /var/lib/kubelet/kubeconfig || cat /etc/kubernetes/kubelet.conf",
     "kubelet_file": f"{DOWNLOADED} --version && sha256sum {DOWNLOADED} && dpkg --print-architecture",
     "authority": "cat /etc/kubernetes/pki/ca.crt",
+    "network": f"cat {NETWORK}",
     "passwords": "sshd -T | grep -x 'passwordauthentication no'",
     "users": (
         "getent passwd | awk -F: '$3 >= 1000 && $3 < 60000 { print $1, $6, $7 }' | while read -r user home shell; do"
@@ -54,8 +56,22 @@ _RELEASES: Final = "https://dl.k8s.io/release"
 _PRODUCT_OF: Final = str.maketrans(" ", "-")
 
 
+class _Readable(yaml.SafeDumper):
+    """Text of several lines, such as a certificate, stands as it is."""
+
+
+_Readable.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
 def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, role: str, output: Path | None) -> int:
     """Write an inventory whose plan is empty."""
+    for host in hosts:
+        account, at, address = host.rpartition("@")
+        if at:
+            raise BadInput(f"{host}: name the account apart: spillway nodes adopt --user {account} {address}")
     data = {"ssh_user": user, "ssh_port": port} | ({"ssh_key": str(key)} if key else {})
     machines = [(host, data | {"ssh_hostname": host} | ({} if user == "root" else {"_sudo": True})) for host in hosts]
     with connected(machines, lambda: None) as fleet:
@@ -68,7 +84,7 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
     for entry in entries:
         _answer_for_versions(entry)
     plans = _settle(entries, role)
-    text = yaml.safe_dump({"machines": entries}, sort_keys=False, allow_unicode=True)
+    text = yaml.dump({"machines": entries}, Dumper=_Readable, sort_keys=False, allow_unicode=True)
     if output:
         report.write_whole(output, text)
     else:
@@ -81,7 +97,7 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
 def entry_of(said: Mapping[str, str], *, address: str, ssh: Mapping[str, Any]) -> dict[str, Any]:
     """A machine's entry, given what the probes said."""
     entry: dict[str, Any] = {
-        "name": said["name"].partition(".")[0],
+        "name": said["name"].partition(".")[0].lower(),  # as a kubelet calls its node
         "address": address,
         "ssh": dict(ssh),
         "cpus": int(said["cpus"]),
@@ -119,6 +135,7 @@ def _settings(said: Mapping[str, str]) -> dict[str, Any]:
         "time": {} if said["chrony"] else {"service": "none"},
         "kernel": {"swap": "keep"} if said["swap"] else {},
         "container_runtime": runtime,
+        "pod_network": _network(said["network"]),
         "versions": versions,
         "ssh_passwords": "refused" if said["passwords"] else "",
         "users": _users(said["users"]),
@@ -165,6 +182,14 @@ def _sandbox(dump: str) -> str:
         return ""
     pinned = plugins.get("io.containerd.cri.v1.images", {}).get("pinned_images", {})
     return str(pinned.get("sandbox") or plugins.get("io.containerd.grpc.v1.cri", {}).get("sandbox_image") or "")
+
+
+def _network(text: str) -> dict[str, str]:
+    """A bridge of ours, with its subnet."""
+    for plugin in _yaml(text).get("plugins") or ():
+        for ranges in plugin.get("ipam", {}).get("ranges") or ():
+            return {"kind": "bridge", "pods": str(ranges[0].get("subnet", ""))}
+    return {}
 
 
 def _yaml(text: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from autoscaler.failures import BadInput
 from roles.settings import MachineSettings, merged
 from roles.version_check import machine_mistakes
 from roles.versions import refuse
+from roles.written import Written
 from stacks.inventory import Inventory
 
 SETTINGS: Final = "settings.yaml"
@@ -53,7 +54,7 @@ def make_bundle(file: Path, settings: Mapping[str, Any] | None = None) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def instance_settings(inventory: Inventory, *, source: str) -> dict[str, Any]:
+def instance_settings(inventory: Inventory, *, source: str, written: Written) -> dict[str, Any]:
     """How the fleet's machines are set up, as far as it holds for instances too, and what is said of these alone.
 
     Raises ``BadInput`` for what would be refused at boot, where nobody reads it.
@@ -63,7 +64,14 @@ def instance_settings(inventory: Inventory, *, source: str) -> dict[str, Any]:
     chosen = merged(fleet | ({"kubelet": kubelet} if kubelet else {}), inventory.ec2_settings)
     stack = {"kubelet": {"server": "https://cluster", "authority": "-----BEGIN CERTIFICATE-----"}}
     own = {"name": "instance", "address": "10.0.0.1"}
-    refuse(machine_mistakes(parse_data(merged(chosen, stack, own), MachineSettings, source=source)))
+    machine = parse_data(
+        merged(chosen, stack, own),
+        MachineSettings,
+        source=source,
+        entry="ec2_settings over settings",
+        written=lambda: written.settings(layer="ec2_settings"),
+    )
+    refuse(machine_mistakes(machine))
     return chosen
 
 

@@ -7,9 +7,11 @@ from typing import Any, Final
 import tomli_w
 from pyinfra.api.deploy import deploy
 
+from roles.cluster_settings import ContainerRuntime
+from roles.disruption import Disruption, disrupts
 from roles.operations import files, images, packages, services
 from roles.operations.services import DAEMON_RELOAD, restarts
-from roles.settings import ContainerRuntime, settings
+from roles.settings import settings
 from roles.versions import Chosen, choose, read_matrix
 
 CONFIG: Final = "/etc/containerd/config.toml"
@@ -41,6 +43,8 @@ def container_runtime() -> None:
         packages.installed(wanted=needed, name=f"containerd {chosen.containerd}")
         if "runc" in needed:  # a package of its own, small enough to be read every night
             packages.unaltered(names=("runc",), name="runc as packed")
+    with disrupts(Disruption.CONTAINERD_RESTART):  # by the package itself, when it is unpacked
+        packages.usable(paths=programs(wanted), name="containerd's programs can be run")
     for path in BY_HAND:
         files.absent(dest=path, name=f"no second one is found first: {path}")
     with restarts("containerd"):
@@ -77,6 +81,12 @@ def runtime_packages(wanted: ContainerRuntime, chosen: Chosen) -> dict[str, str]
     if wanted.package == "containerd.io":
         return {"containerd.io": f"{chosen.containerd}-*"}
     return {"containerd": f"{chosen.containerd}~*", "runc": f"{chosen.runc}+*"}
+
+
+def programs(wanted: ContainerRuntime) -> tuple[str, ...]:
+    """What a container is started by: Docker's package has its runc in another folder."""
+    runc = "/usr/bin/runc" if wanted.package == "containerd.io" else "/usr/sbin/runc"
+    return ("/usr/bin/containerd", "/usr/bin/containerd-shim-runc-v2", "/usr/bin/ctr", runc)
 
 
 def containerd_config(

@@ -22,6 +22,8 @@ from roles.operations import files, kernel, packages, reboot
 from roles.operations.files import Commands
 
 NOUVEAU: Final = "/etc/modprobe.d/spillway-nouveau.conf"
+FILES: Final = ("/usr/bin/nvidia-smi", f"{LIBRARIES}/libcuda.so.1", f"{LIBRARIES}/libnvidia-ml.so.1")
+"""What the other roles, the health check and every container use."""
 _UNLOAD: Final = "nvidia_uvm nvidia_drm nvidia_modeset nvidia_peermem nvidia"
 _USERS: Final = "nvidia-persistenced nvidia-fabricmanager nvidia-dcgm"
 """Services of ours that keep the module busy."""
@@ -76,6 +78,7 @@ def nvidia_driver(
     with disrupts(Disruption.MODULE_RELOAD):
         packages.removed(name="the other kind of modules", names=unwanted)
         packages.installed(name="driver installed and held", wanted=wanted)
+    packages.usable(name="the driver's program and libraries", paths=FILES)
     modules_built(name="modules for every kernel", version=version)
     one_library(name="one library, of this version", version=version, packages_of_it=tuple(wanted))
     module_loaded(

@@ -31,6 +31,7 @@ from autoscaler.failures import BadInput, Unavailable
 from roles import global_arguments
 from roles.current import MergedData, current, one_state_each
 from roles.disruption import Disruption, Waits, disruption_of
+from roles.facts.containers import RuncInUse
 from roles.facts.gpu import Driver, DriverState
 from roles.facts.packages import Package, Packages
 from roles.known_facts import KnownFacts, Questions
@@ -48,6 +49,8 @@ _VERSIONED: Final = re.compile(
     r"kubelet|containerd(\.io)?|runc|nvidia-.*|libnvidia-.*|cuda-toolkit.*|docker(-ce|\.io)|kubernetes-cni"
 )
 """Packages whose versions should be the same on all machines of a kind."""
+_NUMBER: Final = re.compile(r"\[Errno [^]]*\] ")
+"""What Python puts before the words of an error."""
 _ROUNDS: Final = 12
 """A fact that depends on another is asked a round later; a role that still asks after this many never ends."""
 
@@ -124,7 +127,7 @@ class Fleet:
                 host.connect(show_errors=False, raise_exceptions=True)
             self.state.activate_host(host)
         except Exception as error:  # noqa: BLE001 - whatever it is, one machine fails alone
-            self.unreachable[host.name] = _words(error)
+            self.unreachable[host.name] = _NUMBER.sub("", _words(error))
 
     def _plan(self, host: Host) -> None:
         here = looking(host)
@@ -301,9 +304,9 @@ def _versions(host: Host) -> dict[str, str]:
     packages: dict[str, Package] = host.get_fact(Packages)
     driver: Driver = host.get_fact(DriverState)
     found = {name: one.version for name, one in packages.items() if one.installed and _VERSIONED.fullmatch(name)}
-    running = {"kernel": driver.kernel, "driver, running": driver.running, "driver, on disk": driver.on_disk}
-    libraries = {"driver, library": ", ".join(driver.library)}
-    return {name: version for name, version in sorted((running | libraries | found).items()) if version}
+    running = {"kernel": driver.kernel, "driver (running)": driver.running, "driver (on disk)": driver.on_disk}
+    others = {"driver (library)": ", ".join(driver.library), "runc (in use)": host.get_fact(RuncInUse)}
+    return {name: version for name, version in sorted((running | others | found).items()) if version}
 
 
 def _shown(command: PyinfraCommand) -> str:

@@ -9,17 +9,10 @@ from pydantic import Field, field_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document
+from roles.mig import PROFILE
 
 NVSWITCH: Final = ("A100-SXM", "A800-SXM", "H100-80GB-HBM3", "H200", "H800", "H20", "B200", "B300", "V100-SXM3")
 """Products that hang on NVSwitches where a machine has eight of them or more."""
-WHOLE: Final = (
-    *("M60", "P4", "P40", "P100", "V100", "T4", "A2", "A10", "A10G", "A16", "A40", "A4000", "A5000", "A6000"),
-    *("L4", "L20", "L40", "L40S", "6000", "8000"),
-)
-"""Words of the names of products that cannot be divided. MIG came with the A100, and not for every later one."""
-SLICES: Final = 7
-"""Of compute, in every GPU that can be divided."""
-MIG_PROFILE: Final = r"\d+g\.\d+gb(\+\w+)?"
 
 
 class GpuSoftware(Document):
@@ -49,7 +42,7 @@ class GpuSoftware(Document):
     def _profiles_are_some(cls, mig: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for profiles in mig.values():
             for profile in profiles:
-                if not re.fullmatch(MIG_PROFILE, profile):
+                if not re.fullmatch(PROFILE, profile):
                     raise ValueError(f"holds {profile!r}: write a profile such as 1g.10gb or 3g.40gb")
         return mig
 
@@ -57,22 +50,6 @@ class GpuSoftware(Document):
 def has_nvswitch(product: str, count: int) -> bool:
     """Whether a machine with so many of these GPUs needs the fabric manager, as far as its product tells."""
     return count >= 8 and any(name in product.replace(" ", "-") for name in NVSWITCH)  # noqa: PLR2004 - an HGX board
-
-
-def why_not_divided(software: GpuSoftware, *, product: str, count: int) -> str:
-    """Why these GPUs cannot be divided as a MIG layout says; empty where it fits, as far as their names tell."""
-    divided = {index: profiles for index, profiles in software.mig.items() if profiles}
-    if divided and {*WHOLE} & {*product.replace(" ", "-").split("-")} and "PRO" not in product:
-        return f"gpu.mig divides GPU {min(divided, key=int)}, but {product} knows no MIG: leave gpu.mig out"
-    for index, profiles in divided.items():
-        slices = sum(int(profile.partition("g.")[0]) for profile in profiles)
-        if slices > SLICES:
-            return f"gpu.mig.{index} takes {slices} slices ({', '.join(profiles)}), and a GPU has {SLICES}"
-    missing = sorted((index for index in software.mig if int(index) >= count), key=int)
-    if not missing:
-        return ""
-    have = "GPU 0" if count == 1 else f"GPUs 0 to {count - 1}"
-    return f"gpu.mig names GPU {', '.join(missing)}, and the machine has {have}"
 
 
 def gpu_labels(software: GpuSoftware | None, driver: str, modules: str) -> dict[str, str]:

@@ -25,17 +25,21 @@ import msgspec
 
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
+from roles.bundle import instance_settings
 from roles.gpu_settings import gpu_labels
-from roles.settings import MachineSettings, merged
+from roles.settings import MachineSettings, User, key_in, merged
 from roles.sources import read_sources
 from roles.version_check import machine_mistakes
 from roles.versions import choose, read_matrix, refuse
-from stacks.inventory import Inventory, Machine, read_inventory
+from roles.written import Written
+from stacks.inventory import Inventory, Machine, Ssh, read_inventory
 from stacks.outputs import MachineOutput, StackOutputs, parse_outputs
 
 FILE: Final = "SPILLWAY_INVENTORY"
 OUTPUTS: Final = "SPILLWAY_OUTPUTS"
 _PREFIX: Final = "spillway-hosts-"
+_OF_THE_ENTRY: Final = frozenset({"name", "address", "labels", "taints", "gpu_product", "gpu_count", "provider_id"})
+"""What settings cannot say: the machine's entry, or the stack, does."""
 Hosts = list[tuple[str, dict[str, Any]]]
 """pyinfra's inventory: name and data of each machine."""
 
@@ -57,18 +61,22 @@ def read_machines(file: Path | None, *, outputs: Path | None = None) -> Hosts:
     mistakes = _mistakes(written, exported, file=file, outputs=outputs)
     if mistakes:
         raise BadInput("\n".join(mistakes))
-    fleet = merged(_of_control_plane(stack), written.settings)
-    hosts = [(machine.name, host_data(machine, fleet=fleet, source=str(file))) for machine in written.machines]
+    fleet, lines = merged(_of_control_plane(stack), written.settings), Written(file)
+    if written.ec2_settings:
+        instance_settings(written, source=str(file), written=lines)
+    hosts = [
+        (machine.name, host_data(machine, fleet=fleet, source=str(file), written=lines)) for machine in written.machines
+    ]
     known = {machine.name for machine in written.machines}
     hosts += [
         (one.name, _of_output(one, fleet=fleet, source=str(outputs))) for one in exported if one.name not in known
     ]
-    _refuse_shared_subnets([data["settings"] for _, data in hosts], source=str(file or outputs))
+    _refuse_shared_subnets([data["settings"] for _, data in hosts], source=str(file or outputs), written=lines)
     return hosts
 
 
-def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The pyinfra data of one machine. Raises ``BadInput`` naming file, machine and key."""
+def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str, written: Written) -> dict[str, Any]:
+    """The pyinfra data of one machine. Raises ``BadInput`` naming file, line, machine and key."""
     own = {
         "name": machine.name,
         "address": machine.address,
@@ -80,13 +88,28 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str) -> dic
     }
     ssh = machine.ssh
     data = _connection(machine.address, user=ssh.user, port=ssh.port, key=ssh.key, host_key=ssh.host_key)
-    settings = _checked(own, fleet, machine.settings, source=source)
-    if any(user.gone and user.name == ssh.user for user in settings.users):
-        raise BadInput(
-            f"{source}: machine {machine.name}: settings: users: {ssh.user} is gone, and is the account by which the"
-            " machine is reached (ssh.user): let in another one first"
-        )
+    settings = _checked(own, fleet, machine.settings, source=source, written=written)
+    if why := _why_shut_out(settings.users, ssh):
+        line = written.line_of_setting("users", machine=machine.name)
+        raise BadInput(f"{source}{line}: machine {machine.name}: settings: users: {why}")
     return data | {"settings": settings}
+
+
+def _why_shut_out(users: Iterable[User], ssh: Ssh) -> str:
+    """Why the next run could not come in any more, as far as the file and a public key beside the private one tell."""
+    way = "is the account by which the machine is reached (ssh.user)"
+    user = next((user for user in users if user.name == ssh.user), None)
+    if user is None:
+        return ""
+    if user.gone or not user.keys:
+        return f"{user.name} {'is gone' if user.gone else 'has no keys'}, and {way}: let in another one first"
+    try:
+        ours = key_in(Path(f"{ssh.key}.pub").expanduser().read_text(encoding="ascii")) if ssh.key else b""
+    except (OSError, UnicodeDecodeError):
+        return ""
+    if not ours or ours in {key_in(key) for key in user.keys}:
+        return ""
+    return f"the keys of {user.name}, which {way}, have not that of ssh.key ({ssh.key}.pub): add it"
 
 
 def _of_output(machine: MachineOutput, *, fleet: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -111,36 +134,54 @@ def _of_output(machine: MachineOutput, *, fleet: Mapping[str, Any], source: str)
 
 
 def _checked(
-    own: Mapping[str, Any], fleet: Mapping[str, Any], settings: Mapping[str, Any], *, source: str
+    own: Mapping[str, Any],
+    fleet: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    source: str,
+    written: Written | None = None,
 ) -> MachineSettings:
-    given, entry = merged(fleet, settings), f"{source}: machine {own['name']}: settings"
-    fixed = sorted(given.keys() & {"name", "address", "taints", "gpu_product", "gpu_count", "provider_id"})
+    given, lines, name = merged(fleet, settings), written or Written(), str(own["name"])
+    entry = f"machine {name}: settings"
+    fixed = sorted(given.keys() & _OF_THE_ENTRY)
     if fixed:
-        raise BadInput(f"{entry}.{fixed[0]}: stands in the machine's own entry, not among its settings")
-    machine = parse_data(merged(given, own), MachineSettings, source=entry)
-    read_sources(machine.sources, source=f"{entry}: sources")
+        line = lines.line_of_setting(fixed[0], machine=name)
+        raise BadInput(f"{source}{line}: {entry}.{fixed[0]}: stands in the machine's own entry, not among its settings")
+    machine = parse_data(
+        merged(given, own), MachineSettings, source=source, entry=entry, written=lambda: lines.settings(name)
+    )
+    read_sources(
+        machine.sources,
+        source=source,
+        entry=f"{entry}: sources",
+        written=lambda: lines.setting("sources", machine=name),
+    )
     try:
         refuse(machine_mistakes(machine))
     except BadInput as mistake:
-        raise BadInput("\n".join(f"{source}: {line}" for line in str(mistake).splitlines())) from None
+        where = f"{source}{lines.line_of_setting('versions', machine=name)}"
+        raise BadInput("\n".join(f"{where}: {line}" for line in str(mistake).splitlines())) from None
     return with_gpu_labels(machine)
 
 
-def _refuse_shared_subnets(machines: Iterable[MachineSettings], *, source: str) -> None:
+def _refuse_shared_subnets(machines: Iterable[MachineSettings], *, source: str, written: Written) -> None:
     """Pods of two machines with one address reach each other at times, and at times themselves."""
     taken: list[tuple[MachineSettings, Any]] = []
     for machine in machines:
         if machine.pod_network.kind != "bridge":
             continue
-        entry = f"{source}: machine {machine.name}: settings: pod_network.pods = {machine.pod_network.pods!r}"
         pods = ipaddress.ip_network(machine.pod_network.pods)
         other = next((one for one, subnet in taken if subnet.version == pods.version and subnet.overlaps(pods)), None)
+        why = ""
         if other:
-            theirs = f"machine {other.name} has {other.pod_network.pods}"
-            raise BadInput(f"{entry}: {theirs}, and each needs a subnet of its own")
+            why = f"machine {other.name} has {other.pod_network.pods}, and each needs a subnet of its own"
         with contextlib.suppress(ValueError):  # a DNS name
             if ipaddress.ip_address(machine.address) in pods:
-                raise BadInput(f"{entry}: the machine's own address {machine.address} lies in it: take another subnet")
+                why = f"the machine's own address {machine.address} lies in it: take another subnet"
+        if why:
+            line = written.line_of_setting("pod_network", "pods", machine=machine.name)
+            entry = f"{source}{line}: machine {machine.name}: settings: pod_network.pods"
+            raise BadInput(f"{entry} = {machine.pod_network.pods!r}: {why}")
         taken.append((machine, pods))
 
 
@@ -226,9 +267,10 @@ def _mistakes(
     written: Inventory, exported: Iterable[MachineOutput], *, file: Path | None, outputs: Path | None
 ) -> list[str]:
     """Where file and stack speak of one machine and mean two."""
-    by_name = {machine.name: machine for machine in written.machines}
+    by_name, lines = {machine.name: machine for machine in written.machines}, Written(file)
     return [
-        f"{file}: machine {one.name}: address = {by_name[one.name].address!r}, but {outputs} says {one.address!r}:"
+        f"{file}{lines.line('address', machine=one.name)}: machine {one.name}: address ="
+        f" {by_name[one.name].address!r}, but {outputs} says {one.address!r}:"
         " bring the stack up to date (pulumi up), or mend the file"
         for one in exported
         if one.name in by_name and by_name[one.name].address != one.address

@@ -10,11 +10,12 @@ from typing import Any, Final
 from pyinfra.api.deploy import deploy
 
 from autoscaler import labels as words
+from roles.cluster_settings import Kubelet
 from roles.facts.nodes import AUTHORITY
 from roles.operations import downloads, files, nodes, packages, services
 from roles.operations.nodes import BOOTSTRAP, KUBECONFIG
 from roles.operations.services import DAEMON_RELOAD, restarts
-from roles.settings import Kubelet, MachineSettings, settings
+from roles.settings import MachineSettings, settings
 from roles.versions import choose, read_matrix
 
 CONFIG: Final = "/etc/kubernetes/kubelet.json"

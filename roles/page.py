@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +17,14 @@ def page(run: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> str:
     command, machines = escape(f"spillway nodes {run['command']}"), len(run["machines"])
     body = [
         "<h1>Nodes</h1>",
-        f'<p class="sub"><code>{command}</code> on {escape(run["at"])}, {run["seconds"]} s, {machines} machines</p>',
+        f'<p class="sub"><code>{command}</code> on {_when(run["at"])}, {run["seconds"]} s, {_many(machines)}</p>',
         _tiles(run["counts"]),
         *_alerts(run),
         _section("Drift", _drift(run["machines"]), empty="Every machine is as it should be."),
-        _section("In the way of a change", _preflight(run["preflight"]), empty="Nothing was found."),
+        _section("In the way of a change", _preflight(run["preflight"], "error"), empty="Nothing was found."),
         _section("Not seen", _away(run["machines"]), empty="Every machine answered."),
         _section("Held, failed, unsettled", _outcomes(run), empty="Nothing is waiting."),
+        _section("Worth knowing", _preflight(run["preflight"], "warning"), empty="Nothing was found."),
         _section("Versions across the fleet", _versions(run), empty="No versions are known."),
         _section("Nights", _nights(nights), empty="This is the first."),
         f'<p class="soft">End of the journal: <code>{escape(run["journal"] or "none")}</code></p>',
@@ -55,14 +57,20 @@ def _drift(machines: Iterable[Mapping[str, Any]]) -> str:
     for machine in machines:
         host = machine["host"]
         rows += [
-            _row(host, _became(change), escape(change["resource"]), _disruption(change), _change(change))
+            _row(host, _became(change), _resource(change["resource"]), _disruption(change), _change(change))
             for change in machine["changes"]
         ]
         rows += [
-            _row(host, _state("refused"), escape(refusal["resource"]), "", escape(refusal["reason"]))
+            _row(host, _state("refused"), _resource(refusal["resource"]), "", escape(refusal["reason"]))
             for refusal in machine["refused"]
         ]
     return _table(("Machine", "State", "Resource", "Disrupts", "What"), rows)
+
+
+def _resource(name: str) -> str:
+    """Role and operation, a line each."""
+    role, _, operation = name.rpartition(" | ")
+    return f'<div class="soft role">{escape(role)}</div>{escape(operation)}'
 
 
 def _change(change: Mapping[str, Any]) -> str:
@@ -92,13 +100,13 @@ def _disruption(change: Mapping[str, Any]) -> str:
     return "" if change["disruption"] == "none" else escape(change["disruption"])
 
 
-def _preflight(findings: Iterable[Mapping[str, Any]]) -> str:
+def _preflight(findings: Iterable[Mapping[str, Any]], severity: str) -> str:
     rows = [
-        _row(one["host"], escape(one["severity"]), escape(one["check"]), escape(one["found"]), escape(one["remedy"]))
+        _row(one["host"], escape(one["check"]), escape(one["found"]), escape(one["remedy"]))
         for one in findings
-        if one["check"] != "connection"
+        if one["severity"] == severity and one["check"] != "connection"
     ]
-    return _table(("Machine", "", "Check", "Found", "Remedy"), rows)
+    return _table(("Machine", "Check", "Found", "Remedy"), rows)
 
 
 def _away(machines: Iterable[Mapping[str, Any]]) -> str:
@@ -152,7 +160,13 @@ def _nights(nights: Sequence[Mapping[str, Any]]) -> str:
         changed = len(night.get("changed", ()))
         ended = "halted" if night.get("halted") else "damaged record" if night.get("damaged") else ""
         rows.append(
-            _row(night["at"], f'<div class="bar">{bar}</div>', told, f"{changed} changed" if changed else "", ended)
+            _row(
+                _when(night["at"]),
+                f'<div class="bar">{bar}</div>',
+                told,
+                f"{changed} changed" if changed else "",
+                ended,
+            )
         )
     return _table(("Run", "", "Found", "Done", ""), rows)
 
@@ -171,6 +185,18 @@ def _table(heads: Iterable[str], rows: Sequence[str]) -> str:
 def _row(first: str, *cells: str) -> str:
     """The first cell is text, the others are HTML already."""
     return f"<tr><td>{escape(first)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _when(at: str) -> str:
+    """As a person writes it; of a record that is damaged, the name of its file."""
+    try:
+        return f"{datetime.fromisoformat(at).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return escape(at)
+
+
+def _many(machines: int) -> str:
+    return "1 machine" if machines == 1 else f"{machines} machines"
 
 
 def _state(name: str) -> str:

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from pyinfra.api.deploy import deploy
 
-from roles.operations import files
+from roles.operations import files, packages
 from roles.settings import settings
 
+PLUGINS: Final = tuple(f"/usr/lib/cni/{plugin}" for plugin in ("bridge", "host-local", "loopback", "portmap"))
+"""Where Debian's package puts them."""
 CONFIG: Final = "/etc/cni/net.d/10-spillway.conflist"
 
 
@@ -20,6 +22,7 @@ def pod_network() -> None:
     if wanted.kind == "cluster":
         files.absent(name="no bridge beside the cluster's network", dest=CONFIG)
         return
+    packages.usable(paths=PLUGINS, name="plugins of the pod network")
     files.place(
         name=f"pods get addresses of {wanted.pods}",
         dest=CONFIG,

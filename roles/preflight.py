@@ -144,6 +144,8 @@ def unreachable(host: str, reason: str) -> Finding:
     remedy = "try ssh to its address by hand: is it up, is the port open, is its host key the one in the inventory?"
     if "uthentication" in reason:
         remedy = "put the controller's public key into the authorized_keys of the inventory's SSH user"
+    if "resolve hostname" in reason:
+        remedy = "write its IP address into the inventory, or a name that this controller can look up"
     if "host key" in reason.lower():
         remedy = "compare its host key at its console; if it was installed anew, write the new key into the inventory"
     return Finding(host, "connection", "error", reason, remedy)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from autoscaler.failures import BadInput
 from roles import preflight
 from roles.engine import Fleet
+from roles.facts.containers import RuncInUse
 from roles.facts.packages import OsRelease
 from roles.preflight import Finding
 from roles.settings import MachineSettings
@@ -17,7 +18,8 @@ from roles.version_check import version_findings
 
 CHECKS: Final = (*(one.name for one in preflight.CHECKS), "clock", "versions")
 """The names by which an operator may say that a finding does not stop a change."""
-_SHELL: Final = f"date +%s.%N; uname -r; {OsRelease().command()}; {preflight.script()}"
+_RUNC: Final = f'printf "%s\\n" "$({RuncInUse().command()})"'
+_SHELL: Final = f"date +%s.%N; uname -r; {OsRelease().command()}; {_RUNC}; {preflight.script()}"
 
 
 def findings(fleet: Fleet, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
@@ -52,13 +54,15 @@ def parse_ignored(names: Sequence[str]) -> frozenset[str]:
 
 
 def _judged(name: str, text: str, settings: object, *, asked: float) -> list[Finding]:
-    clock, kernel, release = [*text.split("\n", 3), "", ""][:3]
+    clock, kernel, release, runc = [*text.split("\n", 4), "", "", ""][:4]
     try:
         skew = _skew(float(clock), asked, time.time())
     except ValueError:
         skew = 0.0
-    versions = version_findings(settings, kernel=kernel, os=release) if isinstance(settings, MachineSettings) else []
-    return preflight.findings(name, text) + preflight.clock_finding(name, skew) + versions
+    found = preflight.findings(name, text) + preflight.clock_finding(name, skew)
+    if isinstance(settings, MachineSettings):
+        found += version_findings(settings, kernel=kernel, os=release, runc=runc)
+    return found
 
 
 def _skew(clock: float, asked: float, answered: float) -> float:

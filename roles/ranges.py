@@ -8,6 +8,7 @@ from typing import Final
 
 Term = tuple[str, str]
 """A comparison and what is compared with: ``(">=", "1.7.28")``."""
+_SKEW: Final = "same-minor-or-older"
 _TERM: Final = re.compile(r"(>=|<|=)?\s*([0-9][\w.+~-]*|[a-z][\w.-]*|\*)(?:\s+(\d+))?")
 
 
@@ -25,7 +26,7 @@ def in_words(text: str, *, other: str = "") -> str:
     """The range as a message says it."""
     if text == "same":
         return other
-    if text.startswith("same-minor-or-older"):
+    if text.startswith(_SKEW):
         return f"at most {text.split()[1]} minors older than {other} and not newer"
     return " or ".join(part.strip().replace(",", " and") for part in text.split("|"))
 
@@ -41,12 +42,14 @@ def _term(text: str) -> Term:
     if found is None:
         raise ValueError(f"holds {text!r}: write a range such as >=1.7.28, <2, or 1.6 | 1.7")
     comparison, value, count = found.groups()
+    if (value == _SKEW) != bool(count):
+        raise ValueError(f"holds {text!r}: write {_SKEW} N, N minors at most, and a number nowhere else")
     return comparison or "=", f"{value} {count}" if count else value
 
 
 def _holds(version: str, term: Term, other: str) -> bool:
     comparison, value = term
-    if value.startswith("same-minor-or-older"):
+    if value.startswith(_SKEW):
         return _is_within_skew(version, other, minors=int(value.split()[1]))
     if not numbers(value):
         return value == "*" or version == (other if value == "same" else value)

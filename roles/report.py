@@ -103,7 +103,8 @@ def in_words(run: Mapping[str, Any]) -> str:
     lines = [f"Spillway nodes: {', '.join(parts) or 'no machines'}"]
     if run["changed"]:
         lines.append(f"Changed: {_some(run['changed'])}")
-    errors = [f"{one['host']} ({one['check']})" for one in run["preflight"] if one["severity"] == "error"]
+    in_the_way = [one for one in run["preflight"] if one["severity"] == "error" and one["check"] != "connection"]
+    errors = [f"{one['host']} ({one['check']})" for one in in_the_way]
     lines += [f"Preflight: {_some(errors)}"] if errors else []
     lines += [f"*Halted*: {run['halted']}"] if run["halted"] else []
     for title in ("failed", "unsettled", "held"):

@@ -35,7 +35,9 @@ from roles.page import page
 from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
 from roles.roll import Patience, Roll, Rolled
 from roles.rollout import parse_batch
+from roles.settings import MachineSettings
 from roles.version_check import signing_findings
+from roles.written import Written
 from stacks.inventory import Inventory, read_inventory
 
 HALTED: Final = 5
@@ -92,7 +94,7 @@ def manifests(*, inventory: Path | None, applies: bool, kubeconfig: Path | None)
     if not applies:
         print(text)
         return CLEAN
-    for line in gpu_pods.apply_manifests(Kube.connect(kubeconfig), text):
+    for line in gpu_pods.apply_manifests(Kube.connect(kubeconfig or _kubeconfig(machines)), text):
         print(f"applied: {line}")
     return CLEAN
 
@@ -100,7 +102,7 @@ def manifests(*, inventory: Path | None, applies: bool, kubeconfig: Path | None)
 def bundle(*, file: Path, inventory: Path | None) -> int:
     """Write it, and say what it is."""
     written = read_inventory(inventory) if inventory else Inventory(machines=())
-    settings = instance_settings(written, source=str(inventory))
+    settings = instance_settings(written, source=str(inventory), written=Written(inventory))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         digest = make_bundle(file, settings)
@@ -122,7 +124,7 @@ def journal(state: Path | None) -> int:
 def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
     machines, role, folder = _machines(given), role_at(given["role"]), _folder(state)
     rules, ignored = _rules(given, len(machines)), preflight_look.parse_ignored(given["ignore"])
-    kube = None if given["no_cluster"] else Kube.connect(given["kubeconfig"])
+    kube = None if given["no_cluster"] else Kube.connect(given["kubeconfig"] or _kubeconfig(machines))
     marks = Marks(kube) if kube else None
     began, clock = datetime.now(UTC), time.monotonic()
     with only_run(folder, kube) as lease:
@@ -200,7 +202,8 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     for name, data in machines:  # here and not where the file is read: who makes a bundle of it needs no key
         if (key := data.get("ssh_key")) and not Path(key).is_file():
             source = given["inventory"] or given["outputs"]
-            raise BadInput(f"{source}: machine {name}: ssh.key = {key!r}: this controller has no such file")
+            line = Written(given["inventory"]).line("ssh", "key", machine=name)
+            raise BadInput(f"{source}{line}: machine {name}: ssh.key = {key!r}: this controller has no such file")
     wanted = [pattern.strip() for pattern in given["limit"].split(",") if pattern.strip()]
     known = [name for name, _ in machines]
     for pattern in wanted:
@@ -211,6 +214,15 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     if not wanted:
         return machines
     return [one for one in machines if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in wanted)]
+
+
+def _kubeconfig(machines: Machines) -> Path | None:
+    """The one that the machines' settings name, where they name any."""
+    named = {data["settings"].kubeconfig for _, data in machines if isinstance(data.get("settings"), MachineSettings)}
+    given = sorted(named - {""})
+    if len(given) > 1:
+        raise BadInput(f"settings.kubeconfig: {' and '.join(given)} are two clusters: take one at a time, by --limit")
+    return Path(given[0]).expanduser() if given else None
 
 
 def role_at(path: str) -> Role:

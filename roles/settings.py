@@ -5,55 +5,31 @@ The fleet's ``settings`` of the inventory file come first, a machine's own ``set
 
 from __future__ import annotations
 
-import ipaddress
+import base64
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pyinfra.context import host
 
 from autoscaler.documents import Document
+from autoscaler.hosts import Host, is_host
 from autoscaler.policy import TaintEntry
 from autoscaler.resources import parse_quantity
-from roles.gpu_settings import GpuSoftware, why_not_divided
+from roles.cluster_settings import LAST_PORT, ContainerRuntime, Kubelet, PodNetwork
+from roles.gpu_settings import GpuSoftware
+from roles.mig import why_not_divided
 
-_HOST: Final = r"^[A-Za-z0-9][A-Za-z0-9.:-]*$"
 _ACCOUNT: Final = r"^[a-z_][a-z0-9_-]{0,31}$"
-_LAST_PORT: Final = 65535
-_RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
-_WORD: Final = r"^\S+$"
-_Host = Annotated[str, Field(pattern=_HOST)]
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_PUBLIC_KEY: Final = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?")
-
-
-class Download(Document):
-    """A file that the machine fetches, known by its content."""
-
-    url: str = Field(description="where the machine fetches it, e.g. http://mirror.lab/kubelet-1.35.4")
-    sha256: str = Field(description="of its content, 64 hex digits, as sha256sum prints them")
-
-    @field_validator("url")
-    @classmethod
-    def _url_is_http(cls, url: str) -> str:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("must begin with https:// or http://")
-        return url
-
-    @field_validator("sha256")
-    @classmethod
-    def _digest_is_whole(cls, digest: str) -> str:
-        if not _SHA256.fullmatch(digest):
-            raise ValueError("must be 64 hex digits, as sha256sum prints them")
-        return digest
-
-
-class Image(Download):
-    """An archive with a container image, for machines that reach no registry."""
-
-    name: str = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10", min_length=1)
+_PUBLIC_KEY: Final = re.compile(r"(?:\S.* )?((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+=*)(?: .*)?")
+"""What may stand before its type says what its bearer may do: sshd(8), "AUTHORIZED_KEYS FILE FORMAT"."""
+_NEEDED_SYSCTL: Final = (
+    "net.ipv4.ip_forward",
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+)
+"""Without these a node loses its pods' traffic."""
 
 
 class Time(Document):
@@ -62,9 +38,15 @@ class Time(Document):
     service: Literal["chrony", "none"] = Field(
         default="chrony", description="chrony, or none where the machine's own host keeps its clock"
     )
-    servers: tuple[_Host, ...] = Field(
+    servers: tuple[Host, ...] = Field(
         default=(), description="time servers, names or addresses, e.g. [ntp1.lab]; empty: those of the distribution"
     )
+
+    @model_validator(mode="after")
+    def _servers_are_asked(self) -> Time:
+        if self.service == "none" and self.servers:
+            raise ValueError("servers are asked by chrony alone: leave them out, or write service: chrony")
+        return self
 
 
 class Kernel(Document):
@@ -83,6 +65,19 @@ class Kernel(Document):
     )
     reboot_seconds: int = Field(default=900, ge=30, le=7200, description="until it must be back")
 
+    @field_validator("swap", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        """YAML reads it as false."""
+        return "off" if given is False else given
+
+    @field_validator("modules")
+    @classmethod
+    def _module_is_not_forbidden(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
+        if "nouveau" in modules:
+            raise ValueError("names nouveau, which takes the GPUs from NVIDIA's driver: leave it out")
+        return modules
+
     @field_validator("sysctl", mode="before")
     @classmethod
     def _values_are_text(cls, given: Any) -> Any:
@@ -93,6 +88,8 @@ class Kernel(Document):
                 raise ValueError(f"names {key!r}: write the key of a kernel setting, e.g. vm.max_map_count")
             if isinstance(value, (dict, list, bool)) or value is None or "\n" in str(value):
                 raise ValueError(f"sets {key} to {value!r}: write a number or a line of text")
+            if key in _NEEDED_SYSCTL and str(value) != "1":
+                raise ValueError(f"sets {key} to {value!r}: pods of a node need it to be 1, leave it out")
         return {key: str(value) for key, value in given.items()}
 
 
@@ -112,7 +109,7 @@ class User(Document):
     @classmethod
     def _keys_are_public(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
         for key in keys:
-            if not _PUBLIC_KEY.fullmatch(key):
+            if not key_in(key):
                 raise ValueError(f"holds {key[:40]!r}, which is no public key: write 'ssh-ed25519 AAAA... name'")
         return keys
 
@@ -130,111 +127,16 @@ class Logs(Document):
     @classmethod
     def _ship_to_has_a_port(cls, text: str) -> str:
         host_, _, port = text.rpartition(":")
-        if text and not (re.fullmatch(_HOST, host_) and port.isdigit() and 0 < int(port) <= _LAST_PORT):
+        if text and not (is_host(host_) and port.isdigit() and 0 < int(port) <= LAST_PORT):
             raise ValueError("must be HOST:PORT, e.g. logs.lab:6514")
         return text
 
     @field_validator("container_size")
     @classmethod
     def _size_is_one(cls, text: str) -> str:
-        parse_quantity(text)
+        if parse_quantity(text) <= 0:
+            raise ValueError("must be more than nothing, e.g. 50Mi")
         return text
-
-
-class ContainerRuntime(Document):
-    """containerd and runc."""
-
-    package: Literal["containerd.io", "containerd"] = Field(
-        default="containerd.io", description="Docker's package (brings runc), or the distribution's own"
-    )
-    cgroup_driver: Literal["systemd", "cgroupfs"] = Field(
-        default="systemd", description="of containerd and kubelet alike; cgroupfs where systemd does not own the tree"
-    )
-    sandbox_image: str = Field(
-        default="registry.k8s.io/pause:3.10", pattern=_WORD, description="holds a pod's namespaces"
-    )
-    images: tuple[Image, ...] = Field(default=(), description="images imported from archives: no registry is asked")
-    keep_oom_scores: bool = Field(
-        default=False, description="true inside a container whose host refuses lower OOM scores"
-    )
-
-
-class PodNetwork(Document):
-    """How pods get addresses."""
-
-    kind: Literal["cluster", "bridge"] = Field(
-        default="cluster", description="cluster: a DaemonSet of the cluster brings it; bridge: one of our own"
-    )
-    pods: str = Field(default="", description="for a bridge: this machine's pods, e.g. 10.244.7.0/24")
-
-    @model_validator(mode="after")
-    def _a_bridge_has_a_subnet(self) -> PodNetwork:
-        if self.kind == "bridge":
-            try:
-                ipaddress.ip_network(self.pods)
-            except ValueError:
-                raise ValueError(
-                    f"pods = {self.pods!r} must be this machine's own subnet, e.g. 10.244.7.0/24"
-                ) from None
-        return self
-
-
-class Kubelet(Document):
-    """The kubelet, and the cluster that it joins."""
-
-    server: str = Field(description="the API server as the machine reaches it, e.g. https://10.20.0.1:6443")
-    authority: str = Field(description="the cluster's certificate authority: PEM text, or a path on the controller")
-    join: Literal["controller", "machine"] = Field(
-        default="controller",
-        description="who brings the token: the controller by SSH, or the machine finds it at boot (EC2)",
-    )
-    download: Download | None = Field(default=None, description="the kubelet as a file; else its Debian package")
-    cluster_dns: tuple[str, ...] = Field(default=(), description="addresses of the cluster's DNS, e.g. [10.96.0.10]")
-    cluster_domain: str = Field(default="cluster.local", pattern=_HOST, description="e.g. cluster.local")
-    max_pods: int = Field(default=110, ge=1, le=1000)
-    reserved: dict[str, str] = Field(
-        default_factory=lambda: {"cpu": "500m", "memory": "1Gi"}, description="kept for the machine's own services"
-    )
-    config: dict[str, Any] = Field(default_factory=dict, description="further keys of its KubeletConfiguration")
-
-    @field_validator("cluster_dns")
-    @classmethod
-    def _dns_has_addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for address in given:
-            try:
-                ipaddress.ip_address(address)
-            except ValueError:
-                raise ValueError(f"holds {address!r}: write IP addresses, e.g. [10.96.0.10]") from None
-        return given
-
-    @field_validator("reserved")
-    @classmethod
-    def _reserved_are_amounts(cls, given: dict[str, str]) -> dict[str, str]:
-        for resource, amount in given.items():
-            if resource not in _RESERVED:
-                raise ValueError(f"names {resource!r}: a kubelet keeps back {', '.join(_RESERVED)}")
-            parse_quantity(amount)
-        return given
-
-    @field_validator("server")
-    @classmethod
-    def _server_is_https(cls, server: str) -> str:
-        if not re.fullmatch(r"https://[^/\s]+", server):
-            raise ValueError("must be https://HOST:PORT")
-        return server
-
-    @field_validator("authority")
-    @classmethod
-    def _authority_is_read(cls, given: str) -> str:
-        if given.lstrip().startswith("-----BEGIN CERTIFICATE"):
-            return given.strip() + "\n"
-        try:
-            text = Path(given).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
-        if "-----BEGIN CERTIFICATE-----" not in text:
-            raise ValueError("holds no certificate: name the cluster's ca.crt, a file in PEM")
-        return f"{text}\n"
 
 
 class ControlPlane(Document):
@@ -308,13 +210,26 @@ class MachineSettings(Document):
     def _mig_names_gpus_that_are_there(self) -> MachineSettings:
         """A machine without GPUs may have the fleet's layout: it gets none of it."""
         why = (
-            why_not_divided(self.gpu, product=self.gpu_product, count=self.gpu_count)
+            why_not_divided(self.gpu.mig, product=self.gpu_product, count=self.gpu_count)
             if self.gpu and self.gpu_count
             else ""
         )
         if why:
             raise ValueError(why)
         return self
+
+
+def key_in(line: str) -> bytes:
+    """The public key itself in a line of ``authorized_keys``; nothing where it holds none that sshd would take."""
+    found = _PUBLIC_KEY.fullmatch(line.strip())
+    if not found:
+        return b""
+    try:
+        blob = base64.b64decode(found[2], validate=True)
+    except ValueError:
+        return b""
+    length = int.from_bytes(blob[:4])  # its type stands once more at the head
+    return blob if blob[4 : 4 + length] == found[1].encode() and len(blob) > 4 + length else b""
 
 
 def settings() -> MachineSettings:

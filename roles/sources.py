@@ -10,12 +10,13 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 from pyinfra.api.deploy import deploy
 from pyinfra.context import host
@@ -31,6 +32,7 @@ from roles.versions import choose, read_matrix
 SOURCES: Final = Path(__file__).with_name("sources.yaml")
 CODENAMES: Final = {"12": "bookworm", "13": "trixie", "22.04": "jammy", "24.04": "noble", "26.04": "resolute"}
 _TIMEOUT: Final = 20.0
+_LOCK: Final = "/etc/apt/apt.conf.d/90spillway-lock"
 
 
 class Repository(Document):
@@ -47,6 +49,8 @@ class Repository(Document):
     @field_validator("fingerprints", mode="before")
     @classmethod
     def _fingerprints_are_whole(cls, given: Any) -> tuple[str, ...]:
+        if not isinstance(given, (list, tuple)):
+            raise ValueError("must be a list, e.g. [EB693B3035CD5710E231E123A4B469963BF863CC]")  # noqa: TRY004 - pydantic's
         wanted = tuple(str(one).replace(" ", "").upper() for one in given)
         for one in wanted:
             if not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", one):
@@ -102,19 +106,26 @@ class Source:
         return f"/etc/apt/keyrings/spillway-{self.name}.asc"
 
 
-def read_sources(own: Mapping[str, Any] | None = None, *, source: str = "inventory") -> Sources:
+def read_sources(
+    own: Mapping[str, Any] | None = None,
+    *,
+    source: str = "inventory",
+    entry: str = "",
+    written: Callable[[], yaml.Node | None] = lambda: None,
+) -> Sources:
     """The shipped repositories with an inventory's ``sources`` laid over them. Raises ``BadInput``."""
     shipped = _shipped()
     if not own:
         return shipped
     merged: dict[str, Any] = shipped.model_dump()
-    written = own.get("repositories", {})
-    for name, entry in written.items() if isinstance(written, dict) else ():
+    given = own.get("repositories", {})
+    for name, one in given.items() if isinstance(given, dict) else ():
         known = merged["repositories"].get(name, {})
-        merged["repositories"][name] = {**known, **entry} if isinstance(entry, dict) else entry
-    if not isinstance(written, dict):
-        merged["repositories"] = written
-    return parse_data({**merged, **{key: own[key] for key in own if key != "repositories"}}, Sources, source=source)
+        merged["repositories"][name] = {**known, **one} if isinstance(one, dict) else one
+    if not isinstance(given, dict):
+        merged["repositories"] = given
+    rest = {key: own[key] for key in own if key != "repositories"}
+    return parse_data({**merged, **rest}, Sources, source=source, entry=entry, written=written)
 
 
 @cache
@@ -242,12 +253,8 @@ def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
             files.place(name=f"key of {source.name}", dest=source.key_path, content=source.key)
         files.place(name=f"packages from {source.name}", dest=source.entry_path, content=source.entry, meaning="text")
         ours.add(source.entry_path)
-    files.place(
-        name="apt waits for its lock",
-        dest="/etc/apt/apt.conf.d/90spillway-lock",
-        content='DPkg::Lock::Timeout "300";\n',
-        meaning="text",
-    )
+    files.place(name="apt waits for its lock", dest=_LOCK, content='DPkg::Lock::Timeout "300";\n', meaning="text")
+    files.last_word(name="nobody has apt wait less", dest=_LOCK, about=r"DPkg::Lock::Timeout\b")
     packages.signed_only(name="apt takes signed packages alone")
     for path in host.get_fact(SourceFiles):
         is_left_over = Path(path).name.startswith("spillway-") and path not in ours

@@ -27,6 +27,8 @@ SYSCTL: Final = {
     "fs.inotify.max_user_instances": "8192",
     "fs.inotify.max_user_watches": "524288",
 }
+TIME_DAEMONS: Final = ("systemd-timesyncd", "ntp", "ntpsec", "openntpd")
+"""chrony conflicts with each. The first is what Debian and Ubuntu are installed with, and nothing else goes with it."""
 LIMITS: Final = "/etc/security/limits.d/90-spillway.conf"
 JOURNAL: Final = "/etc/systemd/journald.conf.d/90-spillway.conf"
 SPARED: Final = (
@@ -42,6 +44,8 @@ def system() -> None:
     """The machine below the cluster."""
     wanted = settings()
     kernel.hostname(wanted=wanted.name, address=wanted.address, name=f"host name {wanted.name}")
+    if wanted.time.service == "chrony":
+        packages.removed(names=TIME_DAEMONS, name="no second time service")
     packages.installed(name="tools that a node calls", wanted=dict.fromkeys(tools(wanted), "*"), hold=False)
     packages.spared_by_unattended_upgrades(patterns=SPARED, name="unattended upgrades leave the node's software alone")
     _clock()
@@ -110,5 +114,9 @@ def _journal() -> None:
             ),
             meaning="ini",
         )
-    files.last_word(name="no later limit of the journal", dest=JOURNAL, about=r"(SystemMaxUse|MaxRetentionSec)\s*=")
+    files.last_word(
+        name="no later limit of the journal",
+        dest=JOURNAL,
+        about=r"(Storage|SystemMaxUse|MaxRetentionSec|RateLimitBurst)\s*=",
+    )
     services.running(unit="systemd-journald", name="the journal runs")

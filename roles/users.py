@@ -31,6 +31,8 @@ def accounts() -> None:
                 sudo=user.sudo,
                 name=f"account {user.name}",
             )
+    if wanted.users:
+        users.own_keys_alone(name="sshd reads the accounts' own keys")
     if wanted.ssh_passwords == "refused":
         with disrupts(Disruption.RELOAD), restarts("ssh"):
             files.place(

@@ -39,8 +39,11 @@ def machine_mistakes(machine: MachineSettings, brought: Mapping[str, str] | None
     ]
 
 
-def version_findings(machine: MachineSettings, *, kernel: str, os: str) -> list[Finding]:
-    """The pairs that do not go together on the machine as it is, with the kernel and the distribution that it has."""
+def version_findings(machine: MachineSettings, *, kernel: str, os: str, runc: str = "") -> list[Finding]:
+    """The pairs that do not go together on the machine as it is, with the kernel and the distribution that it has.
+
+    ``runc`` is the one that it starts containers by: some packages of containerd bring their own. None yet: empty.
+    """
     return [
         Finding(
             host=machine.name,
@@ -49,7 +52,7 @@ def version_findings(machine: MachineSettings, *, kernel: str, os: str) -> list[
             found=mistake.text.removeprefix(f"{machine.name}: "),
             remedy="choose other versions: settings.versions of the machine, or roles/versions.yaml",
         )
-        for mistake in machine_mistakes(machine, {"kernel": kernel, "os": os})
+        for mistake in machine_mistakes(machine, {"kernel": kernel, "os": os, "runc": runc})
     ]
 
 

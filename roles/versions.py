@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from autoscaler.documents import Document, parse_data, read_document
 from autoscaler.failures import BadInput
@@ -22,6 +22,14 @@ from roles import ranges
 MATRIX: Final = Path(__file__).with_name("versions.yaml")
 SUBJECTS: Final = ("kernel", "os", "architecture")
 """What a machine brings itself; everything else in a rule is chosen."""
+_WORDS: Final = ("branch", "fabric_branch", "cuda_dashed")
+"""What names of packages are made of, beside the versions."""
+_PACKAGED: Final = (
+    *("driver", "driver_open", "driver_proprietary", "persistence", "fabric_manager", "fabric_manager_before_580"),
+    *("cuda", "container_toolkit"),
+)
+_EXAMPLES: Final = {"cuda": "13.0", "api_server": "1.35", "driver": "580.126.09", "fabric_manager": "580.126.09"}
+"""Parts whose versions have two numbers at least; the others have three."""
 
 
 class Chosen(Document):
@@ -41,16 +49,23 @@ class Chosen(Document):
 
     @field_validator("*")
     @classmethod
-    def _is_a_version(cls, text: str) -> str:
-        if not re.fullmatch(r"\d+(\.\d+)*([-+~.]\w+)*|open|proprietary", text):
+    def _is_a_version(cls, text: str, info: ValidationInfo) -> str:
+        if info.field_name == "driver_modules":
+            return text
+        if not re.fullmatch(r"\d+(\.\d+)*([-+~.]\w+)*", text):
             raise ValueError("must be a version such as 580.126.09")
+        fewest = 2 if info.field_name in _EXAMPLES else 3
+        if len(ranges.numbers(text)) < fewest:
+            raise ValueError(
+                f"must be a whole version such as {_EXAMPLES.get(str(info.field_name), '1.7.28')}, not a branch"
+            )
         return text
 
     @field_validator("driver", "fabric_manager")
     @classmethod
-    def _is_whole(cls, text: str) -> str:
+    def _has_numbers_only(cls, text: str) -> str:
         if not re.fullmatch(r"\d+(\.\d+)+", text):
-            raise ValueError("must be a whole version such as 580.126.09, not a branch")
+            raise ValueError("must be a whole version such as 580.126.09")
         return text
 
     @field_validator("driver_modules")
@@ -73,8 +88,11 @@ class Rule(Document):
 
     @field_validator("rows")
     @classmethod
-    def _rows_can_be_read(cls, rows: tuple[dict[str, str], ...]) -> tuple[dict[str, str], ...]:
+    def _rows_can_be_read(cls, rows: tuple[dict[str, str], ...], info: ValidationInfo) -> tuple[dict[str, str], ...]:
+        pair = info.data.get("pair", ())
         for row in rows:
+            if pair and {*row} != {*pair}:
+                raise ValueError(f"holds a row of {', '.join(row) or 'nothing'}: each says {' and '.join(pair)}")
             for text in row.values():
                 ranges.parse(text)
         return rows
@@ -87,6 +105,23 @@ class Matrix(Document):
     rules: tuple[Rule, ...]
     architectures: dict[str, tuple[str, ...]]
     packages: dict[str, dict[str, dict[str, str]]]
+
+    @field_validator("packages")
+    @classmethod
+    def _packages_can_be_named(
+        cls, given: dict[str, dict[str, dict[str, str]]]
+    ) -> dict[str, dict[str, dict[str, str]]]:
+        known = (*Chosen.model_fields, *_WORDS)
+        for distribution, parts in given.items():
+            for part in sorted({*parts} ^ {*_PACKAGED}):
+                what = "are not there" if part in _PACKAGED else "are none of"
+                raise ValueError(f"{distribution}.{part} {what}; the parts are {', '.join(_PACKAGED)}")
+            for part, named in parts.items():
+                strange = {*re.findall(r"{(\w*)}", " ".join((*named, *named.values())))} - {*known}
+                if strange:
+                    what = f"has {{{min(strange)}}}, which stands for nothing"
+                    raise ValueError(f"{distribution}.{part} {what}; there are {', '.join(known)}")
+        return given
 
     def architecture(self, product: str) -> str:
         """The architecture of a GPU by its product name; empty where the file does not know it."""

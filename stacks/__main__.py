@@ -6,13 +6,17 @@ import pulumi
 from pulumi.runtime import config
 
 from autoscaler.failures import BadInput, Unavailable
-from stacks.cloud import build, check, export, read_plans
-from stacks.config import read_settings
+from stacks.cloud import build, check, export
+from stacks.config import check_secrets, read_settings
 from stacks.interrupted import end_without_a_trace
+from stacks.plans import read_plans
 
 end_without_a_trace()
 try:
-    plans = read_plans(read_settings(config.CONFIG.get(), stack=pulumi.get_stack()))
+    configured, stack = config.CONFIG.get(), pulumi.get_stack()
+    settings = read_settings(configured, stack=stack)
+    check_secrets(settings, encrypted=list(filter(config.is_config_secret, configured)), stack=stack)
+    plans = read_plans(settings)
     check(plans)
     export(build(plans))
 except BadInput as mistake:

@@ -23,7 +23,9 @@ _BLOCKS: Final = 16
 _LETTERS: Final = 8
 _TAKEN_BY_AWS: Final = 5
 """Addresses of every subnet: https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html."""
-Place = Literal["vpc", "on-prem", "pods", "services", "on-prem pods"]
+Place = Literal["vpc", "on-prem", "pods", "services", "on-prem pods", "docker"]
+_OURS_TO_CHOOSE: Final = ("network.cidr", "control_plane.pod_network", "control_plane.service_network")
+"""Keys of networks that nobody has yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,10 @@ class Range:
         return f"{self.key} = {self.network if whole else self.network.network_address}"
 
 
+DOCKER: Final = Range(key="Docker's own bridge", network=ipaddress.IPv4Network("172.17.0.0/16"), place="docker")
+"""AWS asks not to lay a VPC over it: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html."""
+
+
 def node_block(vpc: ipaddress.IPv4Network, zone: str) -> ipaddress.IPv4Network:
     """Addresses of a zone's nodes."""
     return _block(vpc, _place(zone))
@@ -54,8 +60,8 @@ def check_zones(zones: Sequence[str], *, policy: Policy, source: str) -> None:
     """Whether a network can be laid over these zones for the policy's groups. Raises ``BadInput``."""
     if not FEWEST_ZONES <= len(zones) <= MOST_ZONES:
         raise BadInput(
-            f"{source}: the groups are in {len(zones)} zones ({', '.join(zones)}), a VPC is laid over {FEWEST_ZONES} "
-            f"to {MOST_ZONES}: name them all in spillway:network.zones of the stack file, or change groups[].zones"
+            f"{source}: the groups are in {', '.join(zones) or 'no zone'}, and a VPC is laid over {FEWEST_ZONES} to "
+            f"{MOST_ZONES} zones: name them all in spillway:network.zones of the stack file, or change groups[].zones"
         )
     for zone in zones:
         if not zone.startswith(policy.region):
@@ -85,15 +91,26 @@ def check_networks(settings: Settings, inventory: Inventory, vpc: Iterable[Range
 
     ``vpc`` are the networks of a VPC that is there, which no file tells.
     """
-    known = [*vpc, *named_networks(settings), *machine_addresses(inventory, source=settings.inventory or "")]
+    known = _known(settings, inventory, vpc)
     wrong = [
         f"{one} ({one.place}) and {other} ({other.place}) overlap: an address must be in one place only; "
         f"{_remedy(one, other, known)}"
         for one, other in combinations(known, 2)
-        if one.place != other.place and one.network.overlaps(other.network)
+        if one.place != other.place and one.network.overlaps(other.network) and not _is_told(one, other)
     ]
     if wrong:
         raise BadInput("\n".join(wrong))
+
+
+def tell_docker(settings: Settings, inventory: Inventory, vpc: Iterable[Range] = ()) -> list[str]:
+    """A line for each network that stands already and that a machine with Docker on it does not reach."""
+    known = _known(settings, inventory, vpc)
+    return [
+        f"{one} ({one.place}) overlaps {DOCKER}: a machine on which Docker runs with its defaults reaches nobody "
+        "there: set `bip` in its /etc/docker/daemon.json, or leave Docker off"
+        for one in known
+        if one.network.overlaps(DOCKER.network) and _is_told(one, DOCKER)
+    ]
 
 
 def named_networks(settings: Settings) -> Iterator[Range]:
@@ -139,6 +156,17 @@ def check_room(policy: Policy, free: Mapping[str, int], *, source: str, where: s
 def room(vpc: ipaddress.IPv4Network, zones: Iterable[str]) -> dict[str, int]:
     """Addresses for nodes in each zone of a VPC that is yet to be made."""
     return {zone: node_block(vpc, zone).num_addresses - _TAKEN_BY_AWS for zone in zones}
+
+
+def _known(settings: Settings, inventory: Inventory, vpc: Iterable[Range]) -> list[Range]:
+    machines = machine_addresses(inventory, source=settings.inventory or "")
+    return [*vpc, *named_networks(settings), *machines, DOCKER]
+
+
+def _is_told(one: Range, other: Range) -> bool:
+    """Whether only a warning is in place: Docker may run nowhere, and a network that stands cannot be chosen."""
+    ours = (f"spillway:{key}" for key in _OURS_TO_CHOOSE)
+    return other is DOCKER and one is not DOCKER and one.key not in ours
 
 
 def _ranges(key: str, texts: Iterable[str], place: Place) -> Iterator[Range]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -11,95 +11,28 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler import labels as words
-from autoscaler.policy import Policy, read_policy
-from stacks.addresses import check_networks, check_room, check_zones, room
-from stacks.config import Settings
-from stacks.connectivity import ConnectivityArgs, check_connectivity, connect
-from stacks.control_plane import check_reachable, check_settings, existing_part, make_control_plane
-from stacks.control_plane_settings import EksSettings, ExistingSettings, KubeadmSettings
+from stacks.connectivity import connect
+from stacks.control_plane import check_reachable, existing_part, make_control_plane
+from stacks.control_plane_settings import EksSettings, ExistingSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
-from stacks.existing_vpc import ExistingNetwork, FoundVpc, check_vpc, look_up_vpc, networks_of
-from stacks.inventory import Inventory, read_inventory
-from stacks.join import NodeAdmission, check_join, eks_join_of, instance_tags, join_of, joined_by
-from stacks.limits import check_limits
+from stacks.existing_vpc import ExistingNetwork, networks_of
+from stacks.join import NodeAdmission, eks_join_of, instance_tags, join_of, joined_by
+from stacks.look_ahead import look_ahead
 from stacks.machine_images import Images, image_of_nodes
 from stacks.machines import Machines, MachinesArgs, describe_machine, hybrid_node_configs
-from stacks.needs import check_needs, stack_of
+from stacks.needs import stack_of
 from stacks.network import Network, NetworkArgs
-from stacks.node_bundle import BundleFile, NodeBundle, check_architecture, read_bundle
-from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, check_groups
+from stacks.node_bundle import NodeBundle
+from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity
+from stacks.on_prem_routes import ConnectivityArgs
 from stacks.outputs import exported_name
 from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.plans import Plans
 from stacks.prices import Prices
-from stacks.shapes import Shape, adapters_of, check_shapes, first_adapter_card, look_up_shapes
-from stacks.shrinking import sizes_now, tell_shrinking
-from stacks.standing_members import check_standing, data_volumes, tell_fewer
+from stacks.shapes import adapters_of, first_adapter_card
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
 """In the order in which one needs another."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plans:
-    """The files that a stack is made from, read and checked."""
-
-    settings: Settings
-    policy: Policy
-    inventory: Inventory
-    bundle: BundleFile | None = None
-    """Of the roles, which nodes fetch."""
-
-    @property
-    def zones(self) -> tuple[str, ...]:
-        """All zones that have a subnet, in order: those that the stack file names, else those of the policy."""
-        network = self.settings.network
-        named = network.vpc.subnets if network.vpc else network.zones
-        return tuple(sorted(named or {zone for entry in self.policy.groups for zone in entry.zones}))
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """Services of AWS that have an interface endpoint in the VPC."""
-        control_plane = self.settings.control_plane
-        return self.settings.network.interface_endpoints(eks=control_plane is not None and control_plane.kind == "eks")
-
-
-def read_plans(settings: Settings) -> Plans:
-    """Read all files, and check them against each other before anything is made. Raises ``BadInput``."""
-    policy = read_policy(settings.policy_path)
-    path = settings.inventory_path
-    inventory = read_inventory(path) if path else Inventory(machines=())
-    file = settings.bundle_path if settings.program in ("all", "node-pools") else None
-    bundle = read_bundle(file) if file else None
-    plans = Plans(settings=settings, policy=policy, inventory=inventory, bundle=bundle)
-    check_groups(policy, source=str(settings.policy_path), joined_by=joined_by(settings))
-    check_join(settings)
-    check_needs(settings, inventory)
-    check_limits(settings, policy, inventory, source=str(settings.policy_path))
-    _check_network(plans)
-    check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
-    return plans
-
-
-def _check_network(plans: Plans) -> None:
-    settings, source = plans.settings, str(plans.settings.policy_path)
-    check_networks(settings, plans.inventory)
-    _check_connectivity(settings)
-    if settings.program not in ("all", "network"):
-        return  # whose network is another stack's
-    check_zones(plans.zones, policy=plans.policy, source=source)
-    if not settings.network.vpc:
-        free = room(ipaddress.IPv4Network(settings.network.cidr), plans.zones)
-        check_room(plans.policy, free, source=source, where="spillway:network.cidr")
-
-
-def _check_connectivity(settings: Settings) -> None:
-    network = settings.network
-    check_connectivity(
-        settings.connectivity,
-        vpc=() if network.vpc else (network.cidr,),
-        on_prem=network.on_prem,
-        public=network.vpc is None and network.nat != "none",
-    )
 
 
 Fields = dict[str, pulumi.Input[Any]]
@@ -116,13 +49,7 @@ def build(plans: Plans) -> Fields:
     """Declare what the stack's program makes: every part of the cluster, or one; gives what the stack exports."""
     program = plans.settings.program
     parts = _PARTS if program == "all" else (program,)
-    built = _Built(plans)
-    if "network" in parts:
-        built.check_vpc()
-    if "control-plane" in parts:
-        built.check_members()
-    if "node-pools" in parts:
-        built.check_types()
+    built = _Built(plans, parts)
     built.tell_costs()
     for part in _PARTS:
         if part in parts:
@@ -139,7 +66,7 @@ def export(fields: Fields) -> None:
 class _Built:
     """The parts that are made, and what they found made by other stacks."""
 
-    def __init__(self, plans: Plans) -> None:
+    def __init__(self, plans: Plans, parts: Collection[str]) -> None:
         self.fields: Fields = {}
         self._plans = plans
         self._network: NetworkPart | None = None
@@ -149,45 +76,7 @@ class _Built:
         self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
         self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
         self._images = Images(self._provider)
-        self._shapes: dict[str, Shape] = {}
-        self._found: FoundVpc | None = None
-
-    def check_types(self) -> None:
-        """The instance types of the policy, asked of EC2 before the first resource. Raises ``BadInput``."""
-        policy, source = self._plans.policy, str(self._plans.settings.policy_path)
-        self._shapes = look_up_shapes(policy, provider=self._provider, source=source)
-        check_shapes(policy, self._shapes, source=source)
-        if self._plans.bundle:
-            architectures = {name: shape.architecture for name, shape in self._shapes.items()}
-            check_architecture(self._plans.bundle, architectures)
-        sizes = sizes_now(policy, provider=self._provider)
-        protected = self._plans.settings.nodes.scale_in_protection
-        for line in tell_shrinking(policy, sizes, protected=protected, source=source):
-            pulumi.log.warn(line)
-
-    def check_vpc(self) -> None:
-        """A VPC that is there, asked of EC2 before the first resource. Raises ``BadInput``."""
-        plans, settings = self._plans, self._plans.settings.network
-        if settings.vpc is None:
-            return
-        services = (*plans.endpoints, "s3") if settings.nat == "none" else ()
-        found = look_up_vpc(settings.vpc, services=services, region=plans.policy.region, provider=self._provider)
-        check_vpc(found, nat=settings.nat, services=services)
-        check_networks(plans.settings, plans.inventory, networks_of(found))
-        free = {zone: subnet.free for zone, subnet in found.subnets.items()}
-        source = str(plans.settings.policy_path)
-        check_room(plans.policy, free, source=source, where="spillway:network.vpc.subnets")
-        self._found = found
-
-    def check_members(self) -> None:
-        """A kubeadm control plane that stands already, asked of EC2 before the first resource. Raises ``BadInput``."""
-        settings, cluster = self._plans.settings.control_plane, self._plans.policy.cluster
-        if not isinstance(settings, KubeadmSettings):
-            return
-        volumes = data_volumes(cluster, provider=self._provider)
-        check_standing(settings, volumes)
-        for line in tell_fewer(settings, volumes):
-            pulumi.log.warn(line)
+        self._ahead = look_ahead(plans, parts, provider=self._provider)
 
     def tell_costs(self) -> None:
         """What the stack may cost: shown by every preview and update, and exported."""
@@ -214,8 +103,8 @@ class _Built:
         plans, settings = self._plans, self._plans.settings.network
         cluster = plans.policy.cluster
         network: Network | ExistingNetwork
-        if self._found:
-            network = ExistingNetwork(cluster, self._found, trusted=settings.trusted, opts=self._on_aws)
+        if self._ahead.vpc:
+            network = ExistingNetwork(cluster, self._ahead.vpc, trusted=settings.trusted, opts=self._on_aws)
         else:
             args = NetworkArgs(
                 cidr=ipaddress.IPv4Network(settings.cidr),
@@ -277,7 +166,7 @@ class _Built:
             join = join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
         if control_plane and by == "nodeadm":
             join = eks_join_of(control_plane)
-        shapes = {entry.name: self._shapes[entry.types[0]] for entry in policy.groups}
+        shapes = {entry.name: self._ahead.shapes[entry.types[0]] for entry in policy.groups}
         images = {name: self._images.find(image_of_nodes(settings, shape)) for name, shape in shapes.items()}
         node_groups = [
             NodeGroup(
@@ -294,7 +183,7 @@ class _Built:
                     join=join,
                     gpus=shapes[entry.name].gpus,
                     kms_key_id=settings.nodes.kms_key,
-                    adapters=adapters_of(entry, self._shapes),
+                    adapters=adapters_of(entry, self._ahead.shapes),
                     first_adapter_card=first_adapter_card(entry),
                     scale_in_protection=settings.nodes.scale_in_protection,
                     termination_wait=settings.nodes.termination_wait,
@@ -344,7 +233,7 @@ class _Built:
             return
         ami = self._images.find(wanted.ami).id if wanted.kind == "wireguard" else ""
         settings = plans.settings.network
-        vpc = tuple(str(one.network) for one in networks_of(self._found)) if self._found else (settings.cidr,)
+        vpc = tuple(str(one.network) for one in networks_of(self._ahead.vpc)) if self._ahead.vpc else (settings.cidr,)
         args = ConnectivityArgs(
             cluster=plans.policy.cluster,
             region=plans.policy.region,

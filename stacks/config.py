@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,7 +16,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
-from stacks.control_plane_settings import ControlPlaneSettings
+from autoscaler.failures import BadInput
+from stacks.control_plane_settings import ControlPlaneSettings, ExistingSettings
 from stacks.network_settings import NetworkSettings
 from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
 
@@ -156,6 +157,10 @@ class Settings(Document):
                     f"sets {_short(key)!r} to {_short(value)!r}: a key has 1 to 128 and a value at most 256 letters, "
                     "digits, spaces and _ . : / = + - @"
                 )
+        small = [key.lower() for key in tags]
+        for key in tags:
+            if small.count(key.lower()) > 1:
+                raise ValueError(f"sets {key!r} twice, in small letters and large: IAM takes both for one key")
         if len(tags) > _MOST_TAGS:
             raise ValueError(
                 f"sets {len(tags)} tags: AWS takes 50 on a resource, and some are ours: at most {_MOST_TAGS}"
@@ -182,6 +187,23 @@ def read_settings(configuration: Mapping[str, Any], *, stack: str) -> Settings:
     """The project's own keys of a stack's configuration, checked. Raises ``BadInput``."""
     own = {key: _decoded(value) for key, value in configuration.items() if key.startswith(f"{PROJECT}:")}
     return parse_data(own, Settings, source=f"Pulumi.{stack}.yaml")
+
+
+def check_secrets(settings: Settings, *, encrypted: Collection[str], stack: str) -> None:
+    """Whether what must be secret is, in the stack file; ``encrypted`` are its keys that are. Raises ``BadInput``."""
+    section = f"{PROJECT}:control_plane"
+    wanted = settings.control_plane
+    if not isinstance(wanted, ExistingSettings) or section in encrypted:
+        return
+    in_clear = [name for name in ("kubeconfig", "join_token") if getattr(wanted, name) is not None]
+    if in_clear:
+        raise BadInput(
+            "\n".join(
+                f"Pulumi.{stack}.yaml: {section}.{name} stands there in clear: take it out, give it up, since whoever "
+                f"reads the file has it, and set another by `pulumi config set --secret --path {section}.{name}`"
+                for name in in_clear
+            )
+        )
 
 
 def _short(text: str) -> str:

@@ -10,38 +10,18 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 
 from autoscaler.failures import BadInput
-from stacks.machines import OnPremProvider, PresharedKey, WireguardKey
-from stacks.on_prem_settings import ConnectivitySettings, RoutedSettings, VpnSettings, WireguardSettings
-from stacks.parts import NetworkPart
+from stacks.machines import OnPremProvider, WireguardKey
+from stacks.on_prem_routes import ConnectivityArgs, Fields, Routed, routes
+from stacks.on_prem_settings import ConnectivitySettings, RoutedSettings, WireguardSettings
 from stacks.trust import trust_of
+from stacks.vpn import Vpn
 from stacks.wireguard import FETCH, INTERFACE, check_pair, ends, render, render_gateway
-
-Fields = dict[str, pulumi.Input[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectivityArgs:
-    """What stands on both sides."""
-
-    cluster: str
-    region: str
-    settings: ConnectivitySettings
-    network: NetworkPart
-    vpc: tuple[str, ...]
-    """Networks of the VPC."""
-    on_prem: tuple[str, ...]
-    """Networks of the machines, and of the pods on them where those are routed."""
-    image_id: pulumi.Input[str] = ""
-    """Of the WireGuard gateway: an Ubuntu, whose packages it takes."""
 
 
 def check_connectivity(
@@ -79,22 +59,6 @@ def connect(name: str, args: ConnectivityArgs, *, opts: pulumi.ResourceOptions) 
     return Vpn(name, args, settings, opts).fields
 
 
-class Routed(pulumi.ComponentResource):
-    """Routes to a gateway that is there."""
-
-    def __init__(
-        self, name: str, args: ConnectivityArgs, settings: RoutedSettings, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("spillway:connectivity:Routed", name, None, opts)
-        if settings.via:
-            kind, after = settings.via.partition("-")[0], []
-            if kind == "tgw":
-                after = [_attached(name, args, settings.via, parent=self)]
-            target = {"tgw": "transit_gateway_id", "vgw": "gateway_id", "pcx": "vpc_peering_connection_id"}[kind]
-            _routes(name, args, {target: settings.via}, parent=self, after=after)
-        self.register_outputs({})
-
-
 class Wireguard(pulumi.ComponentResource):
     """An instance that holds the tunnel, with an address of its own, and routes through it."""
 
@@ -129,7 +93,7 @@ class Wireguard(pulumi.ComponentResource):
         )
         gateway = self._gateway(data, parameter)
         aws.ec2.EipAssociation(name, allocation_id=address.id, instance_id=gateway.id, opts=child)
-        _routes(name, args, {"network_interface_id": gateway.primary_network_interface_id}, parent=self)
+        routes(name, args, {"network_interface_id": gateway.primary_network_interface_id}, parent=self)
         self.fields = {"wireguard_config": conf.apply(lambda both: both[1])}
         if theirs:
             self.fields["wireguard_key"] = theirs.private_key
@@ -227,122 +191,6 @@ class Wireguard(pulumi.ComponentResource):
         return aws.iam.InstanceProfile(self._name, name=name, role=role.name, opts=child).name
 
 
-class Vpn(pulumi.ComponentResource):
-    """A customer gateway, a connection of two tunnels with keys of ours, and the way to it."""
-
-    fields: Fields
-
-    def __init__(
-        self, name: str, args: ConnectivityArgs, settings: VpnSettings, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("spillway:connectivity:Vpn", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        maker = pulumi.ResourceOptions(parent=self, provider=OnPremProvider(f"{name}-keys", None, child))
-        keys = [PresharedKey(f"{name}-tunnel{number}", rotate=settings.rotate, opts=maker).key for number in (1, 2)]
-        router = aws.ec2.CustomerGateway(
-            name,
-            bgp_asn=str(settings.asn),
-            ip_address=settings.address,
-            type="ipsec.1",
-            tags={"Name": name},
-            opts=child,
-        )
-        connection = aws.ec2.VpnConnection(
-            name,
-            customer_gateway_id=router.id,
-            type="ipsec.1",
-            static_routes_only=settings.routing == "static",
-            **self._way_in(name, args, settings),
-            **_tunnels(settings, keys),
-            tags={"Name": name},
-            opts=child,
-        )
-        if settings.routing == "static":
-            for block in args.on_prem:
-                aws.ec2.VpnConnectionRoute(
-                    f"{name}-{_dashed(block)}",
-                    destination_cidr_block=block,
-                    vpn_connection_id=connection.id,
-                    opts=child,
-                )
-        inside = [tunnel.inside or "" for tunnel in settings.tunnels]
-        self.fields = {
-            "vpn_tunnels": [
-                {"address": connection.tunnel1_address, "inside": inside[0]},
-                {"address": connection.tunnel2_address, "inside": inside[1]},
-            ],
-            "vpn_keys": pulumi.Output.json_dumps(keys),
-        }
-        self.register_outputs({"connectionId": connection.id})
-
-    def _way_in(self, name: str, args: ConnectivityArgs, settings: VpnSettings) -> dict[str, Any]:
-        """A gateway of the VPC's own, which tells its route tables what it learns; or the transit gateway."""
-        if settings.transit_gateway:
-            attached = _attached(name, args, settings.transit_gateway, parent=self)
-            _routes(name, args, {"transit_gateway_id": settings.transit_gateway}, parent=self, after=[attached])
-            return {"transit_gateway_id": settings.transit_gateway}
-        child = pulumi.ResourceOptions(parent=self)
-        gateway = aws.ec2.VpnGateway(
-            name,
-            vpc_id=args.network.vpc_id,
-            amazon_side_asn=str(settings.amazon_asn),
-            tags={"Name": name},
-            opts=child,
-        )
-        for zone, table in args.network.route_tables.items():
-            aws.ec2.VpnGatewayRoutePropagation(
-                f"{name}-{zone}", vpn_gateway_id=gateway.id, route_table_id=table, opts=child
-            )
-        return {"vpn_gateway_id": gateway.id}
-
-
-def _tunnels(settings: VpnSettings, keys: list[pulumi.Output[str]]) -> dict[str, Any]:
-    """Arguments of the two tunnels: IKE version 2 only, with keys of ours."""
-    arguments: dict[str, Any] = {}
-    for number, (tunnel, key) in enumerate(zip(settings.tunnels, keys, strict=True), start=1):
-        arguments[f"tunnel{number}_preshared_key"] = key
-        arguments[f"tunnel{number}_ike_versions"] = ["ikev2"]
-        if tunnel.inside:
-            arguments[f"tunnel{number}_inside_cidr"] = tunnel.inside
-    return arguments
-
-
-def _attached(name: str, args: ConnectivityArgs, gateway: str, *, parent: pulumi.Resource) -> pulumi.Resource:
-    subnets = list(args.network.subnets.values())
-    return aws.ec2transitgateway.VpcAttachment(
-        name,
-        transit_gateway_id=gateway,
-        vpc_id=args.network.vpc_id,
-        subnet_ids=subnets,
-        tags={"Name": name},
-        opts=pulumi.ResourceOptions(parent=parent),
-    )
-
-
-def _routes(
-    name: str,
-    args: ConnectivityArgs,
-    target: Mapping[str, Any],
-    *,
-    parent: pulumi.Resource,
-    after: list[pulumi.Resource] | None = None,
-) -> None:
-    """From each zone's nodes to each network on the other side."""
-    for zone, table in args.network.route_tables.items():
-        for block in args.on_prem:
-            aws.ec2.Route(
-                f"{name}-{zone}-{_dashed(block)}",
-                route_table_id=table,
-                destination_cidr_block=block,
-                **target,
-                opts=pulumi.ResourceOptions(parent=parent, depends_on=after),
-            )
-
-
 def _may_read(parameter: str) -> str:
     read = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": parameter}
     return json.dumps({"Version": "2012-10-17", "Statement": [read]})
-
-
-def _dashed(block: str) -> str:
-    return block.replace("/", "-")

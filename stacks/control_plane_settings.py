@@ -8,11 +8,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from datetime import datetime, timedelta
+from itertools import combinations
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from autoscaler.documents import Document, Span, parse_span
+from autoscaler.hosts import is_address, is_dns_name
 
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 3653]
 """What CloudWatch takes."""
@@ -30,6 +32,16 @@ _WORLD: Final = 8
 _FEWEST_SERVICES, _MOST_SERVICES = 28, 12
 _NODE_PODS: Final = 24
 """Prefix of each node's part of the network of pods, as kubeadm's controller manager has it."""
+
+
+_OLDEST: Final = 31
+"""Minor version of Kubernetes: from there on kubeadm reads our configuration (v1beta4); EKS ends with older ones."""
+
+
+def _not_before(oldest: int, version: str) -> str:
+    if int(version.split(".")[1]) < oldest:
+        raise ValueError(f"must be 1.{oldest} or newer")
+    return version
 
 
 def _a_network(text: str) -> str:
@@ -73,21 +85,27 @@ def _each_once(listed: tuple[str, ...]) -> tuple[str, ...]:
     return listed
 
 
+def _each_apart(listed: tuple[str, ...]) -> tuple[str, ...]:
+    networks = [ipaddress.IPv4Network(one) for one in _each_once(listed)]
+    for one, other in combinations(sorted(networks), 2):
+        if one.overlaps(other):
+            raise ValueError(f"names {one} and {other}, which is a part of it: write each address once")
+    return listed
+
+
 def _a_name_of_a_server(text: str) -> str:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        if not _HOST.fullmatch(text):
-            raise ValueError("must be a DNS name or an IP address, e.g. api.lab.example.org") from None
+    """One that kubeadm takes: small letters, and a first label that may stand for any."""
+    if not (is_address(text) or (text == text.lower() and is_dns_name(text.removeprefix("*.")))):
+        raise ValueError("must be a DNS name or an IP address, e.g. api.lab.example.org")
     return text
 
 
-_HOST: Final = re.compile(r"(?=.{1,253}$)(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 ClusterNetwork = Annotated[str, AfterValidator(_a_cluster_network)]
 PublicNetwork = Annotated[str, AfterValidator(_a_public_network)]
 PrivateNetwork = Annotated[str, AfterValidator(a_private_network)]
 ServerName = Annotated[str, AfterValidator(_a_name_of_a_server)]
 Once = AfterValidator(_each_once)
+Apart = AfterValidator(_each_apart)
 
 
 class ExistingSettings(Document):
@@ -150,7 +168,7 @@ class EksSettings(Document):
         description="from where the API server is reached: the VPC alone, or the internet too; without a private one "
         "the nodes would have to come from the internet as well",
     )
-    public_networks: Annotated[tuple[PublicNetwork, ...], Once] = Field(
+    public_networks: Annotated[tuple[PublicNetwork, ...], Apart] = Field(
         default=(), description="who may reach a public endpoint, e.g. [203.0.113.7/32]"
     )
     remote_node_networks: tuple[ClusterNetwork, ...] = Field(default=(), description="networks of the on-prem machines")
@@ -171,6 +189,11 @@ class EksSettings(Document):
     )
     deletion_protection: bool = Field(default=False, description="whether AWS refuses to delete the cluster")
 
+    @field_validator("version")
+    @classmethod
+    def _aws_still_makes_it(cls, text: str) -> str:
+        return _not_before(_OLDEST, text)
+
     @model_validator(mode="after")
     def _public_for_somebody(self) -> EksSettings:
         if (self.endpoint == "private") == bool(self.public_networks):
@@ -186,10 +209,9 @@ class EksSettings(Document):
         if self.remote_pod_networks and not self.remote_node_networks:
             raise ValueError("remote_pod_networks needs remote_node_networks")
         together = [ipaddress.IPv4Network(one) for one in (*self.remote_node_networks, *self.remote_pod_networks)]
-        for place, one in enumerate(together):
-            for other in together[:place]:
-                if one.overlaps(other):
-                    raise ValueError(f"remote networks {other} and {one} overlap: each address must be in one only")
+        for one, other in combinations(together, 2):
+            if one.overlaps(other):
+                raise ValueError(f"remote networks {one} and {other} overlap: each address must be in one only")
         return self
 
 
@@ -214,7 +236,13 @@ class KubeadmSettings(Document):
     kind: Literal["kubeadm"]
     version: str = Field(default="1.35.4", pattern=r"^1\.\d+\.\d+$", description="version of Kubernetes, e.g. 1.35.4")
     instances: Literal[1, 3] = Field(default=3, description="1, or 3 to stand the loss of one")
-    instance_type: str = Field(default="m6i.large", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")
+    reset: Annotated[tuple[str, ...], Once] = Field(
+        default=(),
+        description="members on which `kubeadm reset` has run, and which may go, e.g. [lab-control-plane-2]",
+    )
+    instance_type: str = Field(
+        default="m6i.large", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", description="type and size, e.g. m6i.large"
+    )
     ami: str = Field(
         pattern=r"^(ami-[0-9a-f]{8,17}|ssm:/\S+)$",
         description="image with kubeadm, kubelet, containerd, etcdctl and the AWS CLI on it: ami-..., or ssm:/path",
@@ -225,7 +253,7 @@ class KubeadmSettings(Document):
         default=(),
         description="further names and addresses in the API server's certificate, e.g. [api.lab.example.org]",
     )
-    clients: Annotated[tuple[PrivateNetwork, ...], Once] = Field(
+    clients: Annotated[tuple[PrivateNetwork, ...], Apart] = Field(
         default=(), description="networks beside the VPC that may reach the API server, such as the on-prem ones"
     )
     pod_network: ClusterNetwork = "10.244.0.0/16"
@@ -234,6 +262,11 @@ class KubeadmSettings(Document):
         default=None, pattern=_KEY, description="KMS key for volumes, secrets and snapshots; else one is made"
     )
     snapshots: Snapshots = Snapshots()
+
+    @field_validator("version")
+    @classmethod
+    def _kubeadm_reads_its_configuration(cls, text: str) -> str:
+        return _not_before(_OLDEST, text)
 
     @model_validator(mode="after")
     def _networks_apart(self) -> KubeadmSettings:

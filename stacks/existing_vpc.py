@@ -96,8 +96,11 @@ def look_up_vpc(
     )
 
 
-def check_vpc(found: FoundVpc, *, nat: str, services: tuple[str, ...]) -> None:
-    """Whether it is what the stack file promises. Raises ``BadInput`` with every mistake."""
+def check_vpc(found: FoundVpc, *, nat: str, services: Mapping[str, str]) -> None:
+    """Whether it is what the stack file promises. Raises ``BadInput`` with every mistake.
+
+    ``services`` must have an endpoint, each with what cannot do without.
+    """
     wrong = [f"spillway:network.{mistake}" for mistake in _mistakes(found, nat=nat, services=services)]
     if wrong:
         raise BadInput("\n".join(wrong))
@@ -161,7 +164,7 @@ def _is_absent(error: Exception) -> bool:
     return any(said in str(error) for said in _NOT_FOUND)
 
 
-def _mistakes(found: FoundVpc, *, nat: str, services: tuple[str, ...]) -> Iterator[str]:
+def _mistakes(found: FoundVpc, *, nat: str, services: Mapping[str, str]) -> Iterator[str]:
     if not found.dns:
         yield (
             f"vpc.id = {found.id!r}: DNS support or DNS host names are off, by which nodes get their names and find "
@@ -180,7 +183,7 @@ def _mistakes(found: FoundVpc, *, nat: str, services: tuple[str, ...]) -> Iterat
                 f"{key} has no default route: give it one to a NAT or transit gateway, or say nat: none and have "
                 "VPC endpoints"
             )
-    missing = [service for service in services if service not in found.endpoints]
+    missing = [f"{service} (for {who})" for service, who in services.items() if service not in found.endpoints]
     if nat == "none" and missing:
         yield (
             f"nat = 'none', but {found.id} has no endpoint for {', '.join(missing)}: make them, or give the subnets "

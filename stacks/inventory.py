@@ -16,11 +16,24 @@ from pydantic import Field, field_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, read_document
-from autoscaler.policy import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, Taints
+from autoscaler.hosts import is_dns_name
+from autoscaler.policy import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, TaintEntry, Taints
 from autoscaler.resources import Resources, parse_quantity
 
-_DNS_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9]([-A-Za-z0-9]{0,62}))*\.?")
 _HOST_KEY: Final = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) ([A-Za-z0-9+/]+=*)")
+
+
+_LEAST: Final = 2**20
+"""Bytes below which a size has lost its unit."""
+_TOLD: Final = {
+    words.HOSTNAME: "name",
+    words.ARCH: "what Spillway runs on",
+    words.OS: "what Spillway runs on",
+    words.GPU_PRODUCT: "gpus.product",
+    words.GPU_COUNT: "gpus.count",
+    words.GPU_MEMORY: "gpus.memory",
+}
+"""Labels that a machine's entry says in other words."""
 
 
 class Gpus(Document):
@@ -29,6 +42,13 @@ class Gpus(Document):
     product: str = Field(description="as GPU feature discovery names it, e.g. NVIDIA-A100-SXM4-80GB", min_length=1)
     count: int = Field(ge=1, le=32, description="how many GPUs the machine has, e.g. 8")
     memory: str = Field(description="memory of one GPU, e.g. 80Gi")
+
+    @field_validator("product")
+    @classmethod
+    def _product_can_be_a_label(cls, product: str) -> str:
+        if not re.fullmatch(LABEL_VALUE, product):
+            raise ValueError(f"becomes the value of a label, with dashes for blanks: {LABEL_VALUE_IS}")
+        return product
 
     @field_validator("memory")
     @classmethod
@@ -65,7 +85,7 @@ class Machine(Document):
     name: Name = Field(description="the machine's host name, which becomes the node's name, e.g. dgx-01")
     address: str = Field(description="its IP address or DNS name, e.g. 10.20.0.11", min_length=1)
     ssh: Ssh = Ssh()
-    cpus: int = Field(ge=1, description="logical CPUs, e.g. 128")
+    cpus: int = Field(ge=1, le=10000, description="logical CPUs, e.g. 128")
     memory: str = Field(description="main memory, e.g. 1Ti")
     disk: str = Field(default="500Gi", description="disk for containers and logs, e.g. 2Ti")
     gpus: Gpus | None = None
@@ -86,6 +106,23 @@ class Machine(Document):
     def _is_a_quantity(cls, text: str) -> str:
         return _some(text)
 
+    @field_validator("labels")
+    @classmethod
+    def _is_no_fact(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key in labels:
+            if key in _TOLD:
+                raise ValueError(f"sets {key!r}, which follows from {_TOLD[key]}: leave it out")
+        return labels
+
+    @field_validator("taints")
+    @classmethod
+    def _is_nobodys(cls, taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
+        for taint in taints:
+            if taint.key.startswith((f"{words.PREFIX}/", "node.kubernetes.io/")):
+                whose = "Spillway" if taint.key.startswith(words.PREFIX) else "Kubernetes"
+                raise ValueError(f"has {taint.key}, which {whose} puts on and takes off itself: choose another key")
+        return taints
+
     @field_validator("rack", "owner")
     @classmethod
     def _can_be_a_label(cls, text: str) -> str:
@@ -99,12 +136,12 @@ class Machine(Document):
         try:
             found = ipaddress.ip_address(address)
         except ValueError:
-            looks_like_one = set(address) <= set("0123456789.:/")
-            if looks_like_one or not _DNS_NAME.fullmatch(address):
+            if not is_dns_name(address):
                 message = "is not an IP address: write one such as 10.20.0.11, or a DNS name"
                 raise ValueError(message) from None
             return address
-        if found.is_link_local or found.is_multicast or found.is_unspecified:
+        nobodys = found.is_link_local or found.is_multicast or found.is_unspecified
+        if nobodys or (found.version == 4 and found.is_reserved):  # noqa: PLR2004 - of IPv6 much is reserved for later
             message = "is no address by which others reach a machine: write one such as 10.20.0.11"
             raise ValueError(message)
         return address
@@ -144,12 +181,13 @@ class Inventory(Document):
     @field_validator("machines")
     @classmethod
     def _each_once(cls, machines: tuple[Machine, ...]) -> tuple[Machine, ...]:
-        for key in ("name", "address"):
-            values = [getattr(machine, key).lower().rstrip(".") for machine in machines]
-            twice = sorted({value for value in values if values.count(value) > 1})
-            if twice:
-                message = f"two machines have the {key} {twice[0]!r}: each must have its own"
-                raise ValueError(message)
+        for key, spelled in (("name", str.lower), ("address", _one_spelling)):
+            values = [spelled(getattr(machine, key)) for machine in machines]
+            for number, value in enumerate(values):
+                first = values.index(value)
+                if first != number:
+                    both = f"[{first}] ({machines[first].name}) and [{number}] ({machines[number].name})"
+                    raise ValueError(f"{both} have the {key} {value!r}: each must have its own")
         return machines
 
 
@@ -158,10 +196,21 @@ def read_inventory(path: Path) -> Inventory:
     return read_document(path, Inventory, what="inventory")
 
 
+def _one_spelling(address: str) -> str:
+    """Of the many that IPv6 and DNS have for one."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address.lower().rstrip(".")
+
+
 def _some(text: str) -> str:
-    """A quantity of which there is some. Raises ``ValueError``."""
-    if parse_quantity(text) <= 0:
+    """A quantity of bytes of which there is some. Raises ``ValueError``."""
+    amount = parse_quantity(text)
+    if amount <= 0:
         raise ValueError("must be more than nothing, e.g. 64Gi")
+    if amount < _LEAST:
+        raise ValueError("is in bytes, and few: write its unit, e.g. 64Gi")
     return text
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import pulumi
@@ -21,13 +21,12 @@ import pulumi_aws as aws
 import yaml
 
 from stacks.control_plane_settings import KubeadmSettings
-from stacks.join import join_parameter
 from stacks.member_rights import member_rights
-from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, Parameters, healthy_command, render_member
+from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, healthy_command, render_member
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.snapshots import SnapshotStore
-from stacks.standing_members import TAG_KEY, key_from, member_name
+from stacks.standing_members import TAG_KEY, key_from, member_name, parameters_of
 from stacks.trust import trust_of
 
 _GATE_SECONDS: Final = 900
@@ -58,12 +57,8 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         self._store = SnapshotStore(
             name, args.settings.snapshots, key_arn=self._key, opts=pulumi.ResourceOptions(parent=self)
         )
-        self._parameters = Parameters(
-            token=join_parameter(args.cluster),
-            certificate_key=f"/spillway/{args.cluster}/control-plane/certificate-key",
-            kubeconfig=f"/spillway/{args.cluster}/control-plane/kubeconfig",
-        )
-        kept = [self._make_parameter(one) for one in vars_of(self._parameters).values()]
+        self._parameters = parameters_of(args.cluster)
+        kept = [self._make_parameter(one) for one in astuple(self._parameters)]
         self._role, self._profile = self._make_identity()
         self._balancer_group, self._group = self._make_groups()
         self._balancer, targets = self._make_balancer()
@@ -280,8 +275,12 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             user_data_base64=self._user_data(number, volume),
             user_data_replace_on_change=True,
             tags={"Name": name},
-            # A newer image of the same name must not replace a control plane by itself: `pulumi up --replace` does.
-            opts=self._child(depends_on=after, delete_before_replace=True, ignore_changes=["ami"]),
+            # An image that is named is meant. What a parameter holds today must not replace a control plane by itself.
+            opts=self._child(
+                depends_on=after,
+                delete_before_replace=True,
+                ignore_changes=["ami"] if settings.ami.startswith("ssm:") else [],
+            ),
         )
 
     def _user_data(self, number: int, volume: aws.ebs.Volume) -> pulumi.Output[str]:
@@ -327,15 +326,6 @@ class KubeadmControlPlane(pulumi.ComponentResource):
                 kind="kubeadm", version=self._settings.version, join_parameter=self._parameters.token, **known
             )
         )
-
-
-def vars_of(parameters: Parameters) -> dict[str, str]:
-    """Names of all SecureStrings, by what they are for."""
-    return {
-        "token": parameters.token,
-        "certificate_key": parameters.certificate_key,
-        "kubeconfig": parameters.kubeconfig,
-    }
 
 
 def authority_in(kubeconfig: str) -> str:

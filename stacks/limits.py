@@ -14,6 +14,7 @@ from autoscaler.policy import Policy
 from stacks.config import Settings
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.inventory import Inventory
+from stacks.standing_members import MOST_MEMBERS, member_name
 
 _LONGEST: Final = 40
 """Letters of a cluster's name: a bucket's has 63, and names its purpose and something random after it."""
@@ -28,6 +29,7 @@ def check_limits(settings: Settings, policy: Policy, inventory: Inventory, *, so
     wrong = [
         *_of_the_name(settings, policy.cluster, source),
         *_of_keys(settings, policy.region),
+        *_of_members(settings, policy.cluster),
         *_of_hybrid_machines(settings, inventory),
     ]
     if wrong:
@@ -65,6 +67,15 @@ def _of_keys(settings: Settings, region: str) -> Iterator[str]:
                 f"spillway:{name} = {arn!r} is a key of {where}, and the policy is for {region}: a key encrypts in its "
                 f"own region only: name one of {region}"
             )
+
+
+def _of_members(settings: Settings, cluster: str) -> Iterator[str]:
+    if not isinstance(settings.control_plane, KubeadmSettings):
+        return
+    known = [member_name(cluster, number) for number in range(MOST_MEMBERS)]
+    for name in settings.control_plane.reset:
+        if name not in known:
+            yield f"spillway:control_plane.reset names {name!r}, which is no member: they are {', '.join(known)}"
 
 
 def _of_hybrid_machines(settings: Settings, inventory: Inventory) -> Iterator[str]:

@@ -12,7 +12,7 @@ def member_rights(*, cluster: str, region: str, parameters: Parameters, key: str
 
     ``key`` and ``bucket`` are ARNs. A snapshot once put can neither be read nor taken away from here.
     """
-    names = (parameters.token, parameters.certificate_key, parameters.kubeconfig)
+    names = (parameters.token, parameters.certificate_key, parameters.kubeconfig, parameters.version)
     return {
         "Version": "2012-10-17",
         "Statement": [

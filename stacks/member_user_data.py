@@ -30,11 +30,13 @@ _UNITS: Final = "/etc/systemd/system/spillway-{}"
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Names of the SecureStrings by which members and nodes come in."""
+    """Names of the SecureStrings by which members and nodes come in, and by which members tell of themselves."""
 
     token: str
     certificate_key: str
     kubeconfig: str
+    version: str
+    """What the API servers run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,7 @@ def member_file(spec: MemberSpec) -> str:
         "TOKEN_PARAMETER": spec.parameters.token,
         "CERTIFICATE_KEY_PARAMETER": spec.parameters.certificate_key,
         "KUBECONFIG_PARAMETER": spec.parameters.kubeconfig,
+        "VERSION_PARAMETER": spec.parameters.version,
         "NOT_YET": NOT_YET,
         "PATIENCE": str(_PATIENCE),
         "KUBEADM_CONFIG": KUBEADM_FILE,

@@ -12,16 +12,18 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from autoscaler.documents import Document
-from stacks.control_plane_settings import LogDays, Once, PrivateNetwork
+from stacks.control_plane_settings import Apart, LogDays, Once, PrivateNetwork
 
 _WIDEST, _NARROWEST = 16, 20
 FEWEST_ZONES: Final = 2
 MOST_ZONES: Final = 4
 """AWS asks for subnets in two zones for a control plane and a load balancer; NAT and endpoints are paid per zone."""
 INTERFACE_ENDPOINTS: Final = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "logs", "ssm", "ssmmessages", "sts")
-"""What nodes, Session Manager and the autoscaler talk to; where nothing leads out, each needs an endpoint."""
+"""What nodes, Session Manager, the autoscaler and who sends logs talk to: made where nothing leads out, unless the
+stack file names others."""
 
 
+Service = Annotated[str, Field(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*[a-h]$")]
 
 
@@ -68,16 +70,18 @@ class NetworkSettings(Document):
     nat: Literal["one", "per-zone", "none"] = Field(
         default="one", description="how private nodes reach the internet: one gateway, one per zone, or not at all"
     )
-    endpoints: tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")], ...] | None = Field(
-        default=None,
-        description="services of AWS that have an interface endpoint in the VPC, e.g. [ecr.api, ecr.dkr]; "
-        "absent: with nat none all that nodes need, else none",
+    endpoints: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")], ...], Once] | None = (
+        Field(
+            default=None,
+            description="services of AWS that have an interface endpoint in the VPC, e.g. [ecr.api, ecr.dkr]; "
+            "absent: with nat none all that nodes need, else none",
+        )
     )
     flow_logs: FlowLogSettings | None = Field(default=None, description="record connections; absent: none is kept")
-    on_prem: Annotated[tuple[PrivateNetwork, ...], Once] = Field(
+    on_prem: Annotated[tuple[PrivateNetwork, ...], Apart] = Field(
         default=(), description="networks of the on-prem machines, e.g. [10.20.0.0/16]: no other may overlap them"
     )
-    trusted: Annotated[tuple[PrivateNetwork, ...], Once] = Field(
+    trusted: Annotated[tuple[PrivateNetwork, ...], Apart] = Field(
         default=(), description="private networks, on-prem ones as a rule, that may reach the nodes on every port"
     )
     protect: bool = Field(default=False, description="whether the engine refuses to delete the VPC")

@@ -37,7 +37,8 @@ class Orphan:
 class OrphanFinder:
     """Looks into one region."""
 
-    def __init__(self, *, region: str, cluster: str, recorded: frozenset[str]) -> None:
+    def __init__(self, *, region: str, cluster: str, recorded: frozenset[tuple[str, str]]) -> None:
+        """``recorded``: type and id of all that the state knows. A role and its profile have one id."""
         import boto3  # noqa: PLC0415 - slow to import
 
         session = boto3.session.Session(region_name=region or None)
@@ -73,7 +74,7 @@ class OrphanFinder:
         return [
             Orphan(name=name, what=f"{kind} {key}", remove=remove)
             for key, remove in self._finders[token](inputs)
-            if key not in self._recorded
+            if (token, key) not in self._recorded
         ]
 
     # --- EC2, by what they join ---

@@ -108,9 +108,10 @@ def state_folder(url: str, project: Path) -> Path | None:
     return (project / Path(path.partition("?")[0]).expanduser() / ".pulumi") if scheme == "file" else None
 
 
-def recorded_ids(deployment: Mapping[str, Any]) -> frozenset[str]:
-    """Of all that the state knows."""
-    return frozenset(resource["id"] for resource in deployment.get("resources") or () if resource.get("id"))
+def recorded_in(deployment: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Type and id of all that the state knows."""
+    resources = deployment.get("resources") or ()
+    return frozenset((token_of(one["urn"]), one["id"]) for one in resources if one.get("id"))
 
 
 def whereabouts(deployment: Mapping[str, Any]) -> tuple[str, str]:
@@ -130,7 +131,7 @@ def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orp
     region, cluster = whereabouts(deployment)
     candidates = [one for one in begun if not is_written_over(one.token)]
     with _told_in_words():
-        finder = OrphanFinder(region=region, cluster=cluster, recorded=recorded_ids(deployment))
+        finder = OrphanFinder(region=region, cluster=cluster, recorded=recorded_in(deployment))
         unknown = [one for one in candidates if not finder.knows(one.token, one.inputs)]
         found = [
             orphan

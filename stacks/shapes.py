@@ -51,8 +51,31 @@ def look_up_shapes(policy: Policy, *, provider: aws.Provider, source: str) -> di
         for name in entry.types:
             if name not in shapes:
                 where = f"{source}: groups[{place}] ({entry.name}).{_key(entry)}"
-                shapes[name] = _look_up(name, provider=provider, region=policy.region, where=where)
+                shapes[name] = look_up_shape(name, provider=provider, region=policy.region, where=where)
     return shapes
+
+
+def look_up_shape(name: str, *, provider: aws.Provider, region: str, where: str) -> Shape:
+    """One type, which ``where`` names. Raises as ``look_up_shapes``."""
+    try:
+        found = aws.ec2.get_instance_type(instance_type=name, opts=pulumi.InvokeOptions(provider=provider))
+    except Exception as error:  # noqa: BLE001 - the SDK has no type of its own for a look-up that failed
+        if not any(said in str(error) for said in _NOT_THERE):
+            raise Unavailable(f"{where}: EC2 does not say what {name} is: {error}") from None
+        raise BadInput(
+            f"{where}: EC2 has no instance type {name} in {region}: choose one of those that "
+            "`aws ec2 describe-instance-types` lists"
+        ) from None
+    return Shape(
+        architecture="arm64" if "arm64" in found.supported_architectures else "x86_64",
+        vcpus=found.default_vcpus,
+        memory_mib=found.memory_size,
+        gpus=sum(gpu.count for gpu in found.gpuses),
+        gpu=", ".join(sorted({f"{gpu.name} of {gpu.memory_size} MiB" for gpu in found.gpuses})),
+        adapters=min(found.efa_maximum_interfaces, found.maximum_network_cards) if found.efa_supported else 0,
+        strategies=frozenset(found.supported_placement_strategies),
+        sold_as=frozenset(found.supported_usages_classes),
+    )
 
 
 def check_shapes(policy: Policy, shapes: Mapping[str, Shape], *, source: str) -> None:
@@ -74,28 +97,6 @@ def adapters_of(entry: GroupEntry, shapes: Mapping[str, Shape]) -> int:
 def first_adapter_card(entry: GroupEntry) -> int:
     """The first network card that takes an adapter: on the types of ``_PLAIN_FIRST_CARD`` not the node's own."""
     return 1 if entry.types[0].startswith(_PLAIN_FIRST_CARD) else 0
-
-
-def _look_up(name: str, *, provider: aws.Provider, region: str, where: str) -> Shape:
-    try:
-        found = aws.ec2.get_instance_type(instance_type=name, opts=pulumi.InvokeOptions(provider=provider))
-    except Exception as error:  # noqa: BLE001 - the SDK has no type of its own for a look-up that failed
-        if not any(said in str(error) for said in _NOT_THERE):
-            raise Unavailable(f"{where}: EC2 does not say what {name} is: {error}") from None
-        raise BadInput(
-            f"{where}: EC2 has no instance type {name} in {region}: choose one of those that "
-            "`aws ec2 describe-instance-types` lists"
-        ) from None
-    return Shape(
-        architecture="arm64" if "arm64" in found.supported_architectures else "x86_64",
-        vcpus=found.default_vcpus,
-        memory_mib=found.memory_size,
-        gpus=sum(gpu.count for gpu in found.gpuses),
-        gpu=", ".join(sorted({f"{gpu.name} of {gpu.memory_size} MiB" for gpu in found.gpuses})),
-        adapters=min(found.efa_maximum_interfaces, found.maximum_network_cards) if found.efa_supported else 0,
-        strategies=frozenset(found.supported_placement_strategies),
-        sold_as=frozenset(found.supported_usages_classes),
-    )
 
 
 def _mistakes(entry: GroupEntry, shapes: Mapping[str, Shape]) -> Iterator[str]:

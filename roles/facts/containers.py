@@ -50,3 +50,26 @@ class MissingImages(FactBase[list[str]]):
     def process(self, output: list[str]) -> list[str]:
         """A name a line."""
         return output
+
+
+class RuncInUse(FactBase[str]):
+    """The version of the runc that containerd starts containers by: the first on the path of systemd's services.
+
+    Docker's package brings one of its own, of which dpkg's database says nothing.
+    """
+
+    @staticmethod
+    def default() -> str:
+        """There is none."""
+        return ""
+
+    def command(self) -> StringCommand:
+        """Its own word; one that hangs is given up."""
+        return Plain(
+            "for d in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin; do if [ -x $d/runc ]; then"
+            " timeout 10 $d/runc --version 2>/dev/null | sed -n 's/^runc version //p'; break; fi; done"
+        )
+
+    def process(self, output: list[str]) -> str:
+        """``1.3.3``, or with what a distribution put behind."""
+        return "".join(output[:1]).strip()

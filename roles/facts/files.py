@@ -35,9 +35,14 @@ class Found:
 
 
 def _shell(paths: Sequence[str]) -> str:
-    """Said in one go: `sha256sum` writes a line at a time, and each would travel alone."""
+    """Said in one go: `sha256sum` writes a line at a time, and each would travel alone.
+
+    What is no regular file is not read: a pipe has no beginning, and /dev/zero no end.
+    """
     quoted = " ".join(map(shlex.quote, paths))
-    both = f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; sha256sum -- {quoted} 2>/dev/null"
+    regular = f'set --; for f in {quoted}; do [ ! -f "$f" ] || set -- "$@" "$f"; done'
+    digests = f'{regular}; [ "$#" = 0 ] || sha256sum -- "$@" 2>/dev/null'
+    both = f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; {digests}"
     return f'printf "%s\\n" "$({both})"'
 
 
@@ -85,7 +90,9 @@ class FolderLines(FactBase[list[tuple[str, str]]]):
         """The file at ``path`` is among them."""
         folder, name = posixpath.split(path)
         ending = posixpath.splitext(name)[1]
-        return Plain(f"grep -sHE '^[[:space:]]*[^#;[:space:]]' {shlex.quote(folder)}/*{shlex.quote(ending)}; true")
+        return Plain(
+            f"grep -D skip -sHE '^[[:space:]]*[^#;[:space:]]' {shlex.quote(folder)}/*{shlex.quote(ending)}; true"
+        )
 
     def process(self, output: list[str]) -> list[tuple[str, str]]:
         """``path:line``."""

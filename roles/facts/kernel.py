@@ -55,7 +55,7 @@ class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
     def command(self) -> StringCommand:
         """Of every folder that systemd-sysctl reads."""
         files = " ".join(f"{folder}/sysctl.d/*.conf" for folder in ("/usr/lib", "/usr/local/lib", "/run", "/etc"))
-        return Plain(f"grep -sHE '^[[:space:]]*-?[^#;=[:space:]][^=]*=' {files}; true")
+        return Plain(f"grep -D skip -sHE '^[[:space:]]*-?[^#;=[:space:]][^=]*=' {files}; true")
 
     def process(self, output: list[str]) -> list[tuple[str, str, str]]:
         """``path:key = value``, in the order in which systemd-sysctl reads: by file name, whatever the folder."""
@@ -120,7 +120,7 @@ class ForbiddenModules(FactBase[dict[str, str]]):
     def command(self) -> StringCommand:
         """Of the folders that people write into: what a package brings along knows what it does."""
         files = "/run/modprobe.d/*.conf /etc/modprobe.d/*.conf"
-        return Plain(f"grep -sHE '^[[:space:]]*(blacklist|install)[[:space:]]' {files}; true")
+        return Plain(f"grep -D skip -sHE '^[[:space:]]*(blacklist|install)[[:space:]]' {files}; true")
 
     def process(self, output: list[str]) -> dict[str, str]:
         """``blacklist NAME``, or ``install NAME /bin/false``: other commands in its place load it in their own way."""

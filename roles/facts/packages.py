@@ -97,6 +97,24 @@ class AlteredFiles(FactBase[dict[str, str]]):
         return found
 
 
+class Unusable(FactBase[list[str]]):
+    """Of programs and libraries by their paths, those that are missing, empty, or may not be run."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self, files: tuple[str, ...]) -> StringCommand:
+        """No process, and no program is run. Libraries need not be executable."""
+        usable = '[ -f "$p" ] && [ -s "$p" ] && case "$p" in *.so*) ;; *) [ -x "$p" ] ;; esac'
+        return Plain(f'for p in {" ".join(map(shlex.quote, files))}; do {usable} || echo "$p"; done')
+
+    def process(self, output: list[str]) -> list[str]:
+        """A path a line."""
+        return [line for line in output if line]
+
+
 class AptSettings(FactBase[dict[str, list[str]]]):
     """apt's configuration as all of its files together make it: key to values, lists with one value per entry."""
 
@@ -129,7 +147,7 @@ class SourceFiles(FactBase[list[str]]):
     def command(self) -> StringCommand:
         """Paths; a disabled deb822 entry still counts, for it can be enabled by one word."""
         return Plain(
-            "grep -lE '^[[:space:]]*(deb|deb-src)[[:space:]]|^URIs:' /etc/apt/sources.list"
+            "grep -D skip -lE '^[[:space:]]*(deb|deb-src)[[:space:]]|^URIs:' /etc/apt/sources.list"
             " /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true"
         )
 
@@ -165,7 +183,7 @@ class PinFiles(FactBase[list[str]]):
 
     def command(self) -> StringCommand:
         """Paths and the packages that they speak of."""
-        return Plain("grep -sHE '^Package:' /etc/apt/preferences /etc/apt/preferences.d/* || true")
+        return Plain("grep -D skip -sHE '^Package:' /etc/apt/preferences /etc/apt/preferences.d/* || true")
 
     def process(self, output: list[str]) -> list[str]:
         """``path:Package: names``."""

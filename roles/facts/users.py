@@ -20,6 +20,8 @@ class Account:
     locked: bool
     expired: bool
     groups: frozenset[str] = field(default_factory=frozenset)
+    number: str = ""
+    """User id: 0 is root, whatever the name."""
 
 
 class Accounts(FactBase[dict[str, Account]]):
@@ -56,6 +58,32 @@ class Accounts(FactBase[dict[str, Account]]):
                     group=names.get(row[4], row[4]),
                     locked=state[2] == "locked",
                     expired=bool(state[3]) and int(state[3]) <= 1,
+                    number=row[3],
                     groups=frozenset(one[1] for one in groups if row[1] in one[4].split(",")),
                 )
         return found
+
+
+class ForeignKeys(FactBase[list[tuple[str, str]]]):
+    """Lines by which sshd looks for keys elsewhere than in the accounts' own files: path and line."""
+
+    @staticmethod
+    def default() -> list[tuple[str, str]]:
+        """None."""
+        return []
+
+    def command(self) -> StringCommand:
+        """In its main file and in those beside it."""
+        keys = "authorizedkeysfile|authorizedkeyscommand|authorizedprincipalscommand|trustedusercakeys"
+        files = "/etc/ssh/sshd_config /etc/ssh/sshd_config.d/*.conf"
+        return Plain(f"grep -D skip -siHE '^[[:space:]]*({keys})[[:space:]=]' {files}; true")
+
+    def process(self, output: list[str]) -> list[tuple[str, str]]:
+        """``path:line``; what says the default in so many words is none."""
+        lines = [line.partition(":")[::2] for line in output]
+        return [(path, text.strip()) for path, text in lines if not _is_default(text)]
+
+
+def _is_default(line: str) -> bool:
+    words = line.replace("=", " ").replace('"', " ").split()[1:]
+    return words == ["none"] or {*words} <= {".ssh/authorized_keys", ".ssh/authorized_keys2", "%h/.ssh/authorized_keys"}

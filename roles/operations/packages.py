@@ -9,6 +9,8 @@ one is wanted, and refuses where another package would have to go.
 
 from __future__ import annotations
 
+import fnmatch
+import re
 import shlex
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -19,7 +21,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState
-from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles
+from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles, Unusable
 from roles.operations import files
 from roles.operations.files import Commands, kept_at
 
@@ -47,6 +49,25 @@ _BACK: Final = (
     " install"
 )
 _LIST: Final = "dpkg-query -W -f='${binary:Package}\\t${Version}\\t${db:Status-Abbrev}\\n'"
+_AGAIN: Final = """\
+held=" $(apt-mark showhold | tr '\\n' ' ')"
+owners=$(for p in {files}; do
+  for n in "$p" "$(readlink -m "$p")" "${{p#/usr}}"; do
+    o=$(dpkg -S "$n" 2>/dev/null | grep -v ^diversion | head -n 1)
+    [ -z "$o" ] || {{ echo "${{o%%[:,]*}}"; break; }}
+  done
+done | sort -u)
+[ -n "$owners" ] || {{ echo "no package has {files}" >&2; exit 1; }}
+again=$(dpkg-query -W -f='${{Package}}=${{Version}} ' $owners)
+{install} || exit 1
+for n in $owners; do case "$held" in *" $n "*) apt-mark hold "$n" >/dev/null ;; esac; done
+left=$({check})
+[ -z "$left" ] || {{
+  echo "$left cannot be used, though its package was unpacked again: dpkg-divert --list and dpkg-statoverride --list" \
+    "say who wanted that; undo it" >&2
+  exit 1
+}}"""
+"""Unpacks the packages again that have these files, in the versions that are there. apt lets go of what it changes."""
 _FINISH: Final = (
     "DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a"
     f" || {_APT} --no-remove -f install"
@@ -62,6 +83,7 @@ def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
         yield StringCommand(f"{_remember()} && {{ {_FINISH}; }}")
     wrong = [name for name, version in wanted.items() if name not in have or not have[name].fits(version)]
     if wrong:
+        files.told("\n".join(_step(name, have.get(name), wanted[name]) for name in wrong))
         # All of them in one go: a driver and its library must never be apart, not even between two commands.
         words = " ".join(shlex.quote(_word(name, version)) for name, version in wanted.items())
         yield StringCommand(f"{_remember()} && {_install(words)}")
@@ -81,11 +103,29 @@ def unaltered(names: Collection[str]) -> Commands:
     if not altered or not present:
         host.noop("as packed")
         return
+    files.told("\n".join(f"unpack again: {path} is {how}" for path, how in sorted(altered.items())))
     words = " ".join(shlex.quote(_word(name, have[name].version)) for name in present)
     yield StringCommand(f"{_install(f'--reinstall {words}')}  # {' '.join(sorted(altered))}")
     held = [name for name in present if have[name].held]
     if held:  # apt lets go of what it changes
         yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, held))} >/dev/null")
+
+
+@operation()
+def usable(paths: Collection[str]) -> Commands:
+    """Have these programs and libraries, by their whole paths, where they are looked for.
+
+    A package that is there may lack one all the same. Where its files are put aside or kept from being run by dpkg's
+    own means, unpacking it again does not help: then the reason is told.
+    """
+    missing: list[str] = host.get_fact(Unusable, files=tuple(paths))
+    if not missing:
+        host.noop("all are there")
+        return
+    files.told("\n".join(f"unpack again: {path} is missing, empty, or may not be run" for path in missing))
+    words = " ".join(map(shlex.quote, missing))
+    check = Unusable().command(tuple(missing))
+    yield StringCommand(_AGAIN.format(files=words, install=_install("--reinstall $again"), check=check))
 
 
 @operation()
@@ -96,6 +136,7 @@ def removed(names: Collection[str]) -> Commands:
     if not gone:
         host.noop("not there")
         return
+    files.told("\n".join(f"remove {name} {have[name].version}" for name in gone))
     words = " ".join(map(shlex.quote, gone))
     check = (
         f"also=$({_APT} -s --allow-change-held-packages remove {words} | sed -n 's/^Remv \\([^ ]*\\).*/\\1/p'"
@@ -123,7 +164,7 @@ def pinned(pins_of: str, wanted: Mapping[str, str]) -> Commands:
     path = pin_file(pins_of)
     for line in host.get_fact(PinFiles):
         other, _, packages = line.partition(":Package:")
-        both = sorted({*packages.split()} & {*wanted})
+        both = sorted(name for name in wanted if any(speaks_of(word, name) for word in packages.split()))
         if both and other != path:
             raise OperationError(
                 f"{other} pins {', '.join(both)}, and so does this role in {path}: two writers. Remove the pin there"
@@ -188,6 +229,21 @@ def pins(wanted: Mapping[str, str]) -> str:
     )
 
 
+def speaks_of(word: str, package: str) -> bool:
+    """Whether a word of a pin means the package: a name, a pattern, /an expression/.
+
+    ``*`` alone is the general form, which a pin by name outdoes whatever its priority: apt_preferences(5).
+    """
+    if word == "*":
+        return False
+    if len(word) > 2 and word.startswith("/") and word.endswith("/"):  # noqa: PLR2004 - something between the slashes
+        try:
+            return re.search(word[1:-1], package) is not None
+        except re.error:
+            return False
+    return fnmatch.fnmatchcase(package, word)
+
+
 def pin_file(pins_of: str) -> str:
     """Where the pins of a role lie."""
     return f"/etc/apt/preferences.d/spillway-{pins_of}"
@@ -236,6 +292,13 @@ def _remember() -> str:
 def _install(words: str) -> str:
     """Shell that installs, with an index fetched anew where it is old, or not from the sources of now, or too small."""
     return f"{{ {_KNOWN} && {_INSTALL} -s {words} >/dev/null 2>&1 || {_UPDATE}; }} && {_WHOLE} && {_INSTALL} {words}"
+
+
+def _step(name: str, now: Package | None, wanted: str) -> str:
+    """What a plan says of a package."""
+    have = now.version if now and now.installed else ""
+    version = "" if wanted == "*" else f" {wanted}"
+    return f"{name}: {have} becomes{version}" if have else f"install {name}{version}"
 
 
 def _word(name: str, version: str) -> str:

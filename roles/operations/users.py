@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Collection
 
 from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState
-from roles.facts.users import Account, Accounts
+from roles.facts.users import Account, Accounts, ForeignKeys
 from roles.operations import files
 from roles.operations.files import Commands
 
@@ -22,6 +23,11 @@ def present(
     """Have this account, let in by exactly these keys, in (at least) these groups."""
     now: Account | None = host.get_fact(Accounts).get(user)
     quoted = shlex.quote(user)
+    if now and now.number == "0" and user != "root":
+        raise OperationError(
+            f"{user} is root by its number (user id 0): find out who made it so, and give it one of its own in"
+            f" /etc/passwd (vipw; usermod refuses while root runs anything), and its home with chown -R {user}"
+        )
     if now is None:
         yield StringCommand(f"useradd -m -s {shlex.quote(shell)} {quoted}")
     elif now.shell != shell:
@@ -36,6 +42,18 @@ def present(
     home = now.home if now else f"/home/{user}"
     yield from _keys(user, home, group=now.group if now else user, keys=keys)
     yield from _rights(user, sudo=sudo)
+
+
+@operation()
+def own_keys_alone() -> Commands:
+    """Have sshd look for keys in the accounts' own files: declared keys mean nothing where it asks somebody else."""
+    for path, line in host.get_fact(ForeignKeys):
+        raise OperationError(
+            f"{path} says {line!r}: keys that the inventory does not declare let people in. Remove that line, or leave"
+            " this alone where keys are kept centrally (left_alone)"
+        )
+    host.noop("their own files")
+    yield from ()
 
 
 @operation()

@@ -4,7 +4,7 @@
 #
 #   up           be a member: found the cluster, join it, or go on as the member that the data volume already holds
 #   healthy      whether this member's API server and etcd answer, and the first one has handed on what joins others
-#   renew-token  a fresh bootstrap token for nodes, before the last one runs out
+#   renew-token  a fresh bootstrap token for nodes, before the last one runs out; and which version runs here
 #   snapshot     a snapshot of etcd to S3, taken by the leader alone
 #
 # The data volume holds etcd and the cluster's keys: an instance that is replaced comes back as the same member.
@@ -21,7 +21,7 @@ main() {
   case "${1:-}" in
     up) up ;;
     healthy) healthy ;;
-    renew-token) renew_token ;;
+    renew-token) renew_token; tell_version ;;
     snapshot) snapshot ;;
     *) echo "usage: $0 up|healthy|renew-token|snapshot" >&2; exit 2 ;;
   esac
@@ -38,6 +38,7 @@ up() {
     join_cluster
   fi
   patiently healthy
+  tell_version
 }
 
 mount_data() {
@@ -139,6 +140,16 @@ renew_token() {
     with_key "$key"
     kubeadm init phase upload-certs --upload-certs --config "$scratch/init.yaml" >/dev/null
   fi
+}
+
+# What the API servers run, the oldest of them: `pulumi up` brings no kubelet that is newer.
+tell_version() {
+  [ -e "$KUBERNETES_DIR/admin.conf" ] || return 0
+  local oldest
+  oldest=$(kubectl --kubeconfig "$KUBERNETES_DIR/admin.conf" get pods -n kube-system -l component=kube-apiserver \
+    -o 'jsonpath={range .items[*]}{.spec.containers[0].image}{"\n"}{end}' | sed 's/.*:v//' | sort -V | head -n 1)
+  # The kubelet may not have told of its first pods yet; this is said again each hour.
+  [ -z "$oldest" ] || printf '%s' "$oldest" | keep "$VERSION_PARAMETER"
 }
 
 snapshot() {

@@ -39,6 +39,13 @@ _STORES: Final[Mapping[str, str]] = {
     "aws:rds/cluster:Cluster": "storageEncrypted",
 }
 """What keeps data, and the input that says whether it is encrypted."""
+_DATABASES: Final = frozenset(
+    {
+        *("aws:rds/instance:Instance", "aws:rds/clusterInstance:ClusterInstance", "aws:redshift/cluster:Cluster"),
+        *("aws:dms/replicationInstance:ReplicationInstance", "aws:mq/broker:Broker"),
+    }
+)
+"""What may have an address on the internet, by ``publiclyAccessible``."""
 _SCALING_GROUP: Final = "aws:autoscaling/group:Group"
 _STACK: Final = "pulumi:pulumi:Stack"
 _BUCKET: Final = "aws:s3/bucket:Bucket"
@@ -81,6 +88,16 @@ def world_open(kind: str, inputs: Inputs) -> Iterator[str]:
                 f"{_ports(inputs)} open to {source}, the whole internet: name the networks that need it, e.g. "
                 "10.20.0.0/16, and come in by Session Manager or a VPN from elsewhere"
             )
+    for prefix_list in _prefix_lists(kind, inputs):
+        yield (
+            f"{_ports(inputs)} open to the prefix list {prefix_list}, whose networks are not seen here and may become "
+            "the whole internet: name the networks that need it, e.g. 10.20.0.0/16"
+        )
+    if kind in _DATABASES and inputs.get("publiclyAccessible"):
+        yield (
+            "publiclyAccessible is true: the database has an address on the internet: set it to false, and come "
+            "in by the VPC"
+        )
 
 
 def metadata_without_token(kind: str, inputs: Inputs) -> Iterator[str]:
@@ -193,6 +210,16 @@ def _sources(kind: str, inputs: Inputs) -> Iterator[str]:
         access = inputs.get("vpcConfig") or {}
         if access.get("endpointPublicAccess", True):  # EKS's own default
             yield from access.get("publicAccessCidrs") or ("0.0.0.0/0",)
+
+
+def _prefix_lists(kind: str, inputs: Inputs) -> Iterator[str]:
+    if kind == _INGRESS:
+        yield from filter(None, [inputs.get("prefixListId")])
+    elif kind == _RULE and inputs.get("type") == "ingress":
+        yield from inputs.get("prefixListIds") or ()
+    elif kind in _GROUPS:
+        for rule in inputs.get("ingress") or ():
+            yield from rule.get("prefixListIds") or ()
 
 
 def _ports(inputs: Inputs) -> str:

@@ -44,14 +44,16 @@ from werkzeug.test import run_wsgi_app
 
 from autoscaler.documents import parse_document, parse_span, read_document
 from autoscaler.failures import BadInput, Unavailable
-from stacks.local.auto_scaling import AutoScaling, AutoScalingCalls, Group, Member
+from stacks.local.auto_scaling import AutoScaling, Group, Member
+from stacks.local.auto_scaling_calls import AutoScalingCalls
 from stacks.local.boot import Boot, Booted
 from stacks.local.buckets import permission
 from stacks.local.checks import check
 from stacks.local.eks import Eks
 from stacks.local.faults import Faults, Script
-from stacks.local.instances import Ec2, Ec2Response, Inventory, World
+from stacks.local.instances import Ec2, Ec2Response, World
 from stacks.local.scaling import Scaling
+from stacks.local.stock import Inventory
 from stacks.local.systems_manager import SystemsManager
 from stacks.local.vpn import Vpn
 from stacks.local.wire import Call, Refused, Reply, error_in, read_call, refusal

@@ -87,6 +87,22 @@ def look_up_endpoint(cloud: Cloud, asked: Properties) -> Properties:
     }
 
 
+def look_up_endpoint_service(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ec2.get_vpc_endpoint_service``, by its name and the type of endpoint."""
+    found = cloud.ec2.describe_vpc_endpoint_services(ServiceNames=[asked["serviceName"]])["ServiceDetails"]
+    of_type = [one for one in found if {"ServiceType": asked["serviceType"]} in one["ServiceType"]]
+    if not of_type:
+        raise _absent("VPC Endpoint Service", "DescribeVpcEndpointServices")
+    [service] = of_type
+    return {
+        "id": service["ServiceId"],
+        "serviceName": service["ServiceName"],
+        "serviceType": asked["serviceType"],
+        "availabilityZones": service["AvailabilityZones"],
+        "privateDnsName": service.get("PrivateDnsName", ""),
+    }
+
+
 def _switch(cloud: Cloud, vpc: str, name: str) -> bool:
     answer = cloud.ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name)
     return bool(answer[name[:1].upper() + name[1:]]["Value"])
@@ -123,5 +139,6 @@ LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
     "aws:ec2/getSubnet:getSubnet": look_up_subnet,
     "aws:ec2/getVpc:getVpc": look_up_vpc,
     "aws:ec2/getVpcEndpoint:getVpcEndpoint": look_up_endpoint,
+    "aws:ec2/getVpcEndpointService:getVpcEndpointService": look_up_endpoint_service,
 }
 """By token."""

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         check_python(sys.version_info[:2])
         cache = cache_root()
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
         place = ensure_environment(cache=cache, checkout=CHECKOUT)
     except _BootstrapError as problem:
         print(f"spillway: {problem}", file=sys.stderr)
@@ -154,21 +155,30 @@ def _alone(lock: Path) -> Iterator[int]:
 def _make(place: Path, *, cache: Path, checkout: Path, lock: int) -> None:
     began = time.monotonic()
     _tell(f"preparing a Python environment in {place}, once for this version (about a minute)")
-    shutil.rmtree(place, ignore_errors=True)
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=_clean_environment(),
-    )
-    if made.returncode:
-        said = (made.stdout + made.stderr).strip()
-        hint = "on Debian and Ubuntu the package python3-venv is needed"
-        raise _BootstrapError(f"{sys.executable} -m venv failed ({hint}):\n{_indent(said)}")
-    _install_packages(place, cache=cache, packages=checkout / "requirements.lock", began=began, lock=lock)
+    temporary = _temporary(place)
+    for old in (place, temporary):
+        shutil.rmtree(old, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        _make_empty(place, lock=lock)
+        _install_packages(place, cache=cache, packages=checkout / "requirements.lock", began=began, lock=lock)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     _link_checkout(place, checkout)
     _tell(f"the Python environment is ready ({time.monotonic() - began:.0f} s)")
+
+
+def _temporary(place: Path) -> Path:
+    """Where venv and pip have their temporary files, which they leave there when they are interrupted."""
+    return place.with_name("tmp")
+
+
+def _make_empty(place: Path, *, lock: int) -> None:
+    with _started([sys.executable, "-m", "venv", str(place)], place=place, lock=lock) as (venv, said):
+        venv.wait()
+    if venv.returncode:
+        hint = "on Debian and Ubuntu the package python3-venv is needed"
+        raise _BootstrapError(f"{sys.executable} -m venv failed ({hint}):\n{_indent(said)}")
 
 
 def _install_packages(place: Path, *, cache: Path, packages: Path, began: float, lock: int) -> None:
@@ -180,7 +190,7 @@ def _install_packages(place: Path, *, cache: Path, packages: Path, began: float,
         _pip(place, cache=cache, packages=only_uv, began=began, lock=lock)
         command = [str(place / "bin" / "uv"), "pip", "install", "--python", str(place / "bin" / "python")]
         command += ["--require-hashes", "--requirement", str(packages), "--cache-dir", str(cache / "uv")]
-        _install(command, packages=packages, began=began, lock=lock)
+        _install(command, place=place, packages=packages, began=began, lock=lock)
     else:
         _pip(place, cache=cache, packages=packages, began=began, lock=lock)
 
@@ -194,7 +204,7 @@ def _pinned(name: str, packages: Path) -> str:
 def _has_own_index(place: Path) -> bool:
     """Whether the user told pip where packages are: uv would not know."""
     asked = [str(place / "bin" / "python"), "-m", "pip", "config", "list"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False, env=_clean_environment()).stdout
+    said = subprocess.run(asked, capture_output=True, text=True, check=False, env=_clean_environment(place)).stdout
     return "index-url" in said
 
 
@@ -205,33 +215,41 @@ def _pip(place: Path, *, cache: Path, packages: Path, began: float, lock: int) -
         *("--no-compile", "--no-input", "--progress-bar=off", "--disable-pip-version-check"),
         *("--cache-dir", str(cache / "pip")),
     ]
-    _install(command, packages=packages, began=began, lock=lock)
+    _install(command, place=place, packages=packages, began=began, lock=lock)
 
 
-def _install(command: Sequence[str], *, packages: Path, began: float, lock: int) -> None:
-    pip = subprocess.Popen(
+def _install(command: Sequence[str], *, place: Path, packages: Path, began: float, lock: int) -> None:
+    with _started(command, place=place, lock=lock) as (pip, said):
+        _watch(pip, said=said, began=began)
+    if pip.returncode:
+        who = "uv" if command[0].endswith("uv") else "pip"
+        raise _BootstrapError(f"{who} could not install {packages}; it ends with:\n{_indent(said[-8:])}")
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], *, place: Path, lock: int) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Run a program and gather what it says; it and all that it started end with the ``with`` block."""
+    program = subprocess.Popen(
         command,
-        env=_clean_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
+        env=_clean_environment(place) | {"PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        pass_fds=[lock],  # should this process be killed, nobody else begins while pip goes on
+        pass_fds=[lock],  # should this process be killed, nobody else begins while the program goes on
+        start_new_session=True,
     )
     said: list[str] = []
-    reader = threading.Thread(target=lambda: said.extend(line.rstrip() for line in pip.stdout or ()), daemon=True)
+    reader = threading.Thread(target=lambda: said.extend(line.rstrip() for line in program.stdout or ()), daemon=True)
     reader.start()
     try:
-        _watch(pip, said=said, began=began)
+        yield program, said
     finally:
-        if pip.poll() is None:
-            pip.terminate()
-            pip.wait()
-    reader.join()
-    if pip.returncode:
-        who = "uv" if command[0].endswith("uv") else "pip"
-        raise _BootstrapError(f"{who} could not install {packages}; it ends with:\n{_indent(chr(10).join(said[-8:]))}")
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+        reader.join()
 
 
 def _watch(pip: subprocess.Popen[str], *, said: Sequence[str], began: float) -> None:
@@ -291,18 +309,19 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _clean_environment() -> dict[str, str]:
+def _clean_environment(place: Path) -> dict[str, str]:
     """Ours, without what would make venv or pip look at other packages."""
     unwanted = {"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
-    return {key: value for key, value in os.environ.items() if key not in unwanted}
+    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    return {**kept, "TMPDIR": str(_temporary(place))}
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _indent(text: str) -> str:
-    return "\n".join(f"    {line[:300]}" for line in text.splitlines()) or "    (it said nothing)"
+def _indent(said: Sequence[str]) -> str:
+    return "\n".join(f"    {line[:300]}" for line in said) or "    (it said nothing)"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from autoscaler.failures import BadInput, Unavailable
-from stacks.local.keeper import die_with_parent
+from stacks.local.leash import leashed
 
 OLDEST_GO: Final = (1, 25, 0)
 _REPORT_EVERY: Final = 10.0
@@ -92,7 +91,7 @@ def build(go: Go, builds: Sequence[Build], *, scratch: Path, progress: Callable[
     began = time.monotonic()
     what = f"{len(builds)} tools" if len(builds) > 1 else "a tool"
     names = ", ".join(one.name for one in builds)
-    progress(f"building {what} from source, once for this user: {names} (the demo's seven: 10 minutes on 2 cores)")
+    progress(f"building {what} from source, once for this user: {names} (the demo's seven take 9 minutes on 2 cores)")
     modules = list(dict.fromkeys(one.module for one in builds))
     sources = _copy(modules, to=scratch / "src")
     for module in modules:
@@ -262,19 +261,18 @@ def _folder_of_module(go: Go, package: str, *, source: Path) -> Path:
 def _started(go: Go, words: Sequence[str], *, source: Path, output: IO[bytes] | int) -> Iterator[subprocess.Popen[str]]:
     """Run Go; it and the compilers that it started end with the ``with`` block, or with this process."""
     process = subprocess.Popen(
-        [go.command, *words],
+        leashed([go.command, *words]),
         cwd=source,
         env=go.env,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         text=True,
-        start_new_session=True,
-        preexec_fn=die_with_parent(),  # noqa: PLW1509 - it takes no lock in the child
+        start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who ends it
     )
     try:
         yield process
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.terminate()
         process.wait()

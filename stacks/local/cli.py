@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import click
 
+from stacks.local.paths import written_in_cache
+
 HERE = Path(__file__).parent
 POLICY = HERE.parents[1] / "autoscaler" / "policies" / "local.yaml"
+EXAMPLES = HERE.parents[1] / "images" / "examples"
 INVENTORY = HERE / "inventory.yaml"
 
 _policy = click.option(
@@ -26,9 +30,11 @@ _name = click.option("--name", default="default", show_default=True, help="Which
 @_boot_delay
 def demo(policy: Path, inventory: Path, boot_delay: str) -> None:
     """The main job on this machine: on-prem fills first, the rest spills over to EC2 and drains back."""
+    _check_packages()
     from stacks.local.demo import run  # noqa: PLC0415 - only this command needs it
 
-    raise SystemExit(run(policy=policy, inventory=inventory, boot_delay=_seconds(boot_delay)))
+    with written_in_cache():
+        raise SystemExit(run(policy=policy, inventory=inventory, boot_delay=_seconds(boot_delay)))
 
 
 @click.group()
@@ -44,22 +50,24 @@ def local() -> None:
 @click.option("--faults", type=click.Path(path_type=Path), help="A script of faults for the AWS stand-in.")
 def up(name: str, policy: Path, inventory: Path, boot_delay: str, faults: Path | None) -> None:
     """Stand it up and leave it running."""
+    _check_packages()
     from stacks.local.ground import stand_up  # noqa: PLC0415
 
-    ground = stand_up(
-        name=name,
-        policy=policy,
-        inventory=inventory,
-        boot_delay=_seconds(boot_delay),
-        faults=faults,
-        progress=click.echo,
-    )
+    with written_in_cache():
+        ground = stand_up(
+            name=name,
+            policy=policy,
+            inventory=inventory,
+            boot_delay=_seconds(boot_delay),
+            faults=faults,
+            progress=click.echo,
+        )
     which = "" if name == "default" else f" --name {name}"
     click.echo(
         f"\nThe ground {name!r} stands at {ground.directory}. Next:\n"
         f'  eval "$(spillway local env{which})"                      # kubectl, aws and spillway talk to it\n'
         f"  spillway autoscale run --policy {policy}\n"
-        f"  spillway jobs submit images/examples/small.yaml\n"
+        f"  spillway jobs submit {EXAMPLES / 'small.yaml'}\n"
         f"  spillway gpus\n"
         f"  spillway local down{which}"
     )
@@ -90,6 +98,17 @@ def status(name: str) -> None:
     from stacks.local.status import show  # noqa: PLC0415
 
     show(name)
+
+
+def _check_packages() -> None:
+    from autoscaler.failures import BadInput  # noqa: PLC0415
+
+    missing = [name for name in ("cryptography", "moto") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput(
+            f"the local ground needs {' and '.join(missing)}, which a cluster does not: "
+            "pip install 'spillway[local]', or in a checkout pip install -e '.[local]'"
+        )
 
 
 def _seconds(text: str) -> float:

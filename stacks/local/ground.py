@@ -27,7 +27,6 @@ from stacks.local.control_plane import BINARIES, apply_manifests, control_plane,
 from stacks.local.faults import Script
 from stacks.local.keeper import (
     Process,
-    die_with_parent,
     free_ports,
     is_running,
     read_status,
@@ -36,12 +35,15 @@ from stacks.local.keeper import (
     stop_keeper,
 )
 from stacks.local.kube_http import KubeHttp
+from stacks.local.leash import leashed
 from stacks.local.paths import grounds
 from stacks.local.tools import ensure_tools
 
 DEFAULT_NAME = "default"
 ENGINE_BINARIES = ("pulumi", "pulumi-language-python")
 RBAC = Path(__file__).parents[2] / "autoscaler" / "rbac.yaml"
+_LEAST_ROOM = 200 << 20
+"""Bytes: etcd takes two thirds of it at once."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 Progress = Callable[[str], None]
@@ -94,6 +96,9 @@ class Ground:
         )
         try:
             yield ground
+        except KeyboardInterrupt:
+            _tell_that_it_ends(progress)
+            raise
         finally:
             take_down(name)
             _bury(ground)
@@ -103,13 +108,12 @@ class Ground:
         """Run one more process beside the ground for the length of a ``with`` block. Its log: ``logs/NAME.log``."""
         with (self.directory / "logs" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                argv,
+                leashed(argv),
                 env=os.environ | env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509 - it takes no lock in the child
             )
         self.pids.append(process.pid)
         try:
@@ -171,7 +175,9 @@ def stand_up(
                 tools=tools,
                 progress=progress,
             )
-    except BaseException:
+    except BaseException as reason:
+        if isinstance(reason, KeyboardInterrupt):
+            _tell_that_it_ends(progress)
         take_down(name)
         if ground:
             _bury(ground)
@@ -184,6 +190,15 @@ def take_down(name: str) -> bool:
     directory = grounds() / _check_name(name)
     if not directory.exists():
         return False
+    try:
+        _remove(directory)
+    except KeyboardInterrupt:  # half a ground is of no use to anybody
+        _remove(directory)
+        raise
+    return True
+
+
+def _remove(directory: Path) -> None:
     stop_keeper(directory)
     for _ in range(20):  # a process that is just ending may still write a last file
         shutil.rmtree(directory, ignore_errors=True)
@@ -192,7 +207,6 @@ def take_down(name: str) -> bool:
         time.sleep(0.1)
     with contextlib.suppress(OSError):
         grounds().rmdir()
-    return True
 
 
 def find(name: str) -> Ground:
@@ -229,6 +243,11 @@ def sweep() -> list[str]:
     return dead
 
 
+def _tell_that_it_ends(progress: Progress) -> None:
+    with contextlib.suppress(OSError):  # of a terminal that is closed
+        progress("interrupted; taking everything down, which takes some seconds ...")
+
+
 def _check_name(name: str) -> str:
     """It becomes a folder, which is removed with all that is in it."""
     if not _NAME.fullmatch(name):
@@ -254,6 +273,13 @@ def _claim(name: str) -> Path:
     """Make the ground's folder, or say that the name is taken."""
     sweep()
     directory = grounds() / name
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(directory.parent).free
+    if free < _LEAST_ROOM:
+        raise Unavailable(
+            f"{directory.parent} has {free >> 20} MiB free, and a ground writes {_LEAST_ROOM >> 20}: "
+            "make room there, or name another folder in XDG_CACHE_HOME"
+        )
     try:
         directory.mkdir(parents=True, mode=0o700)
     except FileExistsError:

@@ -19,7 +19,7 @@ import base64
 import binascii
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -39,7 +39,7 @@ from autoscaler.instance_types import InstanceType, read_instance_type
 from stacks.local.boot import Booted
 from stacks.local.faults import Faults, Joining
 from stacks.local.ledger import Ledger, Life
-from stacks.local.placement_groups import PlacementGroupCalls, PlacementGroups, placement_groups
+from stacks.local.placement_groups import PlacementGroupCalls, PlacementGroups
 
 GROUP_TAG: Final = "aws:autoscaling:groupName"
 _ROOT_DEVICES: Final = ("/dev/xvda", "/dev/sda1")
@@ -239,55 +239,6 @@ class Ec2(EC2Backend):
             self.associate_iam_instance_profile(
                 instance.id, iam_instance_profile_name=profile.get("Name"), iam_instance_profile_arn=profile.get("Arn")
             )
-
-
-class Inventory:
-    """What there is in one region, for ``checks.py``."""
-
-    def __init__(self, backend: EC2Backend) -> None:
-        self._backend = backend
-
-    def has_instance_type(self, name: str) -> bool:
-        """Whether EC2 has such a type."""
-        return name in INSTANCE_TYPES
-
-    def has_image(self, image: str) -> bool:
-        """Whether there is such an image."""
-        return image in self._backend.amis
-
-    def has_security_group(self, group: str) -> bool:
-        """Whether there is such a security group."""
-        return self._backend.get_security_group_from_id(group) is not None
-
-    def has_subnet(self, subnet: str) -> bool:
-        """Whether there is such a subnet."""
-        return any(subnet in zone for zone in self._backend.subnets.values())
-
-    def has_placement_group(self, name: str) -> bool:
-        """Whether there is such a placement group."""
-        return name in placement_groups(self._backend).strategies
-
-    def most_adapters(self, instance_type: str) -> int:
-        """Elastic Fabric Adapters that a type can have."""
-        network = INSTANCE_TYPES[instance_type]["NetworkInfo"]
-        return int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0))
-
-    def network_cards(self, instance_type: str) -> int:
-        """How many a type has."""
-        return int(INSTANCE_TYPES[instance_type]["NetworkInfo"]["MaximumNetworkCards"])
-
-    def rules_of(self, group: str, *, egress: bool) -> int:
-        """How many rules a security group has in one direction."""
-        found = self._backend.get_security_group_from_id(group)
-        return len((found.egress_rules if egress else found.ingress_rules) if found else [])
-
-    def launch_template(self, specification: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The data of a template in the version that is named; ``None`` where there is no such template."""
-        by_name = self._backend.launch_template_name_to_ids.get(specification.get("LaunchTemplateName", ""))
-        template = self._backend.launch_templates.get(by_name or specification.get("LaunchTemplateId", ""))
-        if template is None:
-            return None
-        return dict(template.get_version(specification.get("Version") or "$Default").data)
 
 
 class Ec2Response(PlacementGroupCalls):

@@ -160,7 +160,10 @@ def tail(log: Path, lines: int = 5) -> str:
         text = log.read_text(encoding="utf-8", errors="replace").strip()
     except FileNotFoundError:
         return "    (no log)"
-    return "\n".join(f"    {line[:300]}" for line in text.splitlines()[-lines:]) or "    (its log is empty)"
+    said = text.splitlines()
+    panics = [place for place, line in enumerate(said) if line.startswith(("panic: ", "fatal error: "))]
+    said = said[panics[-1] :][:lines] if panics else said[-lines:]  # not where Go was, but why it ended
+    return "\n".join(f"    {line[:300]}" for line in said) or "    (its log is empty)"
 
 
 def _wait_until_ready(keeper: subprocess.Popen[bytes], directory: Path) -> None:

@@ -16,20 +16,22 @@ import yaml
 from moto.ssm.models import ssm_backends
 
 from stacks.local.instances import decoded
-from stacks.member_user_data import MEMBER_FILE, NOT_YET
+from stacks.member_user_data import KUBEADM_FILE, MEMBER_FILE, NOT_YET
 
 _NO_PEM: Final = base64.b64encode(b"no authority: nothing runs behind the stand-in for EC2").decode()
 
 
 def hand_on(account: str, region: str, instance: Any) -> None:
     """Write what a first member writes, where ``instance`` is one and nobody has yet."""
-    told = _told(decoded(instance.user_data))
+    files = _files(decoded(instance.user_data))
+    told = dict(part.split("=", 1) for part in shlex.split(files.get(MEMBER_FILE, "")))
     if told.get("FIRST") != "yes":
         return
     written = {
         told["KUBECONFIG_PARAMETER"]: _kubeconfig(told["CLUSTER"], told["ENDPOINT"]),
         told["TOKEN_PARAMETER"]: f"{secrets.token_hex(3)}.{secrets.token_hex(8)}",
         told["CERTIFICATE_KEY_PARAMETER"]: secrets.token_hex(32),
+        told["VERSION_PARAMETER"]: yaml.safe_load(files[KUBEADM_FILE])["kubernetesVersion"].removeprefix("v"),
     }
     store = ssm_backends[account][region]
     for name, value in written.items():
@@ -38,11 +40,10 @@ def hand_on(account: str, region: str, instance: Any) -> None:
             kept.value = kept.encrypt(value)
 
 
-def _told(user_data: str) -> dict[str, str]:
-    """The member's file, variable by variable; empty for whoever is no member."""
+def _files(user_data: str) -> dict[str, str]:
+    """What a machine is told to write; empty for whoever is no member."""
     config = yaml.safe_load(user_data) if user_data.startswith("#cloud-config") else {}
-    files = {one["path"]: one["content"] for one in (config or {}).get("write_files", ())}
-    return dict(part.split("=", 1) for part in shlex.split(files.get(MEMBER_FILE, "")))
+    return {one["path"]: one["content"] for one in (config or {}).get("write_files", ())}
 
 
 def _kubeconfig(cluster: str, endpoint: str) -> str:

@@ -65,10 +65,11 @@ def _groups(ground: Ground) -> Table:
         aws_access_key_id=ground.env["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=ground.env["AWS_SECRET_ACCESS_KEY"],
     )
-    for page in client.get_paginator("describe_auto_scaling_groups").paginate():
-        for group in page["AutoScalingGroups"]:
-            sizes = (group["MinSize"], group["DesiredCapacity"], group["MaxSize"], len(group["Instances"]))
-            table.add_row(group["AutoScalingGroupName"], *map(str, sizes))
+    pages = client.get_paginator("describe_auto_scaling_groups").paginate()
+    groups = [group for page in pages for group in page["AutoScalingGroups"]]
+    for group in sorted(groups, key=lambda group: group["AutoScalingGroupName"]):
+        sizes = (group["MinSize"], group["DesiredCapacity"], group["MaxSize"], len(group["Instances"]))
+        table.add_row(group["AutoScalingGroupName"], *map(str, sizes))
     return table
 
 

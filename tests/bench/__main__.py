@@ -10,7 +10,8 @@ All of them: ``make bench``.
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts: no partial gang, no limit or budget broken,
             nothing bought twice; how often each was checked, and the smallest morning that breaks one
 ``fidelity``  50 random situations of 500 pods each, planned, launched as KWOK nodes, bound by the real scheduler
-``gate``    what six of them cost without our gate, where the scheduler decides by itself, over what they cost with it
+``gate``    what six of them cost without our gate, where the scheduler decides by itself, over what they cost with it;
+            with the default scheduler and with the profile that packs
 ``stacks``  a whole `pulumi up` of the largest example on the local AWS: steps, time, and the engine's own share of it
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+import autoscaler.policy as policy_module
 import stacks.local.control_plane as control_plane_module
 from autoscaler import labels as words
 from autoscaler.policy import asg_name
@@ -37,6 +38,7 @@ PODS = "/api/v1/namespaces/default/pods"
 DAEMONS = "/api/v1/namespaces/kube-system/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BOOT = "1s"
+PACKING = Path(policy_module.__file__).with_name("packing_scheduler.yaml")
 READY = 5000
 """Milliseconds. On EC2 it is more: a kubelet's network has to be set up first."""
 STAGES = Path(control_plane_module.__file__).with_name("kwok_stages.yaml")
@@ -74,14 +76,17 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground() -> Iterator[Ground]:
-    """Everything ends with the ``with`` block."""
+def ground(*, packing: bool = False) -> Iterator[Ground]:
+    """Everything ends with the ``with`` block. ``packing``: with the scheduler profile that we offer."""
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as place:
         directory = Path(place)
         tools = ensure_tools(BINARIES, progress=lambda line: print(f"  {line}", flush=True))
         ports = free_ports(3)
         plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]))
-        with kept([_with_late_nodes(one, directory) for one in plane.processes], directory=directory):
+        processes = [_with_late_nodes(one, directory) for one in plane.processes]
+        if packing:
+            processes = [_packing(one, directory) for one in processes]
+        with kept(processes, directory=directory):
             kube = KubeHttp(plane.kubeconfig, connections=32)
             wait_for_namespace(kube)
             apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
@@ -101,6 +106,20 @@ def _with_late_nodes(process: Process, directory: Path) -> Process:
     file.write_text(yaml.safe_dump_all(stages), encoding="utf-8")
     argv = tuple(f"--config={file}" if one.startswith("--config=") else one for one in process.argv)
     return replace(process, argv=argv)
+
+
+def _packing(process: Process, directory: Path) -> Process:
+    """The scheduler with the profile that we offer, in place of the flags that say the same."""
+    if process.name != "kube-scheduler":
+        return process
+    given = dict(one.lstrip("-").split("=", 1) for one in process.argv[1:])
+    config = yaml.safe_load(PACKING.read_text(encoding="utf-8"))
+    config["clientConnection"] = {"kubeconfig": given.pop("kubeconfig"), "qps": 500, "burst": 1000}
+    config["leaderElection"] = {"leaderElect": False}
+    file = directory / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    kept_flags = (f"--{name}={value}" for name, value in given.items() if name in ("secure-port", "v"))
+    return replace(process, argv=(process.argv[0], f"--config={file}", *kept_flags))
 
 
 def live_through(on: Ground, given: Situation, *, patience: float = 180.0) -> Found:
@@ -193,16 +212,23 @@ def fidelity(many: int, first: int = 0) -> Iterator[Figure]:
 
 
 def gate(many: int) -> Iterator[Figure]:
-    """What the same pods cost without our gate: the scheduler spreads, and nodes are bought for what it leaves over."""
+    """What the same pods cost without our gate, and with the scheduler profile that packs."""
     usd: Counter[str] = Counter()
     kinds: tuple[Kind, ...] = ("gated", "ungated")
-    with ground() as on:
-        for seed in range(many):
-            for kind in kinds:
-                usd[kind] += _told(on, situation(seed, kind), f"{seed}, {kind}").usd
+    elsewhere: Counter[str] = Counter()
+    for packing in (False, True):
+        with ground(packing=packing) as on:
+            for seed in range(many):
+                for kind in kinds[packing:]:
+                    name = f"{kind}, packing scheduler" if packing else kind
+                    found = _told(on, situation(seed, kind), f"{seed}, {name}")
+                    usd[name] += found.usd
+                    elsewhere[name] += found.elsewhere + found.unbound
     yield Figure(f"{many} situations behind our gate: bought", usd["gated"], "$/h")
-    yield Figure("the same without it", usd["ungated"], "$/h")
-    yield Figure("the price of doing without", 100 * (usd["ungated"] / usd["gated"] - 1), "%")
+    for name in list(usd)[1:]:
+        yield Figure(f"the same {name}", usd[name], "$/h")
+        yield Figure("  the price of doing without the gate", 100 * (usd[name] / usd["gated"] - 1), "%")
+        yield Figure("  pods on another kind of node than planned", elsewhere[name], "")
 
 
 def _told(on: Ground, given: Situation, name: str) -> Found:

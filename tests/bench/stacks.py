@@ -1,9 +1,7 @@
 """A whole `pulumi up` on the local AWS, beside what the engine needs for as many resources that are nothing.
 
-The example has every option of a node group, a bundle of the roles, a kubeadm control plane of three members, three
-zones with a NAT gateway each, endpoints, flow logs and a VPN; its instances boot at once, so that no time is the
-stand-in's. Both runs are the same engine on the same machine, one after the other: their ratio says what our program
-and provider add.
+The example is ``tests/live/largest.py``; its instances boot at once, so that no time is the stand-in's. Both runs are
+the same engine on the same machine, one after the other: their ratio says what our program and provider add.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from stacks.local.engine import EngineSettings, environment, prepare
 from stacks.local.ground import ENGINE_BINARIES
@@ -27,27 +25,8 @@ from stacks.local.leash import leashed
 from stacks.local.tools import ensure_tools
 from tests.bench.figure import Figure
 from tests.live.hybrid import stand_in_aws
-from tests.test_stacks.test_node_bundle import bundle
+from tests.live.largest import GROUPS, overrides
 
-_ZONES: Final = ["us-east-1a", "us-east-1b", "us-east-1c"]
-_GROUPS: Final[list[dict[str, Any]]] = [
-    {"name": "gpu-a10g", "instance_type": "g5.12xlarge", "zones": _ZONES, "max": 8},
-    {"name": "gpu-a100", "instance_type": "p4d.24xlarge", "zones": _ZONES, "max": 8},
-    {"name": "gpu-l4", "instance_type": "g6.12xlarge", "zones": _ZONES, "max": 8, "capacity_type": "spot"},
-    {"name": "set", "instance_types": ["g5.12xlarge", "g5.24xlarge"], "zones": _ZONES, "max": 8},
-    {"name": "fabric", "instance_type": "p4d.24xlarge", "zones": _ZONES[:1], "max": 4, "efa": True},
-    {"name": "close", "instance_type": "p4d.24xlarge", "zones": _ZONES[1:2], "max": 4, "placement": "cluster"},
-    {"name": "cpu", "instance_type": "m5.4xlarge", "zones": _ZONES, "max": 20},
-]
-_NETWORK: Final = {
-    "nat": "per-zone",
-    "flow_logs": {"to": "s3"},
-    "endpoints": ["ecr.api", "ecr.dkr", "sts"],
-    "on_prem": ["10.80.0.0/16"],
-}
-_IMAGE: Final = "ami-12c6146b"
-_CONTROL_PLANE: Final = {"kind": "kubeadm", "ami": _IMAGE, "instances": 3}
-_VPN: Final = {"kind": "vpn", "address": "198.51.100.7"}
 _TIMES_THE_ENGINE: Final = 8.0
 _CREATED: Final = re.compile(r"\+ (\d+) created")
 
@@ -58,8 +37,7 @@ def stacks() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as made:
         folder = Path(made)
         policy = folder / "policy.yaml"
-        policy.write_text(json.dumps({"cluster": "bench", "groups": _GROUPS}), encoding="utf-8")
-        nodes = {"ami": _IMAGE, "roles": "bundle", "bundle": str(bundle(folder))}
+        policy.write_text(json.dumps({"cluster": "bench", "groups": GROUPS}), encoding="utf-8")
         with stand_in_aws(folder, boot_delay="0s") as aws:
             settings = EngineSettings(
                 directory=folder / "whole",
@@ -70,12 +48,7 @@ def stacks() -> Iterator[Figure]:
                 aws_url=aws.url,
                 cluster="bench",
                 region="us-east-1",
-                overrides={
-                    "spillway:network": _NETWORK,
-                    "spillway:connectivity": _VPN,
-                    "spillway:control_plane": _CONTROL_PLANE,
-                    "spillway:nodes": nodes,
-                },
+                overrides=overrides(folder),
             )
             steps, took = _up(settings, {})
             empty = replace(settings, directory=folder / "empty", programs=Path(__file__).parent / "empty_program")

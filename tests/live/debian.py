@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -140,18 +140,27 @@ def image_archive(
     """Write an image of busybox, and of one more static program, in the format that ``ctr images import`` takes."""
     busybox = cached_root() / "bin/busybox"
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        (folder / "root/bin").mkdir(parents=True)
+        root = Path(scratch)
+        (root / "bin").mkdir()
         for file in filter(None, (busybox, program)):
-            shutil.copy(file, folder / "root/bin")
+            shutil.copy(file, root / "bin")
+        return pack_image(path, name, root=root, command=command, environment={"PATH": "/bin"})
+
+
+def pack_image(
+    path: Path, name: str, *, root: Path, environment: Mapping[str, str], command: Sequence[str] = ()
+) -> Path:
+    """Write an image of one layer that holds what lies under ``root``."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         layer = folder / "layer.tar"
         fixed = ("--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner")
-        run("tar", *fixed, "-cf", str(layer), "-C", str(folder / "root"), ".")
+        run("tar", *fixed, "-cf", str(layer), "-C", str(root), ".")
         digest = run("sha256sum", str(layer)).split()[0]
         config = {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": list(command), "Env": ["PATH=/bin"]},
+            "config": {"Entrypoint": list(command), "Env": [f"{key}={value}" for key, value in environment.items()]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
         manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]

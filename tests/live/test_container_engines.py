@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import tomli_w
 
+from roles.cluster_settings import ContainerRuntime
 from roles.container_runtime import containerd_config
 from roles.containerd_check import unsound
 from roles.docker import VALIDATE, docker_config
-from roles.settings import ContainerRuntime
 from stacks.local.paths import cache_root
 from tests.live.debian import debian_archive
 

@@ -66,6 +66,17 @@ def all_that_stands(url: str) -> dict[str, list[str]]:
         "balancers": [
             one["LoadBalancerArn"] for one in client("elbv2", url).describe_load_balancers()["LoadBalancers"]
         ],
+        "endpoints": [
+            one["VpcEndpointId"]
+            for one in client("ec2", url).describe_vpc_endpoints()["VpcEndpoints"]
+            if one["State"] != "deleted"
+        ],
+        "flow logs": [one["FlowLogId"] for one in client("ec2", url).describe_flow_logs()["FlowLogs"]],
+        "VPNs": [
+            one["VpnConnectionId"]
+            for one in client("ec2", url).describe_vpn_connections()["VpnConnections"]
+            if one["State"] != "deleted"
+        ],
         "targets": [one["TargetGroupArn"] for one in client("elbv2", url).describe_target_groups()["TargetGroups"]],
     }
 
@@ -156,12 +167,12 @@ def assert_nodes_know_their_cluster(url: str, cluster: dict[str, Any]) -> None:
 
 
 def test_what_eks_refuses_is_told(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
-    """An update that skips a version; what had been made is taken away."""
+    """A version that it does not offer; what had been made is taken away."""
     before = all_that_stands(aws_url)
     settings = stack(
-        tmp_path, aws_url=aws_url, engine=engine, cluster="old", kind="eks", version="1.12", admins=[ADMIN]
+        tmp_path, aws_url=aws_url, engine=engine, cluster="old", kind="eks", version="1.99", admins=[ADMIN]
     )
-    with pytest.raises(Unavailable, match=r"unsupported Kubernetes version 1\.12"):
+    with pytest.raises(Unavailable, match=r"unsupported Kubernetes version 1\.99"):
         pulumi_up(settings)
     pulumi_destroy(settings)
     assert all_that_stands(aws_url) == before
@@ -199,16 +210,41 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     assert {tuple(one["cluster_dns"]) for one in kubelets_told(aws_url)} == {("10.96.0.10",)}
 
     so_far = calls_so_far(aws_url)
-    newer = {**(settings.overrides or {}), "spillway:control_plane": {**wanted, "version": "1.35.4"}}
-    pulumi_up(replace(settings, overrides=newer))
+    newer: dict[str, Any] = {**wanted, "version": "1.35.4", "ami": NEWER_IMAGE}
+    upgraded = replace(settings, overrides={**(settings.overrides or {}), "spillway:control_plane": newer})
+    with pytest.raises(BadInput, match=r"the API servers run 1\.35\.3: upgrade them first: `kubeadm upgrade apply v1"):
+        pulumi_up(upgraded)
+    assert calls_so_far(aws_url) == so_far
+    told = "/spillway/own/control-plane/version"  # as a member does once `kubeadm upgrade` has run on all of them
+    client("ssm", aws_url).put_parameter(Name=told, Value="1.35.4", Type="SecureString", Overwrite=True)
+    so_far = calls_so_far(aws_url)
+    pulumi_up(upgraded)
     second = members(aws_url)
+    assert {one["image"] for one in second.values()} == {NEWER_IMAGE}
     assert not {one["id"] for one in first.values()} & {one["id"] for one in second.values()}
     for name, one in second.items():
         assert (one["address"], one["volumes"]) == (first[name]["address"], first[name]["volumes"]), "the same member"
     assert_one_after_another(aws_url, so_far)
-    pulumi_destroy(settings)
+    assert_members_go_once_they_have_left(upgraded, newer)
+    pulumi_destroy(upgraded)
     assert all_that_stands(aws_url) == before
     assert not not_granted(aws_url, began, cluster="own")
+
+
+def assert_members_go_once_they_have_left(settings: EngineSettings, wanted: dict[str, Any]) -> None:
+    """Two of three: not before somebody says that they are no members of etcd any more."""
+
+    def with_one(**more: Any) -> EngineSettings:
+        control_plane = {**wanted, "instances": 1, **more}
+        return replace(settings, overrides={**(settings.overrides or {}), "spillway:control_plane": control_plane})
+
+    so_far = calls_so_far(settings.aws_url)
+    with pytest.raises(BadInput, match=r"`kubeadm reset` on own-control-plane-2 and then on own-control-plane-1"):
+        pulumi_up(with_one())
+    assert calls_so_far(settings.aws_url) == so_far
+    [first, *others] = sorted(members(settings.aws_url))
+    pulumi_up(with_one(reset=others))
+    assert list(members(settings.aws_url)) == [first]
 
 
 def test_what_a_member_has_written_and_stored_is_never_written_over(
@@ -256,7 +292,7 @@ def secrets_in(url: str, cluster: str) -> dict[str, str]:
     return {one["Name"]: one["Value"] for page in pages.paginate(**asked) for one in page["Parameters"]}
 
 
-IMAGE = "ami-12c6146b"
+IMAGE, NEWER_IMAGE = "ami-12c6146b", "ami-076f415166b04f5fe"
 
 
 def kubelets_told(url: str) -> list[dict[str, Any]]:
@@ -283,6 +319,7 @@ def members(url: str) -> dict[str, dict[str, Any]]:
             told = ec2.describe_instance_attribute(InstanceId=one["InstanceId"], Attribute="userData")
             found[name] = {
                 "id": one["InstanceId"],
+                "image": one["ImageId"],
                 "address": one["PrivateIpAddress"],
                 "volumes": [
                     volume["VolumeId"]

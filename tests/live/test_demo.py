@@ -112,5 +112,6 @@ def test_a_demo_that_ends_halfway_leaves_no_process(user: User, how: signal.Sign
         time.sleep(0.1)
     assert "Traceback" not in rest
     if how != signal.SIGKILL:
+        assert "interrupted; taking everything down" in rest
         assert demo.returncode == 130
         assert user.files() == []

@@ -28,6 +28,7 @@ from tests.test_roles.signing import Signer
 
 pytestmark = pytest.mark.live
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS"
 KINDS = read_kinds()
 ROUNDS = rounds(KINDS)
 NIGHTS = 50
@@ -109,7 +110,7 @@ def settings_of(repository: AptRepository, signer: Signer, folder: Path) -> dict
         "time": {"servers": ["192.0.2.1"]},  # nobody answers there
         # A newer kernel on the disk never runs here: the one of this machine does.
         "kernel": {"swap": "keep", "reboot_for": ["request", "nouveau"]},
-        "users": [{"name": "ada", "keys": [f"ssh-ed25519 {'A' * 68} ada"], "sudo": True}],
+        "users": [{"name": "ada", "keys": [f"{KEY} ada"], "sudo": True}],
     }
 
 

@@ -16,13 +16,13 @@ import pytest
 
 from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.leash import leashed
+from tests.live import largest
+from tests.live.engine_deaths import Death, kill_at_a_new_kind
 from tests.live.stacks import GROUPS, asked_since, calls_so_far, everything_in, settings_for
 from tests.live.test_control_planes import all_that_stands
 
 pytestmark = pytest.mark.live
 
-AT = (3, 22, 38)
-"""Calls to AWS that change something, after which the engine is killed: early, in the network, in the groups."""
 CLUSTERS = count()
 QUIET = ("--non-interactive", "--color", "never")
 
@@ -87,27 +87,55 @@ def kill_in_the_middle(settings: EngineSettings, verb: str, *, after: int) -> bo
 
 
 def pending(settings: EngineSettings) -> list[str]:
-    """What the state holds as begun."""
+    """What the state holds as creations that were begun; what was being deleted the engine deletes again by itself."""
     state = json.loads(run(settings, "stack", "export", "--stack", "local").stdout)["deployment"]
-    return [one["resource"]["urn"] for one in state.get("pending_operations") or ()]
+    begun = state.get("pending_operations") or ()
+    return [one["resource"]["urn"] for one in begun if one["type"] == "creating"]
 
 
-def test_an_engine_killed_while_it_makes_things_leaves_none_unowned(settings: EngineSettings) -> None:
-    """Killed three times on its way up, mended each time: then `up` ends, changes nothing more, and destroys all."""
-    before = everything_in(settings.aws_url)
-    cut_off = 0
-    for after in AT:
-        if kill_in_the_middle(settings, "up", after=after):
-            refused = run(settings, "up", "--stack", "local", "--yes", "--skip-preview").stderr
-            assert "locked" in refused or "failed to load checkpoint" in refused
-        cut_off += recover(settings).count("taken away")
-        assert pending(settings) == []
-    assert cut_off, "the engine was never killed between AWS's answer and its own note of it"
-
+def test_an_engine_killed_at_many_kinds_of_resources_leaves_none_unowned(
+    aws_url: str, engine: dict[str, Path], tmp_path: Path
+) -> None:
+    """On its way up with the largest example, and down again; mended each time: nothing twice, nothing left."""
+    cluster = f"cut-{next(CLUSTERS)}"
+    settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster=cluster, groups=largest.GROUPS)
+    settings = replace(settings, overrides=largest.overrides(tmp_path))
+    prepare(settings)
+    run(settings, "stack", "select", "--create", "--stack", "local")
+    before = all_that_stands(aws_url)
+    deaths, taken_away = killed_again_and_again(settings, "up", most=DEATHS_UP)
     pulumi_up(settings, refresh=True)
-    assert pulumi_preview(settings), "it has converged"
+    assert pulumi_preview(settings), f"it has converged, after\n{told(deaths)}"
+    down, _ = killed_again_and_again(settings, "destroy", most=DEATHS_DOWN)
     pulumi_destroy(settings)
-    assert everything_in(settings.aws_url) == before, "nothing was made twice"
+    told_of_all = told([*deaths, *down])
+    print(told_of_all)
+    assert all_that_stands(aws_url) == before, f"nothing was made twice, after\n{told_of_all}"
+    assert taken_away, f"no engine was killed between AWS's answer and its own note of it:\n{told_of_all}"
+    assert len({death.at for death in deaths}) == DEATHS_UP, told_of_all
+    assert len({kind for death in deaths for kind in death.in_flight}) >= KINDS, told_of_all
+
+
+def killed_again_and_again(settings: EngineSettings, verb: str, *, most: int) -> tuple[list[Death], int]:
+    """Each at a kind of resource that none was killed at before; and how much `spillway recover` took away."""
+    deaths: list[Death] = []
+    taken_away = 0
+    while len(deaths) < most:
+        known = {death.at for death in deaths}
+        death = kill_at_a_new_kind(settings, verb, known=known, deaths=len(deaths))
+        if death is None:
+            break
+        deaths.append(death)
+        refused = run(settings, verb, "--stack", "local", "--yes", "--skip-preview").stderr if len(deaths) == 1 else ""
+        assert not refused or "locked" in refused or "failed to load checkpoint" in refused, refused
+        taken_away += recover(settings).count("taken away")
+        assert pending(settings) == [], f"after {death}"
+    return deaths, taken_away
+
+
+def told(deaths: list[Death]) -> str:
+    """Where each fell, a line each."""
+    return "\n".join(f"{number + 1}. {death}" for number, death in enumerate(deaths))
 
 
 def test_an_engine_killed_while_it_wrote_its_state_can_read_it_again(settings: EngineSettings) -> None:
@@ -142,12 +170,10 @@ def test_an_engine_killed_while_it_changes_and_removes_things_goes_on(settings: 
     assert everything_in(settings.aws_url) == before
 
 
-@pytest.mark.parametrize("kind", ["kubeadm", "eks"])
-def test_an_engine_killed_while_it_makes_a_control_plane_leaves_none_unowned(
-    settings: EngineSettings, kind: str
-) -> None:
-    """Cut off at keys, groups, instances and gates, or at a cluster, its entries and add-ons: all of it is found."""
-    settings = replace(settings, overrides={"spillway:control_plane": CONTROL_PLANES[kind]})
+def test_an_engine_killed_while_it_makes_an_eks_cluster_leaves_none_unowned(settings: EngineSettings) -> None:
+    """Cut off at a cluster, its entries and add-ons: all of it is found."""
+    eks = {"kind": "eks", "admins": ["arn:aws:iam::123456789012:role/platform"]}
+    settings = replace(settings, overrides={"spillway:control_plane": eks})
     prepare(settings)
     before = all_that_stands(settings.aws_url)
     for after in IN_THE_CONTROL_PLANE:
@@ -160,9 +186,7 @@ def test_an_engine_killed_while_it_makes_a_control_plane_leaves_none_unowned(
     assert all_that_stands(settings.aws_url) == before, "nothing was made twice"
 
 
-CONTROL_PLANES: dict[str, dict[str, object]] = {
-    "kubeadm": {"kind": "kubeadm", "ami": "ami-12c6146b", "instances": 1},
-    "eks": {"kind": "eks", "admins": ["arn:aws:iam::123456789012:role/platform"]},
-}
 IN_THE_CONTROL_PLANE = (30, 12, 9)
-"""As ``AT``: each counts from where the one before was cut off."""
+"""Calls to AWS that change something, after which the engine is killed: each counts from where the last one was."""
+DEATHS_UP, DEATHS_DOWN, KINDS = 9, 3, 14
+"""Engines that are killed, each at another kind of resource; and kinds that were in flight at least, on the way up."""

@@ -187,7 +187,10 @@ def test_a_job_that_is_there_is_not_touched_by_a_second_of_its_name(plane: Plane
     [
         ({"namespace": "nowhere"}, "namespace 'nowhere' is not there: create it"),
         ({"priority": "urgent"}, "refuses the pods of Job 'mnist-worker'.*no PriorityClass with name urgent was found"),
-        ({"node_selector": {"a b": "c"}}, "refuses Job 'mnist-worker'.*nodeSelector"),
+        (
+            {"tasks": {"worker": {"cpu": 1, "memory": "1Gi", "annotations": {"example.com/note": "x" * 300_000}}}},
+            "refuses Job 'mnist-worker'.*annotations: Too long",
+        ),
     ],
 )
 def test_what_the_api_server_would_refuse_is_told_before_anything_is_made(

@@ -32,10 +32,10 @@ from stacks.member_user_data import (
     API_PORT,
     NOT_YET,
     MemberSpec,
-    Parameters,
     kubeadm_config,
     render_member,
 )
+from stacks.standing_members import parameters_of
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.debian import image_archive, run
 from tests.live.hybrid import until
@@ -47,7 +47,7 @@ from tests.test_roles.signing import Signer, needs_gpg
 pytestmark = [pytest.mark.live, needs_gpg]
 
 ENDPOINT = "api.lab.internal"
-PARAMETERS = Parameters(token="/lab/token", certificate_key="/lab/key", kubeconfig="/lab/kubeconfig")  # noqa: S106 - a name
+PARAMETERS = parameters_of("lab")
 VERSION = "1.35.4"
 ALL = dict.fromkeys(("cp-0", "cp-1", "cp-2"), f"v{VERSION}")
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")

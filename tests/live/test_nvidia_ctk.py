@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from roles.cluster_settings import ContainerRuntime
 from roles.container_runtime import containerd_config
 from roles.containerd_check import CRI
 from roles.docker import docker_config
-from roles.settings import ContainerRuntime
 from stacks.local.tools import ensure_tools
 
 pytestmark = [

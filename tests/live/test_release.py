@@ -254,8 +254,9 @@ def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
 def nominated(kube: Kube, name: str, node: str) -> None:
     """Name the node for the pod as it is now. Raises ``Refused`` where it has just changed."""
     raw = msgspec.json.decode(kube.get(f"/api/v1/namespaces/default/pods/{name}"), type=PodJson)
-    for failure in Writes(kube).nominate([((pod_from(raw), raw.metadata.version()), node)]).values():
-        raise failure
+    for answer in Writes(kube).nominate([((pod_from(raw), raw.metadata.version()), node)]).values():
+        if isinstance(answer, Exception):
+            raise answer
 
 
 def at_last(write: Callable[[], object]) -> None:
@@ -305,7 +306,7 @@ def may(
     verb: str,
     *,
     namespace: str = words.NAMESPACE,
-    named: Mapping[str, str] = MappingProxyType({"leases": words.LEASE}),
+    named: Mapping[str, str] = MappingProxyType({"leases": words.LEASE, "configmaps": words.MEMORY}),
 ) -> bool:
     """Whether the account may, in its own namespace, and for those that it may by name alone."""
     kind, _, below = resource.partition("/")

@@ -130,7 +130,7 @@ def test_volumes_at_hand_are_taken_where_nothing_makes_them() -> None:
         ),
         (
             storage(claim(storage_class="lost")),
-            "volume claim data is not bound, and not by waiting for a pod: its provisioner acts first",
+            "volume claim data is not bound, and its StorageClass lost is not there",
         ),
     ],
 )

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from autoscaler.answers import Answer
 from autoscaler.ceilings import ceiling_weights
-from autoscaler.columns import Answer, Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.columns import Kind, Shape, Vector, cheapest, lower_bound
 from autoscaler.knapsack import Bin
 
 AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))

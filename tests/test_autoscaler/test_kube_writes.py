@@ -105,9 +105,9 @@ def test_a_pod_is_nominated_as_it_was_seen_and_one_failure_stays_alone(api: Fake
         return Answer({"metadata": {"name": "a"}, "status": {"nominatedNodeName": "n1"}})
 
     api.answer = answer
-    failures = writes.nominate([((a_pod("a"), 7), "n1"), ((a_pod("changed"), 8), "n2")])
-    assert failures.keys() == {"team/changed"}
-    assert isinstance(failures["team/changed"], Refused)
+    came = writes.nominate([((a_pod("a"), 7), "n1"), ((a_pod("changed"), 8), "n2")])
+    assert isinstance(came["team/a"], PodJson)
+    assert isinstance(came["team/changed"], Refused)
     patch = next(asked for asked in api.asked if asked.path.endswith("/pods/a/status"))
     meta = {"uid": "uid-team-a", "resourceVersion": "7"}
     assert patch.body == {"metadata": meta, "status": {"nominatedNodeName": "n1"}}

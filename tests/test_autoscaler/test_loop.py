@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from autoscaler.failures import Unavailable
 from autoscaler.followed import KINDS, NODES, PODS
 from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
+from autoscaler.plan import plan
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Report
 from autoscaler.steps import (
@@ -28,6 +29,7 @@ from autoscaler.steps import (
     Cordon,
     EndJob,
     Grow,
+    Meant,
     Memory,
     Nominate,
     Plan,
@@ -92,10 +94,17 @@ class Fakes:
             for pod in placements
         }
 
-    def nominate(self, pods: list[tuple[tuple[Pod, int], str]]) -> dict[str, Exception]:
-        """The API server's."""
-        self._note("nominate", [(pod.key, node) for (pod, _), node in pods])
-        return {pod.key: self.failures[pod.name] for (pod, _), _ in pods if pod.name in self.failures}
+    def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
+        """The API server's. A nomination that says nothing new leaves the pod's version as it is."""
+        asked = list(pods)
+        self._note("nominate", [(pod.key, node) for (pod, _), node in asked])
+        return {
+            pod.key: self.failures.get(pod.name)
+            or msgspec.convert(
+                {"metadata": {"name": pod.name, "resourceVersion": str(version + (pod.nominated != node))}}, PodJson
+            )
+            for (pod, version), node in asked
+        }
 
     def node(self, name: str) -> NodeJson:
         """The API server's."""
@@ -223,6 +232,17 @@ def test_a_step_that_failed_is_tried_again_when_its_time_has_come() -> None:
     loop.once()
     assert made.did() == ["grow", "grow"]
     assert loop._held == {}
+
+
+def test_nothing_is_bought_for_a_pod_that_the_scheduler_has_bound_since_the_plan() -> None:
+    """Hundreds of nominations come before the purchase, and it goes on. The next plan buys what is needed then."""
+    made = bench(GROW)
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(PODS, ("team", "pod"), 1, a_pod(node="n"))
+    loop.once()
+    assert made.did() == []
+    assert made.out.getvalue() == ""
 
 
 def test_a_group_that_changed_is_known_at_once() -> None:
@@ -368,6 +388,54 @@ def test_a_gang_is_not_pinned_where_its_room_has_gone_since_the_plan() -> None:
         assert not made.fakes.asked
 
 
+def test_a_gang_is_not_let_go_before_the_watch_has_told_of_nominations_for_its_node() -> None:
+    """They keep room of which the plan did not know. Nothing is told: the next plan, a moment later, takes the step."""
+    made = bench()
+    admit = Admit("team/g", (("team/g-worker-0", "n"), ("team/g-worker-1", "n")), "r")
+    made.plans = [Plan((Nominate((("team/p", "n"),), "r"),)), Plan((admit,)), Plan((admit,))]
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(NODES, ("", "n"), 1, an_on_prem_node("n"))
+    for pod in (*a_gang("g", 2), a_pod("p")):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    loop.once()
+    assert made.did() == ["nominate"]
+    assert "could not" not in made.out.getvalue()
+    made.store.put(PODS, ("team", "p"), 2, a_pod("p", nominated="n"))
+    loop.once()
+    assert made.did() == ["nominate", "admit"]
+
+
+def test_a_nomination_that_changes_nothing_keeps_nobody_waiting() -> None:
+    """The watch has nothing to tell of it."""
+    made = bench(Nominate((("team/p", "n"),), "r"), Admit("team/g", (("team/g-worker-0", "n"),), "r"))
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(NODES, ("", "n"), 1, an_on_prem_node("n"))
+    for pod in (*a_gang("g", 1), a_pod("p", nominated="n")):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    assert made.did() == ["nominate", "admit"]
+
+
+def test_a_nomination_that_failed_is_tried_again() -> None:
+    """Though the pod has not changed; one of a pod that has changed, when the watch tells how."""
+    made = bench(Nominate((("team/p", "n"), ("team/q", "n")), "r"))
+    made.fakes.failures = {"p": Unavailable("busy"), "q": kube.Refused(409, "changed")}
+    loop = made.loop()
+    for pod in (a_pod("p"), a_pod("q")):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    for held in loop._held.values():
+        held.until = 0
+    loop.once()
+    assert made.fakes.asked == [
+        ("nominate", [("team/p", "n"), ("team/q", "n")]),
+        ("nominate", [("team/p", "n")]),
+    ]
+
+
 def test_rights_that_do_not_let_us_nominate_are_told_and_no_hindrance() -> None:
     """An older release's: the next look goes on without."""
     made = bench(Nominate((("team/p", "n"),), "r"))
@@ -466,6 +534,18 @@ def test_a_terminating_instance_is_looked_at_once_more_before_it_is_let_go() -> 
     assert releasing(node=False).did() == ["release"]
 
 
+def test_an_instance_is_let_go_once_though_aws_has_not_been_asked_again() -> None:
+    """The node that went with it wakes the loop first."""
+    group = a_group(joined=1)
+    held = replace(group.instances[0], state="terminating", held=True)
+    made = bench()
+    loop = made.loop(planner=plan)
+    made.knows_aws(replace(group, desired=0, instances=(held,)))
+    loop.once()
+    loop.once()
+    assert made.did() == ["release"]
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [({"on_node": (pod_json(),)}, "holds team/p by now"), ({"closed": False}, "is not closed by Spillway any more")],
@@ -523,3 +603,79 @@ def test_groups_are_looked_at_again_when_something_is_set_in_motion() -> None:
     watch.stop()
     assert ("AWS", "AWS does not answer") in told
     assert ("AWS", "") in told
+
+
+@dataclass
+class Notes:
+    """A notebook, in the order in which it and the doors were used."""
+
+    fakes: Fakes
+    memory: Memory = field(default_factory=Memory)
+    silent: bool = False
+
+    def read(self) -> Memory:
+        """What is in it."""
+        self.fakes.asked.append(("read",))
+        if self.silent:
+            raise Unavailable("the API server does not answer")
+        return self.memory
+
+    def write(self, memory: Memory) -> None:
+        """Something new."""
+        self.fakes.asked.append(("write",))
+        self.memory = memory
+
+
+BOUGHT = Memory(meant={"team/pod": Meant("g+1", "g")})
+
+
+def test_what_is_bought_for_whom_is_written_down_before_it_is_bought() -> None:
+    """Killed between the two, the next one knows."""
+    made = bench(GROW, memory=BOUGHT)
+    notes = Notes(made.fakes)
+    loop = made.loop(notebook=notes)
+    made.knows_aws()
+    loop.once()
+    assert made.did() == ["read", "write", "grow"]
+    assert notes.memory == BOUGHT
+
+
+def test_a_plan_made_before_aws_has_answered_is_not_written_down() -> None:
+    """It sees nothing on its way: what was bought for whom would be lost."""
+    made = bench()
+    given: list[Memory] = []
+
+    def planner(_cluster: Cluster, _policy: Policy, memory: Memory) -> Plan:
+        given.append(memory)
+        return Plan(memory=memory if made.store.knows_groups() else Memory())
+
+    loop = made.loop(notebook=Notes(made.fakes, memory=BOUGHT), planner=planner)
+    loop.once()
+    made.knows_aws()
+    loop.once()
+    assert given == [BOUGHT, BOUGHT]
+    assert made.did() == ["read", "write"]
+
+
+def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
+    """And who lost it reads again: another has written since. Until it can be read nothing is decided."""
+    made = bench()
+    notes = Notes(made.fakes, silent=True)
+    loop = made.loop(notebook=notes)
+    made.knows_aws()
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        until(made.did)
+        assert made.seen == []
+        notes.silent = False
+        until(lambda: made.did()[-2:] == ["read", "write"])
+        made.leader.mine = False
+        loop._store.wake()
+        until(lambda: loop._memory is None)
+        made.leader.mine = True
+        reads = made.did().count("read")
+        until(lambda: made.did().count("read") > reads)
+    finally:
+        loop.stop()
+        thread.join()

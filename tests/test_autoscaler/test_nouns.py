@@ -203,6 +203,16 @@ def test_a_span_that_makes_no_sense_is_said(key: str) -> None:
     assert pod_from(pod_json({"annotations": {key: "10m"}})).unread == ()
 
 
+@pytest.mark.parametrize("key", [words.GANG_SIZE, words.GANG_MIN])
+@pytest.mark.parametrize("text", ["many", "0", "-1", "2.5"])
+def test_a_gang_size_that_makes_no_sense_is_said(key: str, text: str) -> None:
+    """It counts as absent: half a gang might be taken for the whole."""
+    assert pod_from(pod_json({"labels": {words.GANG: "g"}, "annotations": {key: text}})).unread == (
+        f"annotation {key} is {text!r} and counts as absent: it must be a number of pods, 1 or more",
+    )
+    assert pod_from(pod_json({"annotations": {key: "2"}})).unread == ()
+
+
 def test_ordinary_pods_are_understood_whole() -> None:
     """Volumes that can be anywhere, and wishes, tie a pod to no place."""
     pod = pod_from(

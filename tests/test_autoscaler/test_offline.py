@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autoscaler.cli import autoscale
 from autoscaler.failures import BadInput
 from autoscaler.offline import plan_offline
-from autoscaler.workloads import read_catalog, read_pods
+from autoscaler.workloads import read_catalog, read_nodes, read_pods
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
 
@@ -211,6 +211,15 @@ def test_who_is_on_nobodys_offer_is_told_what_keeps_it(tmp_path: Path) -> None:
     )
 
 
+def test_people_are_not_told_that_all_is_well_where_nobody_can_be_served(tmp_path: Path) -> None:
+    """Nothing is bought then, too."""
+    (tmp_path / "pods.csv").write_text(PODS + "big,999000,1,0,,,,\n", encoding="utf-8")
+    (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
+    words = ["plan", "--pods", str(tmp_path / "pods.csv"), "--catalog", str(tmp_path / "catalog.csv")]
+    told = CliRunner().invoke(autoscale, words, catch_exceptions=False).output
+    assert "nothing may be bought for those who wait\n0 pods placed, 1 waiting" in told
+
+
 def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) -> None:
     """Of three pods that want four nobody goes; of three that want two all do, or two where no more may be bought."""
     pods = [_member(f"many-{number}", "many") for number in range(3)]
@@ -381,3 +390,27 @@ def _pod(name: str, *, gpus: int = 0, node: str = "") -> dict[str, Any]:
         "spec": spec,
         "status": {"phase": "Running" if node else "Pending"},
     }
+
+
+def test_an_amount_that_means_nothing_is_told_with_the_pod(tmp_path: Path) -> None:
+    """It once ended in a stack trace."""
+    path = tmp_path / "pods.json"
+    container = {"name": "c", "resources": {"requests": {"cpu": "abc"}}}
+    pod = {"kind": "Pod", "metadata": {"name": "odd"}, "spec": {"containers": [container]}}
+    path.write_text(json.dumps(pod), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"pods.json: Pod odd: .*'abc' is not a quantity such as 500m"):
+        read_pods(str(path))
+
+
+def test_a_machine_is_given_once(tmp_path: Path) -> None:
+    """Its room would be counted twice."""
+    path = tmp_path / "nodes.csv"
+    path.write_text("sn,cpu_milli,memory_mib,gpu,model\nx,1000,1000,0,\nx,1000,1000,0,\n", encoding="utf-8")
+    with pytest.raises(BadInput, match="'x' is given 2 times"):
+        read_nodes(path)
+
+
+def test_a_policy_that_buys_nothing_leaves_everyone_waiting(tmp_path: Path) -> None:
+    """Also with limits over its groups, of which there are none."""
+    made = plan(tmp_path, PODS + "a,1000,1000,0,,,,\n", policy="cluster: c\ngroups: []\nlimits: {nodes: 3}\n")
+    assert [one["pod"] for one in made["waiting"]] == ["a"]

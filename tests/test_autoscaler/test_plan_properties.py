@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoscaler.cluster import Cluster, Pod
+from autoscaler.notebook import as_memory, as_text
 from autoscaler.plan import plan
-from autoscaler.steps import Grow, Memory, Plan, Withdraw
+from autoscaler.steps import Grow, Memory, Plan, Step, Withdraw
 from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.world import World
 
@@ -71,31 +73,60 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
     )
 
 
-def morning(world: World, *, forgetful: bool = False) -> None:
+def morning(world: World, *, killed: bool = False) -> None:
     """Twelve looks, each carried out: the world checks gangs and limits, and here nothing may be bought twice.
 
-    A restart makes the planner forget now and then; where it is ``forgetful`` it remembers nothing at all.
+    What a plan remembers is written down before it is carried out, and read by the next. Now and then it is lost all
+    the same; where the planner is ``killed`` it is not, but any plan may end after any of its steps.
     """
     memory = Memory()
     for tick in range(12):
         decided = plan(world.look(), world.policy, memory)
-        world.carry_out(decided)
+        if killed and decided.steps and world.chance.random() < 0.5:
+            decided = die(world, decided)
+        else:
+            world.carry_out(decided)
+        memory = written(decided)
         if any(isinstance(step, Grow) for step in decided.steps):
-            again = plan(world.look(), world.policy, Memory() if forgetful else decided.memory)
-            assert not bought_twice(decided, again), f"{decided}\nthen\n{again}"
+            again = plan(world.look(), world.policy, memory)
+            twice = bought_for(decided.steps) & bought_for(again.steps) if killed else bought_twice(decided, again)
+            assert not twice, f"{decided}\nthen\n{again}"
             world.tally["purchases, and the next plan bought nothing more"] += 1
-        restarted = world.chance.random() < 0.3
-        world.tally["restarts without memory"] += restarted
-        memory = Memory() if restarted or forgetful else decided.memory
+        if not killed and world.chance.random() < 0.3:
+            world.tally["restarts without memory"] += 1
+            memory = Memory()
         world.pass_time(TICK)
         if tick > 6:
             world.finish(0.5)
 
 
+def die(world: World, decided: Plan) -> Plan:
+    """After any of the plan's steps. The next one reads what it wrote, and buys for nobody for whom was bought.
+
+    Gives what was done by both together.
+    """
+    done = decided.steps[: world.chance.randrange(len(decided.steps))]
+    world.carry_out(decided, steps=len(done))
+    rest = plan(world.look(), world.policy, written(decided))
+    assert not bought_for(done) & bought_for(rest.steps), f"{decided}\nkilled after {len(done)} steps, then\n{rest}"
+    world.tally["kills after any step, and the next plan bought for nobody twice"] += 1
+    world.carry_out(rest)
+    return replace(rest, steps=(*done, *rest.steps))
+
+
+def bought_for(steps: Iterable[Step]) -> set[str]:
+    """Pods."""
+    return {pod for step in steps if isinstance(step, Grow) for pod in step.demand}
+
+
+def written(decided: Plan) -> Memory:
+    """What another autoscaler reads of what the plan remembers."""
+    return as_memory(as_text(decided.memory))
+
+
 def bought_twice(decided: Plan, again: Plan) -> bool:
     """Whether the plan made right after another buys for the same pods, or for others with no money set free."""
-    first = {pod for step in decided.steps if isinstance(step, Grow) for pod in step.demand}
-    second = {pod for step in again.steps if isinstance(step, Grow) for pod in step.demand}
+    first, second = bought_for(decided.steps), bought_for(again.steps)
     set_free = any(isinstance(step, Withdraw) for step in decided.steps)
     return bool(first & second) or (bool(second) and not set_free)
 
@@ -108,6 +139,13 @@ def test_a_morning_of_trouble_breaks_no_rule(world: World) -> None:
     ``python -m tests.bench trials`` does ten thousand of them.
     """
     morning(world)
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_a_planner_killed_after_any_step_buys_nothing_twice(world: World) -> None:
+    """The next one goes on from what it wrote down."""
+    morning(world, killed=True)
 
 
 @given(world=worlds())

@@ -79,6 +79,17 @@ def test_a_group_has_one_name_per_zone() -> None:
         (("5m", "soon"), "scale_down.idle_after = 'soon': must be a span of time such as 90s, 10m or 1h"),
         (("us-east-1b", "us-east-1a"), "groups[0] (gpu-a10g).zones: names us-east-1a twice"),
         (("us-east-1b]", "eu-west-1b]"), "names zone 'eu-west-1b', which is not in region us-east-1"),
+        (
+            ("us-east-1b]", "us-east-1]"),
+            "names zone 'us-east-1', which is not in region us-east-1: its zones are",
+        ),
+        (("max: 6", "max: yes"), "policy.yaml:7: groups[0] (gpu-a10g).max = True: must be a whole number"),
+        (("usd_per_hour: 100", "usd_per_hour: on"), "limits.usd_per_hour = True: must be a number"),
+        (("max: 6", "max: 6\n    1: x"), "policy.yaml:8: 1 is not a key here: keys are words"),
+        (("max: 6", "max: 6\n    resources: {cpu: -1}"), "resources: cpu: -1 is less than nothing"),
+        (("max: 6", "max: 6\n    resources: {cpu: yes}"), "resources: cpu: 'True' is not a quantity"),
+        (("max: 6", 'max: 6\n    disk: "\0"'), "policy.yaml:8: this policy file has the character '\\x00', which YAML"),
+        (("max: 6", "max: 6\n---\na: b"), "policy.yaml:8: this policy file begins a second document (---) here: write"),
         (("cluster: lab", "cluster: Lab_1"), "policy.yaml:1: cluster = 'Lab_1': must be lower-case letters"),
         (("cluster: lab\n", ""), "cluster is missing: the cluster's name"),
         (("max: 6", "max: 6\n    labels: {spillway.dev/group: x}"), "labels under spillway.dev/ are Spillway's own"),
@@ -123,6 +134,12 @@ def test_a_wrong_policy_names_place_key_value_and_remedy(tmp_path: Path, change:
     """One mistake, one line that says where it is and what would be right."""
     assert change[0] in GOOD
     assert told in refusal(tmp_path, GOOD.replace(*change))
+
+
+def test_amounts_may_be_written_as_numbers(tmp_path: Path) -> None:
+    """Half a CPU too."""
+    entry = read(tmp_path, GOOD.replace("max: 6", "max: 6\n    resources: {cpu: 0.5, pods: 20}")).groups[0]
+    assert entry.resources == {"cpu": "0.5", "pods": "20"}
 
 
 def test_two_entries_cannot_have_had_one_name(tmp_path: Path) -> None:

@@ -104,6 +104,22 @@ def test_waiting_is_told_when_it_changes() -> None:
     assert out.getvalue().splitlines()[-1].endswith("team/p0 waits: its node is on its way")
     report.waiting([])
     assert out.getvalue().splitlines()[-1].endswith("no pod waits any more")
+    report.waiting(waiting[:2])
+    report.waiting([], is_there=lambda pod: pod != "team/p1")
+    assert out.getvalue().splitlines()[-1].endswith("no pod waits any more: team/p1 is gone")
+
+
+def test_what_differs_by_its_numbers_only_is_no_news() -> None:
+    """How many nodes are full changes with every node that joins."""
+    report, out = told()
+    for said in (
+        "2 nodes: taint x not tolerated; 1 node: not enough cpu (asks 2, 1.5 free)",
+        "4 nodes: not enough cpu (asks 2, 1 free); 3 nodes: taint x not tolerated",
+        "5 nodes: not enough cpu (asks 2, 1.75 free); 3 nodes: taint x not tolerated",
+        "5 nodes: not enough memory (asks 2Gi, 1Gi free)",
+    ):
+        report.waiting([Waiting("team/p", said)])
+    assert len(out.getvalue().splitlines()) == 2
 
 
 def test_an_outage_is_told_once_and_so_is_its_end() -> None:

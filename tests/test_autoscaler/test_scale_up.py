@@ -253,10 +253,11 @@ def test_an_admitted_pod_holds_its_node_until_it_is_bound() -> None:
 def test_an_admitted_pod_whose_node_is_gone_is_told_how_to_go_on() -> None:
     """It is pinned to a name that will not come back."""
     admitted = replace(a_gang("first", 1, gpus=8)[0], gates=(), affinity=(selects(host="dgx-9"),))
-    decided = decide(a_cluster(pods=[admitted], nodes=[an_on_prem_node("dgx-1")]))
-    said = words_for(decided, "team/first-worker-0")
-    assert said.because == "is bound for node dgx-9, which is not there"
-    assert "deleted" in said.would_fit_if
+    ours = replace(admitted, admitted_to="dgx-9", owner="Job/first")
+    for pod, change in ((ours, "the pod is deleted"), (admitted, "what the pod selects changes")):
+        said = words_for(decide(a_cluster(pods=[pod], nodes=[an_on_prem_node("dgx-1")])), "team/first-worker-0")
+        assert said.because == "is bound for node dgx-9, which is not there"
+        assert change in said.would_fit_if
 
 
 def test_a_pod_that_we_pinned_where_it_cannot_start_is_made_anew() -> None:
@@ -566,6 +567,22 @@ def test_what_is_more_than_an_elastic_gang_needs_takes_no_node_of_another() -> N
     assert [key for key, home in again.memory.meant.items() if home.group] == [small.key]
 
 
+def test_who_has_no_node_yet_buys_one_rather_than_take_a_dearer_one_of_another() -> None:
+    """As after a purchase that failed, or a restart between two: the other would have to buy the dearer one again."""
+    large, small = a_group("gpu-a100", desired=1), a_group("gpu-a10g")
+    first, other = a_pod("first", gpus=4), a_pod("other", gpus=8, created=later(minutes=1))
+    memory = Memory(meant={other.key: Meant(f"{large.name}+1", large.name)})
+    decided = decide(a_cluster(pods=[first, other], groups=[large, small]), memory=memory)
+    assert grown(decided) == {small.name: 1}
+
+
+def test_room_that_is_there_in_sum_is_no_contradiction() -> None:
+    """A taint, a selector or the size of each machine keeps the pod from it: the words say so."""
+    decided = decide(a_cluster(pods=[a_pod(cpu=1)], nodes=[an_on_prem_node()], groups=[a_group("cpu")]))
+    (step,) = steps(decided, Grow)
+    assert "1Gi memory asked, 1Ti free in sum, but not where it may run, or not in one piece): " in step.because
+
+
 # --- Pods that the scheduler decides about by itself ------------------------------------------------------------------
 
 
@@ -623,6 +640,43 @@ def test_where_others_may_take_its_room_a_gang_is_let_go_after_it_is_kept() -> N
     told = [replace(pod, nominated="dgx-01") for pod in gang]
     (step,) = steps(decide(a_cluster(pods=[*told, loose], nodes=nodes)), Admit)
     assert len(step.placements) == 2
+
+
+def test_a_gang_is_let_go_when_nobody_else_is_expected_on_its_node_any_more() -> None:
+    """The scheduler keeps room for a nomination that the plan has left, and tries a pod that it refused once no more.
+
+    It looks again when something on a node changes, or after five minutes; a nomination that goes is no such thing.
+    """
+    gang = [replace(pod, nominated="dgx-01") for pod in a_gang(pods=2, gpus=4)]
+    gone = a_pod("gone", gpus=8, nominated="dgx-01", unschedulable_because=NO_PLACE, created=later(minutes=1))
+    decided = decide(a_cluster(pods=[*gang, gone], nodes=[an_on_prem_node()]))
+    assert steps(decided, Admit) == []
+    assert [step.placements for step in steps(decided, Nominate)] == [((gone.key, ""),)]
+    (step,) = steps(decide(a_cluster(pods=[*gang, replace(gone, nominated="")], nodes=[an_on_prem_node()])), Admit)
+    assert len(step.placements) == 2
+
+
+def test_nominations_are_moved_also_when_only_gangs_behind_our_gate_are_left() -> None:
+    """What was kept for them while others waited is in the way of those who are let go now."""
+    group = a_group("gpu-a10g", joined=1)
+    (coming,) = nodes_of(group, ready=False)
+    moved = replace(a_gang("moved", 1, gpus=4, selector={"zone": "us-east-1a"})[0], nominated="dgx-01")
+    gang = a_gang(pods=1, gpus=8)
+    nodes = [an_on_prem_node(), coming]
+    decided = decide(a_cluster(pods=[moved, *gang], nodes=nodes, groups=[group]))
+    assert steps(decided, Admit) == []
+    assert [step.placements for step in steps(decided, Nominate)] == [((moved.key, coming.name),)]
+    moved = replace(moved, nominated=coming.name)
+    assert steps(decide(a_cluster(pods=[moved, *gang], nodes=nodes, groups=[group])), Admit) != []
+
+
+def test_a_pinned_pod_that_is_still_expected_elsewhere_keeps_others_from_there() -> None:
+    """Until it is bound, a moment later."""
+    pinned = a_pod("pinned", gpus=4, selector={"host": "dgx-02"}, nominated="dgx-01")
+    gang = a_gang(pods=1, gpus=8)
+    nodes = [an_on_prem_node(), an_on_prem_node("dgx-02")]
+    assert steps(decide(a_cluster(pods=[pinned, *gang], nodes=nodes)), Admit) == []
+    assert steps(decide(a_cluster(pods=[replace(pinned, nominated="dgx-02"), *gang], nodes=nodes)), Admit) != []
 
 
 # --- Spread over zones ------------------------------------------------------------------------------------------------

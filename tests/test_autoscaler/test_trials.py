@@ -11,7 +11,7 @@ from tests.world import World
 def test_a_broken_rule_is_told_with_the_smallest_morning(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what was checked until then is counted."""
 
-    def morning(world: World, *, forgetful: bool) -> None:
+    def morning(world: World, *, killed: bool) -> None:
         assert len(world.pods) < 2, f"{len(world.pods)} pods are too many"
 
     monkeypatch.setattr(trials, "morning", morning)

@@ -49,6 +49,11 @@ GROW = Grow(group="g", to=1, by=1, usd_per_hour=2.0, demand=(KEY,), because="it 
             {"waiting": (Waiting(KEY, "no room"),)},
             "team/pod waits: no room (not looked at by Spillway: resource claims (gpu))",
         ),
+        (
+            {"not_understood": ("resource claims (gpu)",)},
+            {"waiting": (Waiting(KEY, "has rules that Spillway does not plan for: resource claims (gpu)"),)},
+            "team/pod waits: has rules that Spillway does not plan for: resource claims (gpu)",
+        ),
     ],
 )
 def test_a_pod_is_explained_in_one_line(pod: dict[str, Any], plan: dict[str, Any], line: str) -> None:

@@ -193,6 +193,33 @@ def test_a_job_sums_what_it_asks_for() -> None:
         (("tasks:", "restarts: -1\ntasks:"), "job.yaml:3: restarts = -1: input should be greater than or equal to 0"),
         (("tasks:", "tolerations: [{key: a, value: b}]\ntasks:"), "tolerations[0]: gives the value 'b', which only"),
         (("name: mnist", f"name: {'m' * 60}"), "would have 69 letters, 63 at most: shorten name"),
+        (("team/mnist:1", "Team/Mnist:1"), "image = 'Team/Mnist:1': is not the name of an image: write one such as"),
+        (("team/mnist:1", "'team/ mnist'"), "image = 'team/ mnist': is not the name of an image"),
+        (("count: 2", "count: yes"), "job.yaml:4: tasks.worker.count = True: must be a whole number"),
+        (
+            ("32Gi", "32000000Ei"),
+            "tasks.worker.memory = '32000000Ei': must be memory of one task, e.g. 32Gi: no",
+        ),
+        (("gpus: 4", "env: {'': x}"), "tasks.worker.env: sets '', which is not the name of a variable"),
+        (("gpus: 4", "env: {'A=B': x}"), "tasks.worker.env: sets 'A=B', which is not the name of a variable"),
+        (
+            ("gpus: 4", "ports: {tensorboard-of-all: 6006}"),
+            "ports: has the name 'tensorboard-of-all': write",
+        ),
+        (("gpus: 4", "ports: {'80': 6006}"), "ports: has the name '80': write at most 15 lower-case letters"),
+        (("gpus: 4", "annotations: {a b: c}"), "annotations: 'a b' is not the key of a label or taint"),
+        (("tasks:", "restarts: 99999\ntasks:"), "restarts = 99999: input should be less than or equal to 10000"),
+        (("tasks:", "keep_for: 99999d\ntasks:"), "keep_for = '99999d': must be at most 3650d"),
+        (("tasks:", "priority: very urgent\ntasks:"), "priority = 'very urgent': is not the name of a PriorityClass"),
+        (("tasks:", "node_selector: {a b: c}\ntasks:"), "node_selector: 'a b' is not the key of a label or taint"),
+        (
+            ("tasks:", "node_selector: {a: b c}\ntasks:"),
+            "node_selector: wants a to be 'b c', which no label is",
+        ),
+        (
+            ("tasks:", "tolerations: [{key: a b}]\ntasks:"),
+            "tolerations[0].key = 'a b': 'a b' is not the key",
+        ),
     ],
 )
 def test_a_wrong_job_names_place_key_value_and_remedy(change: tuple[str, str], told: str) -> None:
@@ -315,6 +342,21 @@ def test_a_job_can_come_from_a_pipe() -> None:
     """As ``spillway jobs new | spillway jobs render -``."""
     done = CliRunner().invoke(jobs, ["render", "-", "--set", "name=piped"], input=GOOD)
     assert "piped-worker" in done.output, done.output
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "busybox",
+        "localhost/busybox",
+        "registry.lab.example.com:5000/vision/resnet_train/v2:2026.11-cuda12.4_RC1",
+        "123456789012.dkr.ecr.us-east-1.amazonaws.com/a--b__c.d",
+        f"gcr.io/team/mnist:1@sha256:{'0a' * 32}",
+    ],
+)
+def test_an_image_may_be_named_in_every_way_that_registries_know(image: str) -> None:
+    """Host, port, path, tag, digest."""
+    assert job(GOOD.replace("team/mnist:1", image)).image == image
 
 
 def test_ages_are_told_in_one_unit() -> None:

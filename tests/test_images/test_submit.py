@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,17 @@ def test_a_container_that_is_not_up_yet_is_told(api: FakeApi, tmp_path: Path) ->
         list(logs(kube, namespace="default", name="mnist", role="worker", index=1))
 
 
+def test_a_pod_of_a_fake_machine_is_told_to_have_no_log(api: FakeApi, tmp_path: Path) -> None:
+    """The API server would speak of a certificate, or of a connection that nobody takes."""
+    pods, away = listed(pod()), refused(500, "Get https://10.40.0.5:10250: connection refused")
+    node = Answer(body={"metadata": {"name": "n", "annotations": {"kwok.x-k8s.io/node": "fake"}}})
+    answers = {"/api/v1/namespaces/default/pods": pods, LOG: away}
+    for told, more in (("not able to answer now", {}), ("is on n, a fake machine", {"/api/v1/nodes/n": node})):
+        kube = script(api, answers | more, tmp_path)
+        with pytest.raises((BadInput, Unavailable), match=told):
+            list(logs(kube, namespace="default", name="mnist", role="worker", index=1))
+
+
 def test_a_user_without_the_right_is_told_what_is_missing(api: FakeApi, tmp_path: Path) -> None:
     """Nobody sends a researcher to the autoscaler's own rights."""
     api.answer = lambda asked: (
@@ -146,3 +158,23 @@ def test_no_jobs_is_no_empty_table(api: FakeApi, tmp_path: Path) -> None:
     script(api, dict.fromkeys(("/api/v1/pods", "/apis/batch/v1/jobs"), listed()), tmp_path)
     done = CliRunner().invoke(jobs, ["list", "--kubeconfig", str(tmp_path / "kubeconfig")])
     assert done.output == "no training jobs; `spillway jobs new` prints a file to start from\n"
+
+
+def test_names_of_jobs_are_never_cut(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads on gets whole lines; a narrow terminal folds what has no room."""
+    name = "resnet-imagenet-ablation-with-a-larger-batch"
+    marks = {"spillway.dev/job": name, "spillway.dev/role": "worker"}
+    made = {"name": f"{name}-worker", "namespace": "default", "uid": "u", "labels": marks}
+    job = {"metadata": {**made, "creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": {}, "status": {}}
+    script(api, {"/api/v1/pods": listed(), "/apis/batch/v1/jobs": listed(job)}, tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    ask = ["list", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    piped = CliRunner().invoke(jobs, ask).output.splitlines()
+    assert [line.split()[:4] for line in piped] == [
+        ["NAMESPACE", "JOB", "ROLE", "STATE"],
+        ["default", name, "worker", "waiting"],
+    ]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", CliRunner().invoke(jobs, ask).output).splitlines()
+    assert max(map(len, shown)) == 80
+    assert "".join(line[11:].split(maxsplit=1)[0] for line in shown[1:]) == name

@@ -22,6 +22,7 @@ class Signer:
 
     def __init__(self, name: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="gpg-"))  # short: the path of the agent's socket has 108 bytes
+        self._sweeper = _sweeper(self.home)
         self._agent = _agent(self.home)
         self.gpg("--quick-generate-key", name, "rsa3072", "sign", "never")
         listed = self.gpg("--list-keys", "--with-colons").decode()
@@ -51,7 +52,25 @@ class Signer:
         subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], check=False, capture_output=True)
         self._agent.kill()
         self._agent.wait()
-        shutil.rmtree(self.home, ignore_errors=True)
+        self._sweeper.communicate()
+
+
+def _sweeper(home: Path) -> subprocess.Popen[bytes]:
+    """A process that takes the folder away once its input ends: when we say so, or when we were killed.
+
+    An agent that is ending may write there once more.
+    """
+    return subprocess.Popen(
+        [
+            "sh",
+            "-c",
+            'cat; until rm -rf "$0" && [ ! -e "$0" ]; do sleep 0.1; done',
+            str(home),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _agent(home: Path) -> subprocess.Popen[bytes]:

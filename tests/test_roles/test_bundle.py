@@ -11,6 +11,7 @@ import yaml
 
 from autoscaler.failures import BadInput
 from roles import bundle
+from roles.written import Written
 from stacks.inventory import Inventory
 
 
@@ -26,7 +27,7 @@ def inventory(**more: object) -> Inventory:
 
 def test_instances_are_set_up_as_the_fleet() -> None:
     """But for what is of the machine that the roles are run from: which cluster they join, the stack tells them."""
-    assert bundle.instance_settings(inventory(), source="inventory.yaml") == {
+    assert bundle.instance_settings(inventory(), source="inventory.yaml", written=Written()) == {
         "kernel": {"swap": "keep"},
         "kubelet": {"max_pods": 60},
     }
@@ -34,15 +35,19 @@ def test_instances_are_set_up_as_the_fleet() -> None:
 
 def test_what_differs_in_ec2_lies_over_it() -> None:
     """Key by key."""
-    made = bundle.instance_settings(inventory(ec2_settings={"kubelet": {"max_pods": 110}}), source="inventory.yaml")
+    made = bundle.instance_settings(
+        inventory(ec2_settings={"kubelet": {"max_pods": 110}}), source="inventory.yaml", written=Written()
+    )
     assert made["kubelet"] == {"max_pods": 110}
     assert made["kernel"] == {"swap": "keep"}
 
 
 def test_a_mistake_is_told_before_it_is_bundled() -> None:
     """At boot nobody would read it."""
-    with pytest.raises(BadInput, match=r"inventory\.yaml: kernel\.swop is not a key here"):
-        bundle.instance_settings(inventory(ec2_settings={"kernel": {"swop": "off"}}), source="inventory.yaml")
+    with pytest.raises(BadInput, match=r"inventory\.yaml: ec2_settings over settings: kernel\.swop is not a key here"):
+        bundle.instance_settings(
+            inventory(ec2_settings={"kernel": {"swop": "off"}}), source="inventory.yaml", written=Written()
+        )
 
 
 def test_a_bundle_says_first_what_it_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyinfra.api.config import Config
 from pyinfra.api.connect import connect_all
+from pyinfra.api.facts import FactBase
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.operation import add_op
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import State, StateStage
 
+from roles.facts.files import FileState, FolderLines
+from roles.facts.packages import Unusable
 from roles.operations import files, meaning
 
 Run = Callable[..., bool]
@@ -142,3 +147,33 @@ def test_the_same_in_other_words(run: Run, tmp_path: Path, kind: str, one: str, 
 def test_what_means_something_else(kind: str, current: str, wanted: str) -> None:
     """Doubles, order and broken files are drift."""
     assert not meaning.same(current, wanted, kind)
+
+
+def test_what_is_no_regular_file_is_seen_and_not_read(tmp_path: Path) -> None:
+    """A pipe has no beginning, and a link to /dev/zero no end: one of them would have cost the whole look."""
+    os.mkfifo(tmp_path / "a.conf")
+    (tmp_path / "b.conf").symlink_to("/dev/zero")
+    (tmp_path / "c.conf").write_text("x = 1\n", encoding="ascii")
+    paths = [str(tmp_path / name) for name in ("a.conf", "b.conf", "c.conf", "none.conf")]
+    said = {path: answer(FileState(), path=path) for path in paths}
+    kinds = [found.kind if (found := FileState().process(lines)) else None for lines in said.values()]
+    assert kinds == ["fifo", "symbolic link", "regular file", None]
+    assert [sum("|" not in line for line in lines) for lines in said.values()] == [0, 0, 1, 0]
+    assert FolderLines().process(answer(FolderLines(), path=paths[0])) == [(paths[2], "x = 1")]
+
+
+def test_programs_and_libraries_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """Missing, empty, not executable; a library need not be."""
+    for name, mode in (("runs", 0o755), ("locked", 0o644), ("libx.so.1", 0o644)):
+        (tmp_path / name).write_text("x", encoding="ascii")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "empty").touch(0o755)
+    paths = tuple(str(tmp_path / name) for name in ("runs", "locked", "libx.so.1", "empty", "gone"))
+    assert answer(Unusable(), files=paths) == [paths[1], paths[3], paths[4]]
+
+
+def answer(fact: FactBase[Any], **asked: Any) -> list[str]:
+    """What this machine answers to a fact's command, within seconds."""
+    command = fact.command(**asked).get_raw_value()
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=10, check=False)
+    return [line for line in done.stdout.splitlines() if line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 
@@ -11,11 +12,16 @@ from autoscaler.failures import BadInput
 from roles import preflight
 from roles.adopt import entry_of
 from roles.gate import SCRIPT, why_unhealthy
+from roles.pod_network import bridge
 from roles.preflight import Finding
 from roles.preflight_look import blocked, parse_ignored
 from roles.settings import MachineSettings
 
 MARK = "==spillway=="
+KEYS = (
+    "AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS",
+    "AAAAC3NzaC1lZDI1NTE5AAAAIOkVFQMBm3KdfHdED88KlspCObjlgpANiOmFnnt0vaZm",
+)
 SOUND = """\
 version = 2
 [plugins."io.containerd.grpc.v1.cri".containerd]
@@ -94,8 +100,9 @@ def test_a_machine_is_adopted_as_it_is() -> None:
         "kubeconfig": "clusters: [{cluster: {server: https://10.0.0.1:6443}}]",
         "kubelet_file": "Kubernetes v1.35.4\n" + "a" * 64 + "  /usr/local/bin/kubelet\namd64",
         "authority": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----",
+        "network": json.dumps(bridge("10.244.7.0/24")),
         "passwords": "passwordauthentication no",
-        "users": "ada /bin/bash ssh-ed25519 AAAA ada\nada /bin/bash ssh-ed25519 BBBB ada@home",
+        "users": f"ada /bin/bash ssh-ed25519 {KEYS[0]} ada\nada /bin/bash ssh-ed25519 {KEYS[1]} ada@home",
     }
     entry = entry_of(probes, address="10.20.0.11", ssh={"user": "root"})
     assert entry["name"] == "dgx-01"
@@ -105,8 +112,9 @@ def test_a_machine_is_adopted_as_it_is() -> None:
     assert settings.container_runtime.cgroup_driver == "cgroupfs"
     assert settings.container_runtime.sandbox_image == "lab/pause:3.9"
     assert (settings.kernel.swap, settings.time.service, settings.ssh_passwords) == ("keep", "none", "refused")
+    assert settings.pod_network.pods == "10.244.7.0/24"
     assert settings.versions == {"containerd": "1.6.20", "runc": "1.1.5"}
-    assert settings.users[0].keys == ("ssh-ed25519 AAAA ada", "ssh-ed25519 BBBB ada@home")
+    assert settings.users[0].keys == (f"ssh-ed25519 {KEYS[0]} ada", f"ssh-ed25519 {KEYS[1]} ada@home")
     assert settings.kubelet
     assert settings.kubelet.server == "https://10.0.0.1:6443"
     assert settings.kubelet.download

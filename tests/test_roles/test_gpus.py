@@ -10,6 +10,7 @@ import yaml
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
 from roles.driver import why_unsigned_modules_would_not_load
+from roles.facts.containers import RuncInUse
 from roles.facts.gpu import CdiState, Driver, DriverState, MigState, Specification
 from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages
 from roles.gpu_settings import GpuSoftware, gpu_labels, has_nvswitch
@@ -177,6 +178,16 @@ def test_the_kernel_that_a_machine_has_is_judged_in_its_preflight() -> None:
     (old, _) = version_findings(machine(gpu={}), kernel="4.9.0", os="debian-12")
     assert old.severity == "error"
     assert old.found.startswith("driver 580.126.09 with kernel 4.9.0: ")
+
+
+def test_the_runc_that_containerd_brought_is_judged_as_well() -> None:
+    """Docker's package has one of its own, whatever the matrix chose: told, with the versions that are whole."""
+    have = {"kernel": "6.1.0-40-amd64", "os": "debian-12"}
+    assert version_findings(machine(), **have, runc="1.3.3") == []
+    (finding,) = version_findings(machine(), **have, runc="1.2.5+ds1")
+    assert finding.severity == "warning"
+    assert finding.found.startswith("containerd 1.7.28 with runc 1.2.5+ds1: older ones let a container write")
+    assert RuncInUse().process(["1.3.3"]) == "1.3.3"
 
 
 def test_repositories_are_asked_where_the_mirror_has_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler.failures import BadInput
+from autoscaler.failures import BadInput, Unavailable
 from roles import inventory, runs
+from roles.adopt import adopt
 from roles.inventory import read_machines
 from roles.settings import MachineSettings, merged
 
@@ -168,6 +170,7 @@ def test_plain_pyinfra_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"kubelet": {"server": "http://x", "authority": "-----BEGIN CERTIFICATE-----"}}, r"kubelet.server.*https://"),
         ({"kubelet": {"server": "https://x:1", "authority": "/nowhere/ca"}}, r"kubelet.authority.*cannot be read"),
         ({"container_runtime": {"images": [{"name": "a", "url": "http://x", "sha256": "1"}]}}, r"64 hex digits"),
+        ({"labels": {"a": "b"}}, r"settings.labels: stands in the machine's own entry"),
         ({"address": "10.0.0.1"}, r"settings.address: stands in the machine's own entry"),
     ],
 )
@@ -213,7 +216,10 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
         ),
         ({"kernel": {"sysctl": {"vm.swappiness": [1]}}}, r"sets vm\.swappiness to \[1\]: write a number"),
         ({"kernel": {"modules": ["x; reboot"]}}, r"kernel\.modules\[0\] = 'x; reboot'.*e\.g\. \[ib_umad\]"),
-        ({"time": {"servers": ["ntp1 iburst"]}}, r"time\.servers\[0\] = 'ntp1 iburst'.*e\.g\. \[ntp1\.lab\]"),
+        (
+            {"time": {"servers": ["ntp1 iburst"]}},
+            r"time\.servers\[0\] = 'ntp1 iburst': must be an IP address or a DNS name",
+        ),
         ({"users": [{"name": "ada", "groups": ["a b"]}]}, r"users\[0\] \(ada\)\.groups\[0\] = 'a b'.*e\.g\. \[video\]"),
         ({"users": [{"name": "ada", "shell": "zsh"}]}, r"users\[0\] \(ada\)\.shell = 'zsh'.*e\.g\. /bin/zsh"),
         ({"users": [{"name": "root", "gone": True}]}, r"users: root is gone, and is the account by which"),
@@ -248,6 +254,43 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
         ),
         ({"gpu": {"mig": {0: ["3g.40gb"] * 3}}}, r"gpu\.mig\.0 takes 9 slices \(3g\.40gb.*a GPU has 7"),
         ({"gpu": {"mig": {0: "3g.40gb"}}}, r"gpu\.mig\.0 = '3g\.40gb': must be a list"),
+        ({"gpu": {"mig": {0: ["3g.20gb"]}}}, r"gpu\.mig\.0 has 3g\.20gb, which NVIDIA-A100-SXM4-80GB does not know"),
+        ({"gpu": {"mig": {0: ["1g.20gb"] * 5}}}, r"gpu\.mig\.0 takes 10 eighths of the memory"),
+        ({"versions": {"containerd": "2"}}, r"versions: containerd = '2': must be a whole version"),
+        ({"versions": {"kubelet": "1"}}, r"versions: kubelet = '1': must be a whole version"),
+        ({"gpu": {"cuda": True}, "versions": {"cuda": "open"}}, r"cuda = 'open': must be a version"),
+        ({"versions": {"driver_modules": "opne"}}, r"driver_modules = 'opne': must be open or proprietary"),
+        ({"kubelet": JOINS | {"max_pods": True}}, r"kubelet\.max_pods = True: must be a whole number"),
+        ({"kubelet": JOINS | {"server": "https://10.0.0.1:99999"}}, r"kubelet\.server.*must be https://HOST:PORT"),
+        (
+            {"kubelet": JOINS | {"config": {"evictionHrad": {}}}},
+            r"config: has evictionHrad, which is no key.*did you mean evictionHard\?",
+        ),
+        (
+            {"kubelet": JOINS | {"config": {"cgroupDriver": "cgroupfs"}}},
+            r"config: has cgroupDriver, which the roles write.*container_runtime\.cgroup_driver",
+        ),
+        ({"kubelet": JOINS | {"config": {"podPidsLimit": "many"}}}, r"podPidsLimit = 'many': must be a number"),
+        ({"kubelet": JOINS | {"config": {"failCgroupV1": "no"}}}, r"failCgroupV1 = 'no': must be true or false"),
+        ({"kubelet": JOINS | {"config": {"shutdownGracePeriod": 30}}}, r"= 30: must be a span of time, e\.g\. 5m0s"),
+        (
+            {"kubelet": JOINS | {"config": {"evictionHard": {"memory.availble": "1Gi"}}}},
+            r"evictionHard of 'memory\.availble', which is no signal",
+        ),
+        ({"pod_network": {"kind": "bridge", "pods": "10.244.7.0/32"}}, r"holds 1 addresses.*e\.g\. 10\.244\.7\.0/24"),
+        ({"pod_network": {"pods": "10.244.7.0/24"}}, r"is for a bridge: write kind: bridge"),
+        ({"time": {"service": "none", "servers": ["ntp"]}}, r"time: servers are asked by chrony alone"),
+        ({"kernel": {"sysctl": {"net.ipv4.ip_forward": 0}}}, r"sets net\.ipv4\.ip_forward to 0: pods of a node need"),
+        ({"kernel": {"modules": ["nouveau"]}}, r"kernel\.modules: names nouveau, which takes the GPUs"),
+        ({"kernel": {"swap": True}}, r"kernel\.swap = True: input should be 'off' or 'keep'"),
+        ({"users": [{"name": "root", "keys": []}]}, r"users: root has no keys, and is the account by which"),
+        ({"users": [{"name": "ada", "keys": ["ssh-ed25519 AAAA ada"]}]}, r"holds 'ssh-ed25519 AAAA ada', which is no"),
+        ({"logs": {"container_size": "0"}}, r"container_size = '0': must be more than nothing"),
+        (
+            {"container_runtime": {"images": [{"name": "a", "url": "http://x", "sha256": "a" * 64}] * 2}},
+            r"images: has a twice",
+        ),
+        ({"sources": {"repositories": {"docker": {"fingerprints": 5}}}}, r"fingerprints = 5: must be a list"),
         ({"sources": {"mirror": "mirror.lab"}}, r"sources: mirror = 'mirror\.lab': must be an address such as http://"),
         ({"sources": {"mirorr": "http://m"}}, r"sources: mirorr is not a key here; did you mean mirror\?"),
         ({"sources": {"repositories": []}}, r"sources: repositories: must be a mapping"),
@@ -262,7 +305,8 @@ def test_a_setting_that_cannot_be_is_refused_when_the_file_is_read(
     file = write(tmp_path, MACHINE | {"gpus": A100}, **settings)
     with pytest.raises(BadInput, match=told) as refused:
         read_machines(file)
-    assert all(line.startswith(f"{file}: machine dgx-01: ") for line in str(refused.value).splitlines())
+    told_at = re.compile(rf"{re.escape(str(file))}:\d+: machine dgx-01: ")
+    assert all(told_at.match(line) for line in str(refused.value).splitlines())
 
 
 def test_a_private_key_that_is_not_there_is_told_before_anything_is_asked(tmp_path: Path) -> None:
@@ -274,15 +318,97 @@ def test_a_private_key_that_is_not_there_is_told_before_anything_is_asked(tmp_pa
         runs.plan(as_json=False, html=None, state=None, **given)
 
 
+def test_the_cluster_is_the_one_that_the_settings_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --kubeconfig; of two clusters, neither."""
+    asked: list[Path | None] = []
+
+    def connect(kubeconfig: Path | None) -> None:
+        asked.append(kubeconfig)
+        raise Unavailable("no server")
+
+    monkeypatch.setattr(runs.Kube, "connect", connect)
+    other = {"name": "dgx-02", "address": "10.20.0.12", "cpus": 8, "memory": "64Gi"}
+    machines = [machine | {"settings": {"kubeconfig": f"/{machine['name']}"}} for machine in (MACHINE, other)]
+    given: dict[str, Any] = {"outputs": None, "role": "roles.node:prepare", "ignore": (), "allow": "reload"}
+    given |= {"batch": "1", "max_down": 1, "drain": False, "tolerate": 0, "no_cluster": False, "kubeconfig": None}
+    given |= {"as_json": False, "html": None, "state": tmp_path, "limit": "", "inventory": write(tmp_path, *machines)}
+    with pytest.raises(BadInput, match=r"settings\.kubeconfig: /dgx-01 and /dgx-02 are two clusters"):
+        runs.apply(**given)
+    with pytest.raises(Unavailable):
+        runs.apply(**given | {"limit": "dgx-02"})
+    assert asked == [Path("/dgx-02")]
+
+
+def test_an_account_before_an_address_is_no_address() -> None:
+    """As ssh takes it: told how it is written here."""
+    with pytest.raises(BadInput, match=r"spillway nodes adopt --user ops 192\.0\.2\.1"):
+        adopt(hosts=("ops@192.0.2.1",), user="root", key=None, port=22, role="roles.node:prepare", output=None)
+
+
 def test_a_gpu_that_cannot_be_divided_is_not(tmp_path: Path) -> None:
     """As far as its name tells: nvidia-smi would refuse it on the machine, after the driver was changed there."""
-    for product in ("Tesla-T4", "NVIDIA-L40S", "NVIDIA-A10G", "NVIDIA RTX 6000 Ada Generation"):
+    for product in ("Tesla-T4", "NVIDIA-L40S", "NVIDIA-A10G", "NVIDIA-RTX-6000-Ada-Generation"):
         machine = MACHINE | {"gpus": {"product": product, "count": 1, "memory": "16Gi"}}
         with pytest.raises(BadInput, match=f"gpu.mig divides GPU 0, but {product} knows no MIG"):
             read_machines(write(tmp_path, machine, gpu={"mig": {0: ["1g.5gb"]}}))
-    for product in ("NVIDIA-A30", "NVIDIA-H200", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "Something-New"):
+    for product, profile in (
+        ("NVIDIA-A30", "1g.6gb"),
+        ("NVIDIA-H200", "1g.18gb+me"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb+me.all"),
+        ("Something-New", "1g.6gb"),
+    ):
         machine = MACHINE | {"gpus": {"product": product, "count": 1, "memory": "24Gi"}}
-        read_machines(write(tmp_path, machine, gpu={"mig": {0: ["1g.6gb"]}}))
+        read_machines(write(tmp_path, machine, gpu={"mig": {0: [profile]}}))
+
+
+def test_a_mistake_is_told_with_the_line_where_it_was_written(tmp_path: Path) -> None:
+    """Of the fleet's settings, of a machine's own over them, of the entry where neither says anything."""
+    file = tmp_path / "inventory.yaml"
+    text = """\
+settings:
+  logs: {keep: 7day}
+  time:
+    servers: [ntp.lab]
+machines:
+  - name: dgx-01
+    address: 10.20.0.11
+    cpus: 8
+    memory: 64Gi
+    settings:
+      logs:
+        keep: KEEP
+"""
+    file.write_text(text.replace("KEEP", "3days"), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"inventory\.yaml:12: machine dgx-01: settings: logs\.keep = '3days'"):
+        read_machines(file)
+    file.write_text(text.replace("KEEP", "3day").replace("servers", "server"), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"inventory\.yaml:4: machine dgx-01: settings: time\.server is not a key"):
+        read_machines(file)
+    file.write_text(text.replace("KEEP", "3day") + "ec2_settings:\n  lgos: {}\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"inventory\.yaml:14: ec2_settings over settings: lgos.*did you mean logs"):
+        read_machines(file)
+
+
+def test_off_is_a_word_also_where_yaml_reads_it_as_false(tmp_path: Path) -> None:
+    """`swap: off`, as the documentation writes it."""
+    file = write(tmp_path, MACHINE)
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("settings: {}", "settings: {kernel: {swap: off}}"), "utf-8"
+    )
+    assert settings_of(read_machines(file), "dgx-01").kernel.swap == "off"
+
+
+def test_nobody_is_locked_out_of_the_account_that_the_controller_comes_in_by(tmp_path: Path) -> None:
+    """Where the public half lies beside the private key; options before a key are the key's own matter."""
+    key, other = tmp_path / "id", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS"
+    machine = MACHINE | {"ssh": {"key": str(key)}}
+    file = write(tmp_path, machine, users=[{"name": "root", "keys": [f'from="10.0.0.0/8" {other} them']}])
+    read_machines(file)
+    key.with_name("id.pub").write_text(f"{KEY} ours\n", encoding="ascii")
+    with pytest.raises(BadInput, match=r"the keys of root, which is the account.*have not that of ssh\.key"):
+        read_machines(file)
+    key.with_name("id.pub").write_text(f"{other} ours\n", encoding="ascii")
+    read_machines(file)
 
 
 def test_machines_do_not_share_addresses_of_pods(tmp_path: Path) -> None:

@@ -13,19 +13,21 @@ import tomli_w
 from pydantic import ValidationError
 
 from roles import join
+from roles.cluster_settings import ContainerRuntime, Kubelet
 from roles.container_runtime import containerd_config
 from roles.docker import VALIDATE
 from roles.facts.containers import ImageMarks
 from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
-from roles.facts.users import Accounts
+from roles.facts.users import Accounts, ForeignKeys
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
 from roles.logs import rotation
 from roles.operations.kernel import finds_itself
+from roles.operations.packages import speaks_of
 from roles.reboot import why_the_kernel
-from roles.settings import ContainerRuntime, Kubelet, MachineSettings
+from roles.settings import MachineSettings
 from roles.sources import needed
 
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
@@ -172,6 +174,7 @@ def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     lines = ["u:ada:x:1000:1000::/home/ada:/bin/bash", "g:ada:x:1000:", "g:sudo:x:27:ada", "s:ada:locked:1"]
     ada = Accounts().process(lines)["ada"]
     assert (ada.locked, ada.expired, ada.groups, ada.group) == (True, True, frozenset({"sudo"}), "ada")
+    assert ada.number == "1000"
     shadow = "ada:$6$salt$secret:19000:0:99999:7:::\nold:!$6$secret:1:0:9:7::1:\nnew::19000:0:99999:7:::\n"
     for name, text in (("passwd", "ada:x:1:1::/h:/b\n"), ("group", "ada:x:1:\n"), ("shadow", shadow)):
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -183,6 +186,22 @@ def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     (tmp_path / "shadow").unlink()  # whoever is not root cannot read it
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == shown[:2]
+
+
+def test_whoever_else_brings_keys_into_sshd_is_named() -> None:
+    """The default in so many words is nobody else."""
+    own = "/etc/ssh/sshd_config:AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys2"
+    lines = [own, "/etc/ssh/sshd_config:AuthorizedKeysCommand none", "/etc/ssh/a.conf:authorizedkeysfile /etc/keys/%u"]
+    assert ForeignKeys().process(lines) == [("/etc/ssh/a.conf", "authorizedkeysfile /etc/keys/%u")]
+
+
+@pytest.mark.parametrize(
+    ("word", "means"),
+    [("nvidia-persistenced", True), ("nvidia-*", True), ("/^nvidia/", True), ("*", False), ("libnvidia-*", False)],
+)
+def test_a_pin_speaks_of_a_package_by_name_or_pattern(word: str, means: bool) -> None:  # noqa: FBT001
+    """All packages are the general form, which a pin by name outdoes."""
+    assert speaks_of(word, "nvidia-persistenced") is means
 
 
 def test_the_health_check_is_shell_that_parses() -> None:

@@ -137,6 +137,30 @@ def test_a_matrix_with_a_range_that_cannot_be_read_is_refused(tmp_path: Path) ->
         read_matrix(file)
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('runc: "1.3.3"', "runc: 1.3"), "chosen.runc = 1.3: must be text"),
+        (('cuda: "13.0"', 'cuda: "13"'), "chosen.cuda = '13': must be a whole version such as 13.0"),
+        (('driver: "580.126.09"', 'driver: "580"'), "must be a whole version such as 580.126.09, not a branch"),
+        (("fabric_manager: same}", "fabric_manger: same}"), "a row of driver, fabric_manger: each says driver and"),
+        (("same-minor-or-older 3}", "same-minor-or-older}"), "write same-minor-or-older N"),
+        (('{driver}-1", libnvidia', '{drivr}-1", libnvidia'), "debian.driver has {drivr}, which stands for nothing"),
+        (("    persistence: {", "    persistnce: {"), "debian.persistence are not there; the parts are driver"),
+        (("chosen:", "chosen:\n\t"), "this version matrix file is not YAML: found character"),
+    ],
+)
+def test_a_mistake_in_the_matrix_is_told_when_it_is_read(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    """With its line; not by the first machine that needs that part."""
+    text, file = MATRIX.read_text(encoding="utf-8"), tmp_path / "versions.yaml"
+    assert change[0] in text
+    file.write_text(text.replace(*change, 1), encoding="utf-8")
+    with pytest.raises(BadInput) as refused:
+        read_matrix(file)
+    assert told in str(refused.value)
+    assert str(refused.value).startswith(f"{file}:")
+
+
 VERSION = st.lists(st.integers(0, 30), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 
 

@@ -14,8 +14,8 @@ import pulumi
 import pulumi.runtime
 
 from autoscaler.policy import GroupEntry, Policy
-from stacks.cloud import Plans, read_plans
 from stacks.config import read_settings
+from stacks.plans import Plans, read_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,10 @@ _ANSWERS: Final[dict[str, dict[str, Any]]] = {
         "supportedUsagesClasses": ["on-demand", "spot"],
     },
     "getSpotPrice": {"spotPrice": "1.7016"},
+    "getVpcEndpointService": {
+        "availabilityZones": [f"us-east-1{letter}" for letter in "abcdef"],
+        "privateDnsName": "service.us-east-1.amazonaws.com",
+    },
     "getProduct": {
         "result": json.dumps(
             {"terms": {"OnDemand": {"a": {"priceDimensions": {"b": {"pricePerUnit": {"USD": "5.672"}}}}}}}

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.failures import BadInput
-from stacks.addresses import check_networks, check_room, check_zones, named_networks, node_block, public_block, room
+from stacks.addresses import (
+    check_networks,
+    check_room,
+    check_zones,
+    named_networks,
+    node_block,
+    public_block,
+    room,
+    tell_docker,
+)
 from stacks.config import Settings, read_settings
 from stacks.inventory import Inventory
 from tests.test_stacks.declared import group, policy
@@ -61,8 +70,11 @@ def test_a_new_zone_moves_no_other(letters: set[str], new: str) -> None:
     [
         (("us-east-1a", "us-east-1-lax-1a"), "us-east-1a and us-east-1-lax-1a end in the same letter"),
         (("us-east-1a", "us-east-1z"), "ends in a letter from a to h"),
-        (("us-east-1a",), r"policy\.yaml: the groups are in 1 zones .us-east-1a., a VPC is laid over 2 to 4"),
-        (tuple(f"us-east-1{letter}" for letter in "abcde"), "in 5 zones .*: name them all in spillway:network.zones"),
+        (("us-east-1a",), r"policy\.yaml: the groups are in us-east-1a, and a VPC is laid over 2 to 4"),
+        (
+            tuple(f"us-east-1{letter}" for letter in "abcde"),
+            "us-east-1e, and .*: name them all in spillway:net",
+        ),
         (("us-east-1b", "us-east-1c"), r"groups\[0\] .gpu.\.zones names us-east-1a, where spillway:network"),
     ],
 )
@@ -85,7 +97,7 @@ def test_two_to_four_zones_will_do(count: int) -> None:
     [
         ({"network": {"on_prem": ["10.40.8.0/24"]}}, (), "network.cidr = 10.40.0.0/16", "network.on_prem[0] = 10.40.8"),
         (
-            {"network": {"on_prem": ["10.1.0.0/16", "10.0.0.0/9"]}},
+            {"network": {"on_prem": ["10.200.0.0/16", "10.0.0.0/9"]}},
             (),
             "network.cidr = 10.40.0.0/16",
             "network.on_prem[1] = 10.0.0.0/9",
@@ -154,6 +166,24 @@ def test_networks_that_meet_are_told_with_both_keys(
 def test_networks_of_one_place_may_be_said_twice(configured: dict[str, Any], machines: tuple[str, ...]) -> None:
     """A machine is in its own network, and may trust it."""
     check_networks(settings(**configured), inventory(*machines))
+
+
+@pytest.mark.parametrize(
+    ("configured", "machines", "says"),
+    [
+        ({"network": {"on_prem": ["172.16.0.0/12"]}}, (), "spillway:network.on_prem[0] = 172.16.0.0/12 (on-prem)"),
+        ({}, ("172.17.4.7",), "machines[0] (m0).address = 172.17.4.7 (on-prem)"),
+        ({"network": {"on_prem": ["172.18.0.0/16"]}}, ("10.20.0.1",), None),
+    ],
+)
+def test_a_lab_in_dockers_own_network_is_told_of(
+    configured: dict[str, Any], machines: tuple[str, ...], says: str | None
+) -> None:
+    """It may stand there for years, with Docker on no machine that it talks to: nobody can move it for us."""
+    check_networks(settings(**configured), inventory(*machines))
+    told = tell_docker(settings(**configured), inventory(*machines))
+    assert len(told) == (says is not None)
+    assert all(says in line and "/etc/docker/daemon.json" in line for line in told if says)
 
 
 @given(on_prem=st.lists(PREFIXES, max_size=3, unique=True), cidr=PREFIXES.filter(lambda text: int(text[-2:]) <= 20))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -164,6 +167,41 @@ def test_the_first_run_makes_it_and_the_second_finds_it(
     monkeypatch.setattr(bootstrap, "_make", make)
     assert bootstrap.ensure_environment(cache=cache, checkout=checkout) == place
     assert again == [place]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_interrupted_leaves_nothing_outside_the_cache(tmp_path: Path, how: signal.Signals) -> None:
+    """No process, and none of the temporary files that pip leaves where it is cut off."""
+    outside, cache = tmp_path / "outside", tmp_path / "cache"
+    outside.mkdir()
+    inside = cache / "spillway" / "venvs" / "tmp"
+    env = os.environ | {"XDG_CACHE_HOME": str(cache), "TMPDIR": str(outside)}
+    command = [sys.executable, bootstrap.__file__, "true"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as first:
+        end = time.monotonic() + 60
+        while not any(path.is_file() for folder in (outside, inside) for path in folder.rglob("*")):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        first.send_signal(how)
+        _, said = first.communicate(timeout=30)
+    assert (first.returncode, said.splitlines()[-1]) == (
+        130,
+        "spillway: interrupted; the next run begins the environment anew",
+    )
+    assert list(outside.iterdir()) == []
+    assert not inside.exists()
+    assert not running(str(cache))
+
+
+def running(named: str) -> list[str]:
+    """Command lines of processes that name it."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().decode(errors="replace") if process.name.isdigit() else ""
+            found += [words] if named in words else []
+    return found
 
 
 @pytest.mark.live

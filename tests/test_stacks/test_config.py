@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from autoscaler.failures import BadInput
-from stacks.config import ROOT, read_settings
+from stacks.config import ROOT, check_secrets, read_settings
 from stacks.network_settings import INTERFACE_ENDPOINTS
 
 PATHS = {"spillway:policy": "policy.yaml"}
@@ -96,7 +96,7 @@ def test_every_stack_file_in_the_repository_can_be_read() -> None:
         ({"nat": "none"}, False, INTERFACE_ENDPOINTS),
         ({"nat": "none"}, True, tuple(sorted((*INTERFACE_ENDPOINTS, "eks")))),
         ({"nat": "none", "endpoints": []}, True, ()),
-        ({"endpoints": ["sts", "ecr.api", "sts"]}, False, ("ecr.api", "sts")),
+        ({"endpoints": ["sts", "ecr.api"]}, False, ("ecr.api", "sts")),
     ],
 )
 def test_endpoints_are_those_that_nodes_need_or_those_that_are_named(
@@ -105,3 +105,26 @@ def test_endpoints_are_those_that_nodes_need_or_those_that_are_named(
     """With a way to the internet none is needed, and each is paid by the hour."""
     settings = read_settings({**PATHS, "spillway:network": network}, stack="prod")
     assert settings.network.interface_endpoints(eks=eks) == services
+
+
+def test_a_secret_in_clear_is_refused() -> None:
+    """The engine would encrypt it in the state, and everybody could read it in the stack file."""
+    control_plane = {"kind": "existing", "kubeconfig": "text", "join_token": "abcdef.0123456789abcdef"}
+    settings = read_settings({**PATHS, "spillway:control_plane": control_plane}, stack="prod")
+    check_secrets(settings, encrypted=["spillway:control_plane"], stack="prod")
+    with pytest.raises(BadInput) as refused:
+        check_secrets(settings, encrypted=["spillway:tags"], stack="prod")
+    said = str(refused.value)
+    assert "Pulumi.prod.yaml: spillway:control_plane.kubeconfig stands there in clear" in said
+    assert "`pulumi config set --secret --path spillway:control_plane.join_token`" in said
+    assert "0123456789abcdef" not in said
+
+
+def test_what_is_no_secret_may_stand_in_clear() -> None:
+    """The path of a kubeconfig, and control planes that have none."""
+    for control_plane in ({"kind": "existing", "kubeconfig_path": "lab/kubeconfig"}, {"kind": "kubeadm", "ami": AMI}):
+        settings = read_settings({**PATHS, "spillway:control_plane": control_plane}, stack="prod")
+        check_secrets(settings, encrypted=[], stack="prod")
+
+
+AMI = "ami-0123456789abcdef0"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +18,14 @@ import pytest
 from click.testing import CliRunner
 
 from autoscaler.failures import BadInput, Unavailable
+from spillway import cli
 from stacks.local import ground as grounds_module
 from stacks.local.cli import INVENTORY, POLICY, local
 from stacks.local.control_plane import BINARIES
 from stacks.local.ground import ENGINE_BINARIES, Ground, find, stand_up, sweep, take_down
 from stacks.local.keeper import is_running, read_status, start_time
 from stacks.local.kube_http import KubeHttp
-from stacks.local.paths import cache_root, grounds
+from stacks.local.paths import cache_root, grounds, written_in_cache
 from stacks.local.tools import ensure_tools
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +124,73 @@ def test_a_name_that_is_taken_is_told_with_what_to_do(cache: Path, monkeypatch: 
     assert directory.exists()
 
 
+def test_a_ground_goes_as_a_whole_though_its_end_is_interrupted(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who presses Ctrl-C twice."""
+    directory = folder("lab", owner=me())
+    asked: list[Path] = []
+
+    def stop(directory: Path) -> bool:
+        asked.append(directory)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(grounds_module, "stop_keeper", stop)
+    with pytest.raises(KeyboardInterrupt):
+        take_down("lab")
+    assert asked == [directory, directory]
+    assert not directory.exists()
+
+
+def test_a_disk_without_room_is_told_before_anything_starts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else etcd says so, in a stack trace."""
+    monkeypatch.setattr(grounds_module, "ensure_tools", lambda *_, **__: {})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10 << 30, 10 << 30, 5 << 20))
+    with pytest.raises(Unavailable, match=f"^{cache}/grounds has 5 MiB free, and a ground writes 200: make room"):
+        stand_up(name="lab", policy=POLICY, inventory=INVENTORY)
+    assert list((cache / "grounds").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "why"), [("/proc/nowhere", "No such file or directory"), ("/etc/passwd", "Not a directory")]
+)
+@pytest.mark.parametrize("command", [["local", "up"], ["demo"]])
+def test_a_cache_that_cannot_be_written_is_told(
+    monkeypatch: pytest.MonkeyPatch, base: str, why: str, command: list[str]
+) -> None:
+    """Whether it is the user's word or the machine that is wrong."""
+    monkeypatch.setenv("XDG_CACHE_HOME", base)
+    done = spillway(*command)
+    assert done.returncode == 1
+    assert f"spillway: the cache {base}/spillway cannot be written: {why} ({base}" in done.stderr
+    assert "or name another folder in XDG_CACHE_HOME" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["local", "up"], ["demo"]])
+def test_an_install_without_what_only_the_ground_needs_is_told_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """As `pip install .` leaves it: moto is for this alone."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "moto" else name)
+    with pytest.raises(BadInput, match=r"needs moto, which a cluster does not: pip install 'spillway\[local\]'"):
+        cli.main(command, standalone_mode=False)
+
+
+def test_a_disk_that_fills_up_is_told(cache: Path) -> None:
+    """Other mistakes of files are none of the cache's."""
+    with pytest.raises(Unavailable, match=f"the cache {cache} cannot be written: No space left.*; make room there"):
+        raise_inside(OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(ConnectionResetError):
+        raise_inside(ConnectionResetError())
+
+
+def raise_inside(error: OSError) -> None:
+    """As something that writes there would."""
+    with written_in_cache():
+        raise error
+
+
 def test_what_a_crashed_ground_left_is_swept_away(cache: Path, nobody: Iterator[list[int]]) -> None:
     """Neither who started it nor its keeper lives; grounds that stand are kept."""
     gone = next(nobody)
@@ -185,6 +256,39 @@ def test_a_ground_stands_answers_and_leaves_nothing(built: Path) -> None:
     assert [path.name for path in built.iterdir()] == ["tools"]
 
 
+def test_a_ctrl_c_while_a_process_is_started_beside_the_ground_is_heeded(tmp_path: Path) -> None:
+    """What Python runs around a fork cannot be interrupted: a Ctrl-C that falls in there would be lost."""
+    program = (
+        "import os, signal, sys; from pathlib import Path; from stacks.local.ground import Ground\n"
+        "here = Path(sys.argv[1]); (here / 'logs').mkdir()\n"
+        "ground = Ground(name='g', directory=here, kubeconfig=here, autoscaler_kubeconfig=here, aws_url='', region='',"
+        " env={})\n"
+        "os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "with ground.held('one', ['true'], env={}): pass\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.live
+def test_what_runs_beside_the_ground_ends_with_all_that_it_started_when_its_starter_is_killed(tmp_path: Path) -> None:
+    """As the autoscaler of a demo that crashes."""
+    program = (
+        "import sys, time; from pathlib import Path; from stacks.local.ground import Ground\n"
+        "here = Path(sys.argv[1]); (here / 'logs').mkdir()\n"
+        "ground = Ground(name='g', directory=here, kubeconfig=here, autoscaler_kubeconfig=here, aws_url='', region='',"
+        " env={})\n"
+        "with ground.held('one', ['sh', '-c', 'sleep 60 & echo $$ $! >pids.new; mv pids.new pids; wait'], env={}):\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=tmp_path) as starter:
+        wait_until((tmp_path / "pids").exists)
+        starter.kill()
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text(encoding="utf-8").split()]
+    wait_until(lambda: not any(start_time(pid) for pid in pids))
+
+
 @pytest.mark.live
 def test_nothing_outlives_a_demo_that_is_killed(built: Path) -> None:
     """The processes go at once, the files when the next ground comes."""
@@ -211,6 +315,7 @@ def test_the_commands_stand_up_the_whole_ground_and_take_it_down(built: Path) ->
         assert up.returncode == 0, up.stdout + up.stderr
         assert "4 on-prem machines registered from the inventory" in up.stdout
         assert "spillway local env" in up.stdout
+        assert f"spillway jobs submit {ROOT}/images/examples/small.yaml" in up.stdout  # also from elsewhere
         again = spillway("local", "up")
         assert again.returncode == 2
         assert "'default' is up already: `spillway local down` takes it down" in again.stderr

@@ -44,6 +44,9 @@ BUCKET = "aws:s3/bucket:Bucket"
         (DEFAULT_GROUP, {"ingress": [{"fromPort": 0, "toPort": 0, "ipv6CidrBlocks": ["::/0"]}]}, "open to ::/0"),
         (EKS, {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]}}, "open to 0.0.0.0/0"),
         (EKS, {"vpcConfig": {"subnetIds": []}}, "open to 0.0.0.0/0"),
+        (INGRESS, {"ipProtocol": "tcp", "fromPort": 443, "toPort": 443, "prefixListId": "pl-1"}, "port 443 is open to"),
+        (RULE, {"type": "ingress", "fromPort": 22, "toPort": 22, "prefixListIds": ["pl-1"]}, "prefix list pl-1"),
+        (GROUP, {"ingress": [{"fromPort": 0, "toPort": 0, "prefixListIds": ["pl-1"]}]}, "not seen here"),
     ],
 )
 def test_a_way_in_from_the_whole_internet_is_refused(kind: str, inputs: dict[str, Any], says: str) -> None:
@@ -59,6 +62,9 @@ def test_a_way_in_from_the_whole_internet_is_refused(kind: str, inputs: dict[str
         (INGRESS, {"ipProtocol": "-1", "cidrIpv4": "10.20.0.0/16"}),
         (INGRESS, {"ipProtocol": "-1", "referencedSecurityGroupId": "sg-1"}),
         (RULE, {"type": "egress", "cidrBlocks": ["0.0.0.0/0"]}),
+        (RULE, {"type": "egress", "prefixListIds": ["pl-1"]}),
+        ("aws:rds/instance:Instance", {"publiclyAccessible": False}),
+        ("aws:rds/instance:Instance", {}),
         (GROUP, {"egress": [{"cidrBlocks": ["0.0.0.0/0"]}]}),
         (EKS, {"vpcConfig": {"endpointPublicAccess": False}}),
         (EKS, {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ["203.0.113.7/32"]}}),
@@ -67,6 +73,13 @@ def test_a_way_in_from_the_whole_internet_is_refused(kind: str, inputs: dict[str
 def test_other_ways_are_let_be(kind: str, inputs: dict[str, Any]) -> None:
     """Out to everywhere, and in from those who are named."""
     assert not list(world_open(kind, inputs))
+
+
+@pytest.mark.parametrize("kind", ["rds/instance:Instance", "rds/clusterInstance:ClusterInstance", "mq/broker:Broker"])
+def test_a_database_on_the_internet_is_refused(kind: str) -> None:
+    """Whatever its security groups say."""
+    [sentence] = world_open(f"aws:{kind}", {"publiclyAccessible": True})
+    assert "set it to false" in sentence
 
 
 @pytest.mark.parametrize("kind", [TEMPLATE, INSTANCE])

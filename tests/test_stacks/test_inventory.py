@@ -36,8 +36,8 @@ def test_a_machine_becomes_amounts_and_labels() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("name: dgx-02", "name: dgx-01"), "two machines have the name 'dgx-01': each must have its own"),
-        (("10.20.0.12", "10.20.0.11"), "two machines have the address '10.20.0.11'"),
+        (("name: dgx-02", "name: dgx-01"), "[0] (dgx-01) and [1] (dgx-01) have the name 'dgx-01'"),
+        (("10.20.0.12", "10.20.0.11"), "[0] (dgx-01) and [1] (dgx-02) have the address '10.20.0.11'"),
         (("10.20.0.11", "10.20.0.411"), "machines[0] (dgx-01).address = '10.20.0.411': is not an IP address"),
         (
             ("10.20.0.11", "lab one"),
@@ -50,9 +50,28 @@ def test_a_machine_becomes_amounts_and_labels() -> None:
         (("owner: vision", "? [a, b]\n    : c"), "this inventory file is not YAML: a key must be a word"),
         (("cpus: 128", f"cpus: {'9' * 5000}"), "this inventory file is not YAML: "),
         (("cpus: 128", "cpus: 0"), "machines[0] (dgx-01).cpus = 0: input should be greater than or equal to 1"),
+        (("cpus: 128", "cpus: true"), "machines[0] (dgx-01).cpus = True: must be a whole number"),
+        (("count: 8", "count: yes"), "machines[0] (dgx-01).gpus.count = True: must be a whole number"),
+        (("10.20.0.11", "255.255.255.255"), "is no address by which others reach a machine"),
+        (
+            ("owner: vision", "labels: {nvidia.com/gpu.count: '4'}"),
+            "which follows from gpus.count: leave it out",
+        ),
+        (("owner: vision", "labels: {kubernetes.io/hostname: x}"), "'kubernetes.io/hostname', which follows from name"),
+        (
+            ("owner: vision", "taints: [{key: spillway.dev/joining}]"),
+            "which Spillway puts on and takes off",
+        ),
+        (("owner: vision", "taints: [{key: node.kubernetes.io/not-ready}]"), "which Kubernetes puts on and takes off"),
+        (("cpus: 128", "cpus: \0"), "yaml:5: this inventory file has the character '\\x00', which YAML does not allow"),
+        (("memory: 1Ti", "memory: '64'"), "machines[0] (dgx-01).memory = '64': is in bytes, and few: write its unit"),
         (("memory: 1Ti", "memory: 1Tib"), "memory = '1Tib': '1Tib' is not a quantity"),
         (("count: 8", "count: eight"), "machines[0] (dgx-01).gpus.count = 'eight'"),
         (("rack: r1", "rakc: r1"), "machines[0] (dgx-01).rakc is not a key here; did you mean rack?"),
+        (
+            ("NVIDIA-A100-SXM4-40GB", "NVIDIA A100"),
+            "machines[0] (dgx-01).gpus.product = 'NVIDIA A100': becomes the value of a label",
+        ),
         (("rack: r1", "rack: row 1"), "machines[0] (dgx-01).rack = 'row 1': becomes the value of a label: at most 63"),
         (
             ("owner: vision", "ssh: {host_key: ssh-ed25519 AAAA}"),

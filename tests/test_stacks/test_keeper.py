@@ -100,6 +100,13 @@ def test_a_process_that_fails_is_named_with_the_end_of_its_log(tmp_path: Path) -
     wait_until_ended(tmp_path)
 
 
+def test_of_a_log_that_ends_in_a_panic_the_reason_is_told(tmp_path: Path) -> None:
+    """Not where in its sources Go was: etcd on a disk that is full says nothing else."""
+    says = "echo starting; echo panic: no space left on device; seq 30; exit 2"
+    with pytest.raises(Unavailable, match="its log ends with:\n    panic: no space left on device\n    1\n"):
+        start_keeper([sleeper(tmp_path, "etcd", argv=("/bin/sh", "-c", says))], directory=tmp_path, tie=True)
+
+
 def test_a_port_that_is_taken_is_told_by_the_process_that_wanted_it(tmp_path: Path) -> None:
     """In its own words, and the rest is taken down."""
     with socket.socket() as taken:

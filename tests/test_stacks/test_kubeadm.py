@@ -97,12 +97,18 @@ def test_each_member_waits_for_the_gate_of_the_one_before() -> None:
         assert f"Instance lab-control-plane-{number - 1}" in found.all_needs(str(instance))
     for instance in found.of_type("Instance"):
         assert instance.replaced_first
-        assert instance.ignores == ("ami",)
+        assert instance.ignores == ()
         assert instance.inputs["userDataReplaceOnChange"] is True
         gate = found[f"Association {instance.name}-healthy"]
         assert gate.inputs["waitForSuccessTimeoutSeconds"] == 900
         assert "spillway-control-plane healthy" in gate.inputs["parameters"]["commands"]
         assert {str(instance), f"VolumeAttachment {instance.name}"} <= gate.needs
+
+
+def test_an_image_is_meant_where_it_is_named_and_not_where_a_parameter_holds_the_newest() -> None:
+    """An image that somebody else published must replace no control plane by itself."""
+    for ami, ignored in (("ami-0123456789abcdef0", ()), ("ssm:/images/control-plane", ("ami",))):
+        assert {one.ignores for one in made(ami=ami).of_type("Instance")} == {ignored}
 
 
 def test_address_data_and_place_in_the_balancer_outlive_an_instance() -> None:
@@ -201,7 +207,7 @@ def test_what_joins_others_stands_only_in_secure_strings_that_members_write() ->
     places = made().of_type("Parameter")
     assert {one.inputs["name"] for one in places} == {
         *("/spillway/lab/join-token", "/spillway/lab/control-plane/certificate-key"),
-        "/spillway/lab/control-plane/kubeconfig",
+        *("/spillway/lab/control-plane/kubeconfig", "/spillway/lab/control-plane/version"),
     }
     for one in places:
         assert one.inputs["type"] == "SecureString"

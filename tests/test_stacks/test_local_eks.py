@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,8 @@ from stacks.kubeadm import authority_in
 from stacks.local.aws import serving
 from stacks.local.instances import World
 from stacks.local.systems_manager import EKS_IMAGES
-from stacks.member_user_data import NOT_YET, MemberSpec, Parameters, render_member
+from stacks.member_user_data import NOT_YET, MemberSpec, render_member
+from stacks.standing_members import parameters_of
 
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 
@@ -150,7 +151,7 @@ def test_the_images_for_eks_are_told_by_version_architecture_and_kind(url: str) 
 def test_the_first_member_of_a_control_plane_has_handed_on_what_joins_others_when_its_gate_is_open(url: str) -> None:
     """Once: what stands there already is another's work. Other instances hand nothing on."""
     ssm, ec2 = client("ssm", url), client("ec2", url)
-    names = ["/lab/token", "/lab/key", "/lab/kubeconfig"]
+    names = astuple(MEMBER.parameters)
     for name in names:
         ssm.put_parameter(Name=name, Value=NOT_YET, Type="SecureString")
     told = {"first": MEMBER, "second": replace(MEMBER, first=False)}
@@ -163,10 +164,11 @@ def test_the_first_member_of_a_control_plane_has_handed_on_what_joins_others_whe
         ssm.create_association(Name="AWS-RunShellScript", Targets=targets)
         return [ssm.get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"] for name in names]
 
-    assert gate("") == gate(render_member(told["second"])) == [NOT_YET] * 3
+    assert gate("") == gate(render_member(told["second"])) == [NOT_YET] * 4
     written = gate(render_member(told["first"]))
     assert NOT_YET not in written
     assert authority_in(written[2])
+    assert written[3] == MEMBER.version
     assert gate(render_member(told["first"])) == written
 
 
@@ -181,7 +183,7 @@ MEMBER = MemberSpec(
     service_network="10.96.0.0/12",
     data_volume="vol-1",
     key="alias/aws/ssm",
-    parameters=Parameters(token="/lab/token", certificate_key="/lab/key", kubeconfig="/lab/kubeconfig"),  # noqa: S106 - a name
+    parameters=parameters_of("lab"),
     bucket="snapshots",
     snapshot_every=timedelta(hours=6),
 )

@@ -21,6 +21,7 @@ case "$(basename "$0") $*" in
   "kubeadm token create"*) echo abcdef.0123456789abcdef ;;
   "mountpoint"*) exit 1 ;;
   "blkid"*) exit "${FORMATTED:-0}" ;;
+  "kubectl"*kube-apiserver*) printf '%s' "${API_SERVERS:-}" ;;
   "kubectl"*config*) echo UEVN ;;
   "openssl x509"*) cat > /dev/null; echo key ;;
   "openssl pkey"*) cat ;;
@@ -97,7 +98,7 @@ def member(tmp_path: Path) -> Member:
     (tmp_path / "kubeadm.yaml").write_text("kind: ClusterConfiguration\n", encoding="utf-8")
     one = Member(tmp_path)
     tell(one, first="yes")
-    one.keep(token=NOT_YET, certificate_key=NOT_YET, kubeconfig=NOT_YET)
+    one.keep(token=NOT_YET, certificate_key=NOT_YET, kubeconfig=NOT_YET, version=NOT_YET)
     return one
 
 
@@ -114,6 +115,7 @@ def tell(member: Member, *, first: str) -> None:
         "TOKEN_PARAMETER": "/spillway/lab/token",
         "CERTIFICATE_KEY_PARAMETER": "/spillway/lab/certificate-key",
         "KUBECONFIG_PARAMETER": "/spillway/lab/kubeconfig",
+        "VERSION_PARAMETER": "/spillway/lab/version",
         "NOT_YET": NOT_YET,
         "PATIENCE": "4",
         "KUBEADM_CONFIG": str(member.folder / "kubeadm.yaml"),
@@ -208,6 +210,23 @@ def test_others_do_not_wait_for_ever(member: Member) -> None:
     done = member.run("up")
     assert done.returncode == 1
     assert "has_certificate_key: not within 4 s" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [
+        ("", NOT_YET),
+        ("registry.k8s.io/kube-apiserver:v1.35.4\n", "1.35.4"),
+        ("r:5000/kube-apiserver:v1.36.0\nr:5000/kube-apiserver:v1.35.10\nr:5000/kube-apiserver:v1.36.0\n", "1.35.10"),
+    ],
+)
+def test_a_member_tells_which_version_the_oldest_api_server_runs(member: Member, servers: str, told: str) -> None:
+    """When it is one, and each hour; where no pod of them is told of yet, what was told before stays."""
+    for verb in ("up", "renew-token"):
+        member.keep(version=NOT_YET)
+        done = member.run(verb, API_SERVERS=servers)
+        assert done.returncode == 0, done.stderr
+        assert member.kept("version") == told
 
 
 @pytest.mark.parametrize(("leader", "puts"), [("1", 1), ("2", 0)])

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from autoscaler.failures import BadInput
-from stacks.cloud import build, check, export, read_plans
-from stacks.config import read_settings
+from stacks.cloud import build, check, export
+from stacks.config import check_secrets, read_settings
+from stacks.plans import read_plans
 from tests.test_stacks.declared import Recorder
 from tests.test_stacks.graph import graph
 
@@ -78,7 +79,9 @@ def written(mistake: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def run(configuration: dict[str, Any]) -> None:
     """What ``stacks/__main__.py`` does."""
-    plans = read_plans(read_settings(configuration, stack="lab"))
+    settings = read_settings(configuration, stack="lab")
+    check_secrets(settings, encrypted=(), stack="lab")
+    plans = read_plans(settings)
     check(plans)
     export(build(plans))
 

@@ -15,9 +15,10 @@ import yaml
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
-from stacks.cloud import Plans, build
+from stacks.cloud import build
 from stacks.local.check_iam import check_iam
 from stacks.node_bundle import check_architecture, read_bundle
+from stacks.plans import Plans
 from stacks.user_data import BOOT_FILE, BOOT_SCRIPT, FETCH_SCRIPT
 from tests.test_stacks.declared import Declared, declare, of_type, plans
 

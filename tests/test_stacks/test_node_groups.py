@@ -15,14 +15,9 @@ from autoscaler import labels as words
 from autoscaler.constraints import Taint
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry
+from stacks.group_limits import check_groups
 from stacks.launch_templates import root_volume_gib
-from stacks.node_groups import (
-    NodeGroup,
-    NodeGroupArgs,
-    NodeIdentity,
-    check_groups,
-    minimums,
-)
+from stacks.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity, minimums
 from stacks.user_data import parse_user_data
 from tests.test_stacks.declared import Declared, declare, group, of_type, policy
 from tests.test_stacks.graph import Graph, graph

@@ -87,7 +87,9 @@ def test_ours_goes_and_anothers_of_a_like_name_stays(
     assert finder.knows(token, {property_: mine})
     assert finder.find(token, "it", {property_: others}) == []
     [orphan] = finder.find(token, "it", {property_: mine})
-    recorded = OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset({orphan.what.split(" ", 1)[1]}))
+    recorded = OrphanFinder(
+        region="us-east-1", cluster="lab", recorded=frozenset({(token, orphan.what.split(" ", 1)[1])})
+    )
     assert recorded.find(token, "it", {property_: mine}) == []
     remove(orphan)
     assert finder.find(token, "it", {property_: mine}) == []

@@ -39,8 +39,8 @@ def environment(here: StandIn, session: boto3.session.Session, monkeypatch: pyte
     monkeypatch.setattr(boto3.session, "Session", lambda **_: session)
 
 
-def finder(*recorded: str) -> OrphanFinder:
-    """One for the cluster ``lab``."""
+def finder(*recorded: tuple[str, str]) -> OrphanFinder:
+    """One for the cluster ``lab``; with type and id of what the state knows."""
     return OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset(recorded))
 
 
@@ -137,7 +137,7 @@ def test_ours_of_that_name_goes_and_nothing_else(
     make(here, OURS | {"Name": f"{name}-2"})
     [orphan] = finder().find(token, "it", inputs)
     assert orphan.what.endswith(f" {mine}")
-    assert finder(mine).find(token, "it", inputs) == []
+    assert finder((token, mine)).find(token, "it", inputs) == []
     remove(orphan)
     assert finder().find(token, "it", inputs) == [], "what is seen for an hour after it is gone is not taken for there"
     assert finder().find(token, "it", {"tags": {"Name": f"{name}-2"}})
@@ -163,7 +163,9 @@ def test_a_static_route_of_a_connection_is_taken_away(here: StandIn) -> None:
     assert finder().find(token, "it", inputs) == []
     here.ec2.create_vpn_connection_route(VpnConnectionId=connection, DestinationCidrBlock="10.20.0.0/16")
     [orphan] = finder().find(token, "it", inputs)
-    assert finder(f"10.20.0.0/16:{connection}").find(token, "it", inputs) == [], "under the id that the state has"
+    assert finder((token, f"10.20.0.0/16:{connection}")).find(token, "it", inputs) == [], (
+        "under the id that the state has"
+    )
     remove(orphan)
     assert finder().find(token, "it", inputs) == []
 
@@ -256,7 +258,7 @@ def test_what_is_known_by_name_goes_where_it_has_our_tag(
     ours, others = make(here, stands, OURS), make(here, stands, OTHERS)
     assert finder().find(token, "it", others) == []
     [orphan] = finder().find(token, "it", ours)
-    assert finder(orphan.what.split(" ", 1)[1]).find(token, "it", ours) == []
+    assert finder((token, orphan.what.split(" ", 1)[1])).find(token, "it", ours) == []
     remove(orphan)
     assert finder().find(token, "it", ours) == []
 
@@ -283,7 +285,9 @@ def test_a_key_whose_secret_nobody_knows_and_a_second_listener_go(here: StandIn)
     iam.create_user(UserName="lab-keys")
     known = iam.create_access_key(UserName="lab-keys")["AccessKey"]["AccessKeyId"]
     lost = iam.create_access_key(UserName="lab-keys")["AccessKey"]["AccessKeyId"]
-    [orphan] = finder(known).find("aws:iam/accessKey:AccessKey", "it", {"user": "lab-keys"})
+    [orphan] = finder(("aws:iam/accessKey:AccessKey", known)).find(
+        "aws:iam/accessKey:AccessKey", "it", {"user": "lab-keys"}
+    )
     assert orphan.what == f"AccessKey {lost}"
     remove(orphan)
 

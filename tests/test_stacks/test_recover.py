@@ -13,7 +13,7 @@ from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from stacks.deployer_rights import WRITES
 from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
-from stacks.recover import begun_creations, recorded_ids, state_folder, torn_attributes, whereabouts
+from stacks.recover import begun_creations, recorded_in, state_folder, torn_attributes, whereabouts
 from tests.test_stacks.stand_in import StandIn, client, stand_in
 
 URN = "urn:pulumi:lab::spillway::spillway:network:Network${token}::{name}"
@@ -46,11 +46,11 @@ def test_creations_that_were_cut_off_are_read_from_the_state() -> None:
     assert list(begun_creations({})) == []
 
 
-def test_what_the_state_records_is_known_by_id() -> None:
+def test_what_the_state_records_is_known_by_type_and_id() -> None:
     """Components have none."""
     resources = [{"urn": urn(VPC, "a"), "id": "vpc-1"}, {"urn": urn("x:y:Z", "b")}]
-    assert recorded_ids({"resources": resources}) == {"vpc-1"}
-    assert recorded_ids({}) == frozenset()
+    assert recorded_in({"resources": resources}) == {(VPC, "vpc-1")}
+    assert recorded_in({}) == frozenset()
 
 
 def test_region_and_cluster_are_the_providers() -> None:
@@ -138,7 +138,7 @@ def test_what_is_recorded_is_no_orphan(here: StandIn, finder: OrphanFinder) -> N
     key = vpc(here, Name="lab-kept")
     here.ec2.create_tags(Resources=[key], Tags=TAGS)
     assert finder.find(VPC, "lab-kept", {"tags": {"Name": "lab-kept"}})
-    owner = OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset({key}))
+    owner = OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset({(VPC, key)}))
     assert owner.find(VPC, "lab-kept", {"tags": {"Name": "lab-kept"}}) == []
 
 
@@ -159,6 +159,17 @@ def test_a_role_of_that_name_that_is_not_ours_stays(here: StandIn, finder: Orpha
     [orphan] = finder.find(ROLE, "lab-node", {"name": "lab-node"})
     remove(orphan)
     assert finder.find(ROLE, "lab-node", {"name": "lab-node"}) == []
+
+
+@pytest.mark.usefixtures("finder")
+def test_a_profile_is_no_less_an_orphan_for_the_role_of_its_name(here: StandIn) -> None:
+    """Both have their name for an id, and only the role is recorded."""
+    iam = client(here.url, "iam")
+    iam.create_instance_profile(InstanceProfileName="lab-node", Tags=TAGS)
+    finder = OrphanFinder(region="us-east-1", cluster="lab", recorded=frozenset({(ROLE, "lab-node")}))
+    [orphan] = finder.find("aws:iam/instanceProfile:InstanceProfile", "lab-node", {"name": "lab-node"})
+    assert orphan.what == "InstanceProfile lab-node"
+    remove(orphan)
 
 
 def test_one_that_has_gone_by_itself_is_no_failure(here: StandIn) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.cloud import read_plans
 from stacks.config import ROOT, Settings, read_settings
+from stacks.plans import read_plans
 from tests.test_stacks.test_node_bundle import bundle
 
 FILES = sorted((ROOT / "stacks/config").glob("Pulumi.*.yaml"))

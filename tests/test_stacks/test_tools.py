@@ -281,10 +281,24 @@ def test_an_interrupted_build_leaves_no_compiler_and_no_half_binary(
         builder.send_signal(number)
         builder.wait(timeout=20)
     compiler, its_child = (Path("/proc") / pid for pid in (tmp_path / "pids").read_text().split())
-    wait_until(lambda: not compiler.exists())
-    if number == signal.SIGINT:  # of a builder that is killed, the compilers finish the package that they are at
-        wait_until(lambda: not its_child.exists())
+    wait_until(lambda: not compiler.exists() and not its_child.exists())
     assert not list((tmp_path / "cache").glob("spillway/tools/hello*"))
+
+
+def test_a_ctrl_c_while_a_compiler_is_started_is_not_lost(tmp_path: Path) -> None:
+    """What Python runs around a fork cannot be interrupted: a Ctrl-C that falls in there would be lost."""
+    go = script(tmp_path / "bin" / "go", "go version go1.26.0 linux/amd64")
+    hello(tmp_path / "hello")
+    program = (
+        "import os, signal, sys; from pathlib import Path; from stacks.local.tools import Tool, ensure_tools;"
+        "os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT));"
+        "tool = Tool(name='hello', module=Path(sys.argv[1]), package='p', version='1', says='x');"
+        "ensure_tools(['hello'], progress=print, known={'hello': tool})"
+    )
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": f"{go.parent}:/bin:/usr/bin"}
+    command = [sys.executable, "-c", program, str(tmp_path / "hello")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert "Exception ignored" not in done.stderr
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

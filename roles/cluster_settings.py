@@ -1,0 +1,166 @@
+"""Settings of a machine as a member of a cluster: container runtime, addresses of pods, kubelet."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from autoscaler.documents import Document
+from autoscaler.hosts import DnsName
+from autoscaler.resources import parse_quantity
+from roles.kubelet_keys import why_wrong
+
+LAST_PORT: Final = 65535
+_RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+_WORD: Final = r"^\S+$"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_FEWEST_PODS: Final = 16
+"""Addresses of a bridge below which its subnet is a slip of the pen."""
+
+
+class Download(Document):
+    """A file that the machine fetches, known by its content."""
+
+    url: str = Field(description="where the machine fetches it, e.g. http://mirror.lab/kubelet-1.35.4")
+    sha256: str = Field(description="of its content, 64 hex digits, as sha256sum prints them")
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_http(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("must begin with https:// or http://")
+        return url
+
+    @field_validator("sha256")
+    @classmethod
+    def _digest_is_whole(cls, digest: str) -> str:
+        if not _SHA256.fullmatch(digest):
+            raise ValueError("must be 64 hex digits, as sha256sum prints them")
+        return digest
+
+
+class Image(Download):
+    """An archive with a container image, for machines that reach no registry."""
+
+    name: str = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10", min_length=1)
+
+
+class ContainerRuntime(Document):
+    """containerd and runc."""
+
+    package: Literal["containerd.io", "containerd"] = Field(
+        default="containerd.io", description="Docker's package (brings runc), or the distribution's own"
+    )
+    cgroup_driver: Literal["systemd", "cgroupfs"] = Field(
+        default="systemd", description="of containerd and kubelet alike; cgroupfs where systemd does not own the tree"
+    )
+    sandbox_image: str = Field(
+        default="registry.k8s.io/pause:3.10", pattern=_WORD, description="holds a pod's namespaces"
+    )
+    images: tuple[Image, ...] = Field(default=(), description="images imported from archives: no registry is asked")
+    keep_oom_scores: bool = Field(
+        default=False, description="true inside a container whose host refuses lower OOM scores"
+    )
+
+    @field_validator("images")
+    @classmethod
+    def _each_image_once(cls, images: tuple[Image, ...]) -> tuple[Image, ...]:
+        names = [image.name for image in images]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"has {twice[0]} twice: an image comes from one archive")
+        return images
+
+
+class PodNetwork(Document):
+    """How pods get addresses."""
+
+    kind: Literal["cluster", "bridge"] = Field(
+        default="cluster", description="cluster: a DaemonSet of the cluster brings it; bridge: one of our own"
+    )
+    pods: str = Field(default="", description="for a bridge: this machine's pods, e.g. 10.244.7.0/24")
+
+    @model_validator(mode="after")
+    def _a_bridge_has_a_subnet(self) -> PodNetwork:
+        if self.kind == "cluster":
+            if self.pods:
+                raise ValueError(f"pods = {self.pods!r} is for a bridge: write kind: bridge beside it, or leave it out")
+            return self
+        try:
+            subnet = ipaddress.ip_network(self.pods)
+        except ValueError:
+            raise ValueError(f"pods = {self.pods!r} must be this machine's own subnet, e.g. 10.244.7.0/24") from None
+        if subnet.num_addresses < _FEWEST_PODS:
+            held = f"holds {subnet.num_addresses} addresses"
+            raise ValueError(f"pods = {self.pods!r} {held}: write a subnet that pods find room in, e.g. 10.244.7.0/24")
+        return self
+
+
+class Kubelet(Document):
+    """The kubelet, and the cluster that it joins."""
+
+    server: str = Field(description="the API server as the machine reaches it, e.g. https://10.20.0.1:6443")
+    authority: str = Field(description="the cluster's certificate authority: PEM text, or a path on the controller")
+    join: Literal["controller", "machine"] = Field(
+        default="controller",
+        description="who brings the token: the controller by SSH, or the machine finds it at boot (EC2)",
+    )
+    download: Download | None = Field(default=None, description="the kubelet as a file; else its Debian package")
+    cluster_dns: tuple[str, ...] = Field(default=(), description="addresses of the cluster's DNS, e.g. [10.96.0.10]")
+    cluster_domain: DnsName = Field(default="cluster.local", description="e.g. cluster.local")
+    max_pods: int = Field(default=110, ge=1, le=1000)
+    reserved: dict[str, str] = Field(
+        default_factory=lambda: {"cpu": "500m", "memory": "1Gi"}, description="kept for the machine's own services"
+    )
+    config: dict[str, Any] = Field(default_factory=dict, description="further keys of its KubeletConfiguration")
+
+    @field_validator("cluster_dns")
+    @classmethod
+    def _dns_has_addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for address in given:
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise ValueError(f"holds {address!r}: write IP addresses, e.g. [10.96.0.10]") from None
+        return given
+
+    @field_validator("reserved")
+    @classmethod
+    def _reserved_are_amounts(cls, given: dict[str, str]) -> dict[str, str]:
+        for resource, amount in given.items():
+            if resource not in _RESERVED:
+                raise ValueError(f"names {resource!r}: a kubelet keeps back {', '.join(_RESERVED)}")
+            parse_quantity(amount)
+        return given
+
+    @field_validator("server")
+    @classmethod
+    def _server_is_https(cls, server: str) -> str:
+        found = re.fullmatch(r"https://(?:\[[0-9a-fA-F:]+\]|[^/\s:@]+)(?::(\d{1,5}))?", server)
+        if not found or not 0 < int(found[1] or 443) <= LAST_PORT:
+            raise ValueError("must be https://HOST:PORT, e.g. https://10.20.0.1:6443")
+        return server
+
+    @field_validator("config")
+    @classmethod
+    def _keys_are_known(cls, config: dict[str, Any]) -> dict[str, Any]:
+        if why := why_wrong(config):
+            raise ValueError(why)
+        return config
+
+    @field_validator("authority")
+    @classmethod
+    def _authority_is_read(cls, given: str) -> str:
+        if given.lstrip().startswith("-----BEGIN CERTIFICATE"):
+            return given.strip() + "\n"
+        try:
+            text = Path(given).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
+        if "-----BEGIN CERTIFICATE-----" not in text:
+            raise ValueError("holds no certificate: name the cluster's ca.crt, a file in PEM")
+        return f"{text}\n"

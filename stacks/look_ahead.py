@@ -1,0 +1,87 @@
+"""What AWS is asked before the first resource: whether what the files name is there, and fits what stands already.
+
+Whatever is refused here would else be refused halfway, with half a cluster made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import pulumi
+import pulumi_aws as aws
+
+from stacks.addresses import check_networks, check_room, tell_docker
+from stacks.control_plane_settings import KubeadmSettings
+from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
+from stacks.node_bundle import check_architecture
+from stacks.plans import Plans
+from stacks.services import check_services, look_up_services, needed_services
+from stacks.shapes import Shape, check_shapes, look_up_shape, look_up_shapes
+from stacks.shrinking import sizes_now, tell_shrinking
+from stacks.standing_members import check_standing, data_volumes, version_told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """What was found."""
+
+    vpc: FoundVpc | None = None
+    """One that is there, where the stack file names one."""
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    """Of the policy's instance types, by name."""
+
+
+def look_ahead(plans: Plans, parts: Collection[str], *, provider: aws.Provider) -> Ahead:
+    """Ask for all that these parts of the programs need. Raises ``BadInput`` or ``Unavailable``."""
+    vpc = _look_at_network(plans, provider) if "network" in parts else None
+    if "control-plane" in parts:
+        _look_at_members(plans, provider)
+    shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
+    return Ahead(vpc=vpc, shapes=shapes)
+
+
+def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
+    settings, region = plans.settings.network, plans.policy.region
+    if settings.vpc is None:
+        found = look_up_services(plans.endpoints, region=region, provider=provider)
+        check_services(found, zones=plans.zones, region=region)
+        _warn(tell_docker(plans.settings, plans.inventory))
+        return None
+    services = needed_services(plans.settings) | {"s3": "images and bundles"} if settings.nat == "none" else {}
+    vpc = look_up_vpc(settings.vpc, services=tuple(services), region=region, provider=provider)
+    check_vpc(vpc, nat=settings.nat, services=services)
+    check_networks(plans.settings, plans.inventory, networks_of(vpc))
+    _warn(tell_docker(plans.settings, plans.inventory, networks_of(vpc)))
+    free = {zone: subnet.free for zone, subnet in vpc.subnets.items()}
+    source = str(plans.settings.policy_path)
+    check_room(plans.policy, free, source=source, where="spillway:network.vpc.subnets")
+    return vpc
+
+
+def _look_at_members(plans: Plans, provider: aws.Provider) -> None:
+    """A kubeadm control plane that stands already."""
+    settings, cluster = plans.settings.control_plane, plans.policy.cluster
+    if not isinstance(settings, KubeadmSettings):
+        return
+    where, region = "spillway:control_plane.instance_type", plans.policy.region
+    look_up_shape(settings.instance_type, provider=provider, region=region, where=where)
+    volumes = data_volumes(cluster, provider=provider)
+    running = version_told(cluster, provider=provider) if volumes else None
+    check_standing(settings, volumes, running=running)
+
+
+def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:
+    policy, source = plans.policy, str(plans.settings.policy_path)
+    shapes = look_up_shapes(policy, provider=provider, source=source)
+    check_shapes(policy, shapes, source=source)
+    if plans.bundle:
+        check_architecture(plans.bundle, {name: shape.architecture for name, shape in shapes.items()})
+    sizes = sizes_now(policy, provider=provider)
+    _warn(tell_shrinking(policy, sizes, protected=plans.settings.nodes.scale_in_protection, source=source))
+    return shapes
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        pulumi.log.warn(line)

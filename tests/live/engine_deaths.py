@@ -1,0 +1,92 @@
+"""Engines that are killed at resources of many kinds, by what they say of themselves: where each death fell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stacks.local.engine import EngineSettings, environment
+from stacks.local.leash import leashed
+
+_STEP: Final = re.compile(r"^\s*[-+~=]{0,2}\s*aws:(\S+) (\S+) (creat|updat|delet)(ing|ed)\b")
+_APART: Final = 12
+"""Steps between two deaths at least, so that each run goes on a while."""
+_LATER: Final = (0.0, 0.02, 0.06, 0.15)
+"""Seconds after a step has begun: before AWS is asked, while it answers, and when the answer is written down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """Where an engine was killed."""
+
+    verb: str
+    steps: int
+    """That it had begun by then."""
+    at: str
+    """Kind of the resource that it had just begun with."""
+    in_flight: frozenset[str]
+    """Kinds of those that it had begun with, and not told the end of."""
+
+    def __str__(self) -> str:
+        """As a line of the record."""
+        others = sorted(self.in_flight - {self.at})
+        return f"{self.verb}: at step {self.steps}, {self.at}" + (f", beside {', '.join(others)}" if others else "")
+
+
+@dataclass(slots=True)
+class _Seen:
+    steps: int = 0
+    in_flight: dict[str, str] = field(default_factory=dict)
+    """Kinds by the names of their resources."""
+
+    def note(self, line: str) -> str | None:
+        """The kind of a resource that the engine has begun with; ``None`` where the line says something else."""
+        found = _STEP.match(line)
+        if not found:
+            return None
+        kind, name, _, ending = found.groups()
+        if ending == "ed":
+            self.in_flight.pop(f"{kind} {name}", None)
+            return None
+        self.steps += 1
+        self.in_flight[f"{kind} {name}"] = kind
+        return kind
+
+
+def kill_at_a_new_kind(settings: EngineSettings, verb: str, *, known: Collection[str], deaths: int) -> Death | None:
+    """Start the engine and kill it at the first resource of a kind that is not ``known``.
+
+    ``deaths`` there were before. ``None`` where it came to its end.
+    """
+    quiet = ("--yes", "--skip-preview", "--non-interactive", "--color", "never")
+    command = [str(settings.tools["pulumi"]), verb, "--stack", "local", *quiet]
+    seen, death = _Seen(), None
+    with subprocess.Popen(
+        leashed(command),
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as leash:
+        said = []
+        for line in leash.stdout or ():
+            said.append(line)
+            kind = seen.note(line)
+            if death is None and kind and kind not in known and seen.steps >= _APART:
+                time.sleep(_LATER[deaths % len(_LATER)])
+                children = Path(f"/proc/{leash.pid}/task/{leash.pid}/children").read_text(encoding="utf-8").split()
+                if children:
+                    os.kill(int(children[0]), signal.SIGKILL)
+                    death = Death(verb=verb, steps=seen.steps, at=kind, in_flight=frozenset(seen.in_flight.values()))
+    assert death or leash.returncode == 0, "".join(said)
+    return death
