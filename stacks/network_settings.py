@@ -70,12 +70,10 @@ class NetworkSettings(Document):
     nat: Literal["one", "per-zone", "none"] = Field(
         default="one", description="how private nodes reach the internet: one gateway, one per zone, or not at all"
     )
-    endpoints: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")], ...], Once] | None = (
-        Field(
-            default=None,
-            description="services of AWS that have an interface endpoint in the VPC, e.g. [ecr.api, ecr.dkr]; "
-            "absent: with nat none all that nodes need, else none",
-        )
+    endpoints: Annotated[tuple[Service, ...], Once] | None = Field(
+        default=None,
+        description="services of AWS that have an interface endpoint in the VPC, e.g. [ecr.api, ecr.dkr]; "
+        "absent: with nat none all that nodes need, else none",
     )
     flow_logs: FlowLogSettings | None = Field(default=None, description="record connections; absent: none is kept")
     on_prem: Annotated[tuple[PrivateNetwork, ...], Apart] = Field(

@@ -16,6 +16,7 @@ from stacks.local.kube_http import KubeHttp
 from stacks.local.tools import ensure_tools
 from tests.live.debian import why_not
 from tests.live.hybrid import kept, stand_in_aws
+from tests.live.lab import Lab, lab
 from tests.live.machines import Bench
 
 
@@ -114,4 +115,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     if reason:
         pytest.skip(reason)
     with Bench(tmp_path_factory.mktemp("bench")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ground(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Control plane and mirror beside the bench."""
+    with lab(bench, tmp_path_factory.mktemp("lab")) as made:
         yield made

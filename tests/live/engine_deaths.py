@@ -60,33 +60,45 @@ class _Seen:
         return kind
 
 
+QUIET: Final = ("--non-interactive", "--color", "never")
+
+
+def started(settings: EngineSettings, verb: str, *, output: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """The engine at work on the stack, on a leash as of `stacks.local.engine`."""
+    return subprocess.Popen(
+        leashed([str(settings.tools["pulumi"]), verb, "--stack", "local", "--yes", "--skip-preview", *QUIET]),
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill(leash: subprocess.Popen[str]) -> bool:
+    """The engine itself, not the leash that holds it, which ends what it had started; whether it was still there."""
+    children = Path(f"/proc/{leash.pid}/task/{leash.pid}/children").read_text(encoding="utf-8").split()
+    if children:
+        os.kill(int(children[0]), signal.SIGKILL)
+    return bool(children)
+
+
 def kill_at_a_new_kind(settings: EngineSettings, verb: str, *, known: Collection[str], deaths: int) -> Death | None:
     """Start the engine and kill it at the first resource of a kind that is not ``known``.
 
     ``deaths`` there were before. ``None`` where it came to its end.
     """
-    quiet = ("--yes", "--skip-preview", "--non-interactive", "--color", "never")
-    command = [str(settings.tools["pulumi"]), verb, "--stack", "local", *quiet]
     seen, death = _Seen(), None
-    with subprocess.Popen(
-        leashed(command),
-        cwd=settings.directory / "project",
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as leash:
+    with started(settings, verb, output=subprocess.PIPE) as leash:
         said = []
         for line in leash.stdout or ():
             said.append(line)
             kind = seen.note(line)
             if death is None and kind and kind not in known and seen.steps >= _APART:
                 time.sleep(_LATER[deaths % len(_LATER)])
-                children = Path(f"/proc/{leash.pid}/task/{leash.pid}/children").read_text(encoding="utf-8").split()
-                if children:
-                    os.kill(int(children[0]), signal.SIGKILL)
+                if kill(leash):
                     death = Death(verb=verb, steps=seen.steps, at=kind, in_flight=frozenset(seen.in_flight.values()))
     assert death or leash.returncode == 0, "".join(said)
     return death

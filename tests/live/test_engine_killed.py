@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,16 +13,14 @@ from pathlib import Path
 import pytest
 
 from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.local.leash import leashed
 from tests.live import largest
-from tests.live.engine_deaths import Death, kill_at_a_new_kind
+from tests.live.engine_deaths import QUIET, Death, kill, kill_at_a_new_kind, started
 from tests.live.stacks import GROUPS, asked_since, calls_so_far, everything_in, settings_for
 from tests.live.test_control_planes import all_that_stands
 
 pytestmark = pytest.mark.live
 
 CLUSTERS = count()
-QUIET = ("--non-interactive", "--color", "never")
 
 
 @pytest.fixture
@@ -67,23 +63,10 @@ def recover(settings: EngineSettings) -> str:
 def kill_in_the_middle(settings: EngineSettings, verb: str, *, after: int) -> bool:
     """Start the engine and kill it once it has asked AWS for so many changes; whether it was still at work."""
     before = calls_so_far(settings.aws_url)
-    command = [str(settings.tools["pulumi"]), verb, "--stack", "local", "--yes", "--skip-preview", *QUIET]
-    with subprocess.Popen(
-        leashed(command),
-        cwd=settings.directory / "project",
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as leash:
+    with started(settings, verb) as leash:
         while leash.poll() is None and len(asked_since(settings.aws_url, before)) < after:
             time.sleep(0.01)
-        at_work = leash.poll() is None
-        if at_work:
-            children = Path(f"/proc/{leash.pid}/task/{leash.pid}/children").read_text(encoding="utf-8").split()
-            os.kill(int(children[0]), signal.SIGKILL)
-    return at_work
+        return leash.poll() is None and kill(leash)
 
 
 def pending(settings: EngineSettings) -> list[str]:

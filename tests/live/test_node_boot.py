@@ -25,8 +25,8 @@ from stacks.local.engine import EngineSettings, pulumi_preview, pulumi_up
 from stacks.user_data import FETCH_SCRIPT
 from tests.live.amazon import in_ec2
 from tests.live.hybrid import Aws, stand_in_aws, until
-from tests.live.lab import Lab, lab, spillway
-from tests.live.machines import Bench, Host
+from tests.live.lab import Lab, spillway
+from tests.live.machines import Host
 from tests.live.stacks import settings_for
 
 pytestmark = pytest.mark.live
@@ -43,13 +43,6 @@ GROUPS = [
     }
 ]
 RBAC = Path(__file__).parents[2] / "roles" / "rbac.yaml"
-
-
-@pytest.fixture(scope="module")
-def ground(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Control plane and mirror."""
-    with lab(bench, tmp_path_factory.mktemp("lab")) as made:
-        yield made
 
 
 @pytest.mark.skipif(made_for() != "3.11 x86_64", reason="a bundle made here does not run on Debian 12's Python 3.11")

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,13 @@ import roles
 from roles import join
 from stacks.local.control_plane import apply_manifests
 from tests.live.hybrid import until
-from tests.live.lab import BUSYBOX, FAILING, Lab, lab, spillway
-from tests.live.machines import Bench, Host
+from tests.live.lab import BUSYBOX, FAILING, Lab, spillway
+from tests.live.machines import Host
 
 pytestmark = pytest.mark.live
 
 ROLLING = ("--batch", "3", "--max-down", "3")
 SERVICES = ("containerd", "kubelet", "systemd-journald")
-
-
-@pytest.fixture(scope="module")
-def ground(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Control plane and mirror."""
-    with lab(bench, tmp_path_factory.mktemp("lab")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

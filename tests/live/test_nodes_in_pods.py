@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import roles
 from roles import gate
 from stacks.local.control_plane import apply_manifests
 from tests.live.hybrid import until
-from tests.live.lab import BUSYBOX, Lab, lab, spillway
-from tests.live.machines import Bench, Host
+from tests.live.lab import BUSYBOX, Lab, spillway
+from tests.live.machines import Host
 from tests.live.python_image import spillway_image
 
 pytestmark = pytest.mark.live
@@ -23,13 +22,6 @@ pytestmark = pytest.mark.live
 IMAGE = "lab.local/spillway:1"
 STATE = "/var/lib/spillway-nights"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-
-
-@pytest.fixture(scope="module")
-def ground(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Control plane and mirror; the mirror has the image of this project, too."""
-    with lab(bench, tmp_path_factory.mktemp("lab")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

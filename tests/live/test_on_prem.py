@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from stacks.local.kube_http import KubeHttp
 from stacks.local.leash import leashed
 from stacks.local.paths import cache_root
 from stacks.local.tools import ensure_tools
+from tests.live import engine_deaths
 from tests.live.conftest import Plane
 from tests.live.sshd import SshMachine, ssh_machine
 
@@ -243,9 +243,8 @@ def test_an_engine_that_is_killed_in_between_leaves_nothing_that_the_next_run_do
 
 
 def kill(engine: subprocess.Popen[str]) -> None:
-    """The engine itself, not the leash that holds it: what it had started is ended by that."""
-    [pid] = Path(f"/proc/{engine.pid}/task/{engine.pid}/children").read_text(encoding="utf-8").split()
-    os.kill(int(pid), signal.SIGKILL)
+    """At once, and wait until nothing of it is left."""
+    assert engine_deaths.kill(engine)
     engine.communicate()
 
 

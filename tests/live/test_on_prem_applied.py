@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,20 +13,12 @@ from stacks.inventory import read_inventory
 from stacks.local.kube_http import KubeHttp
 from stacks.on_prem_provider import machine
 from stacks.on_prem_provider.kube import Kube
-from tests.live.lab import Lab, lab, spillway
-from tests.live.machines import Bench
+from tests.live.lab import Lab, spillway
 
 pytestmark = pytest.mark.live
 
 LABELS = {"example.com/tier": "gold", words.RACK: "r1", words.OWNER: "vision", words.ORIGIN: words.ON_PREM}
 TAINT = {"key": "lab.example/shared", "value": "yes", "effect": "NoSchedule"}
-
-
-@pytest.fixture(scope="module")
-def ground(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Control plane and mirror."""
-    with lab(bench, tmp_path_factory.mktemp("lab")) as made:
-        yield made
 
 
 def wanted(file: Any, *, labels: dict[str, str]) -> dict[str, Any]:
