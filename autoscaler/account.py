@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import ssl
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,11 +17,15 @@ from urllib.request import proxy_bypass
 import urllib3
 import yaml
 
-from autoscaler.failures import BadInput
+from autoscaler.failures import BadInput, Unavailable
 
 
 class Account:
-    """Where the API server is and as whom we talk to it. Tokens are refreshed by the stock loader's own rules."""
+    """Where the API server is and as whom we talk to it. Tokens are refreshed by the stock loader's own rules.
+
+    Raises ``BadInput`` for a kubeconfig that cannot be used, and ``Unavailable`` where it names a program for
+    credentials, such as ``aws eks get-token``, that gives none: at first, and whenever a token has to be renewed.
+    """
 
     def __init__(self, kubeconfig: Path | None) -> None:
         self._kubeconfig = kubeconfig
@@ -32,7 +38,7 @@ class Account:
 
         loaded = Configuration()
         try:
-            with tempfile.TemporaryDirectory(prefix="spillway-") as certificates:
+            with tempfile.TemporaryDirectory(prefix="spillway-") as certificates, self._credentials():
                 _load_into(loaded, config, self._kubeconfig, certificates)
                 self.tls = _tls(loaded)
         except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
@@ -46,7 +52,8 @@ class Account:
         """Who we are, with a token that has not expired."""
         with self._lock:
             if self._loaded.refresh_api_key_hook:
-                self._loaded.refresh_api_key_hook(self._loaded)
+                with self._credentials():
+                    self._loaded.refresh_api_key_hook(self._loaded)
             keys: Mapping[str, str] = self._loaded.api_key
         token = keys.get("BearerToken") or keys.get("authorization")
         return {"Authorization": token} if token else {}
@@ -55,6 +62,34 @@ class Account:
         """Read the configuration again: the server did not know our token."""
         with self._lock:
             self._load()
+
+    @contextlib.contextmanager
+    def _credentials(self) -> Iterator[None]:
+        """The stock loader logs it where a program gives no credentials, and goes on without any."""
+        complaints = _Complaints()
+        logging.root.addHandler(complaints)
+        try:
+            yield
+        finally:
+            logging.root.removeHandler(complaints)
+        if complaints.said:
+            said = " ".join("; ".join(complaints.said).split()).rstrip(".")
+            raise Unavailable(
+                f"{_source(self._kubeconfig)}: the program that it names for credentials gave none ({said})"
+            )
+
+
+class _Complaints(logging.Handler):
+    """What the stock loader of kubeconfig files logs as errors."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what it says."""
+        if record.module == "kube_config":
+            self.said.append(record.getMessage())
 
 
 def _load_into(loaded: Any, config: Any, kubeconfig: Path | None, certificates: str) -> None:
@@ -88,9 +123,12 @@ def _tls(loaded: Any) -> ssl.SSLContext | None:
 
 
 def _configuration_help(kubeconfig: Path | None, error: Exception) -> str:
-    where = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
     said = " ".join(str(error).split()).rstrip(".")
     return (
-        f"{where}: no usable configuration of a Kubernetes cluster ({said}): "
+        f"{_source(kubeconfig)}: no usable configuration of a Kubernetes cluster ({said}): "
         "name a kubeconfig with --kubeconfig or $KUBECONFIG, or run in a pod with a service account"
     )
+
+
+def _source(kubeconfig: Path | None) -> str:
+    return str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")

@@ -23,7 +23,7 @@ def autoscale() -> None:
 @_kubeconfig
 @click.option("--once", is_flag=True, help="Decide and act once, then exit.")
 @click.option("--dry-run", is_flag=True, help="Decide, tell, and change nothing.")
-@click.option("--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease is.")
+@click.option("--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease and memory are.")
 @click.option("--identity", default=None, help="This autoscaler's name in the lease; else host name and a number.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default=None, help="Else text on a terminal, JSON elsewhere."
@@ -112,15 +112,17 @@ def explain() -> None:
 
 @explain.command(name="pod")
 @click.argument("name")
-@click.option("--namespace", "-n", default="default", show_default=True)
+@click.option("--namespace", "-n", default="default", show_default=True, help="The pod's.")
+@click.option("--memory", default="spillway", show_default=True, help="The autoscaler's namespace, with what it plans.")
 @_policy
 @_kubeconfig
-def explain_pod(*, name: str, namespace: str, policy: Path, kubeconfig: Path | None) -> None:
+def explain_pod(*, name: str, namespace: str, memory: str, policy: Path, kubeconfig: Path | None) -> None:
     """Say why the pod NAME waits and what would change it, or where it is."""
     from autoscaler.policy import read_policy  # noqa: PLC0415
     from autoscaler.service import explain_one  # noqa: PLC0415
 
-    click.echo(explain_one(f"{namespace}/{name}", policy=read_policy(policy), kubeconfig=kubeconfig))
+    read = read_policy(policy)
+    click.echo(explain_one(f"{namespace}/{name}", policy=read, kubeconfig=kubeconfig, namespace=memory))
 
 
 @click.command()

@@ -105,12 +105,12 @@ def run_once(settings: Settings) -> None:
         report.note("nothing to do")
 
 
-def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None) -> str:
-    """One line about the pod ``namespace/name``, worked out now from what the acting one sees and remembers."""
+def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace: str) -> str:
+    """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``."""
     parties = _Parties.connect(policy, kubeconfig, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
-    memory = Notebook(parties.kube, namespace=words.NAMESPACE, read_only=True).read()
+    memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
     return explain_pod(cluster, plan(cluster, policy, memory), key)
 
 

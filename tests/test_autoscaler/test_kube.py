@@ -42,17 +42,57 @@ def test_a_token_goes_with_every_request(api: FakeApi, kube: Kube) -> None:
     assert api.asked[-1].query == {"limit": "1"}
 
 
+def plugin(command: str, *arguments: str) -> dict[str, Any]:
+    """A user of a kubeconfig whose credentials a program gives, as `aws eks update-kubeconfig` writes one."""
+    version = "client.authentication.k8s.io/v1"
+    return {"exec": {"apiVersion": version, "command": command, "args": list(arguments), "interactiveMode": "Never"}}
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("sh", "-c", "echo the session has expired >&2; exit 255"), "process returned 255. the session has expired"),
+        (("/no/such/program",), "No such file or directory: '/no/such/program'"),
+        (("echo", "hello"), "failed to decode process output"),
+        (("echo", "{}"), "malformed response"),
+    ],
+)
+def test_a_program_that_gives_no_credentials_is_told(
+    api: FakeApi, tmp_path: Path, command: tuple[str, ...], why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The stock loader would log it and go on without any: the server would seem to refuse us."""
+    with pytest.raises(Unavailable) as outage:
+        Kube.connect(api.kubeconfig(tmp_path, user=plugin(*command)))
+    assert str(outage.value).startswith(f"{tmp_path}/kubeconfig: the program that it names for credentials gave none (")
+    assert why in str(outage.value)
+    assert api.asked == []
+    assert capfd.readouterr().err == ""
+
+
+def test_a_token_that_expires_and_cannot_be_renewed_is_told(api: FakeApi, tmp_path: Path) -> None:
+    """At the request that needs it; and once the program gives one again, requests go on."""
+    answer = tmp_path / "answer.json"
+    status = {"token": "t1", "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    credentials = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    answer.write_text(json.dumps(credentials))
+    kube = Kube.connect(api.kubeconfig(tmp_path, user=plugin("cat", str(answer))))
+    answer.rename(tmp_path / "gone")
+    with pytest.raises(Unavailable, match=r"gave none \(exec: process returned 1\..*answer.json"):
+        kube.get("/version")
+    (tmp_path / "gone").rename(answer)
+    kube.get("/version")
+    assert api.asked[-1].headers["Authorization"] == "Bearer t1"
+
+
 def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(api: FakeApi, tmp_path: Path) -> None:
     """EKS tokens live for minutes: a 401 means a new one, and the request is made again."""
     count = tmp_path / "count"
-    program = tmp_path / "plugin.py"
-    program.write_text(
+    program = (
         f"import json, pathlib; p = pathlib.Path({str(count)!r}); n = int(p.read_text()) + 1 if p.exists() else 1; "
         "p.write_text(str(n)); print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', "
         "'kind': 'ExecCredential', 'status': {'token': f't{n}'}}))"
     )
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(program)]}
-    kube = Kube.connect(api.kubeconfig(tmp_path, user={"exec": plugin}))
+    kube = Kube.connect(api.kubeconfig(tmp_path, user=plugin(sys.executable, "-c", program)))
     api.answer = lambda asked: Answer({}, 200 if asked.headers["Authorization"] == "Bearer t2" else 401)
     kube.get("/api/v1/nodes")
     assert [asked.headers["Authorization"] for asked in api.asked[-2:]] == ["Bearer t1", "Bearer t2"]
