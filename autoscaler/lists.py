@@ -6,15 +6,18 @@ one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from autoscaler.failures import BadInput
 
 Made = TypeVar("Made")
+_LONGEST: Final = 19
+"""Digits, and a sign, of a whole number of 64 bits."""
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -56,7 +59,7 @@ class Written:
         try:
             return make(self._parsed(model))
         except ValueError as error:
-            raw = msgspec.json.decode(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
+            raw = _decoded(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
             who = (raw.get("metadata") or {}).get("name", "without a name")
             raise BadInput(f"{self.source}: {self.kind or 'object'} {who}: {error}") from None
 
@@ -66,7 +69,7 @@ class Written:
             try:
                 return msgspec.json.decode(raw, type=model, strict=False)
             except msgspec.ValidationError:
-                raw = msgspec.json.decode(raw)
+                raw = _decoded(raw)
         return msgspec.convert(_plain(raw), model, strict=False)
 
 
@@ -75,7 +78,7 @@ def objects_in(text: str, source: str) -> Iterator[Written]:
     try:
         found = msgspec.json.decode(text, type=_List | list[msgspec.Raw])
     except msgspec.ValidationError:
-        yield from (_parsed(one, source) for one in _unlisted([msgspec.json.decode(text)]))
+        yield from (_parsed(one, source) for one in _unlisted([_decoded(text)]))
         return
     except msgspec.DecodeError:
         yield from (_parsed(one, source) for one in _unlisted(_yaml(text, source)))
@@ -85,11 +88,23 @@ def objects_in(text: str, source: str) -> Iterator[Written]:
     yield from (_unread(one, source) for one in several)
 
 
+def _decoded(raw: msgspec.Raw | str) -> Any:
+    """As it stands; a whole number of more than 64 bits as a float, which no field of an object takes."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError:
+        return json.loads(raw if isinstance(raw, str) else bytes(raw), parse_int=_number)
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < _LONGEST else float(digits)
+
+
 def _unread(raw: msgspec.Raw, source: str) -> Written:
     try:
         head = msgspec.json.decode(raw, type=_Head)
     except msgspec.ValidationError:
-        return _parsed(msgspec.json.decode(raw), source)
+        return _parsed(_decoded(raw), source)
     return Written(source, head.kind, head.api_version, raw)
 
 
@@ -107,7 +122,7 @@ def _yaml(text: str, source: str) -> list[Any]:
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         return list(yaml.load_all(text, Loader=loader))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter: a time or a number that is none
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source
         raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None

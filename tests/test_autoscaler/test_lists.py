@@ -47,6 +47,23 @@ def test_a_mistake_is_told_with_the_name_of_the_object(write: Any) -> None:
         one.read(PodJson)
 
 
+@pytest.mark.parametrize("digits", [25, 5000])
+def test_a_number_that_no_field_holds_is_told(digits: int) -> None:
+    """JSON has no limit for them."""
+    text = json.dumps({**POD, "spec": {"priority": "?", "containers": []}}).replace('"?"', "1" * digits)
+    for whole in (text, f"[{text}]"):
+        (one,) = objects_in(whole, "pods")
+        with pytest.raises(BadInput, match=r"pods: Pod one: .*\$\.spec\.priority"):
+            one.read(PodJson)
+
+
+@pytest.mark.parametrize("value", ["2026-13-45", "1" * 5000])
+def test_a_time_or_a_number_that_yaml_does_not_take_is_told(value: str) -> None:
+    """As a mistake of the file."""
+    with pytest.raises(BadInput, match=r"^f: this is neither YAML nor JSON: "):
+        list(objects_in(f"kind: Pod\nmetadata: {{name: one, creationTimestamp: {value}}}\n", "f"))
+
+
 @pytest.mark.parametrize("text", ["5", '{"items": [5]}', "- 5\n"])
 def test_what_is_no_object_is_told_as_it_stands(text: str) -> None:
     """Not guessed at."""
