@@ -7,17 +7,16 @@ one.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from autoscaler.failures import BadInput
 
 Made = TypeVar("Made")
-_LONGEST: Final = 19
-"""Digits, and a sign, of a whole number of 64 bits."""
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -89,7 +88,7 @@ def objects_in(text: str, source: str) -> Iterator[Written]:
 
 
 def _decoded(raw: msgspec.Raw | str) -> Any:
-    """As it stands; a whole number of more than 64 bits as a float, which no field of an object takes."""
+    """As it stands; a whole number of more digits than Python reads as a float, which no field of an object takes."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError:
@@ -97,7 +96,7 @@ def _decoded(raw: msgspec.Raw | str) -> Any:
 
 
 def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) < _LONGEST else float(digits)
+    return int(digits) if len(digits) < sys.get_int_max_str_digits() else float(digits)
 
 
 def _unread(raw: msgspec.Raw, source: str) -> Written:

@@ -32,9 +32,10 @@ _SUFFIXES: Final[Mapping[str, Decimal]] = {
     "Ei": Decimal(2**60),
 }
 
-
+_MOST: Final = Decimal(2**53)
+"""Of any amount: no machine has as much, and 64 bits hold a sum of a thousand. The API server takes up to 2**63."""
 _QUANTITY: Final = re.compile(
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(|[numkMGTPE]|[KMGTPE]i)", flags=re.ASCII
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(|[numkMGTPE]|[KMGTPE]i)", flags=re.ASCII
 )
 
 
@@ -73,7 +74,8 @@ class Resources(Mapping[str, int]):
     def parse(cls, quantities: Mapping[str, str | int | float]) -> Resources:
         """From Kubernetes quantities, e.g. ``{"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 1}``.
 
-        Fractions of a unit are rounded up, as the API server does. Raises ``ValueError`` naming the resource.
+        Fractions of a unit are rounded up, as the API server does; more than any machine has is as much as none has.
+        Raises ``ValueError`` naming the resource.
         """
         amounts = {}
         for name, text in quantities.items():
@@ -82,7 +84,7 @@ class Resources(Mapping[str, int]):
             except ValueError as error:
                 message = f"{name}: {error}"
                 raise ValueError(message) from None
-            amounts[name] = int(exact.to_integral_value(rounding="ROUND_CEILING"))
+            amounts[name] = int(max(-_MOST, min(exact, _MOST)).to_integral_value(rounding="ROUND_CEILING"))
         return cls(amounts)
 
     @classmethod

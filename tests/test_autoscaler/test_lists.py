@@ -47,10 +47,9 @@ def test_a_mistake_is_told_with_the_name_of_the_object(write: Any) -> None:
         one.read(PodJson)
 
 
-@pytest.mark.parametrize("digits", [25, 5000])
-def test_a_number_that_no_field_holds_is_told(digits: int) -> None:
+def test_a_number_that_no_field_holds_is_told() -> None:
     """JSON has no limit for them."""
-    text = json.dumps({**POD, "spec": {"priority": "?", "containers": []}}).replace('"?"', "1" * digits)
+    text = json.dumps({**POD, "spec": {"priority": "?", "containers": []}}).replace('"?"', "1" * 5000)
     for whole in (text, f"[{text}]"):
         (one,) = objects_in(whole, "pods")
         with pytest.raises(BadInput, match=r"pods: Pod one: .*\$\.spec\.priority"):

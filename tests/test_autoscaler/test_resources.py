@@ -43,6 +43,14 @@ def test_fractions_of_a_unit_are_rounded_up() -> None:
     assert Resources.parse({"cpu": "0.1m", "memory": "1.5"}) == Resources({"cpu": 1, "memory": 2})
 
 
+@pytest.mark.parametrize("text", ["9223372036854775807", "9Ei", "1e999", "-1e30"])
+def test_an_amount_that_no_machine_has_stays_one_that_can_be_counted(text: str) -> None:
+    """The API server takes these; one pod that asks for as much must not end the planning for all."""
+    many = Resources.total([Resources.parse({"cpu": text, "memory": text})] * 1000)
+    assert all(abs(amount) < 2**63 for amount in many.values())
+    assert abs(many["memory"]) > 2**60
+
+
 def test_a_wrong_amount_names_its_resource() -> None:
     """So that a file's mistake can be found."""
     with pytest.raises(ValueError, match=r"^memory: 'lots' is not"):
