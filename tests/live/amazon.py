@@ -122,7 +122,8 @@ def in_ec2(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain)
     front = ThreadingHTTPServer((bench.gateway, 443), partial(Front, url))
-    front.socket = context.wrap_socket(front.socket, server_side=True)
+    # Each connection shakes hands in its own thread: one that never does would hold up all others, and the end.
+    front.socket = context.wrap_socket(front.socket, server_side=True, do_handshake_on_connect=False)
     told = ThreadingHTTPServer((bench.gateway, 0), partial(Metadata, described(instance, role=role)))
     for server in (front, told):
         threading.Thread(target=server.serve_forever).start()
