@@ -12,7 +12,8 @@ import pulumi
 import pulumi_aws as aws
 
 from stacks.addresses import check_networks, check_room, tell_docker
-from stacks.control_plane_settings import KubeadmSettings
+from stacks.control_plane_settings import EksSettings, KubeadmSettings
+from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.node_bundle import check_architecture
 from stacks.plans import Plans
@@ -36,7 +37,7 @@ def look_ahead(plans: Plans, parts: Collection[str], *, provider: aws.Provider) 
     """Ask for all that these parts of the programs need. Raises ``BadInput`` or ``Unavailable``."""
     vpc = _look_at_network(plans, provider) if "network" in parts else None
     if "control-plane" in parts:
-        _look_at_members(plans, provider)
+        _look_at_control_plane(plans, provider)
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
     return Ahead(vpc=vpc, shapes=shapes)
 
@@ -59,12 +60,17 @@ def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
     return vpc
 
 
-def _look_at_members(plans: Plans, provider: aws.Provider) -> None:
-    """A kubeadm control plane that stands already."""
-    settings, cluster = plans.settings.control_plane, plans.policy.cluster
-    if not isinstance(settings, KubeadmSettings):
-        return
-    where, region = "spillway:control_plane.instance_type", plans.policy.region
+def _look_at_control_plane(plans: Plans, provider: aws.Provider) -> None:
+    settings, cluster, region = plans.settings.control_plane, plans.policy.cluster, plans.policy.region
+    if isinstance(settings, EksSettings):
+        check_offered(settings, look_up_offered(settings, cluster, region=region, provider=provider))
+    if isinstance(settings, KubeadmSettings):
+        _look_at_members(settings, cluster, region=region, provider=provider)
+
+
+def _look_at_members(settings: KubeadmSettings, cluster: str, *, region: str, provider: aws.Provider) -> None:
+    """Of a control plane that stands already."""
+    where = "spillway:control_plane.instance_type"
     look_up_shape(settings.instance_type, provider=provider, region=region, where=where)
     volumes = data_volumes(cluster, provider=provider)
     running = version_told(cluster, provider=provider) if volumes else None

@@ -8,6 +8,7 @@ from typing import Final
 
 from stacks.local import (
     aws_eks,
+    aws_eks_lookups,
     aws_endpoints,
     aws_iam,
     aws_identities,
@@ -42,4 +43,4 @@ _SERVICES: Final = (
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.token: kind for kind in chain.from_iterable(_SERVICES)}
 """By token."""
-LOOKUPS: Final = {**aws_lookups.LOOKUPS, **aws_vpc_lookups.LOOKUPS}
+LOOKUPS: Final = {**aws_lookups.LOOKUPS, **aws_eks_lookups.LOOKUPS, **aws_vpc_lookups.LOOKUPS}

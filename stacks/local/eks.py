@@ -20,17 +20,9 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.kms.models import kms_backends
 
+from stacks.local.eks_offers import ADD_ONS, VERSIONS, add_on_versions, cluster_versions, versions_of
 from stacks.local.wire import Refused, Reply
 
-VERSIONS: Final = ("1.32", "1.33", "1.34", "1.35")
-ADD_ONS: Final = {
-    "aws-ebs-csi-driver": "v1.55.0-eksbuild.1",
-    "coredns": "v1.13.1-eksbuild.1",
-    "eks-pod-identity-agent": "v1.3.10-eksbuild.1",
-    "kube-proxy": "v1.35.0-eksbuild.2",
-    "vpc-cni": "v1.21.1-eksbuild.1",
-}
-"""With the version that is taken where none is asked for."""
 _ZONES: Final = 2
 _TYPES: Final = ("STANDARD", "EC2_LINUX", "HYBRID_LINUX")
 _NAME: Final = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -67,6 +59,8 @@ class Eks:
             ("GET", _ADD_ON): self._describe_add_on,
             ("POST", rf"{_ADD_ON}/update"): self._update_add_on,
             ("DELETE", _ADD_ON): self._delete_add_on,
+            ("GET", "/cluster-versions"): lambda _, asked: cluster_versions(asked),
+            ("GET", "/addons/supported-versions"): lambda _, asked: add_on_versions(asked),
             ("POST", r"/tags/(?P<arn>.+)"): self._tag,
             ("DELETE", r"/tags/(?P<arn>.+)"): self._untag,
         }
@@ -82,7 +76,7 @@ class Eks:
                 try:
                     if "cluster" in given:
                         self._known(region, given["cluster"])
-                    said = call(region, asked | ({"tagKeys": query["tagKeys"]} if "tagKeys" in query else {}), **given)
+                    said = call(region, asked | dict(query), **given)
                 except Refused as refused:
                     return _error(refused)
                 return 200, "application/json", json.dumps(said).encode()
@@ -241,11 +235,12 @@ class Eks:
             raise Refused("ResourceInUseException", "Addon already exists.", status=409)
         if "serviceAccountRoleArn" in asked:
             self._role(asked["serviceAccountRoleArn"])
+        offered = self._offered(region, cluster, name, asked)
         add_ons[name] = {
             "addonName": name,
             "clusterName": cluster,
             "status": "ACTIVE",
-            "addonVersion": asked.get("addonVersion", ADD_ONS[name]),
+            "addonVersion": asked.get("addonVersion", offered[0]),
             "serviceAccountRoleArn": asked.get("serviceAccountRoleArn"),
             "addonArn": f"arn:aws:eks:{region}:{self._account}:addon/{cluster}/{name}/{secrets.token_hex(8)}",
             "tags": asked.get("tags", {}),
@@ -257,11 +252,20 @@ class Eks:
 
     def _update_add_on(self, region: str, asked: Json, *, cluster: str, add_on: str) -> Json:
         found = self._add_on(region, cluster, add_on)
+        if asked.get("addonVersion", found["addonVersion"]) != found["addonVersion"]:
+            self._offered(region, cluster, add_on, asked)
         found |= {key: asked[key] for key in ("addonVersion", "serviceAccountRoleArn") if key in asked}
         return _done("AddonUpdate")
 
     def _delete_add_on(self, region: str, _: Json, *, cluster: str, add_on: str) -> Json:
         return {"addon": self._add_ons[region, cluster].pop(self._add_on(region, cluster, add_on)["addonName"])}
+
+    def _offered(self, region: str, cluster: str, add_on: str, asked: Json) -> list[str]:
+        """Versions of the add-on for the cluster's Kubernetes; the one that is asked for must be among them."""
+        offered = versions_of(add_on, self._known(region, cluster)["version"])
+        if not offered or asked.get("addonVersion", offered[0]) not in offered:
+            raise _invalid("Addon version specified is not supported")
+        return offered
 
     # --- All of them ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler.failures import BadInput, Unavailable
+from autoscaler.failures import BadInput
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.systems_manager import EKS_IMAGES
 from stacks.outputs import as_exports, parse_outputs
@@ -125,6 +126,13 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
         found = eks.describe_addon(clusterName="eks", addonName=add_on)["addon"]
         assert found.get("serviceAccountRoleArn", "").endswith(role)
 
+    so_far = calls_so_far(aws_url)
+    for version, why in (("1.33", "does not go back"), ("1.36", r"one minor version at a time: 1\.35 is next")):
+        other = own | {"spillway:control_plane": wanted | {"version": version}}
+        with pytest.raises(BadInput, match=rf"the cluster runs 1\.34: EKS .*{why}"):
+            pulumi_up(replace(settings, overrides=other))
+    assert calls_so_far(aws_url) == so_far
+
     wider = wanted | {"version": "1.35", "endpoint": "both", "public_networks": ["203.0.113.7/32"], "logs": ["audit"]}
     settings = replace(settings, overrides=own | {"spillway:control_plane": wider})
     pulumi_up(settings)
@@ -166,16 +174,33 @@ def assert_nodes_know_their_cluster(url: str, cluster: dict[str, Any]) -> None:
     assert images == {"eks-cpu": EKS_IMAGES["x86_64/standard"], "eks-gpu": EKS_IMAGES["x86_64/nvidia"]}
 
 
-def test_what_eks_refuses_is_told(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:
-    """A version that it does not offer; what had been made is taken away."""
-    before = all_that_stands(aws_url)
-    settings = stack(
-        tmp_path, aws_url=aws_url, engine=engine, cluster="old", kind="eks", version="1.99", admins=[ADMIN]
-    )
-    with pytest.raises(Unavailable, match=r"unsupported Kubernetes version 1\.99"):
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (
+            {"version": "1.99", "addons": {"vpc-cmi": ""}},
+            [r"version = '1\.99': EKS does not offer it", "names 'vpc-cmi'"],
+        ),
+        (
+            {"version": "1.34", "addons": {"kube-proxy": "v1.35.0-eksbuild.2", "coredns": "v1.11.4-eksbuild.2"}},
+            [
+                r"addons\.coredns = 'v1\.11\.4-eksbuild\.2': .* e\.g\. v1\.13\.1-eksbuild\.1",
+                r"addons\.kube-proxy = 'v1\.35",
+            ],
+        ),
+    ],
+)
+def test_what_eks_refuses_is_told(
+    aws_url: str, engine: dict[str, Path], tmp_path: Path, wanted: dict[str, Any], says: list[str]
+) -> None:
+    """Versions and add-ons that it does not offer: all of them at once, and nothing has been made by then."""
+    so_far = calls_so_far(aws_url)
+    settings = stack(tmp_path, aws_url=aws_url, engine=engine, cluster="old", kind="eks", admins=[ADMIN], **wanted)
+    with pytest.raises(BadInput) as refused:
         pulumi_up(settings)
-    pulumi_destroy(settings)
-    assert all_that_stands(aws_url) == before
+    assert all(re.search(one, str(refused.value)) for one in says), str(refused.value)
+    assert "Traceback" not in str(refused.value)
+    assert calls_so_far(aws_url) == so_far
 
 
 def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> None:

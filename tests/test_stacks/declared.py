@@ -91,6 +91,20 @@ _ANSWERS: Final[dict[str, dict[str, Any]]] = {
         )
     },
     "getParameter": {"value": "ami-0123456789abcdef0"},
+    "getClusters": {"names": []},
+    "getCluster": {"version": "1.35"},
+    "getClusterVersions": {
+        "clusterVersions": [
+            *({"clusterVersion": f"1.{minor}", "versionStatus": "STANDARD_SUPPORT"} for minor in range(32, 36)),
+            {
+                "clusterVersion": "1.31",
+                "versionStatus": "UNSUPPORTED",
+                "endOfExtendedSupportDate": "2026-11-26T00:00:00Z",
+            },
+        ]
+    },
+    "getAddon": {"addonVersion": "v1.21.1-eksbuild.1"},
+    "getAddonVersion": {"version": "v1.21.1-eksbuild.1"},
 }
 
 

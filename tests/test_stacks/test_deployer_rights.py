@@ -65,6 +65,12 @@ def test_each_look_up_is_allowed() -> None:
     assert {"ec2" if one == "ebs" else one for one in services} <= reads, "volumes are EC2's"
 
 
+def test_what_eks_offers_may_be_asked() -> None:
+    """Its look-ups are not called as the calls of EKS are."""
+    asked = ("DescribeClusterVersions", "DescribeAddonVersions", "DescribeAddon", "DescribeCluster", "ListClusters")
+    assert {action for action in asked if any(fnmatch(f"eks:{action}", one) for one in allowed())} == set(asked)
+
+
 def test_identities_can_be_changed_under_the_clusters_own_name_alone() -> None:
     """Who may deploy cannot make an administrator of another role, nor hand on one that is not the cluster's."""
     for document in deployer_rights(cluster="lab").values():

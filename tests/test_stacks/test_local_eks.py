@@ -106,8 +106,32 @@ def test_entries_for_nodes_have_no_policies_and_each_principal_one_entry(url: st
         eks.create_access_entry(clusterName="none", principalArn=ADMIN)
     with pytest.raises(ClientError, match="is not supported"):
         eks.create_addon(clusterName="good", addonName="vpc-cmi")
+    with pytest.raises(ClientError, match="Addon version specified is not supported"):
+        eks.create_addon(clusterName="good", addonName="kube-proxy", addonVersion="v1.35.0-eksbuild.2")
+    eks.create_addon(clusterName="good", addonName="kube-proxy")
+    assert eks.describe_addon(clusterName="good", addonName="kube-proxy")["addon"]["addonVersion"].startswith("v1.34")
+    with pytest.raises(ClientError, match="Addon version specified is not supported"):
+        eks.update_addon(clusterName="good", addonName="kube-proxy", addonVersion="v1.35.0-eksbuild.2")
     with pytest.raises(ClientError, match="Unsupported Kubernetes minor version update"):
         eks.update_cluster_version(name="good", version="1.32")
+
+
+def test_what_there_is_to_be_had_is_told(url: str) -> None:
+    """Versions of Kubernetes, with those that have ended where they are asked for, and versions of an add-on."""
+    eks = client("eks", url)
+    told = {one["clusterVersion"] for one in eks.describe_cluster_versions()["clusterVersions"]}
+    every = {one["clusterVersion"]: one for one in eks.describe_cluster_versions(includeAll=True)["clusterVersions"]}
+    assert told == {one for one, version in every.items() if version["versionStatus"] == "STANDARD_SUPPORT"}
+    assert every["1.31"]["versionStatus"] == "UNSUPPORTED"
+    assert every["1.31"]["endOfExtendedSupportDate"] == datetime(2026, 11, 26, tzinfo=UTC)
+    [add_on] = eks.describe_addon_versions(addonName="kube-proxy", kubernetesVersion="1.33")["addons"]
+    versions = {one["addonVersion"]: one["compatibilities"][0]["defaultVersion"] for one in add_on["addonVersions"]}
+    assert versions == {"v1.33.5-eksbuild.2": True, "v1.32.9-eksbuild.2": False}
+    assert eks.describe_addon_versions(addonName="vpc-cmi", kubernetesVersion="1.33")["addons"] == []
+    with pytest.raises(ClientError, match="does not serve the parameter defaultOnly"):
+        eks.describe_cluster_versions(defaultOnly=True)
+    with pytest.raises(ClientError, match="does not serve the parameter owners"):
+        eks.describe_addon_versions(addonName="vpc-cni", kubernetesVersion="1.33", owners=["aws"])
 
 
 @pytest.mark.parametrize(
