@@ -42,9 +42,8 @@ def look_up_offered(settings: EksSettings, cluster: str, *, region: str, provide
     try:
         running = _running(cluster, opts)
         versions = {} if running == wanted else _versions(opts)
-        add_ons_for = (
-            wanted if running == wanted or versions.get(wanted) == "" else running or _newest(versions, wanted)
-        )
+        no_such = any(_of_version(wanted, running=running, versions=versions))
+        add_ons_for = running or _newest(versions, wanted) if no_such else wanted
         add_ons: dict[str, tuple[str, ...]] = {}
         for name, pinned in settings.addons.items():
             if not (running and _stands(name, pinned, cluster, opts)):
@@ -57,13 +56,14 @@ def look_up_offered(settings: EksSettings, cluster: str, *, region: str, provide
 
 def check_offered(settings: EksSettings, offered: Offered) -> None:
     """Whether EKS has what the stack file names. Raises ``BadInput`` with every mistake."""
-    wrong = [*_of_version(settings.version, offered), *_of_add_ons(settings, offered)]
+    of_version = _of_version(settings.version, running=offered.running, versions=offered.versions)
+    wrong = [*of_version, *_of_add_ons(settings, offered)]
     if wrong:
         raise BadInput("\n".join(wrong))
 
 
-def _of_version(wanted: str, offered: Offered) -> Iterator[str]:
-    said, running = f"{_KEY}.version = {wanted!r}", offered.running
+def _of_version(wanted: str, *, running: str | None, versions: Mapping[str, str]) -> Iterator[str]:
+    said = f"{_KEY}.version = {wanted!r}"
     if wanted == running:  # also where EKS has ended with it: nothing is asked for
         return
     if running and _minor(wanted) < _minor(running):
@@ -71,10 +71,10 @@ def _of_version(wanted: str, offered: Offered) -> Iterator[str]:
     elif running and _minor(wanted) > _minor(running) + 1:
         following = f"1.{_minor(running) + 1}"
         yield f"{said}, and the cluster runs {running}: EKS goes up one minor version at a time: {following} is next"
-    elif offered.versions.get(wanted) != "":
-        ends = offered.versions.get(wanted)
+    elif versions.get(wanted) != "":
+        ends = versions.get(wanted)
         why = f"EKS's support of it has ended on {ends}" if ends else "EKS does not offer it"
-        there = ", ".join(f'"{one}"' for one in _supported(offered.versions))
+        there = ", ".join(f'"{one}"' for one in _supported(versions))
         yield f'{said}: {why}: write version: "{running}"' if running else f"{said}: {why}: take one of {there}"
 
 

@@ -152,12 +152,13 @@ def test_a_new_cluster_is_held_against_all_that_there_is(url: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("running", "add_ons_for"), [(None, "1.35"), ("1.33", "1.33")])
+@pytest.mark.parametrize(("running", "add_ons_for"), [(None, "1.35"), ("1.33", "1.33"), ("1.34", "1.34")])
 def test_add_ons_are_asked_for_also_where_the_version_is_wrong(url: str, running: str | None, add_ons_for: str) -> None:
     """For what the cluster runs, or the newest."""
     if running:
         make_cluster(url, version=running)
-    offered, _ = looked_up(url, version="1.99", addons={"vpc-cmi": "", "vpc-cni": "v0.1.0-eksbuild.1"})
+    wanted = "1.33" if running == "1.34" else "1.99"
+    offered, _ = looked_up(url, version=wanted, addons={"vpc-cmi": "", "vpc-cni": "v0.1.0-eksbuild.1"})
     assert (offered.running, offered.add_ons_for) == (running, add_ons_for)
     assert offered.add_ons == {"vpc-cmi": (), "vpc-cni": CNI[:1]}
 
