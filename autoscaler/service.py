@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from autoscaler import ec2 as aws
@@ -27,6 +26,7 @@ from autoscaler.observe import Observer
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
 from autoscaler.report import Log, Messenger, Metrics, Report
+from autoscaler.signals import on_first_of
 from autoscaler.store import Store
 from autoscaler.whereabouts import explain_pod
 
@@ -66,7 +66,7 @@ def serve(settings: Settings) -> None:
 
     lease = Lease(kube, namespace=settings.namespace, identity=settings.name(), on_change=changed_hands)
     loop = parties.loop(settings, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
-    _stop_on_signals(loop)
+    on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, kube))
     observer.start()
@@ -172,16 +172,6 @@ def _hold(lease: Lease, namespace: str) -> None:
             f"{holder} holds the lease {namespace}/{words.LEASE}: one autoscaler acts at a time; "
             "stop it, or use --dry-run"
         )
-
-
-def _stop_on_signals(loop: Loop) -> None:
-    """The step at hand is finished first. The handler only starts a thread: locks may be held where it interrupts."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        threading.Thread(target=loop.stop, name="stop").start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
 
 
 def _stop_when_a_thread_breaks(loop: Loop) -> list[BaseException]:

@@ -23,6 +23,7 @@ from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.kube import Kube
 from autoscaler.lease import Lease
+from autoscaler.signals import on_first_of
 from roles.approver import Approver, Round
 
 EVERY: Final = 3.0
@@ -43,8 +44,7 @@ def approve(
     name = identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     lease = Lease(kube, namespace=namespace, identity=name, name=words.APPROVER, on_change=_print)
     over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
+    on_first_of((signal.SIGTERM, signal.SIGINT), over.set)
     lease.start()
     try:
         rounds(approver.round, teller=teller, may=lease.is_mine, over=over)

@@ -44,6 +44,7 @@ from werkzeug.test import run_wsgi_app
 
 from autoscaler.documents import parse_document, parse_span, read_document
 from autoscaler.failures import BadInput, Unavailable
+from autoscaler.signals import on_first_of
 from stacks.local.auto_scaling import AutoScaling, Group, Member
 from stacks.local.auto_scaling_calls import AutoScalingCalls
 from stacks.local.boot import Boot, Booted
@@ -260,8 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stopping.set()
 
     threading.excepthook = stop_on_death
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    on_first_of((signal.SIGTERM, signal.SIGINT), stopping.set)
     try:
         script = read_document(asked.faults, Script, what="faults") if asked.faults else Script()
         world = World(faults=Faults(script), boot_delay=asked.boot_delay, retry_after=asked.retry_after)

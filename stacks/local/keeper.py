@@ -26,9 +26,9 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from autoscaler.failures import Unavailable
+from autoscaler.signals import on_first_of
 
 _STOP_PATIENCE = 8.0
 _SETTLES = 0.3
@@ -92,7 +92,11 @@ def start_keeper(processes: Sequence[Process], *, directory: Path, tie: bool) ->
         _wait_until_ready(keeper, directory)
     except BaseException:  # of Ctrl-C too: nobody would know of this keeper
         keeper.terminate()
-        keeper.wait()
+        try:
+            keeper.wait(timeout=3 * _STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            keeper.kill()  # what it holds dies with it
+            keeper.wait()
         if keeper.stdin:
             keeper.stdin.close()
         raise
@@ -200,8 +204,7 @@ class _Keeper:
 
     def run(self, *, tie: bool) -> int:
         """Hold everything until asked to stop, or until something fails."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._asked_to_stop)
+        on_first_of((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), self._stop.set)
         if tie:
             threading.Thread(target=self._wait_for_end_of_input, daemon=True).start()
         try:
@@ -302,9 +305,6 @@ class _Keeper:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-
-    def _asked_to_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self._stop.set()
 
     def _wait_for_end_of_input(self) -> None:
         while sys.stdin.buffer.read(1):
