@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from autoscaler import labels as words
+from autoscaler.failures import Unavailable
 from stacks.orphans_by_name import Found, Inputs, until
 
 Remove = Callable[[str], object]
@@ -20,6 +21,7 @@ _LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
     "vol-": ("describe_volumes", "Volumes", "VolumeIds"),
     "eni-": ("describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceIds"),
     "cgw-": ("describe_customer_gateways", "CustomerGateways", "CustomerGatewayIds"),
+    "vpce-": ("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointIds"),
     "vgw-": ("describe_vpn_gateways", "VpnGateways", "VpnGatewayIds"),
     "vpn-": ("describe_vpn_connections", "VpnConnections", "VpnConnectionIds"),
     "tgw-attach-": (
@@ -49,7 +51,7 @@ class TagFinder:
             "aws:ec2/natGateway:NatGateway": ("nat-", self._remove_nat),
             "aws:ec2/routeTable:RouteTable": ("rtb-", lambda key: ec2.delete_route_table(RouteTableId=key)),
             "aws:ec2/securityGroup:SecurityGroup": ("sg-", lambda key: ec2.delete_security_group(GroupId=key)),
-            "aws:ec2/vpcEndpoint:VpcEndpoint": ("vpce-", lambda key: ec2.delete_vpc_endpoints(VpcEndpointIds=[key])),
+            "aws:ec2/vpcEndpoint:VpcEndpoint": ("vpce-", self._remove_endpoint),
             "aws:ec2/flowLog:FlowLog": ("fl-", lambda key: ec2.delete_flow_logs(FlowLogIds=[key])),
             "aws:ec2/networkInterface:NetworkInterface": (
                 "eni-",
@@ -96,7 +98,7 @@ class TagFinder:
         for found in listed:
             if prefix == "i-":
                 return str(found["Instances"][0]["State"]["Name"])
-            return str(found["Status"] if prefix == "eni-" else found["State"])
+            return str(found["Status"] if prefix == "eni-" else found["State"]).lower()
         return "gone"
 
     def _remove_gateway(self, key: str) -> None:
@@ -108,6 +110,11 @@ class TagFinder:
     def _remove_nat(self, key: str) -> None:
         self._ec2.delete_nat_gateway(NatGatewayId=key)
         until(lambda: self._state("nat-", key) in _OVER)  # its address is held till then
+
+    def _remove_endpoint(self, key: str) -> None:
+        for refused in self._ec2.delete_vpc_endpoints(VpcEndpointIds=[key]).get("Unsuccessful", ()):
+            raise Unavailable(f"AWS does not delete {key}: {refused['Error']['Message']}")
+        until(lambda: self._state("vpce-", key) in _OVER)  # its addresses and its names are held till then
 
     def _remove_instance(self, key: str) -> None:
         self._ec2.terminate_instances(InstanceIds=[key])

@@ -156,6 +156,26 @@ def test_a_nat_gateway_gives_its_address_back(here: StandIn) -> None:
 
 
 @pytest.mark.usefixtures("environment")
+def test_an_endpoint_that_was_taken_away_before_is_not_taken_away_again(here: StandIn) -> None:
+    """It keeps its tags for a while, and with it would go the route of the one that was made since."""
+    network = here.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    table = here.ec2.create_route_table(VpcId=network)["RouteTable"]["RouteTableId"]
+    for _ in range(2):
+        made = here.ec2.create_vpc_endpoint(
+            VpcId=network,
+            ServiceName="com.amazonaws.us-east-1.s3",
+            VpcEndpointType="Gateway",
+            RouteTableIds=[table],
+            TagSpecifications=specified("vpc-endpoint", OURS | {"Name": "lab-s3"}),
+        )["VpcEndpoint"]["VpcEndpointId"]
+        [orphan] = finder().find("aws:ec2/vpcEndpoint:VpcEndpoint", "it", {"tags": {"Name": "lab-s3"}})
+        assert orphan.what == f"VpcEndpoint {made}"
+        remove(orphan)
+        [found] = here.ec2.describe_vpc_endpoints(VpcEndpointIds=[made])["VpcEndpoints"]
+        assert found["State"] == "deleted"
+
+
+@pytest.mark.usefixtures("environment")
 def test_a_static_route_of_a_connection_is_taken_away(here: StandIn) -> None:
     """EC2 would refuse it twice."""
     connection, token = vpn(here, OURS), "aws:ec2/vpnConnectionRoute:VpnConnectionRoute"
