@@ -673,8 +673,8 @@ def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
         made.leader.mine = False
         loop._store.wake()
         until(lambda: loop._memory is None)
-        made.leader.mine = True
         reads = made.did().count("read")
+        made.leader.mine = True
         until(lambda: made.did().count("read") > reads)
     finally:
         loop.stop()
