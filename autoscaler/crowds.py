@@ -21,6 +21,8 @@ _ABOVE = 0.25
 """Of the way from the average to the largest: at the average, every other node would be too small."""
 _STEPS = 64
 """Where nobody asks for devices, middles are rounded to a part of the largest: kinds can be priced together then."""
+_DISTORTED = 0.05
+"""At most this part of what is asked for may be changed by that: beside a few very large pods most are below a step."""
 
 
 def crowded(sizes: Amounts, counts: Amounts, like: Amounts, *, many: int = MANY) -> list[Amounts]:
@@ -49,9 +51,12 @@ def middles(sizes: Amounts, counts: Amounts, crowds: Sequence[Amounts]) -> Amoun
     largest = np.array([sizes[crowd].max(axis=0) for crowd in crowds], dtype=np.int64).reshape(middle.shape)
     middle += ((largest - middle) * _ABOVE).astype(np.int64)
     if not sizes[:, _GPUS].any():
+        asked = middle[:, :_GPUS]
         step = np.maximum(1, sizes[:, :_GPUS].max(axis=0) // _STEPS)
-        near = np.maximum(1, (middle[:, :_GPUS] + step // 2) // step) * step
-        middle[:, :_GPUS] = np.where(middle[:, :_GPUS] > 0, near, 0)
+        near = np.where(asked > 0, np.maximum(1, (asked + step // 2) // step) * step, 0)
+        many = np.array([counts[crowd].sum() for crowd in crowds])
+        if (many @ abs(near - asked) <= _DISTORTED * (many @ asked)).all():
+            middle[:, :_GPUS] = near
     return middle
 
 

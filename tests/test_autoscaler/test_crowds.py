@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.crowds import MANY, crowded
+from autoscaler.crowds import MANY, crowded, middles
 from autoscaler.offline import plan_offline
 from autoscaler.workloads import read_catalog, read_pods
 from tests.checker import faults, read_table
@@ -34,6 +35,18 @@ def test_equal_rows_are_not_parted_and_unequal_ones_are_while_there_is_leave() -
     sizes = np.array([[1, 1], [5, 5], [1, 1], [9, 9]])
     found = crowded(sizes, np.ones(4, dtype=np.int64), np.zeros((4, 1), dtype=np.int64), many=9)
     assert [crowd.tolist() for crowd in found] == [[0, 2], [1], [3]]
+
+
+@pytest.mark.parametrize("largest", [200, 2_000, 200_000])
+def test_a_few_very_large_pods_do_not_change_what_the_small_ones_are_planned_for(largest: int) -> None:
+    """Rounded to a part of the largest, a thousand small ones would be planned for many times what they ask for."""
+    sizes = np.array([[number % 97 + 1, number % 89 + 1, 0, 1] for number in range(1000)] + [[largest, largest, 0, 1]])
+    once = np.ones(len(sizes), dtype=np.int64)
+    crowds = crowded(sizes, once, np.zeros((len(sizes), 1), dtype=np.int64), many=80)
+    planned = sum(len(crowd) * middle[:2] for crowd, middle in zip(crowds, middles(sizes, once, crowds), strict=True))
+    asked = sizes[:, :2].sum(axis=0)
+    assert (planned >= 0.9 * asked).all()
+    assert (planned <= 1.2 * asked).all()
 
 
 def test_pods_that_all_ask_for_something_else_are_planned(tmp_path: Path) -> None:
