@@ -28,6 +28,20 @@ _PACKAGED: Final = (
     *("driver", "driver_open", "driver_proprietary", "persistence", "fabric_manager", "fabric_manager_before_580"),
     *("cuda", "container_toolkit"),
 )
+_OF_PACKAGES: Final = ("cuda", "container_toolkit", "containerd", "runc", "kubelet")
+"""Parts whose packages put a revision of their own behind the version."""
+_PARTS: Final = {
+    "cuda-toolkit": "cuda",
+    "nvidia-container": "container_toolkit",
+    "libnvidia-container": "container_toolkit",
+    "nvidia-fabricmanager": "fabric_manager",
+    "nvidia-": "driver",
+    "libnvidia-": "driver",
+    "containerd": "containerd",
+    "runc": "runc",
+    "kube": "kubelet",
+}
+"""By how the names of their packages begin: the first that fits."""
 _EXAMPLES: Final = {"cuda": "13.0", "api_server": "1.35", "driver": "580.126.09", "fabric_manager": "580.126.09"}
 """Parts whose versions have two numbers at least; the others have three."""
 
@@ -52,8 +66,11 @@ class Chosen(Document):
     def _is_a_version(cls, text: str, info: ValidationInfo) -> str:
         if info.field_name == "driver_modules":
             return text
-        if not re.fullmatch(r"\d+(\.\d+)*([-+~.]\w+)*", text):
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)*([-+~.]\w+)*", text, re.ASCII):
             raise ValueError("must be a version such as 580.126.09")
+        bare = re.match(r"[0-9.]+[0-9](~(alpha|beta|rc)[.0-9]+)?", text)
+        if info.field_name in _OF_PACKAGES and bare and bare[0] != text:
+            raise ValueError(f"must be the version without its package's revision, {bare[0]}: that follows by itself")
         fewest = 2 if info.field_name in _EXAMPLES else 3
         if len(ranges.numbers(text)) < fewest:
             raise ValueError(
@@ -64,8 +81,17 @@ class Chosen(Document):
     @field_validator("driver", "fabric_manager")
     @classmethod
     def _has_numbers_only(cls, text: str) -> str:
-        if not re.fullmatch(r"\d+(\.\d+)+", text):
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)+", text):
             raise ValueError("must be a whole version such as 580.126.09")
+        if not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]{2})?", text):
+            raise ValueError("must be as NVIDIA writes them, a third number with two digits: such as 580.126.09")
+        return text
+
+    @field_validator("cuda")
+    @classmethod
+    def _is_a_release(cls, text: str) -> str:
+        if len(ranges.numbers(text)) > 2:  # noqa: PLR2004 - the package has these two in its name
+            raise ValueError(f"must be a release such as {'.'.join(text.split('.')[:2])}: its newest update is taken")
         return text
 
     @field_validator("driver_modules")
@@ -197,6 +223,12 @@ def packages(matrix: Matrix, chosen: Chosen, part: str, *, distribution: str) ->
         part = "fabric_manager_before_580"
     named = matrix.packages[distribution][part]
     return {name.format(**words): version.format(**words) for name, version in named.items()}
+
+
+def setting_of(package: str) -> str:
+    """The setting by which a machine chooses a package's version; empty where there is none."""
+    part = next((part for start, part in _PARTS.items() if package.startswith(start)), "")
+    return f"versions.{part}" if part else ""
 
 
 def _judge(rule: Rule, have: Mapping[str, str], *, machine: str) -> Mistake | None:
