@@ -85,7 +85,7 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
             return UNREACHABLE
         ssh = {"user": user, "port": port} | ({"key": str(key)} if key else {})
         entries = [_entry(fleet, host, ssh) for host in hosts]
-    _refuse_one_name(entries)
+    refuse_one_name(entries)
     for entry in entries:
         _answer_for_versions(entry)
     plans = _settle(entries, role)
@@ -99,7 +99,7 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
     return exit_status(plans.values())
 
 
-def _refuse_one_name(entries: list[dict[str, Any]]) -> None:
+def refuse_one_name(entries: list[dict[str, Any]]) -> None:
     """Machines that were installed from one image, or one machine with two addresses."""
     known: dict[str, str] = {}
     for entry in entries:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any, Final
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -28,6 +29,7 @@ _PACKAGED: Final = (
     *("driver", "driver_open", "driver_proprietary", "persistence", "fabric_manager", "fabric_manager_before_580"),
     *("cuda", "container_toolkit"),
 )
+_MODULES: Final = ("open", "proprietary")
 _OF_PACKAGES: Final = ("cuda", "container_toolkit", "containerd", "runc", "kubelet")
 """Parts whose packages put a revision of their own behind the version."""
 _PARTS: Final = {
@@ -97,7 +99,7 @@ class Chosen(Document):
     @field_validator("driver_modules")
     @classmethod
     def _modules_are_of_a_kind(cls, text: str) -> str:
-        if text not in ("open", "proprietary"):
+        if text not in _MODULES:
             raise ValueError("must be open or proprietary")
         return text
 
@@ -106,9 +108,9 @@ class Rule(Document):
     """Which versions of two parts go together."""
 
     pair: tuple[str, str]
-    because: str
-    source: str
-    rows: tuple[dict[str, str], ...]
+    because: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    rows: tuple[dict[str, str], ...] = Field(min_length=1)
     otherwise: str = Field(default="", pattern="^(|refuse|warn)$", description="refuse, warn, or nothing")
     warn: bool = Field(default=False, description="true: tell, and go on")
 
@@ -143,10 +145,26 @@ class Matrix(Document):
                 what = "are not there" if part in _PACKAGED else "are none of"
                 raise ValueError(f"{distribution}.{part} {what}; the parts are {', '.join(_PACKAGED)}")
             for part, named in parts.items():
-                strange = {*re.findall(r"{(\w*)}", " ".join((*named, *named.values())))} - {*known}
+                try:
+                    written = [*Formatter().parse(" ".join((*named, *named.values())))]
+                except ValueError:
+                    raise ValueError(f"{distribution}.{part} has a brace without its other one") from None
+                strange = {word for _, word, _, _ in written if word is not None} - {*known}
                 if strange:
                     what = f"has {{{min(strange)}}}, which stands for nothing"
                     raise ValueError(f"{distribution}.{part} {what}; there are {', '.join(known)}")
+        return given
+
+    @field_validator("architectures")
+    @classmethod
+    def _each_product_is_of_one(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        of: dict[str, str] = {}
+        for architecture, products in given.items():
+            if not products:
+                raise ValueError(f"{architecture} has no product: name one, or leave it out")
+            for product in products:
+                if of.setdefault(product, architecture) != architecture:
+                    raise ValueError(f"have {product} twice: of {of[product]} and of {architecture}")
         return given
 
     def architecture(self, product: str) -> str:
@@ -174,7 +192,13 @@ def read_matrix(path: Path = MATRIX) -> Matrix:
     """The matrix. Raises ``BadInput`` where the file is wrong, also where a rule speaks of an unknown part."""
     matrix = read_document(path, Matrix, what="version matrix")
     known = {*Chosen.model_fields, *SUBJECTS}
+    words = {"architecture": {*matrix.architectures}, "driver_modules": {*_MODULES}}
     for rule in matrix.rules:
+        for part, kinds in words.items():
+            named = {word.strip() for row in rule.rows for word in row.get(part, "*").split("|")} - {"*"}
+            if strange := sorted(named - kinds):
+                of = f"{path}: rule {' with '.join(rule.pair)}: {part}"
+                raise BadInput(f"{of} {strange[0]!r} is none of {', '.join(sorted(kinds))}")
         for name in (*rule.pair, *(key for row in rule.rows for key in row)):
             if name not in known:
                 raise BadInput(

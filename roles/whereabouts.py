@@ -87,7 +87,7 @@ def _why_no_subnet(
     if (own := _address(machine.address)) and own in pods:
         yield f"the machine's own address {machine.address} lies in it: take another subnet"
     for name, subnet in others:
-        if subnet.version == pods.version and subnet.overlaps(pods):  # type: ignore[arg-type]  # of one version
+        if subnet.version == pods.version and subnet.overlaps(pods):
             yield f"machine {name} has {subnet}, and each needs a subnet of its own"
     kubelet = machine.kubelet
     beside = (

@@ -12,7 +12,7 @@ import pytest
 
 from autoscaler.failures import BadInput
 from autoscaler.hosts import why_not_reached
-from roles.adopt import adopt
+from roles.adopt import adopt, refuse_one_name
 from roles.inventory import read_machines
 from tests.test_roles.test_inventory import A100, JOINS, MACHINE, OUTPUTS, write
 
@@ -147,3 +147,17 @@ def test_nobody_is_adopted_where_nobody_is(hosts: tuple[str, ...], told: str) ->
     """Told before anybody is asked, in words of what was typed."""
     with pytest.raises(BadInput, match=told):
         adopt(hosts=hosts, user="root", key=None, port=22, role="roles.node:prepare", output=None)
+
+
+def test_machines_that_call_themselves_alike_are_not_adopted() -> None:
+    """Installed from one image, or one machine by two addresses: an inventory could not tell them apart."""
+    entries = [{"name": "debian", "address": f"10.20.0.1{number}"} for number in (1, 2)]
+    with pytest.raises(BadInput, match=r"10\.20\.0\.12: calls itself debian, and so does 10\.20\.0\.11: give each"):
+        refuse_one_name(entries)
+    refuse_one_name([entries[0], entries[1] | {"name": "dgx-02"}])
+
+
+def test_a_key_that_is_not_there_adopts_nobody(tmp_path: Path) -> None:
+    """Told as what was typed, not as machines that are away."""
+    with pytest.raises(BadInput, match=r"--key: .*/id: this controller has no such file"):
+        adopt(hosts=("192.0.2.1",), user="root", key=tmp_path / "id", port=22, role="roles.node:prepare", output=None)
