@@ -28,6 +28,7 @@ from roles.pod_network import CONFIG as NETWORK
 from roles.runs import role_at
 from roles.settings import MachineSettings, merged
 from roles.version_check import machine_mistakes
+from roles.whereabouts import refuse_nowhere
 
 _MARK: Final = "==spillway-adopt=="
 _PROBES: Final = {
@@ -72,6 +73,9 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
         account, at, address = host.rpartition("@")
         if at:
             raise BadInput(f"{host}: name the account apart: spillway nodes adopt --user {account} {address}")
+    refuse_nowhere(hosts)
+    if key and not key.expanduser().is_file():
+        raise BadInput(f"--key: {key}: this controller has no such file")
     data = {"ssh_user": user, "ssh_port": port} | ({"ssh_key": str(key)} if key else {})
     machines = [(host, data | {"ssh_hostname": host} | ({} if user == "root" else {"_sudo": True})) for host in hosts]
     with connected(machines, lambda: None) as fleet:
@@ -81,6 +85,7 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
             return UNREACHABLE
         ssh = {"user": user, "port": port} | ({"key": str(key)} if key else {})
         entries = [_entry(fleet, host, ssh) for host in hosts]
+    refuse_one_name(entries)
     for entry in entries:
         _answer_for_versions(entry)
     plans = _settle(entries, role)
@@ -92,6 +97,19 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
     for plan in plans.values():
         print(f"# {plan.host}: {state(plan)} {plan.unreachable or plan.failed}".rstrip(), file=sys.stderr)
     return exit_status(plans.values())
+
+
+def refuse_one_name(entries: list[dict[str, Any]]) -> None:
+    """Machines that were installed from one image, or one machine with two addresses."""
+    known: dict[str, str] = {}
+    for entry in entries:
+        name, address = entry["name"], entry["address"]
+        if name in known:
+            raise BadInput(
+                f"{address}: calls itself {name}, and so does {known[name]}: give each machine a host name of its own"
+                " (hostnamectl set-hostname), or leave one out if they are one machine"
+            )
+        known[name] = address
 
 
 def entry_of(said: Mapping[str, str], *, address: str, ssh: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,5 +274,9 @@ def _planned(entries: list[dict[str, Any]], role: str) -> dict[str, HostPlan]:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "inventory.yaml"
         file.write_text(yaml.safe_dump({"machines": entries}), encoding="utf-8")
-        with connected(read_machines(file), role_at(role)) as fleet:
+        try:
+            machines = read_machines(file)
+        except BadInput as mistake:
+            raise BadInput(str(mistake).replace(str(file), "what was found")) from None
+        with connected(machines, role_at(role)) as fleet:
             return fleet.plan()

@@ -10,13 +10,15 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from autoscaler.documents import Document
-from autoscaler.hosts import DnsName
+from autoscaler.hosts import DnsName, why_not_reached
 from autoscaler.resources import parse_quantity
+from roles.addresses import host_of
 from roles.kubelet_keys import why_wrong
 
-LAST_PORT: Final = 65535
 _RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
-_WORD: Final = r"^\S+$"
+_NAME_SERVERS: Final = 3
+"""A pod's resolv.conf holds no more."""
+_IMAGE: Final = r"^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _FEWEST_PODS: Final = 16
 """Addresses of a bridge below which its subnet is a slip of the pen."""
@@ -33,6 +35,8 @@ class Download(Document):
     def _url_is_http(cls, url: str) -> str:
         if not url.startswith(("http://", "https://")):
             raise ValueError("must begin with https:// or http://")
+        if not host_of(url):
+            raise ValueError("must be the address of a file, e.g. http://mirror.lab/kubelet-1.35.4")
         return url
 
     @field_validator("sha256")
@@ -46,7 +50,7 @@ class Download(Document):
 class Image(Download):
     """An archive with a container image, for machines that reach no registry."""
 
-    name: str = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10", min_length=1)
+    name: str = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10", pattern=_IMAGE)
 
 
 class ContainerRuntime(Document):
@@ -59,7 +63,9 @@ class ContainerRuntime(Document):
         default="systemd", description="of containerd and kubelet alike; cgroupfs where systemd does not own the tree"
     )
     sandbox_image: str = Field(
-        default="registry.k8s.io/pause:3.10", pattern=_WORD, description="holds a pod's namespaces"
+        default="registry.k8s.io/pause:3.10",
+        pattern=_IMAGE,
+        description="the image that holds a pod's namespaces, e.g. registry.k8s.io/pause:3.10",
     )
     images: tuple[Image, ...] = Field(default=(), description="images imported from archives: no registry is asked")
     keep_oom_scores: bool = Field(
@@ -94,6 +100,8 @@ class PodNetwork(Document):
             subnet = ipaddress.ip_network(self.pods)
         except ValueError:
             raise ValueError(f"pods = {self.pods!r} must be this machine's own subnet, e.g. 10.244.7.0/24") from None
+        if why := why_not_reached(str(subnet.network_address)) or why_not_reached(str(subnet.broadcast_address)):
+            raise ValueError(f"pods = {self.pods!r} {why}: write this machine's own subnet, e.g. 10.244.7.0/24")
         if subnet.num_addresses < _FEWEST_PODS:
             held = f"holds {subnet.num_addresses} addresses"
             raise ValueError(f"pods = {self.pods!r} {held}: write a subnet that pods find room in, e.g. 10.244.7.0/24")
@@ -121,11 +129,18 @@ class Kubelet(Document):
     @field_validator("cluster_dns")
     @classmethod
     def _dns_has_addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for address in given:
+        for number, address in enumerate(given):
             try:
                 ipaddress.ip_address(address)
             except ValueError:
                 raise ValueError(f"holds {address!r}: write IP addresses, e.g. [10.96.0.10]") from None
+            # A cache of each node's own may have an address that means nothing beyond it.
+            if why := why_not_reached(address, allowed=("link-local",)):
+                raise ValueError(f"holds {address!r}, which {why}: no pod finds a DNS there, write e.g. [10.96.0.10]")
+            if address in given[:number]:
+                raise ValueError(f"has {address} twice: once is enough")
+        if len(given) > _NAME_SERVERS:
+            raise ValueError(f"has {len(given)} addresses: a pod asks the first {_NAME_SERVERS}, leave the others out")
         return given
 
     @field_validator("reserved")
@@ -134,15 +149,19 @@ class Kubelet(Document):
         for resource, amount in given.items():
             if resource not in _RESERVED:
                 raise ValueError(f"names {resource!r}: a kubelet keeps back {', '.join(_RESERVED)}")
-            parse_quantity(amount)
+            if parse_quantity(amount) < 0:
+                raise ValueError(f"keeps {amount} of {resource} back: must not be less than nothing, e.g. 1Gi")
         return given
 
     @field_validator("server")
     @classmethod
     def _server_is_https(cls, server: str) -> str:
-        found = re.fullmatch(r"https://(?:\[[0-9a-fA-F:]+\]|[^/\s:@]+)(?::(\d{1,5}))?", server)
-        if not found or not 0 < int(found[1] or 443) <= LAST_PORT:
+        host = host_of(server)
+        if not host or not re.fullmatch(r"https://[^/@]+", server):
             raise ValueError("must be https://HOST:PORT, e.g. https://10.20.0.1:6443")
+        # A machine may have a load balancer of its own before the API servers.
+        if why := why_not_reached(host, allowed=("loopback",)):
+            raise ValueError(f"names {host}, which {why}: write the API server's, e.g. https://10.20.0.1:6443")
         return server
 
     @field_validator("config")
@@ -159,7 +178,7 @@ class Kubelet(Document):
             return given.strip() + "\n"
         try:
             text = Path(given).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, RuntimeError) as error:  # the last: ~NAME of nobody
             raise ValueError(f"cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
         if "-----BEGIN CERTIFICATE-----" not in text:
             raise ValueError("holds no certificate: name the cluster's ca.crt, a file in PEM")

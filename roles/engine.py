@@ -183,7 +183,7 @@ class Fleet:
                 try:
                     commands = list(self.state.ops[host][op_hash].command_generator())
                 except OperationError as error:
-                    refused.append(Refusal(resource, _words(error)))
+                    refused.append(Refusal(resource, _words(error), getattr(error, "setting", "")))
                     continue
                 self.state.ops[host][op_hash].operation_meta._maybe_is_change = bool(commands)  # noqa: SLF001 - so that `will_change` does not ask again
                 if commands:
@@ -212,7 +212,7 @@ class Fleet:
         skip = {change.resource for change in waiting} | {one.resource for one in plan.refused} | _left_alone(host)
         planned = {change.resource: change for change in plan.changes}
         applied: list[Change] = []
-        failed, late = "", set[str]()
+        failed, late = "", {one.role for one in plan.refused if one.setting}
         host.connector_data["allowed"] = allowed
         for op_hash in list(host.op_hash_order):
             resource = self._resource(op_hash)

@@ -33,7 +33,7 @@ class GpuSoftware(Document):
         if not isinstance(given, dict):
             return given
         for index in given:
-            if not str(index).isdigit():
+            if not re.fullmatch("0|[1-9][0-9]*", str(index)):
                 raise ValueError(f"names GPU {index!r}: write its index, 0 for the first")
         return {str(index): profiles for index, profiles in given.items()}
 

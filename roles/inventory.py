@@ -12,7 +12,6 @@ import base64
 import contextlib
 import fcntl
 import functools
-import ipaddress
 import json
 import os
 import shutil
@@ -25,12 +24,14 @@ import msgspec
 
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
+from autoscaler.resources import parse_quantity
 from roles.bundle import instance_settings
 from roles.gpu_settings import gpu_labels
 from roles.settings import MachineSettings, User, key_in, merged
 from roles.sources import read_sources
 from roles.version_check import machine_mistakes
 from roles.versions import choose, read_matrix, refuse
+from roles.whereabouts import refuse_unreachable
 from roles.written import Written
 from stacks.inventory import Inventory, Machine, Ssh, read_inventory
 from stacks.outputs import MachineOutput, StackOutputs, parse_outputs
@@ -71,7 +72,7 @@ def read_machines(file: Path | None, *, outputs: Path | None = None) -> Hosts:
     hosts += [
         (one.name, _of_output(one, fleet=fleet, source=str(outputs))) for one in exported if one.name not in known
     ]
-    _refuse_shared_subnets([data["settings"] for _, data in hosts], source=str(file or outputs), written=lines)
+    refuse_unreachable((data["settings"] for _, data in hosts), source=str(file or outputs), written=lines)
     return hosts
 
 
@@ -87,12 +88,26 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str, writte
         "provider_id": f"onprem://{machine.name}",
     }
     ssh = machine.ssh
-    data = _connection(machine.address, user=ssh.user, port=ssh.port, key=ssh.key, host_key=ssh.host_key)
     settings = _checked(own, fleet, machine.settings, source=source, written=written)
-    if why := _why_shut_out(settings.users, ssh):
-        line = written.line_of_setting("users", machine=machine.name)
-        raise BadInput(f"{source}{line}: machine {machine.name}: settings: users: {why}")
+    reserved = settings.kubelet.reserved if settings.kubelet else {}
+    for keys, why in (
+        (("users",), _why_shut_out(settings.users, ssh)),
+        (("kubelet", "reserved"), _why_all(reserved, machine)),
+    ):
+        if why:
+            line = written.line_of_setting(*keys, machine=machine.name)
+            raise BadInput(f"{source}{line}: machine {machine.name}: settings: {'.'.join(keys)}: {why}")
+    data = _connection(machine.address, user=ssh.user, port=ssh.port, key=ssh.key, host_key=ssh.host_key)
     return data | {"settings": settings}
+
+
+def _why_all(reserved: Mapping[str, str], machine: Machine) -> str:
+    """Why nothing would be left for pods; empty where something is."""
+    whole = {"cpu": str(machine.cpus), "memory": machine.memory, "ephemeral-storage": machine.disk}
+    for resource, amount in reserved.items():
+        if resource in whole and parse_quantity(amount) >= parse_quantity(whole[resource]):
+            return f"keeps {amount} of {resource} back, and the machine has {whole[resource]}: leave its pods something"
+    return ""
 
 
 def _why_shut_out(users: Iterable[User], ssh: Ssh) -> str:
@@ -105,7 +120,7 @@ def _why_shut_out(users: Iterable[User], ssh: Ssh) -> str:
         return f"{user.name} {'is gone' if user.gone else 'has no keys'}, and {way}: let in another one first"
     try:
         ours = key_in(Path(f"{ssh.key}.pub").expanduser().read_text(encoding="ascii")) if ssh.key else b""
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, RuntimeError):  # the last: ~NAME of nobody
         return ""
     if not ours or ours in {key_in(key) for key in user.keys}:
         return ""
@@ -164,27 +179,6 @@ def _checked(
     return with_gpu_labels(machine)
 
 
-def _refuse_shared_subnets(machines: Iterable[MachineSettings], *, source: str, written: Written) -> None:
-    """Pods of two machines with one address reach each other at times, and at times themselves."""
-    taken: list[tuple[MachineSettings, Any]] = []
-    for machine in machines:
-        if machine.pod_network.kind != "bridge":
-            continue
-        pods = ipaddress.ip_network(machine.pod_network.pods)
-        other = next((one for one, subnet in taken if subnet.version == pods.version and subnet.overlaps(pods)), None)
-        why = ""
-        if other:
-            why = f"machine {other.name} has {other.pod_network.pods}, and each needs a subnet of its own"
-        with contextlib.suppress(ValueError):  # a DNS name
-            if ipaddress.ip_address(machine.address) in pods:
-                why = f"the machine's own address {machine.address} lies in it: take another subnet"
-        if why:
-            line = written.line_of_setting("pod_network", "pods", machine=machine.name)
-            entry = f"{source}{line}: machine {machine.name}: settings: pod_network.pods"
-            raise BadInput(f"{entry} = {machine.pod_network.pods!r}: {why}")
-        taken.append((machine, pods))
-
-
 def with_gpu_labels(machine: MachineSettings) -> MachineSettings:
     """With the labels that say what software its GPUs have; as it is where it has none."""
     if not machine.gpu_count:
@@ -202,7 +196,7 @@ def _connection(
     if user != "root":
         data["_sudo"] = True
     if key:
-        data["ssh_key"] = str(Path(key).expanduser())
+        data["ssh_key"] = os.path.expanduser(key)  # noqa: PTH111 - leaves ~NAME of nobody as it is
     if host_key:
         data["ssh_known_hosts_file"] = str(_known_hosts(address, port, host_key))
         data["ssh_strict_host_key_checking"] = "yes"

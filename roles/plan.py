@@ -32,6 +32,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
     resource: str
     reason: str
+    setting: str = ""
+    """What asks for it, where no source of packages has that: nothing is begun on such a machine."""
+
+    @property
+    def role(self) -> str:
+        """As of a change."""
+        return self.resource.rpartition(" | ")[0] or self.resource
 
 
 class HostPlan(msgspec.Struct, frozen=True, kw_only=True):

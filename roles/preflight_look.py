@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from autoscaler.failures import BadInput
 from roles import preflight
 from roles.engine import Fleet
 from roles.facts.containers import RuncInUse
 from roles.facts.packages import OsRelease
+from roles.plan import HostPlan, Refusal
 from roles.preflight import Finding
 from roles.settings import MachineSettings
 from roles.version_check import version_findings
+from roles.versions import MATRIX, choose, read_matrix
 
-CHECKS: Final = (*(one.name for one in preflight.CHECKS), "clock", "versions")
+CHECKS: Final = (*(one.name for one in preflight.CHECKS), "clock", "versions", "packages")
 """The names by which an operator may say that a finding does not stop a change."""
+Place = Callable[[str, str], str]
+"""Where the inventory says which version of a part a machine has: file, line, machine, key."""
 _RUNC: Final = f'printf "%s\\n" "$({RuncInUse().command()})"'
 _SHELL: Final = f"date +%s.%N; uname -r; {OsRelease().command()}; {_RUNC}; {preflight.script()}"
 
@@ -34,6 +40,39 @@ def findings(fleet: Fleet, machines: Iterable[tuple[str, Mapping[str, Any]]]) ->
         else:
             found.append(preflight.unreachable(name, text or "its checks did not end"))
     return found
+
+
+def findings_of(plans: Iterable[HostPlan]) -> list[Finding]:
+    """What a plan has found out that no check asks for: versions of packages that nobody offers."""
+    remedy = "choose a version that there is, or bring the mirror up to date"
+    return [
+        Finding(host=plan.host, check="packages", severity="error", found=one.reason, remedy=remedy)
+        for plan in plans
+        for one in plan.refused
+        if one.setting
+    ]
+
+
+def with_places(
+    plans: Mapping[str, HostPlan], machines: Iterable[tuple[str, Mapping[str, Any]]], place: Place
+) -> dict[str, HostPlan]:
+    """The plans, in which a refusal says where the setting stands that asked for it."""
+    settings = {name: data.get("settings") for name, data in machines}
+    return {
+        name: replace(plan, refused=tuple(_placed(one, settings.get(name), place) for one in plan.refused))
+        for name, plan in plans.items()
+    }
+
+
+def _placed(refusal: Refusal, machine: object, place: Place) -> Refusal:
+    if not refusal.setting or not isinstance(machine, MachineSettings):
+        return refusal
+    part = refusal.setting.rpartition(".")[2]
+    follows = part == "fabric_manager" and part not in machine.versions and "driver" in machine.versions
+    part = "driver" if follows else part
+    version = getattr(choose(read_matrix(), machine.versions, machine=machine.name), part)
+    where = place(machine.name, part) if part in machine.versions else f"{MATRIX.name}: chosen.{part}"
+    return replace(refusal, reason=f"{where} = {version!r}: {refusal.reason}")
 
 
 def blocked(found: Iterable[Finding], *, ignored: Collection[str] = ()) -> dict[str, str]:

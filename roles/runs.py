@@ -28,6 +28,7 @@ from roles.engine import Role, connected
 from roles.hosts import SshHosts
 from roles.inventory import read_machines
 from roles.journal import Journal
+from roles.left_alone import refuse_unknown, refuse_unknown_of_instances
 from roles.lock import only_run
 from roles.marks import Marks
 from roles.members import Rules
@@ -41,6 +42,7 @@ from roles.written import Written
 from stacks.inventory import Inventory, read_inventory
 
 HALTED: Final = 5
+_ROLE: Final = "roles.node:prepare"
 Machines = list[tuple[str, dict[str, Any]]]
 
 
@@ -49,7 +51,7 @@ def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) 
     machines, role = _machines(given), role_at(given["role"])
     began, clock = datetime.now(UTC), time.monotonic()
     with connected(machines, role) as fleet:
-        plans = fleet.plan()
+        plans = _placed(fleet.plan(), machines, given)
     run = report.record(plans.values(), command="plan", began=began, seconds=time.monotonic() - clock)
     _tell(run, plans.values(), as_json=as_json)
     if html:
@@ -62,8 +64,9 @@ def check(*, as_json: bool, kubeconfig: Path | None, **given: Any) -> int:
     machines = _machines(given)
     if kubeconfig:
         Kube.connect(kubeconfig)
-    with connected(machines, lambda: None) as fleet:
+    with connected(machines, role_at(given["role"])) as fleet:
         found = preflight_look.findings(fleet, machines)
+        found += preflight_look.findings_of(_placed(fleet.plan(), machines, given).values())
     found += signing_findings(data.get("settings") for _, data in machines)
     if as_json:
         print(json.dumps([asdict(one) for one in found], indent=1))
@@ -102,7 +105,9 @@ def manifests(*, inventory: Path | None, applies: bool, kubeconfig: Path | None)
 def bundle(*, file: Path, inventory: Path | None) -> int:
     """Write it, and say what it is."""
     written = read_inventory(inventory) if inventory else Inventory(machines=())
-    settings = instance_settings(written, source=str(inventory), written=Written(inventory))
+    lines = Written(inventory)
+    settings = instance_settings(written, source=str(inventory), written=lines)
+    refuse_unknown_of_instances(settings, source=str(inventory), written=lines)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         digest = make_bundle(file, settings)
@@ -135,7 +140,8 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"])
         with connected(machines, role) as fleet:
             found = preflight_look.findings(fleet, machines)
-            before = fleet.plan()
+            before = _placed(fleet.plan(), machines, given)
+        found += preflight_look.findings_of(before.values())
         blocked = preflight_look.blocked(found, ignored=ignored)
         for name, why in blocked.items():
             book.write("preflight", host=name, why=why)
@@ -204,6 +210,9 @@ def _machines(given: Mapping[str, Any]) -> Machines:
             source = given["inventory"] or given["outputs"]
             line = Written(given["inventory"]).line("ssh", "key", machine=name)
             raise BadInput(f"{source}{line}: machine {name}: ssh.key = {key!r}: this controller has no such file")
+    if given["role"] == _ROLE:  # another one has other resources
+        source = str(given["inventory"] or given["outputs"])
+        refuse_unknown(_settings_of(machines), source=source, written=Written(given["inventory"]))
     wanted = [pattern.strip() for pattern in given["limit"].split(",") if pattern.strip()]
     known = [name for name, _ in machines]
     for pattern in wanted:
@@ -216,13 +225,29 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     return [one for one in machines if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in wanted)]
 
 
+def _placed(plans: Mapping[str, HostPlan], machines: Machines, given: Mapping[str, Any]) -> dict[str, HostPlan]:
+    """With the line of the inventory beside what is refused for a version that it asks for."""
+    source, written = given["inventory"] or given["outputs"], Written(given["inventory"])
+
+    def place(name: str, part: str) -> str:
+        line = written.line_of_setting("versions", part, machine=name)
+        return f"{source}{line}: machine {name}: settings: versions.{part}"
+
+    return preflight_look.with_places(plans, machines, place)
+
+
+def _settings_of(machines: Machines) -> dict[str, MachineSettings]:
+    """Of those that have any: a host of plain pyinfra has none."""
+    return {name: found for name, data in machines if isinstance(found := data.get("settings"), MachineSettings)}
+
+
 def _kubeconfig(machines: Machines) -> Path | None:
     """The one that the machines' settings name, where they name any."""
-    named = {data["settings"].kubeconfig for _, data in machines if isinstance(data.get("settings"), MachineSettings)}
+    named = {settings.kubeconfig for settings in _settings_of(machines).values()}
     given = sorted(named - {""})
     if len(given) > 1:
         raise BadInput(f"settings.kubeconfig: {' and '.join(given)} are two clusters: take one at a time, by --limit")
-    return Path(given[0]).expanduser() if given else None
+    return Path(os.path.expanduser(given[0])) if given else None  # noqa: PTH111 - leaves ~NAME of nobody as it is
 
 
 def role_at(path: str) -> Role:

@@ -14,16 +14,19 @@ from pydantic import Field, field_validator, model_validator
 from pyinfra.context import host
 
 from autoscaler.documents import Document
-from autoscaler.hosts import Host, is_host
+from autoscaler.hosts import Host, is_host, why_not_reached
 from autoscaler.policy import TaintEntry
 from autoscaler.resources import parse_quantity
-from roles.cluster_settings import LAST_PORT, ContainerRuntime, Kubelet, PodNetwork
+from roles.addresses import is_port
+from roles.cluster_settings import ContainerRuntime, Kubelet, PodNetwork
 from roles.gpu_settings import GpuSoftware
 from roles.mig import why_not_divided
 
 _ACCOUNT: Final = r"^[a-z_][a-z0-9_-]{0,31}$"
 _PUBLIC_KEY: Final = re.compile(r"(?:\S.* )?((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+=*)(?: .*)?")
 """What may stand before its type says what its bearer may do: sshd(8), "AUTHORIZED_KEYS FILE FORMAT"."""
+_LEAST_LOG: Final = 2**16
+"""Bytes of a log below which its size has lost its unit."""
 _NEEDED_SYSCTL: Final = (
     "net.ipv4.ip_forward",
     "net.bridge.bridge-nf-call-iptables",
@@ -41,6 +44,14 @@ class Time(Document):
     servers: tuple[Host, ...] = Field(
         default=(), description="time servers, names or addresses, e.g. [ntp1.lab]; empty: those of the distribution"
     )
+
+    @field_validator("servers")
+    @classmethod
+    def _servers_are_reached(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            if why := why_not_reached(server):
+                raise ValueError(f"holds {server!r}, which {why}: write time servers, e.g. [ntp1.lab]")
+        return servers
 
     @model_validator(mode="after")
     def _servers_are_asked(self) -> Time:
@@ -83,12 +94,17 @@ class Kernel(Document):
     def _values_are_text(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
+        spelled: dict[str, str] = {}
         for key, value in given.items():
+            plain = str(key).lstrip("-").replace("/", ".")  # sysctl takes all of these for one
+            if plain in spelled:
+                raise ValueError(f"sets {plain} twice, as {spelled[plain]} and as {key}: leave one out")
+            spelled[plain] = str(key)
             if not re.fullmatch(r"[A-Za-z0-9_./*-]+", str(key)):
                 raise ValueError(f"names {key!r}: write the key of a kernel setting, e.g. vm.max_map_count")
             if isinstance(value, (dict, list, bool)) or value is None or "\n" in str(value):
                 raise ValueError(f"sets {key} to {value!r}: write a number or a line of text")
-            if key in _NEEDED_SYSCTL and str(value) != "1":
+            if plain in _NEEDED_SYSCTL and str(value) != "1":
                 raise ValueError(f"sets {key} to {value!r}: pods of a node need it to be 1, leave it out")
         return {key: str(value) for key, value in given.items()}
 
@@ -117,8 +133,10 @@ class User(Document):
 class Logs(Document):
     """How long logs stay, and where they go."""
 
-    journal_size: str = Field(default="2G", pattern=r"^\d+[KMGT]$", description="of the journal at most, e.g. 2G")
-    keep: str = Field(default="14day", pattern=r"^\d+(day|week|month)$", description="how long, e.g. 14day")
+    journal_size: str = Field(
+        default="2G", pattern=r"^[1-9][0-9]{0,5}[KMGT]$", description="of the journal at most, e.g. 2G"
+    )
+    keep: str = Field(default="14day", pattern=r"^[1-9][0-9]{0,3}(day|week|month)$", description="how long, e.g. 14day")
     ship_to: str = Field(default="", description="HOST:PORT of a syslog server (RFC 5424 over TCP); empty: nowhere")
     container_size: str = Field(default="50Mi", description="of one container's log before it is rotated")
     container_files: int = Field(default=3, ge=2, le=20, description="rotated files kept for each container")
@@ -127,8 +145,10 @@ class Logs(Document):
     @classmethod
     def _ship_to_has_a_port(cls, text: str) -> str:
         host_, _, port = text.rpartition(":")
-        if text and not (is_host(host_) and port.isdigit() and 0 < int(port) <= LAST_PORT):
+        if text and not (is_host(host_) and is_port(port)):
             raise ValueError("must be HOST:PORT, e.g. logs.lab:6514")
+        if why := why_not_reached(host_, allowed=("loopback",)):  # a collector of the machine's own may pass them on
+            raise ValueError(f"names {host_}, which {why}: write a log server's, e.g. logs.lab:6514")
         return text
 
     @field_validator("container_size")
@@ -136,6 +156,8 @@ class Logs(Document):
     def _size_is_one(cls, text: str) -> str:
         if parse_quantity(text) <= 0:
             raise ValueError("must be more than nothing, e.g. 50Mi")
+        if parse_quantity(text) < _LEAST_LOG:
+            raise ValueError("is in bytes, and few: write its unit, e.g. 50Mi")
         return text
 
 
@@ -147,7 +169,9 @@ class Health(Document):
     """When a machine calls itself ill."""
 
     disk_free: int = Field(default=10, ge=1, le=90, description="percent of each disk that must be free")
-    every: str = Field(default="1min", pattern=r"^[1-9]\d*(s|min|h)$", description="how often it looks, e.g. 1min")
+    every: str = Field(
+        default="1min", pattern=r"^[1-9][0-9]{0,4}(s|min|h)$", description="how often it looks, e.g. 1min"
+    )
 
 
 class MachineSettings(Document):

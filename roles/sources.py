@@ -7,6 +7,7 @@ route to anywhere else. Keys travel with the controller, checked there against t
 from __future__ import annotations
 
 import json
+import os
 import re
 import urllib.error
 import urllib.request
@@ -23,6 +24,8 @@ from pyinfra.context import host
 
 from autoscaler.documents import Document, parse_data, read_document
 from autoscaler.failures import BadInput, Unavailable
+from roles.addresses import host_of
+from roles.facts.offered import KEYRINGS
 from roles.facts.packages import OsRelease, SourceFiles
 from roles.operations import files, packages
 from roles.settings import MachineSettings, settings
@@ -30,6 +33,9 @@ from roles.signatures import armored, fingerprints, signers
 from roles.versions import choose, read_matrix
 
 SOURCES: Final = Path(__file__).with_name("sources.yaml")
+_WORDS: Final = ("distribution", "release", "version", "codename", "minor")
+"""What an address may leave open: the machine fills it in."""
+_DISTRIBUTIONS: Final = ("debian", "ubuntu")
 CODENAMES: Final = {"12": "bookworm", "13": "trixie", "22.04": "jammy", "24.04": "noble", "26.04": "resolute"}
 _TIMEOUT: Final = 20.0
 _LOCK: Final = "/etc/apt/apt.conf.d/90spillway-lock"
@@ -57,10 +63,44 @@ class Repository(Document):
                 raise ValueError(f"holds {one}: a fingerprint has 40 hex digits; a short key id can be forged")
         return wanted
 
+    @field_validator("uri")
+    @classmethod
+    def _uri_is_a_place(cls, uri: str) -> str:
+        plain = _filled(uri)
+        local = re.fullmatch(r"(file|copy):/\S*", plain)
+        if not local and not host_of(plain):
+            raise ValueError("must be an address such as https://pkgs.k8s.io/core:/stable:/v1.35/deb")
+        return uri
+
+    @field_validator("suites", "components")
+    @classmethod
+    def _words_are_words(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            if not re.fullmatch(r"\S+", _filled(word)):
+                raise ValueError(f"holds {word!r}: must be words without blanks, e.g. [stable]")
+        return words
+
+    @field_validator("suites")
+    @classmethod
+    def _suites_are_some(cls, suites: tuple[str, ...]) -> tuple[str, ...]:
+        if not suites:
+            raise ValueError("must name one at least, e.g. [/] for a repository without suites")
+        return suites
+
+    @field_validator("only")
+    @classmethod
+    def _only_of_those_that_are_known(cls, only: tuple[str, ...]) -> tuple[str, ...]:
+        for one in only:
+            if one not in _DISTRIBUTIONS:
+                raise ValueError(f"names {one!r}: the roles know {' and '.join(_DISTRIBUTIONS)}")
+        return only
+
     @field_validator("key")
     @classmethod
     def _key_is_there(cls, place: str) -> str:
-        if place and "://" not in place and not Path(place).expanduser().is_file():
+        if "://" in place and not host_of(place):
+            raise ValueError("must be a path on this controller, or an address such as https://mirror.lab/key.asc")
+        if place and "://" not in place and not Path(os.path.expanduser(place)).is_file():  # noqa: PTH111 - ~NAME of nobody stays
             raise ValueError("there is no such file: name the signing key, a file on this controller, or its address")
         return place
 
@@ -80,9 +120,18 @@ class Sources(Document):
     @field_validator("mirror")
     @classmethod
     def _mirror_is_an_address(cls, mirror: str) -> str:
-        if mirror and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", mirror):
+        if mirror and not host_of(mirror):
             raise ValueError("must be an address such as http://mirror.lab:8081")
         return mirror
+
+
+def _filled(text: str) -> str:
+    """With something in place of each word. Raises ``ValueError``."""
+    try:
+        return text.format(**dict.fromkeys(_WORDS, "1"))
+    except (KeyError, IndexError, ValueError, AttributeError):
+        known = ", ".join(f"{{{word}}}" for word in _WORDS)
+        raise ValueError(f"has braces around what stands for nothing; there are {known}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +152,7 @@ class Source:
     @property
     def key_path(self) -> str:
         """Where the key lies: for this repository alone, not trusted for any other."""
-        return f"/etc/apt/keyrings/spillway-{self.name}.asc"
+        return f"{KEYRINGS}/spillway-{self.name}.asc"
 
 
 def read_sources(
@@ -247,7 +296,9 @@ def _of_settings(own: str, *, source: str) -> Sources:
 @deploy("package sources")
 def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
     """The repositories of a machine, each with its key; ``exclusive`` (a mirror stands for all): and no others."""
-    ours = set()
+    ours, chosen = set(), list(chosen)
+    entries = tuple((source.entry_path, source.entry, source.key) for source in chosen)
+    packages.come_from(entries, exclusive=exclusive)
     for source in chosen:
         if source.key:
             files.place(name=f"key of {source.name}", dest=source.key_path, content=source.key)
@@ -271,7 +322,7 @@ def _entry(name: str, repository: Repository, words: Mapping[str, str], *, mirro
         f"Suites: {suites}",
         f"Components: {' '.join(repository.components)}" if repository.components else "",
         "Architectures: amd64",
-        f"Signed-By: {repository.keyring or f'/etc/apt/keyrings/spillway-{name}.asc'}",
+        f"Signed-By: {repository.keyring or f'{KEYRINGS}/spillway-{name}.asc'}",
     ]
     return "".join(f"{line}\n" for line in lines if line)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any, Final
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -28,6 +29,21 @@ _PACKAGED: Final = (
     *("driver", "driver_open", "driver_proprietary", "persistence", "fabric_manager", "fabric_manager_before_580"),
     *("cuda", "container_toolkit"),
 )
+_MODULES: Final = ("open", "proprietary")
+_OF_PACKAGES: Final = ("cuda", "container_toolkit", "containerd", "runc", "kubelet")
+"""Parts whose packages put a revision of their own behind the version."""
+_PARTS: Final = {
+    "cuda-toolkit": "cuda",
+    "nvidia-container": "container_toolkit",
+    "libnvidia-container": "container_toolkit",
+    "nvidia-fabricmanager": "fabric_manager",
+    "nvidia-": "driver",
+    "libnvidia-": "driver",
+    "containerd": "containerd",
+    "runc": "runc",
+    "kube": "kubelet",
+}
+"""By how the names of their packages begin: the first that fits."""
 _EXAMPLES: Final = {"cuda": "13.0", "api_server": "1.35", "driver": "580.126.09", "fabric_manager": "580.126.09"}
 """Parts whose versions have two numbers at least; the others have three."""
 
@@ -52,8 +68,11 @@ class Chosen(Document):
     def _is_a_version(cls, text: str, info: ValidationInfo) -> str:
         if info.field_name == "driver_modules":
             return text
-        if not re.fullmatch(r"\d+(\.\d+)*([-+~.]\w+)*", text):
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)*([-+~.]\w+)*", text, re.ASCII):
             raise ValueError("must be a version such as 580.126.09")
+        bare = re.match(r"[0-9.]+[0-9](~(alpha|beta|rc)[.0-9]+)?", text)
+        if info.field_name in _OF_PACKAGES and bare and bare[0] != text:
+            raise ValueError(f"must be the version without its package's revision, {bare[0]}: that follows by itself")
         fewest = 2 if info.field_name in _EXAMPLES else 3
         if len(ranges.numbers(text)) < fewest:
             raise ValueError(
@@ -64,14 +83,23 @@ class Chosen(Document):
     @field_validator("driver", "fabric_manager")
     @classmethod
     def _has_numbers_only(cls, text: str) -> str:
-        if not re.fullmatch(r"\d+(\.\d+)+", text):
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)+", text):
             raise ValueError("must be a whole version such as 580.126.09")
+        if not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]{2})?", text):
+            raise ValueError("must be as NVIDIA writes them, a third number with two digits: such as 580.126.09")
+        return text
+
+    @field_validator("cuda")
+    @classmethod
+    def _is_a_release(cls, text: str) -> str:
+        if len(ranges.numbers(text)) > 2:  # noqa: PLR2004 - the package has these two in its name
+            raise ValueError(f"must be a release such as {'.'.join(text.split('.')[:2])}: its newest update is taken")
         return text
 
     @field_validator("driver_modules")
     @classmethod
     def _modules_are_of_a_kind(cls, text: str) -> str:
-        if text not in ("open", "proprietary"):
+        if text not in _MODULES:
             raise ValueError("must be open or proprietary")
         return text
 
@@ -80,9 +108,9 @@ class Rule(Document):
     """Which versions of two parts go together."""
 
     pair: tuple[str, str]
-    because: str
-    source: str
-    rows: tuple[dict[str, str], ...]
+    because: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    rows: tuple[dict[str, str], ...] = Field(min_length=1)
     otherwise: str = Field(default="", pattern="^(|refuse|warn)$", description="refuse, warn, or nothing")
     warn: bool = Field(default=False, description="true: tell, and go on")
 
@@ -117,10 +145,26 @@ class Matrix(Document):
                 what = "are not there" if part in _PACKAGED else "are none of"
                 raise ValueError(f"{distribution}.{part} {what}; the parts are {', '.join(_PACKAGED)}")
             for part, named in parts.items():
-                strange = {*re.findall(r"{(\w*)}", " ".join((*named, *named.values())))} - {*known}
+                try:
+                    written = [*Formatter().parse(" ".join((*named, *named.values())))]
+                except ValueError:
+                    raise ValueError(f"{distribution}.{part} has a brace without its other one") from None
+                strange = {word for _, word, _, _ in written if word is not None} - {*known}
                 if strange:
                     what = f"has {{{min(strange)}}}, which stands for nothing"
                     raise ValueError(f"{distribution}.{part} {what}; there are {', '.join(known)}")
+        return given
+
+    @field_validator("architectures")
+    @classmethod
+    def _each_product_is_of_one(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        of: dict[str, str] = {}
+        for architecture, products in given.items():
+            if not products:
+                raise ValueError(f"{architecture} has no product: name one, or leave it out")
+            for product in products:
+                if of.setdefault(product, architecture) != architecture:
+                    raise ValueError(f"have {product} twice: of {of[product]} and of {architecture}")
         return given
 
     def architecture(self, product: str) -> str:
@@ -148,7 +192,13 @@ def read_matrix(path: Path = MATRIX) -> Matrix:
     """The matrix. Raises ``BadInput`` where the file is wrong, also where a rule speaks of an unknown part."""
     matrix = read_document(path, Matrix, what="version matrix")
     known = {*Chosen.model_fields, *SUBJECTS}
+    words = {"architecture": {*matrix.architectures}, "driver_modules": {*_MODULES}}
     for rule in matrix.rules:
+        for part, kinds in words.items():
+            named = {word.strip() for row in rule.rows for word in row.get(part, "*").split("|")} - {"*"}
+            if strange := sorted(named - kinds):
+                of = f"{path}: rule {' with '.join(rule.pair)}: {part}"
+                raise BadInput(f"{of} {strange[0]!r} is none of {', '.join(sorted(kinds))}")
         for name in (*rule.pair, *(key for row in rule.rows for key in row)):
             if name not in known:
                 raise BadInput(
@@ -197,6 +247,12 @@ def packages(matrix: Matrix, chosen: Chosen, part: str, *, distribution: str) ->
         part = "fabric_manager_before_580"
     named = matrix.packages[distribution][part]
     return {name.format(**words): version.format(**words) for name, version in named.items()}
+
+
+def setting_of(package: str) -> str:
+    """The setting by which a machine chooses a package's version; empty where there is none."""
+    part = next((part for start, part in _PARTS.items() if package.startswith(start)), "")
+    return f"versions.{part}" if part else ""
 
 
 def _judge(rule: Rule, have: Mapping[str, str], *, machine: str) -> Mistake | None:

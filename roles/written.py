@@ -19,9 +19,9 @@ class Written:
         over = _below(self._machine(machine), "settings") if machine else _below(self._root, layer)
         return _merged(_below(self._root, "settings"), over)
 
-    def setting(self, key: str, *, machine: str) -> yaml.Node | None:
-        """One of a machine's settings."""
-        return _below(self.settings(machine), key)
+    def setting(self, key: str, *, machine: str = "", layer: str = "settings") -> yaml.Node | None:
+        """One of a machine's settings, or of another layer's."""
+        return _below(self.settings(machine, layer=layer), key)
 
     def line(self, *keys: str, machine: str = "") -> str:
         """``:12`` for the line of a machine's key, else of its entry."""

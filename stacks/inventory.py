@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, read_document
-from autoscaler.hosts import is_dns_name
+from autoscaler.hosts import is_dns_name, why_not_reached
 from autoscaler.policy import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, TaintEntry, Taints
 from autoscaler.resources import Resources, parse_quantity
 
@@ -140,8 +140,7 @@ class Machine(Document):
                 message = "is not an IP address: write one such as 10.20.0.11, or a DNS name"
                 raise ValueError(message) from None
             return address
-        nobodys = found.is_link_local or found.is_multicast or found.is_unspecified
-        if nobodys or (found.version == 4 and found.is_reserved):  # noqa: PLR2004 - of IPv6 much is reserved for later
+        if why_not_reached(str(found), allowed=("loopback",)):
             message = "is no address by which others reach a machine: write one such as 10.20.0.11"
             raise ValueError(message)
         return address
@@ -199,7 +198,8 @@ def read_inventory(path: Path) -> Inventory:
 def _one_spelling(address: str) -> str:
     """Of the many that IPv6 and DNS have for one."""
     try:
-        return str(ipaddress.ip_address(address))
+        found = ipaddress.ip_address(address)
+        return str(getattr(found, "ipv4_mapped", None) or found)
     except ValueError:
         return address.lower().rstrip(".")
 

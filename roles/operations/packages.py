@@ -10,9 +10,10 @@ one is wanted, and refuses where another package would have to go.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from pyinfra.api.command import StringCommand
@@ -21,9 +22,11 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState
+from roles.facts.offered import Offered, Sources
 from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles, Unusable
 from roles.operations import files
 from roles.operations.files import Commands, kept_at
+from roles.versions import setting_of
 
 LOCK_TIMEOUT: Final = 300
 """Seconds that apt waits for another apt."""
@@ -31,6 +34,8 @@ _APT: Final = (
     "DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -q -y"
     f" -o DPkg::Lock::Timeout={LOCK_TIMEOUT} -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 )
+_SHOWN: Final = 6
+"""Versions that a message names, those that are most like the wanted one first."""
 _STAMP: Final = "/var/lib/apt/lists/spillway-updated"
 _KNOWN: Final = (
     f'[ -n "$(find {_STAMP} -mmin -60 2>/dev/null)" ] && [ -z "$(find /etc/apt -newer {_STAMP} -print -quit)" ]'
@@ -75,6 +80,15 @@ _FINISH: Final = (
 """Goes on with an installation that was cut off."""
 
 
+class Nowhere(OperationError):  # noqa: N818 - reads as what it is at the raise site
+    """No source of the machine has a package in the version that a setting asks for."""
+
+    def __init__(self, said: str, *, setting: str) -> None:
+        super().__init__(said)
+        self.setting = setting
+        """Such as ``versions.driver``; empty where none names it."""
+
+
 @operation()
 def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
     """Have these packages in these versions (``580.126.09-*``: any revision; ``*``: any), and held there."""
@@ -83,6 +97,7 @@ def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
         yield StringCommand(f"{_remember()} && {{ {_FINISH}; }}")
     wrong = [name for name, version in wanted.items() if name not in have or not have[name].fits(version)]
     if wrong:
+        _refuse_what_is_nowhere({name: wanted[name] for name in wrong})
         files.told("\n".join(_step(name, have.get(name), wanted[name]) for name in wrong))
         # All of them in one go: a driver and its library must never be apart, not even between two commands.
         words = " ".join(shlex.quote(_word(name, version)) for name, version in wanted.items())
@@ -220,6 +235,33 @@ def refused(because: str) -> Commands:
     """Something is wrong that no command of ours can or may mend: the reason is the result."""
     raise OperationError(because)
     yield StringCommand("true")
+
+
+def come_from(entries: Iterable[tuple[str, str, str]], *, exclusive: bool) -> None:
+    """Note where the packages of this machine will come from: path, text and key of each entry."""
+    host.connector_data["sources"] = Sources(tuple(entries), exclusive=exclusive)
+
+
+def _refuse_what_is_nowhere(wanted: Mapping[str, str]) -> None:
+    """While planning: what a setting asks for and apt cannot get is told before anything is changed for its sake."""
+    if host.state.is_executing:
+        return
+    sources = host.connector_data.get("sources", Sources())
+    chosen = [name for name in wanted if setting_of(name)]
+    asked = {name: host.get_fact(Offered, package=name, version=wanted[name], sources=sources) for name in chosen}
+    nowhere = {name: versions for name, versions in asked.items() if versions is not None}
+    if not nowhere:
+        return
+    missing = ", ".join(name if wanted[name] == "*" else f"{name} {wanted[name]}" for name in nowhere)
+    (first, versions), *_ = nowhere.items()
+    near = sorted(dict.fromkeys(versions), key=lambda version: -_alike(version, wanted[first]))
+    there = f"of {first} there are {', '.join(near[:_SHOWN])}" if near else f"they have no {first} at all"
+    raise Nowhere(f"no package source of this machine has {missing}; {there}", setting=setting_of(first))
+
+
+def _alike(one: str, other: str) -> int:
+    """How many letters both begin with."""
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def pins(wanted: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ import yaml
 
 from roles.disruption import Disruption
 from roles.engine import Fleet, connected, looking
+from roles.left_alone import why_unknown
 from roles.look import Seen
 from roles.node import prepare
 from roles.plan import HostPlan
@@ -138,6 +139,16 @@ def test_drift_is_found_and_mended_or_refused_with_the_reason(node: Node, number
     assert wrong == []
     assert failed == "" or kinds[0].alone, failed
     assert said(node.night(apply=False)[0]) == ""
+
+
+def test_every_resource_of_a_plan_may_be_left_alone(node: Node) -> None:
+    """By the name that it has there: what a node may have is read from the roles, and nothing of this one is missed."""
+    with node.connected() as fleet:
+        fleet.plan()
+        (host,) = fleet.inventory
+        resources = [fleet._resource(op_hash) for op_hash in host.op_hash_order]  # a plan has only what drifted
+    assert len(resources) > 80
+    assert [resource for resource in resources if why_unknown(resource)] == []
 
 
 def test_fifty_nights_after_ordinary_days_find_nothing(node: Node) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from roles.engine import connected
 from roles.operations import packages
@@ -14,6 +16,7 @@ from roles.plan import HostPlan
 from roles.sources import Repository, chosen_sources, package_sources, read_sources, why_not_signed_by_us
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.machines import Bench, Host
+from tests.live.operating import Operator
 from tests.test_roles.signing import Signer, needs_gpg
 
 pytestmark = [pytest.mark.live, needs_gpg]
@@ -66,7 +69,7 @@ def signer() -> Iterator[Signer]:
 @pytest.fixture(scope="module")
 def hosts(bench: Bench) -> list[Host]:
     """One for each test, all before the first connection: paramiko reads the file with their keys once."""
-    return bench.light(*(f"apt{number}" for number in range(1, 9)))
+    return bench.light(*(f"apt{number}" for number in range(1, 11)))
 
 
 @pytest.fixture
@@ -150,3 +153,72 @@ def test_apt_waits_for_another_apt(machine: Machine) -> None:
     machine.host.run(f'setsid python3 -c "{hold}" </dev/null >/run/held 2>&1 & until [ -s /run/held ]; do :; done')
     assert machine.want({"lab-tool": "2.0-1"}) == ""
     assert machine.version("lab-tool") == "2.0-1"
+
+
+def test_a_version_that_no_source_has_is_told_by_a_plan(machine: Machine) -> None:
+    """Also of a bare machine, with the versions that there are; nothing is left behind, and the next plan asks anew."""
+    machine.repository.add(*(Deb("nvidia-driver-cuda", f"580.{number}-1") for number in ("126.09", "95.05", "82.07")))
+    before = machine.host.run(
+        "find /tmp /var/tmp /etc/apt /var/lib/apt /var/cache/apt -newermt 2000-01-01 | sort"
+    ).stdout
+    plan = machine.plan({"nvidia-driver-cuda": "580.126.9-1"})
+    (refusal,) = plan.refused
+    assert (refusal.resource, refusal.setting) == ("installed", "versions.driver")
+    assert refusal.reason == (
+        "no package source of this machine has nvidia-driver-cuda 580.126.9-1; of nvidia-driver-cuda there are"
+        " 580.126.09-1, 580.95.05-1, 580.82.07-1"
+    )
+    assert (
+        machine.host.run("find /tmp /var/tmp /etc/apt /var/lib/apt /var/cache/apt -newermt 2000-01-01 | sort").stdout
+        == before
+    )
+    plan = machine.plan({"nvidia-driver-cuda": "580.126.09-1", "cuda-toolkit-13-9": "*"})
+    assert [one.reason for one in plan.refused] == [
+        "no package source of this machine has cuda-toolkit-13-9; they have no cuda-toolkit-13-9 at all"
+    ]
+    machine.repository.add(Deb("cuda-toolkit-13-9", "13.9.0-1"))
+    assert machine.want({"nvidia-driver-cuda": "580.95.*", "cuda-toolkit-13-9": "*"}) == ""
+    assert machine.version("nvidia-driver-cuda") == "580.95.05-1"
+    machine.repository.withdraw("nvidia-driver-cuda_580.95.05-1")
+    assert machine.plan({"nvidia-driver-cuda": "580.95.*", "cuda-toolkit-13-9": "*"}).is_clean, (
+        "what is there is not asked for"
+    )
+    machine.repository.__exit__()
+    away = machine.plan({"nvidia-driver-cuda": "580.1.01-1"})
+    assert not away.refused, "a mirror that is away has not said no"
+
+
+def test_a_version_that_no_source_has_is_told_with_its_line_and_nothing_is_begun(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """By check, plan and apply alike, before a file is written there; an operator may answer for it."""
+    machine.repository.add(Deb("nvidia-driver-cuda", "580.126.09-1"), Deb("nvidia-driver-cuda", "580.95.05-1"))
+    host = machine.host
+    rolling = ("--no-cluster", "--health-seconds", "0", "--ignore", "systemd")
+    operator = Operator({host.name: host}, tmp_path, role="tests.live.versions_role:prepare", rolling=rolling)
+    inventory: dict[str, Any] = yaml.safe_load(operator.inventory.read_text(encoding="utf-8"))
+    entry = {"uri": "https://nowhere.invalid", "key": str(machine.key), "fingerprints": [machine.signer.fingerprint]}
+    shared = {"mirror": machine.repository.address, "repositories": {"nvidia-cuda": entry}}
+    inventory["machines"][0]["settings"] = {"sources": shared, "versions": {"driver": "580.126.90"}}
+    operator.inventory.write_text(yaml.safe_dump(inventory, sort_keys=False), encoding="utf-8")
+    line = operator.inventory.read_text(encoding="utf-8").partition("driver: 580")[0].count("\n") + 1
+    told = (
+        f"{operator.inventory}:{line}: machine {host.name}: settings: versions.driver = '580.126.90': no package source"
+        " of this machine has nvidia-driver-cuda 580.126.90-1; of nvidia-driver-cuda there are 580.126.09-1,"
+        " 580.95.05-1"
+    )
+    for command, where in (("check", "error: packages: "), ("plan", "Driver | installed: refused: ")):
+        status, said = operator.call(command)
+        assert status == 2, said
+        assert f"{where}{told}" in said
+    status, record = operator.record("apply")
+    assert (status, record["changed"]) == (2, [])
+    assert f"packages: {told}" in record["held"][host.name]
+    assert host.run("ls /etc/spillway-first /etc/apt/preferences.d/spillway-lab", check=False).stdout == ""
+    assert operator.record("apply", "--ignore", "packages")[0] == 2
+    assert host.run("ls /etc/spillway-first /etc/spillway-driver", check=False).stdout == "/etc/spillway-first\n"
+    text = operator.inventory.read_text(encoding="utf-8")
+    operator.inventory.write_text(text.replace("580.126.90", "580.126.09"), encoding="utf-8")
+    status, said = operator.call("apply")
+    assert status == 0, said
+    assert machine.version("nvidia-driver-cuda") == "580.126.09-1"

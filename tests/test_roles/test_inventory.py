@@ -296,6 +296,76 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
         ({"sources": {"repositories": []}}, r"sources: repositories: must be a mapping"),
         ({"sources": {"repositories": {"nvidia-cuda": "x"}}}, r"repositories\.nvidia-cuda = 'x': must be a mapping"),
         ({"sources": {"repositories": {"docker": {"key": "/no"}}}}, r"docker\.key = '/no': there is no such file"),
+        ({"sources": {"repositories": {"docker": {"key": "~nobody-here/key"}}}}, r"there is no such file"),
+        ({"sources": {"repositories": {"docker": {"key": "ftp://x/key"}}}}, r"docker\.key = 'ftp:.*must be a path on"),
+        ({"sources": {"mirror": "http://:8081"}}, r"sources: mirror = 'http://:8081': must be an address"),
+        (
+            {"sources": {"mirror": "http://mirror.lab:99999"}},
+            r"mirror = 'http://mirror\.lab:99999': must be an address",
+        ),
+        ({"sources": {"mirror": "http://10.20.0.300"}}, r"mirror = 'http://10\.20\.0\.300': must be an address"),
+        (
+            {"sources": {"repositories": {"docker": {"uri": "docker.lab"}}}},
+            r"docker\.uri = 'docker\.lab': must be an add",
+        ),
+        (
+            {"sources": {"repositories": {"docker": {"uri": "http://x/{codname}"}}}},
+            r"docker\.uri = .*has braces around what stands for nothing; there are \{distribution\}, .*\{codename\}",
+        ),
+        ({"sources": {"repositories": {"docker": {"uri": "http://x/{"}}}}, r"uri = 'http://x/\{': has braces around"),
+        ({"sources": {"repositories": {"docker": {"uri": "http://x\nTrusted: yes"}}}}, r"must be an address such as"),
+        ({"sources": {"repositories": {"docker": {"suites": []}}}}, r"docker\.suites: must name one at least"),
+        ({"sources": {"repositories": {"docker": {"suites": ["{0}"]}}}}, r"docker\.suites: has braces around"),
+        ({"sources": {"repositories": {"docker": {"components": ["a b"]}}}}, r"components: holds 'a b': must be words"),
+        (
+            {"sources": {"repositories": {"docker": {"only": ["Debian"]}}}},
+            r"docker\.only: names 'Debian': the roles know debian and ubuntu",
+        ),
+        (
+            {"gpu": {"driver": True}, "versions": {"driver": "580.126.9"}},
+            r"driver = '580\.126\.9'.*such as 580\.126\.09",
+        ),
+        ({"gpu": {"driver": True}, "versions": {"driver": "580.126.09.1"}}, r"driver = .*such as 580\.126\.09"),
+        ({"versions": {"driver": "٥٨٠.126.09"}}, r"must be a version such as 580\.126\.09"),
+        (
+            {"versions": {"kubelet": "1.35.4-1.1"}},
+            r"kubelet = '1\.35\.4-1\.1': must be the version without.*1\.35\.4: th",
+        ),
+        ({"versions": {"containerd": "1.7.28-1"}}, r"containerd = '1\.7\.28-1': must be.*revision, 1\.7\.28: that"),
+        ({"versions": {"containerd": "1.6.20~ds1-1+deb12u1"}}, r"without its package's revision, 1\.6\.20: that"),
+        ({"versions": {"runc": "1.1.5+ds1"}}, r"runc = '1\.1\.5\+ds1': must be.*1\.1\.5: that follows by itself"),
+        ({"versions": {"cuda": "13.0.2"}}, r"cuda = '13\.0\.2': must be a release such as 13\.0: its newest update"),
+        ({"kubelet": JOINS | {"authority": "~nobody-here/ca"}}, r"authority = '~nobody-here/ca': cannot be read"),
+        (
+            {"kubelet": JOINS | {"download": {"url": "http:// mirror.lab/k", "sha256": "a" * 64}}},
+            r"download\.url = .*must be the address of a file, e\.g\.",
+        ),
+        ({"kubelet": JOINS | {"download": {"url": "http://", "sha256": "a" * 64}}}, r"must be the address of a file"),
+        ({"logs": {"journal_size": "0G"}}, r"journal_size = '0G'.*e\.g\. 2G"),
+        ({"logs": {"keep": "0day"}}, r"logs\.keep = '0day'.*e\.g\. 14day"),
+        ({"logs": {"keep": "99999999999month"}}, r"logs\.keep = .*e\.g\. 14day"),
+        (
+            {"logs": {"container_size": "50"}},
+            r"container_size = '50': is in bytes, and few: write its unit, e\.g\. 50Mi",
+        ),
+        ({"health": {"every": "9999999h"}}, r"health\.every = .*e\.g\. 1min"),
+        (
+            {"kernel": {"sysctl": {"vm/swappiness": 1, "vm.swappiness": 2}}},
+            r"sysctl: sets vm\.swappiness twice, as vm\.swappiness and as vm/swappiness",
+        ),
+        ({"kernel": {"sysctl": {"net/ipv4/ip_forward": 0}}}, r"sets net/ipv4/ip_forward to 0: pods of a node need"),
+        ({"kernel": {"sysctl": {"-net.ipv4.ip_forward": 0}}}, r"sets -net\.ipv4\.ip_forward to 0: pods of a node need"),
+        ({"gpu": {"mig": {"00": ["1g.10gb"]}}}, r"gpu\.mig: names GPU '00': write its index, 0 for the first"),
+        ({"gpu": {"mig": {"²": ["1g.10gb"]}}}, r"gpu\.mig: names GPU '²': write its index"),
+        (
+            {"container_runtime": {"sandbox_image": "https://registry.k8s.io/pause:3.10"}},
+            r"sandbox_image = 'https:.*e\.g\. registry\.k8s\.io/pause:3\.10",
+        ),
+        ({"container_runtime": {"sandbox_image": "registry.k8s.io/Pause:3"}}, r"sandbox_image = .*e\.g\. registry"),
+        (
+            {"container_runtime": {"images": [{"name": "a b", "url": "http://x/a", "sha256": "a" * 64}]}},
+            r"images\[0\] \(a b\)\.name = 'a b'.*e\.g\. registry",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_when_the_file_is_read(
@@ -313,6 +383,9 @@ def test_a_private_key_that_is_not_there_is_told_before_anything_is_asked(tmp_pa
     """As a mistake of the file, not as a machine that is away; whoever only reads the file needs no key."""
     file = write(tmp_path, MACHINE | {"ssh": {"key": "/nowhere/id"}})
     assert dict(read_machines(file))["dgx-01"]["ssh_key"] == "/nowhere/id"
+    of_nobody = write(tmp_path, MACHINE | {"ssh": {"key": "~nobody-here/id"}})
+    assert dict(read_machines(of_nobody))["dgx-01"]["ssh_key"] == "~nobody-here/id"
+    file = write(tmp_path, MACHINE | {"ssh": {"key": "/nowhere/id"}})
     given: dict[str, Any] = {"inventory": file, "outputs": None, "limit": "", "role": "roles.node:prepare"}
     with pytest.raises(BadInput, match=r"machine dgx-01: ssh\.key = '/nowhere/id': this controller has no such file"):
         runs.plan(as_json=False, html=None, state=None, **given)

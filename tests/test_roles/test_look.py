@@ -17,6 +17,7 @@ from pyinfra.facts.files import Directory, File, Link, Sha256File
 from roles import facts
 from roles.facts.files import FILES, FileState
 from roles.facts.many import About, Plain
+from roles.facts.offered import Sources
 from roles.facts.services import UNITS, UnitState
 from roles.facts.stock import asked_together
 from roles.look import Ask, _answers, _distribute, _parts, _script
@@ -116,6 +117,7 @@ def test_what_stock_facts_ask_about_paths_is_asked_together(tmp_path: Path) -> N
 def test_what_runs_without_a_process_of_its_own_harms_no_other(tmp_path: Path) -> None:
     """Every such fact parses by itself, and leaves the shell alive, where it was, and with its own options."""
     given: dict[str, Any] = {"packages": ("none",), "folder": str(tmp_path), "server": "https://127.0.0.1:1"}
+    given["sources"] = Sources(exclusive=True)
     tried = 0
     for module in pkgutil.iter_modules(facts.__path__, "roles.facts."):
         for name, kind in vars(importlib.import_module(module.name)).items():

@@ -147,6 +147,18 @@ def test_a_matrix_with_a_range_that_cannot_be_read_is_refused(tmp_path: Path) ->
         (("same-minor-or-older 3}", "same-minor-or-older}"), "write same-minor-or-older N"),
         (('{driver}-1", libnvidia', '{drivr}-1", libnvidia'), "debian.driver has {drivr}, which stands for nothing"),
         (("    persistence: {", "    persistnce: {"), "debian.persistence are not there; the parts are driver"),
+        (('{driver}-1", libnvidia', '{driver-1", libnvidia'), "debian.driver has a brace without its other one"),
+        (
+            ('{driver}-1", libnvidia', '{driver.x}-1", libnvidia'),
+            "debian.driver has {driver.x}, which stands for nothing",
+        ),
+        (("[T4, RTX-8000]", "[]"), "architectures: turing has no product: name one, or leave it out"),
+        (("hopper: [H100", "hopper: [A100, H100"), "architectures: have A100 twice: of hopper and of ampere"),
+        (("architecture: turing", "architecture: turnig"), "architecture 'turnig' is none of ada, ampere, blackwell"),
+        (("hopper: [H100", "hoper: [H100"), "architecture 'hopper' is none of ada, ampere, blackwell, hoper"),
+        (("driver_modules: open}", "driver_modules: opne}"), "driver_modules 'opne' is none of open, proprietary"),
+        (('rows:\n      - {driver: "*", fabric_manager: same}', "rows: []"), "rules[0].rows: must not be empty"),
+        (('cuda: "13.0"', 'cuda: "13.0.2"'), "chosen.cuda = '13.0.2': must be a release such as 13.0"),
         (("chosen:", "chosen:\n\t"), "this version matrix file is not YAML: found character"),
     ],
 )
