@@ -50,8 +50,10 @@ def ceiling_by_share(values: Floats, sizes: Floats, room: Floats) -> Floats:
     return np.full(len(room), float((values / shares.max(axis=1)).max())) / np.where(room > 0, room, 1.0)
 
 
-def best_filling(values: Floats, sizes: Floats, limits: Whole, held: Mask, room: Floats) -> float:
-    """No filling with at most ``limits`` pods of each shape is worth more: proven by branch and bound."""
+def best_filling(
+    values: Floats, sizes: Floats, limits: Whole, held: Mask, room: Floats, *, seconds: float = np.inf
+) -> float:
+    """No filling with at most ``limits`` pods of each shape is worth more: proven by branch and bound in that time."""
     chosen = np.nonzero(held & (values > _WORTHLESS) & (limits > 0))[0]
     if not len(chosen):
         return 0.0
@@ -68,6 +70,8 @@ def best_filling(values: Floats, sizes: Floats, limits: Whole, held: Mask, room:
     model.integrality_ = [highspy.HighsVarType.kInteger] * len(chosen)
     solver = quiet_solver()
     solver.setOptionValue("mip_max_nodes", _NODES)
+    if seconds < np.inf:
+        solver.setOptionValue("time_limit", seconds)
     solver.passModel(model)
     solver.run()
     bound = float(solver.getInfo().mip_dual_bound)

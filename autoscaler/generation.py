@@ -215,7 +215,14 @@ class Generation:
         for kind in np.argsort(-ceilings / usd, kind="stable").tolist():
             if self.watch.spent() > _PROVE_UNTIL or ceilings[kind] <= best * usd[kind]:
                 break
-            own = best_filling(prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind])
+            own = best_filling(
+                prices,
+                problem.sizes,
+                problem.counts,
+                problem.holds[:, kind],
+                problem.rooms[kind],
+                seconds=self.watch.left(),
+            )
             ceilings[kind] = min(ceilings[kind], own)
             best = max(best, float(ceilings[kind] / usd[kind])) if np.isinf(problem.available[kind]) else best
         self._proofs.append((prices, ceilings, charges))
@@ -247,10 +254,12 @@ class Generation:
             return self._look_at_all(self._grid, prices)
         hope = self._hopes(prices, self.problem.counts)
         best, added, all_seen = 0.0, 0, False
-        for _ in range(kinds):
+        for turn in range(kinds):
             kind = int(np.argmax(hope))
             if hope[kind] < max(0.999, best * 0.995):
                 all_seen = True
+                break
+            if turn and self.watch.spent() > _UNTIL:
                 break
             usd = self._charged(kind)
             found = self._found(kind, prices, least=usd * (1 - _SLACK))
