@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,8 +46,8 @@ _SHORT = 15
 """Rounds of pricing for plans that are only to tell who can be served under limits."""
 _TORN = 40
 _FAILED = 8
-_JOINTLY = 0.94
-"""Part of the time after which who is to go to machines is settled."""
+_FIRST, _JOINTLY = 0.5, 0.94
+"""Parts of the time after which machines have been filled first, and who goes to them has been settled by dollars."""
 _CENT = 1e-6
 _ROUNDS = 4
 _BESIDE = 2_000
@@ -108,15 +108,25 @@ class Drafting:
         """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
         time = _Time(clock, deadline, clock() if clock else 0.0)
         shop = Shop(self.room.kinds((1,) * len(self.rules.exclusive)), self.limits)
-        if clock is not None:
-            found = Joint(self.pods, self.shaping).settled(numbers, shop, deadline=time.until(_JOINTLY), clock=clock)
-            if found is not None:
-                return Draft(found.at_home, found.nodes, found.left, found.lower_bound, covers_home=True)
-        at_home = self._at_home(numbers, time)
+        joint = Joint(self.pods, self.shaping)
+        asked = joint.asked(numbers) if clock is not None else None
+        if clock is None or asked is None:
+            return self._machines_first(numbers, shop, time)
+        first = self._machines_first(numbers, shop, _Time(clock, _FIRST * deadline, time.start), bounded=True)
+        found = joint.settled(asked, shop, deadline=time.until(_JOINTLY), clock=clock)
+        if found is None:
+            return first
+        second = Draft(found.at_home, found.nodes, found.left, found.lower_bound, covers_home=True)
+        best = min(second, first, key=lambda draft: (len(draft.left), draft.usd))
+        return replace(best, lower_bound=found.lower_bound, covers_home=True)
+
+    def _machines_first(self, numbers: Sequence[int], shop: Shop, time: _Time, *, bounded: bool = False) -> Draft:
+        """``bounded``: the bound is found otherwise."""
+        at_home = self._at_home(numbers, time, part=_FILLING / (_FIRST if bounded else 1))
         left = [number for number in numbers if number not in at_home] if at_home else list(numbers)
         began = time.spent()
         crowds = self.shaping.crowds(self.shaping.rows(left))
-        kept_back = _BOUNDING if at_home else 0.0
+        kept_back = _BOUNDING if at_home and not bounded else 0.0
         part = 1 - kept_back
         if are_mixed(crowds):
             part = max(time.spent() + _LEAST, part - _SEATING * (time.spent() - began))
@@ -127,7 +137,7 @@ class Drafting:
         if are_mixed(crowds):
             worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), worths(crowds, answer), strict=True))
             nodes = self._improved(nodes, shop, worth.__getitem__, time, part=_IMPROVED - kept_back)
-        if clock is not None:
+        if time.clock is not None:
             nodes = Tidying(self.sorts, self.room, self.rules, self.shaping.zone_of).joined(nodes)
         return Draft(at_home, nodes, left, bound)
 
@@ -163,10 +173,10 @@ class Drafting:
             few(rows, many=_HURRIED if hurried else _BOUNDED), self.room.kinds(alone) + machines, self.limits
         )
 
-    def _at_home(self, numbers: Sequence[int], time: _Time) -> dict[int, int]:
+    def _at_home(self, numbers: Sequence[int], time: _Time, *, part: float) -> dict[int, int]:
         if not self.room.machines:
             return {}
-        in_time = (lambda: time.spent() < _FILLING) if time.clock else (lambda: True)
+        in_time = (lambda: time.spent() < part) if time.clock else (lambda: True)
         return Filling(self.pods, self.sorts, self.room, self.rules, in_time=in_time).place(numbers)
 
     def _asked(self, crowds: Sequence[Crowd], shop: Shop, time: _Time, *, part: float) -> Answer:

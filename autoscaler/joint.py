@@ -13,7 +13,7 @@ from autoscaler.free_kinds import FreeKinds
 from autoscaler.machines import Filling
 from autoscaler.neighbours import FREE
 from autoscaler.seats import seat
-from autoscaler.shaping import Shaping, are_mixed
+from autoscaler.shaping import Crowd, Shaping, are_mixed
 from autoscaler.shop import Shop
 from autoscaler.tidying import Fresh, Tidying
 
@@ -34,15 +34,22 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What is decided in one go."""
+
+    crowds: Sequence[Crowd]
+    free: FreeKinds
+    """The machines, as kinds of node that cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Joint:
     """Pods with their shapes."""
 
     pods: Sequence[Pod]
     shaping: Shaping
 
-    def settled(
-        self, numbers: Sequence[int], shop: Shop, *, deadline: float, clock: Callable[[], float]
-    ) -> Settled | None:
+    def asked(self, numbers: Sequence[int]) -> Asked | None:
         """``None`` where machines are large enough, and where rules between pods or many sizes leave that undone."""
         shaping = self.shaping
         if not self._spills(numbers) or shaping.zone_of or shaping.rules.exclusive:
@@ -51,8 +58,11 @@ class Joint:
         if are_mixed(crowds) or any(shaping.rules.stance(crowd.sort) != FREE for crowd in crowds):
             return None
         free = FreeKinds(shaping.room, [crowd.sort for crowd in crowds])
-        if len(free) > _GROUPED:
-            return None
+        return Asked(crowds, free) if len(free) <= _GROUPED else None
+
+    def settled(self, asked: Asked, shop: Shop, *, deadline: float, clock: Callable[[], float]) -> Settled | None:
+        """``None`` where some have no place."""
+        shaping, crowds, free = self.shaping, asked.crowds, asked.free
         shapes = [shaping.shape(crowd) for crowd in crowds]
         shapes = [
             replace(shape, kinds=free.names(crowd.sort, shape.kinds or frozenset()))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +378,19 @@ def test_openb_is_planned_near_its_bound(tmp_path: Path) -> None:
     assert faults(made, pods=read_table(pods), catalog=read_table(catalog)) == []
     assert made["waiting"] == []
     assert 7040 < made["lower_bound_usd_per_hour"] <= made["usd_per_hour"] < 9000
+
+
+@pytest.mark.skipif(not any(one.is_dir() for one in DATA), reason="the openb trace is not beside this checkout")
+@pytest.mark.parametrize("step", [4, 10])
+def test_what_hardly_spills_over_costs_hardly_more_than_it_must(tmp_path: Path, step: int) -> None:
+    """Nearly all fit on machines: to settle all by dollars alone would leave many of them half empty."""
+    data = next(one for one in DATA if one.is_dir())
+    catalog = read_catalog(str(data / "ec2_us_east_1_2026_07_20.csv"))
+    pods = read_pods(str(data / "openb_pod_list_default.csv"))[::step]
+    machines = read_nodes(str(data / "openb_node_list_all_node.csv"))[::step]
+    made = plan_offline(pods, catalog, machines, deadline=timedelta(seconds=2), clock=time.process_time)
+    assert made.waiting == ()
+    assert made.usd_per_hour < 1.03 * made.lower_bound_usd_per_hour
 
 
 def _pod(name: str, *, gpus: int = 0, node: str = "") -> dict[str, Any]:
