@@ -15,6 +15,7 @@ from stacks.addresses import check_networks, check_room, tell_docker
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
+from stacks.machine_images import Images, MachineImage, image_of_nodes
 from stacks.node_bundle import check_architecture
 from stacks.plans import Plans
 from stacks.services import check_services, look_up_services, needed_services
@@ -31,15 +32,31 @@ class Ahead:
     """One that is there, where the stack file names one."""
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     """Of the policy's instance types, by name."""
+    node_images: Mapping[str, MachineImage] = field(default_factory=dict)
+    """By the same names."""
+    member_image: MachineImage | None = None
+    """Of a kubeadm control plane."""
+    gateway_image: MachineImage | None = None
+    """Of the instance that holds a WireGuard tunnel."""
 
 
 def look_ahead(plans: Plans, parts: Collection[str], *, provider: aws.Provider) -> Ahead:
     """Ask for all that these parts of the programs need. Raises ``BadInput`` or ``Unavailable``."""
+    images = Images(provider, region=plans.policy.region)
     vpc = _look_at_network(plans, provider) if "network" in parts else None
     if "control-plane" in parts:
         _look_at_control_plane(plans, provider)
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
-    return Ahead(vpc=vpc, shapes=shapes)
+    return Ahead(
+        vpc=vpc,
+        shapes=shapes,
+        member_image=_member_image(plans, images) if "control-plane" in parts else None,
+        gateway_image=_gateway_image(plans, images) if "on-prem" in parts else None,
+        node_images={
+            name: images.find(image_of_nodes(plans.settings, shape), where="spillway:nodes.ami")
+            for name, shape in shapes.items()
+        },
+    )
 
 
 def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
@@ -75,6 +92,18 @@ def _look_at_members(settings: KubeadmSettings, cluster: str, *, region: str, pr
     volumes = data_volumes(cluster, provider=provider)
     running = version_told(cluster, provider=provider) if volumes else None
     check_standing(settings, volumes, running=running)
+
+
+def _member_image(plans: Plans, images: Images) -> MachineImage | None:
+    settings = plans.settings.control_plane
+    kubeadm = isinstance(settings, KubeadmSettings)
+    return images.find(settings.ami, where="spillway:control_plane.ami") if kubeadm else None
+
+
+def _gateway_image(plans: Plans, images: Images) -> MachineImage | None:
+    settings = plans.settings.connectivity
+    tunnel = settings is not None and settings.kind == "wireguard"
+    return images.find(settings.ami, where="spillway:connectivity.ami") if tunnel else None
 
 
 def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:
