@@ -7,6 +7,8 @@ import json
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
+
 import stacks
 from stacks.deployer_rights import LIMIT, WRITES, deployer_rights, main
 from stacks.local.check_iam import check_iam, rights_of
@@ -86,3 +88,13 @@ def test_each_policy_fits_into_a_managed_policy(tmp_path: Path) -> None:
         assert len("".join(file.read_text(encoding="utf-8").split())) <= LIMIT
         assert json.loads(file.read_text(encoding="utf-8"))["Version"] == "2012-10-17"
     assert main([]) == 2
+
+
+def test_a_folder_that_is_not_there_is_told_without_a_stack_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the file that could not be written."""
+    assert main(["lab", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.endswith(
+        "lab-deployer-look-and-iam.json: cannot write here: No such file or directory\n"
+    )
