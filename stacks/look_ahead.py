@@ -17,6 +17,7 @@ from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
 from stacks.machine_images import Images, MachineImage, image_of_nodes
 from stacks.node_bundle import check_architecture
+from stacks.on_prem_settings import WireguardSettings
 from stacks.plans import Plans
 from stacks.services import check_services, look_up_services, needed_services
 from stacks.shapes import Shape, check_shapes, look_up_shape, look_up_shapes
@@ -96,14 +97,16 @@ def _look_at_members(settings: KubeadmSettings, cluster: str, *, region: str, pr
 
 def _member_image(plans: Plans, images: Images) -> MachineImage | None:
     settings = plans.settings.control_plane
-    kubeadm = isinstance(settings, KubeadmSettings)
-    return images.find(settings.ami, where="spillway:control_plane.ami") if kubeadm else None
+    if not isinstance(settings, KubeadmSettings):
+        return None
+    return images.find(settings.ami, where="spillway:control_plane.ami")
 
 
 def _gateway_image(plans: Plans, images: Images) -> MachineImage | None:
     settings = plans.settings.connectivity
-    tunnel = settings is not None and settings.kind == "wireguard"
-    return images.find(settings.ami, where="spillway:connectivity.ami") if tunnel else None
+    if not isinstance(settings, WireguardSettings):
+        return None
+    return images.find(settings.ami, where="spillway:connectivity.ami")
 
 
 def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:
