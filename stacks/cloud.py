@@ -18,7 +18,6 @@ from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, networks_of
 from stacks.join import NodeAdmission, eks_join_of, instance_tags, join_of, joined_by
 from stacks.look_ahead import look_ahead
-from stacks.machine_images import Images, image_of_nodes
 from stacks.machines import Machines, MachinesArgs, describe_machine, hybrid_node_configs
 from stacks.needs import stack_of
 from stacks.network import Network, NetworkArgs
@@ -75,7 +74,6 @@ class _Built:
         self._tags = {**plans.settings.tags, words.TAG_CLUSTER: policy.cluster, "spillway.dev/made-by": "pulumi"}
         self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
         self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
-        self._images = Images(self._provider)
         self._ahead = look_ahead(plans, parts, provider=self._provider)
 
     def tell_costs(self) -> None:
@@ -132,7 +130,7 @@ class _Built:
             region=policy.region,
             network=network,
             zones=self._plans.zones,
-            image=lambda ami: self._images.find(ami).id,
+            image=self._ahead.member_image,
             tags=self._tags,
             opts=self._on_aws,
         )
@@ -167,7 +165,7 @@ class _Built:
         if control_plane and by == "nodeadm":
             join = eks_join_of(control_plane)
         shapes = {entry.name: self._ahead.shapes[entry.types[0]] for entry in policy.groups}
-        images = {name: self._images.find(image_of_nodes(settings, shape)) for name, shape in shapes.items()}
+        images = {entry.name: self._ahead.node_images[entry.types[0]] for entry in policy.groups}
         node_groups = [
             NodeGroup(
                 entry.name,
@@ -231,7 +229,6 @@ class _Built:
         plans, wanted = self._plans, self._plans.settings.connectivity
         if wanted is None:
             return
-        ami = self._images.find(wanted.ami).id if wanted.kind == "wireguard" else ""
         settings = plans.settings.network
         vpc = tuple(str(one.network) for one in networks_of(self._ahead.vpc)) if self._ahead.vpc else (settings.cidr,)
         args = ConnectivityArgs(
@@ -241,7 +238,7 @@ class _Built:
             network=self._where(),
             vpc=vpc,
             on_prem=settings.on_prem,
-            image_id=ami,
+            image_id=self._ahead.gateway_image.id if self._ahead.gateway_image else "",
         )
         self.fields |= connect(f"{plans.policy.cluster}-on-prem", args, opts=self._on_aws)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pulumi
 import pulumi_aws as aws
@@ -14,6 +14,7 @@ from stacks.eks import EksControlPlane
 from stacks.existing import check_existing, read_kubeconfig
 from stacks.join import join_parameter
 from stacks.kubeadm import KubeadmArgs, KubeadmControlPlane
+from stacks.machine_images import MachineImage
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
 
@@ -45,27 +46,27 @@ def make_control_plane(
     region: str,
     network: NetworkPart | None,
     zones: tuple[str, ...],
-    image: Callable[[str], pulumi.Output[str]],
+    image: MachineImage | None,
     tags: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> ControlPlanePart:
     """The control plane that the settings ask for; ``network`` is where one of our own stands.
 
-    ``image`` looks an image up; ``tags`` are for what the provider's default tags do not reach.
+    ``image`` is that of kubeadm's members; ``tags`` are for what the provider's default tags do not reach.
     """
     wanted = settings.control_plane
     if isinstance(wanted, ExistingSettings):
         return ExistingControlPlane(cluster, wanted, cluster=cluster, opts=opts).part
     if isinstance(wanted, EksSettings) and network is not None:
         return EksControlPlane(cluster, wanted, cluster=cluster, region=region, network=network, opts=opts).part
-    if isinstance(wanted, KubeadmSettings) and network is not None:
+    if isinstance(wanted, KubeadmSettings) and network is not None and image is not None:
         args = KubeadmArgs(
             settings=wanted,
             cluster=cluster,
             region=region,
             network=network,
             zones=zones,
-            image_id=image(wanted.ami),
+            image_id=image.id,
             tags=tags,
         )
         return KubeadmControlPlane(cluster, args, opts=opts).part

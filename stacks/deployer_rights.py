@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.failures import BadInput
-
 LIMIT: Final = 6144
 """Characters of a managed policy, without white space."""
 _READS: Final = (
@@ -202,7 +200,8 @@ def main(arguments: list[str]) -> int:
         try:
             path.write_text(json.dumps(document, indent=1), encoding="utf-8")
         except OSError as error:
-            raise BadInput(f"{path}: cannot write here: {error.strerror}") from None
+            print(f"{path}: cannot write here: {error.strerror}", file=sys.stderr)
+            return 2
         print(path)
     return 0
 

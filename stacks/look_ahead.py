@@ -15,7 +15,9 @@ from stacks.addresses import check_networks, check_room, tell_docker
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
+from stacks.machine_images import Images, MachineImage, image_of_nodes
 from stacks.node_bundle import check_architecture
+from stacks.on_prem_settings import WireguardSettings
 from stacks.plans import Plans
 from stacks.services import check_services, look_up_services, needed_services
 from stacks.shapes import Shape, check_shapes, look_up_shape, look_up_shapes
@@ -31,15 +33,31 @@ class Ahead:
     """One that is there, where the stack file names one."""
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     """Of the policy's instance types, by name."""
+    node_images: Mapping[str, MachineImage] = field(default_factory=dict)
+    """By the same names."""
+    member_image: MachineImage | None = None
+    """Of a kubeadm control plane."""
+    gateway_image: MachineImage | None = None
+    """Of the instance that holds a WireGuard tunnel."""
 
 
 def look_ahead(plans: Plans, parts: Collection[str], *, provider: aws.Provider) -> Ahead:
     """Ask for all that these parts of the programs need. Raises ``BadInput`` or ``Unavailable``."""
+    images = Images(provider, region=plans.policy.region)
     vpc = _look_at_network(plans, provider) if "network" in parts else None
     if "control-plane" in parts:
         _look_at_control_plane(plans, provider)
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
-    return Ahead(vpc=vpc, shapes=shapes)
+    return Ahead(
+        vpc=vpc,
+        shapes=shapes,
+        member_image=_member_image(plans, images) if "control-plane" in parts else None,
+        gateway_image=_gateway_image(plans, images) if "on-prem" in parts else None,
+        node_images={
+            name: images.find(image_of_nodes(plans.settings, shape), where="spillway:nodes.ami")
+            for name, shape in shapes.items()
+        },
+    )
 
 
 def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
@@ -75,6 +93,20 @@ def _look_at_members(settings: KubeadmSettings, cluster: str, *, region: str, pr
     volumes = data_volumes(cluster, provider=provider)
     running = version_told(cluster, provider=provider) if volumes else None
     check_standing(settings, volumes, running=running)
+
+
+def _member_image(plans: Plans, images: Images) -> MachineImage | None:
+    settings = plans.settings.control_plane
+    if not isinstance(settings, KubeadmSettings):
+        return None
+    return images.find(settings.ami, where="spillway:control_plane.ami")
+
+
+def _gateway_image(plans: Plans, images: Images) -> MachineImage | None:
+    settings = plans.settings.connectivity
+    if not isinstance(settings, WireguardSettings):
+        return None
+    return images.find(settings.ami, where="spillway:connectivity.ami")
 
 
 def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:

@@ -1,47 +1,72 @@
-"""Which image the machines of a group boot from, and the look-up of one."""
+"""Which image the machines of a group boot from, and the look-up of one, before any resource is declared."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import pulumi
 import pulumi_aws as aws
 
+from autoscaler.failures import BadInput, Unavailable
 from stacks.config import Settings
 from stacks.control_plane_settings import EksSettings
 from stacks.on_prem_settings import UBUNTU
 from stacks.shapes import Shape
 
+_NOT_THERE: Final = ("ParameterNotFound", "couldn't find resource", "query returned no results", "InvalidAMIID")
+_BY_PARAMETER: Final = "ssm:"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineImage:
     """An image, looked up."""
 
-    id: pulumi.Output[str]
-    root_device: pulumi.Output[str]
+    id: str
+    root_device: str
     """Its name, without which a launch template adds a second disk."""
 
 
 class Images:
     """Looks images up, each once."""
 
-    def __init__(self, provider: aws.Provider) -> None:
-        self._options = pulumi.InvokeOutputOptions(provider=provider)
+    def __init__(self, provider: aws.Provider, *, region: str) -> None:
+        self._options = pulumi.InvokeOptions(provider=provider)
+        self._region = region
         self._found: dict[str, MachineImage] = {}
 
-    def find(self, ami: str) -> MachineImage:
-        """By id, or by the public parameter that holds one (``ssm:/path``)."""
+    def find(self, ami: str, *, where: str) -> MachineImage:
+        """By id, or by the public parameter that holds one (``ssm:/path``); ``where`` names the key that says it.
+
+        Raises ``BadInput`` for one that is not there, ``Unavailable`` where AWS does not answer.
+        """
         if ami not in self._found:
-            self._found[ami] = self._look_up(ami)
+            try:
+                self._found[ami] = self._look_up(ami)
+            except Exception as error:  # noqa: BLE001 - the SDK has no type of its own for a look-up that failed
+                if not any(said in str(error) for said in _NOT_THERE):
+                    raise Unavailable(f"{where}: AWS does not tell which image {ami} is: {error}") from None
+                raise BadInput(f"{where} = {ami!r}: {self._not_there(ami)}") from None
         return self._found[ami]
 
     def _look_up(self, ami: str) -> MachineImage:
-        key: pulumi.Output[str] = pulumi.Output.from_input(ami)
-        if ami.startswith("ssm:"):
-            key = aws.ssm.get_parameter_output(name=ami.removeprefix("ssm:"), opts=self._options).value
-        by_id = key.apply(lambda one: [aws.ec2.GetAmiFilterArgs(name="image-id", values=[one])])
-        image = aws.ec2.get_ami_output(filters=by_id, opts=self._options)
+        key = ami
+        if ami.startswith(_BY_PARAMETER):
+            key = aws.ssm.get_parameter(name=ami.removeprefix(_BY_PARAMETER), opts=self._options).value
+        by_id = [aws.ec2.GetAmiFilterArgs(name="image-id", values=[key])]
+        image = aws.ec2.get_ami(filters=by_id, opts=self._options)
         return MachineImage(id=key, root_device=image.root_device_name)
+
+    def _not_there(self, ami: str) -> str:
+        if ami.startswith(_BY_PARAMETER):
+            return (
+                f"there is no such parameter in {self._region}, or no image that it names: "
+                f"`aws ssm get-parameter --name {ami.removeprefix(_BY_PARAMETER)}` must print the id of one"
+            )
+        return (
+            f"this account sees no such image in {self._region}: "
+            f"`aws ec2 describe-images --owners self --region {self._region}` lists yours; an image is of one region"
+        )
 
 
 def image_of_nodes(settings: Settings, shape: Shape) -> str:

@@ -17,7 +17,10 @@ def look_up_image(cloud: Cloud, asked: Properties) -> Properties:
     if len(images) > 1 and not asked.get("mostRecent"):
         raise ClientError(complaint("your query returned more than one image"), "DescribeImages")
     if not images:
-        raise ClientError(complaint(f"no image matches {filters}"), "DescribeImages")
+        raise ClientError(
+            complaint("Your query returned no results. Please change your search criteria and try again."),
+            "DescribeImages",
+        )
     image = max(images, key=lambda one: one.get("CreationDate", ""))
     return {
         "id": image["ImageId"],

@@ -29,11 +29,18 @@ _ACTION: Final = re.compile(r"\*|[a-z0-9-]+:[A-Za-z0-9*?]+")
 _ARN: Final = re.compile(r"\*|arn:[^:]*:[^:]*:[^:]*:[^:]*:.+")
 _SERVICE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.amazonaws\.com(\.cn)?")
 _NOT_OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
-    # Rights of services whose names are not those of an API operation.
+    # Rights of services whose names are not those of an API operation:
+    # https://docs.aws.amazon.com/service-authorization/latest/reference
     "ecr": frozenset(),
     "ec2": frozenset({"RunInstances"}),
     "iam": frozenset({"PassRole"}),
-    "s3": frozenset({"ListBucket", "ListBucketVersions", "ListAllMyBuckets", "PutLifecycleConfiguration"}),
+    "logs": frozenset({"CreateLogDelivery", "DeleteLogDelivery"}),  # of flow logs that go to S3
+    "s3": frozenset(
+        {
+            *("ListBucket", "ListBucketVersions", "ListAllMyBuckets", "PutLifecycleConfiguration"),
+            *("PutEncryptionConfiguration", "PutBucketPublicAccessBlock", "DeleteObjectVersion"),
+        }
+    ),
     "kms": frozenset({"ReEncryptFrom", "ReEncryptTo"}),
     "ssm": frozenset(
         {

@@ -2,7 +2,7 @@
 
 Nothing is run on an instance: an association counts as done as soon as its instances run, which is when AWS would
 begin. What the first member of a control plane hands on by then is handed on for it (`members.py`). Of the parameters
-that AWS keeps for everybody those of the images for EKS are here; the images are some of moto's.
+that AWS keeps for everybody those of the images for EKS, and of Ubuntu's, are here; the images are some of moto's.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ EKS_IMAGES: Final = {
     "x86_64/nvidia": "ami-999844e0",
 }
 """By architecture and variant."""
+_IMAGES: Final = {"/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id": "ami-12c6146b"}
+"""Others that AWS keeps, by parameter."""
 
 
 class SystemsManager:
@@ -59,8 +61,12 @@ class SystemsManager:
     def answer(self, call: Call) -> Reply | None:
         """What Systems Manager says to one call; ``None`` where moto knows it."""
         own = self._calls.get(call.action)
-        if own is None or (call.action == "GetParameter" and not _EKS_IMAGE.fullmatch(call.parameters["Name"])):
+        if own is None:
             return None
+        if call.action == "GetParameter":
+            name = call.parameters["Name"]
+            if name not in _IMAGES and not _EKS_IMAGE.fullmatch(name):
+                return None
         try:
             said = own(call.region, call.parameters)
         except Refused as refused:
@@ -70,7 +76,7 @@ class SystemsManager:
     def _get_public_parameter(self, _: str, asked: Mapping[str, Any]) -> Json:
         name = asked["Name"]
         found = _EKS_IMAGE.fullmatch(name)
-        image = EKS_IMAGES.get(found["kind"]) if found else None
+        image = EKS_IMAGES.get(found["kind"]) if found else _IMAGES.get(name)
         if image is None:
             raise Refused("ParameterNotFound", f"Parameter {name} not found.")
         return {"Parameter": {"Name": name, "Type": "String", "Value": image, "Version": 1, "DataType": "text"}}
