@@ -190,6 +190,7 @@ def _install_packages(place: Path, *, cache: Path, packages: Path, began: float,
         _pip(place, cache=cache, packages=only_uv, began=began, lock=lock)
         command = [str(place / "bin" / "uv"), "pip", "install", "--python", str(place / "bin" / "python")]
         command += ["--require-hashes", "--requirement", str(packages), "--cache-dir", str(cache / "uv")]
+        command += ["--system-certs"]  # as pip does: where a company's own authority signs, uv trusts it as well
         _install(command, place=place, packages=packages, began=began, lock=lock)
     else:
         _pip(place, cache=cache, packages=packages, began=began, lock=lock)
