@@ -24,10 +24,24 @@ def is_host(text: str) -> bool:
 def is_address(text: str) -> bool:
     """Whether it is an IP address, of either version."""
     try:
-        ipaddress.ip_address(text)
+        address_of(text)
     except ValueError:
         return False
     return True
+
+
+def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address, of version 4 where it is one of those in version 6's clothes. Raises ``ValueError``."""
+    found = ipaddress.ip_address(text)
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def one_spelling(text: str) -> str:
+    """Of the many that IPv6 and DNS have for one."""
+    try:
+        return str(address_of(text))
+    except ValueError:
+        return text.lower().rstrip(".")
 
 
 def is_dns_name(text: str) -> bool:
@@ -54,11 +68,10 @@ _KINDS: Final = {
 
 def _kind(text: str) -> str:
     try:
-        found = ipaddress.ip_address(text)
+        found = address_of(text)
     except ValueError:
         name = text.lower().rstrip(".")
         return "loopback" if name in _LOCAL or name.endswith(".localhost") else ""
-    found = getattr(found, "ipv4_mapped", None) or found
     of_no_network = found.version == 4 and (found.is_reserved or found in _THIS_NETWORK)  # noqa: PLR2004 - of IPv6 much is reserved for later
     kinds = {
         "loopback": found.is_loopback,

@@ -20,6 +20,7 @@ from pyinfra.api.host import Host
 from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
 from roles import report
+from roles.controller import local_path
 from roles.engine import Fleet, connected, looking
 from roles.inventory import read_machines
 from roles.kubelet import DOWNLOADED
@@ -74,7 +75,7 @@ def adopt(*, hosts: tuple[str, ...], user: str, key: Path | None, port: int, rol
         if at:
             raise BadInput(f"{host}: name the account apart: spillway nodes adopt --user {account} {address}")
     refuse_nowhere(hosts)
-    if key and not key.expanduser().is_file():
+    if key and not local_path(str(key)).is_file():
         raise BadInput(f"--key: {key}: this controller has no such file")
     data = {"ssh_user": user, "ssh_port": port} | ({"ssh_key": str(key)} if key else {})
     machines = [(host, data | {"ssh_hostname": host} | ({} if user == "root" else {"_sudo": True})) for host in hosts]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +12,7 @@ from autoscaler.documents import Document
 from autoscaler.hosts import DnsName, why_not_reached
 from autoscaler.resources import parse_quantity
 from roles.addresses import host_of
+from roles.controller import local_path
 from roles.kubelet_keys import why_wrong
 
 _RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
@@ -177,8 +177,8 @@ class Kubelet(Document):
         if given.lstrip().startswith("-----BEGIN CERTIFICATE"):
             return given.strip() + "\n"
         try:
-            text = Path(given).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError, RuntimeError) as error:  # the last: ~NAME of nobody
+            text = local_path(given).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
         if "-----BEGIN CERTIFICATE-----" not in text:
             raise ValueError("holds no certificate: name the cluster's ca.crt, a file in PEM")

@@ -26,6 +26,7 @@ from autoscaler.documents import parse_data
 from autoscaler.failures import BadInput
 from autoscaler.resources import parse_quantity
 from roles.bundle import instance_settings
+from roles.controller import local_path
 from roles.gpu_settings import gpu_labels
 from roles.settings import MachineSettings, User, key_in, merged
 from roles.sources import read_sources
@@ -119,8 +120,8 @@ def _why_shut_out(users: Iterable[User], ssh: Ssh) -> str:
     if user.gone or not user.keys:
         return f"{user.name} {'is gone' if user.gone else 'has no keys'}, and {way}: let in another one first"
     try:
-        ours = key_in(Path(f"{ssh.key}.pub").expanduser().read_text(encoding="ascii")) if ssh.key else b""
-    except (OSError, UnicodeDecodeError, RuntimeError):  # the last: ~NAME of nobody
+        ours = key_in(local_path(f"{ssh.key}.pub").read_text(encoding="ascii")) if ssh.key else b""
+    except (OSError, UnicodeDecodeError):
         return ""
     if not ours or ours in {key_in(key) for key in user.keys}:
         return ""
@@ -196,7 +197,7 @@ def _connection(
     if user != "root":
         data["_sudo"] = True
     if key:
-        data["ssh_key"] = os.path.expanduser(key)  # noqa: PTH111 - leaves ~NAME of nobody as it is
+        data["ssh_key"] = str(local_path(key))
     if host_key:
         data["ssh_known_hosts_file"] = str(_known_hosts(address, port, host_key))
         data["ssh_strict_host_key_checking"] = "yes"

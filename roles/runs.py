@@ -23,6 +23,7 @@ from roles import journal as journals
 from roles import manifests as gpu_pods
 from roles import preflight_look, report
 from roles.bundle import instance_settings, made_for, make_bundle
+from roles.controller import local_path
 from roles.disruption import Disruption
 from roles.engine import Role, connected
 from roles.hosts import SshHosts
@@ -247,7 +248,7 @@ def _kubeconfig(machines: Machines) -> Path | None:
     given = sorted(named - {""})
     if len(given) > 1:
         raise BadInput(f"settings.kubeconfig: {' and '.join(given)} are two clusters: take one at a time, by --limit")
-    return Path(os.path.expanduser(given[0])) if given else None  # noqa: PTH111 - leaves ~NAME of nobody as it is
+    return local_path(given[0]) if given else None
 
 
 def role_at(path: str) -> Role:

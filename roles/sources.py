@@ -7,7 +7,6 @@ route to anywhere else. Keys travel with the controller, checked there against t
 from __future__ import annotations
 
 import json
-import os
 import re
 import urllib.error
 import urllib.request
@@ -25,6 +24,7 @@ from pyinfra.context import host
 from autoscaler.documents import Document, parse_data, read_document
 from autoscaler.failures import BadInput, Unavailable
 from roles.addresses import host_of
+from roles.controller import local_path
 from roles.facts.offered import KEYRINGS
 from roles.facts.packages import OsRelease, SourceFiles
 from roles.operations import files, packages
@@ -100,7 +100,7 @@ class Repository(Document):
     def _key_is_there(cls, place: str) -> str:
         if "://" in place and not host_of(place):
             raise ValueError("must be a path on this controller, or an address such as https://mirror.lab/key.asc")
-        if place and "://" not in place and not Path(os.path.expanduser(place)).is_file():  # noqa: PTH111 - ~NAME of nobody stays
+        if place and "://" not in place and not local_path(place).is_file():
             raise ValueError("there is no such file: name the signing key, a file on this controller, or its address")
         return place
 
@@ -242,7 +242,7 @@ def read_key(place: str) -> bytes:
     if "://" in place:
         return _fetched(place)
     try:
-        return Path(place).expanduser().read_bytes()
+        return local_path(place).read_bytes()
     except OSError as error:
         raise BadInput(f"{place}: cannot read this signing key: {error.strerror}") from None
 

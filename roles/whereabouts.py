@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from autoscaler.failures import BadInput
-from autoscaler.hosts import is_host, why_not_reached
+from autoscaler.hosts import address_of, is_host, one_spelling, why_not_reached
 from roles.addresses import host_of
 from roles.settings import MachineSettings
 from roles.written import Written
@@ -25,7 +25,7 @@ def refuse_unreachable(machines: Iterable[MachineSettings], *, source: str, writ
     machines = list(machines)
     taken: dict[str, MachineSettings] = {}
     for machine in machines:
-        spelled = _one_spelling(machine.address)
+        spelled = one_spelling(machine.address)
         why = why_not_reached(machine.address)
         if why:
             why = f"{why}: write this machine's own, such as 10.20.0.11"
@@ -43,7 +43,7 @@ def refuse_nowhere(hosts: Iterable[str]) -> None:
     """The same of addresses as they are typed. Raises ``BadInput``."""
     taken: dict[str, str] = {}
     for host in hosts:
-        spelled = _one_spelling(host)
+        spelled = one_spelling(host)
         if not is_host(host):
             raise BadInput(f"{host}: is no IP address and no DNS name, e.g. 10.20.0.11; a port is said by --port")
         if why := why_not_reached(host):
@@ -55,7 +55,7 @@ def refuse_nowhere(hosts: Iterable[str]) -> None:
 
 def _refuse_asking_itself(machine: MachineSettings, *, source: str, written: Written) -> None:
     for server in machine.time.servers:
-        if _one_spelling(server) == _one_spelling(machine.address):
+        if one_spelling(server) == one_spelling(machine.address):
             line = written.line_of_setting("time", "servers", machine=machine.name)
             entry = f"{source}{line}: machine {machine.name}: settings: time.servers"
             raise BadInput(
@@ -109,11 +109,6 @@ def _why_no_subnet(
 def _address(text: str) -> Any:
     """Nothing for a DNS name."""
     try:
-        found = ipaddress.ip_address(text)
+        return address_of(text)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
-
-
-def _one_spelling(text: str) -> str:
-    return str(_address(text) or text.lower().rstrip("."))

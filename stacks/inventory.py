@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, read_document
-from autoscaler.hosts import is_dns_name, why_not_reached
+from autoscaler.hosts import is_dns_name, one_spelling, why_not_reached
 from autoscaler.policy import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, TaintEntry, Taints
 from autoscaler.resources import Resources, parse_quantity
 
@@ -180,7 +180,7 @@ class Inventory(Document):
     @field_validator("machines")
     @classmethod
     def _each_once(cls, machines: tuple[Machine, ...]) -> tuple[Machine, ...]:
-        for key, spelled in (("name", str.lower), ("address", _one_spelling)):
+        for key, spelled in (("name", str.lower), ("address", one_spelling)):
             values = [spelled(getattr(machine, key)) for machine in machines]
             for number, value in enumerate(values):
                 first = values.index(value)
@@ -193,15 +193,6 @@ class Inventory(Document):
 def read_inventory(path: Path) -> Inventory:
     """Read and check an inventory file. Raises ``BadInput``."""
     return read_document(path, Inventory, what="inventory")
-
-
-def _one_spelling(address: str) -> str:
-    """Of the many that IPv6 and DNS have for one."""
-    try:
-        found = ipaddress.ip_address(address)
-        return str(getattr(found, "ipv4_mapped", None) or found)
-    except ValueError:
-        return address.lower().rstrip(".")
 
 
 def _some(text: str) -> str:

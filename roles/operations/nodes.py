@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
@@ -17,6 +16,7 @@ from pyinfra.context import host
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.kube import Expired, Kube, Refused
 from roles import join
+from roles.controller import local_path
 from roles.facts.nodes import PKI, Identity, OwnNode
 
 BOOTSTRAP: Final = "/etc/kubernetes/bootstrap.kubeconfig"
@@ -146,7 +146,7 @@ def _mark(
 def _with_kube(host: Host, kubeconfig: str, act: Callable[[Kube], bool]) -> bool:
     """What goes wrong at the API is told through the machine, where pyinfra looks for the reasons of a failure."""
     try:
-        return act(Kube.connect(Path(kubeconfig).expanduser() if kubeconfig else None))
+        return act(Kube.connect(local_path(kubeconfig) if kubeconfig else None))
     except (BadInput, Unavailable, Refused, Expired) as error:
         _shell(host, StringCommand(f"{_LAST_WORDS}; echo", QuoteString(str(error)), ">&2; false"))
         return False

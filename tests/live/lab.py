@@ -144,6 +144,21 @@ def serving(folder: Path, *, address: str) -> Iterator[str]:
             thread.join()
 
 
+def sleeper(name: str, node: str) -> dict[str, Any]:
+    """A pod that stays until it is told to go."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "c", "image": BUSYBOX, "args": ["-c", "/bin/busybox sleep 3600"]}],
+        },
+    }
+
+
 def digest_of(file: Path) -> str:
     """SHA-256."""
     with file.open("rb") as content:

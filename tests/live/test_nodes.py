@@ -16,7 +16,7 @@ import roles
 from roles import join
 from stacks.local.control_plane import apply_manifests
 from tests.live.hybrid import until
-from tests.live.lab import BUSYBOX, FAILING, Lab, spillway
+from tests.live.lab import BUSYBOX, FAILING, Lab, sleeper, spillway
 from tests.live.machines import Host
 
 pytestmark = pytest.mark.live
@@ -183,19 +183,8 @@ def test_a_node_that_owes_a_reboot_is_drained_and_rebooted(
     ground: Lab, machines: list[Host], applied: list[str]
 ) -> None:
     """Its pods leave by eviction first; it comes back Ready and open, with another boot; the others go on running."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "stays-until-asked", "namespace": "default"},
-        "spec": {
-            "nodeName": applied[1],
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "c", "image": BUSYBOX, "args": ["-c", "/bin/busybox sleep 3600"]}],
-        },
-    }
     path = "/api/v1/namespaces/default/pods"
-    ground.kube.send("POST", path, pod)
+    ground.kube.send("POST", path, sleeper("stays-until-asked", applied[1]))
     until(lambda: ground.kube.get(f"{path}/stays-until-asked")["status"]["phase"] == "Running", within=60)
     before = [pids(host) for host in machines]
     machines[1].run("touch /run/reboot-required; echo linux-image-lab > /run/reboot-required.pkgs")

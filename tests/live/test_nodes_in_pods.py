@@ -13,7 +13,7 @@ import roles
 from roles import gate
 from stacks.local.control_plane import apply_manifests
 from tests.live.hybrid import until
-from tests.live.lab import BUSYBOX, Lab, spillway
+from tests.live.lab import Lab, sleeper, spillway
 from tests.live.machines import Host
 from tests.live.python_image import spillway_image
 
@@ -60,19 +60,8 @@ def test_kubelet_and_containerd_agree_on_systemd(ground: Lab, machines: list[Hos
     assert kubelet["cgroupDriver"] == "systemd"
     assert "SystemdCgroup = true" in host.run("containerd config dump").stdout
     assert host.run("systemctl is-active containerd kubelet").stdout.split() == ["active", "active"]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "in-a-scope", "namespace": "default"},
-        "spec": {
-            "nodeName": host.name,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "c", "image": BUSYBOX, "args": ["-c", "/bin/busybox sleep 3600"]}],
-        },
-    }
     path = "/api/v1/namespaces/default/pods"
-    ground.kube.send("POST", path, pod)
+    ground.kube.send("POST", path, sleeper("in-a-scope", host.name))
     until(lambda: ground.kube.get(f"{path}/in-a-scope")["status"]["phase"] == "Running", within=90)
     groups = host.run("cat /proc/$(pgrep -f 'sleep 3600' | head -n 1)/cgroup").stdout
     assert "/cri-containerd-" in groups
