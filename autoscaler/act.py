@@ -7,7 +7,7 @@ A step is taken as planned or not at all: whatever changed in between (``Changed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,9 +15,23 @@ from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.kube_writes import Writes
-from autoscaler.objects import PodJson
+from autoscaler.objects import NodeJson, PodJson
 from autoscaler.resources import Resources
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Recreate, Release, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import (
+    Admit,
+    Cordon,
+    EndJob,
+    Grow,
+    Nominate,
+    Recreate,
+    Release,
+    Remove,
+    Reserve,
+    Step,
+    Uncordon,
+    Unreserve,
+    Withdraw,
+)
 from autoscaler.store import Store
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, aws_answers.Refused, ec2.Changed)
@@ -47,6 +61,10 @@ class Hands:
                 self._admit(step)
             case Nominate():
                 self._nominate(step)
+            case Reserve():
+                self._reserve(step)
+            case Unreserve():
+                self._unreserve(step)
             case Recreate(pod=key):
                 self._recreate(key)
             case Uncordon(node=node):
@@ -115,6 +133,39 @@ class Hands:
                 self._store.may_not_nominate()
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
+
+    def _reserve(self, step: Reserve) -> None:
+        """The nodes first, each with its instance's id; pods that are gone or bound by now need not be let in."""
+        found = map(self._store.node, sorted({node for _, node in step.placements}))
+        whose = {node.name: node.instance_id for node in found if node is not None and node.instance_id}
+        failures = self._saw_nodes(self._kube.reserve(whose))
+        pods = [
+            (pod, whose[name])
+            for key, name in step.placements
+            if name in whose and (pod := self._store.pod(key)) is not None and pod.node is None
+        ]
+        for key, came in self._kube.let_in(pods).items():
+            if isinstance(came, PodJson):
+                self._store.saw_pod(came)
+            elif not (isinstance(came, kube.Refused) and came.status in _CHANGED):
+                failures.append(f"{key}: {came}")
+        if failures:
+            raise kube.Refused(409, f"not all of {len(pods)} pods were let onto their nodes ({failures[0]})")
+
+    def _unreserve(self, step: Unreserve) -> None:
+        failures = self._saw_nodes(self._kube.unreserve(step.nodes))
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(step.nodes)} nodes were not opened ({failures[0]})")
+
+    def _saw_nodes(self, written: Mapping[str, NodeJson | Exception]) -> list[str]:
+        """Gives what failed, in words; a node that is gone is no failure."""
+        failures = []
+        for name, came in written.items():
+            if isinstance(came, NodeJson):
+                self._store.saw_node(came)
+            elif not (isinstance(came, kube.Refused) and came.status == 404):  # noqa: PLR2004 - gone
+                failures.append(f"{name}: {came}")
+        return failures
 
     def _drop_what_was_told(self) -> None:
         """Of nominations that the watch has told of, and of pods that are gone, the plan knows."""
@@ -205,6 +256,11 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911 - one line for each kind
             gone = len(placements) - len(kept)
             room = f"keep room on {_count(len(set(kept)), 'node')} for {_count(len(kept), 'pod')}"
             return room + (f", and no longer for {gone} more" if gone else "")
+        case Reserve(placements=placements):
+            nodes = _count(len({node for _, node in placements}), "node")
+            return f"let {_count(len(placements), 'pod')} onto {nodes} kept for them"
+        case Unreserve(nodes=names):
+            return f"open {names[0] if len(names) == 1 else _count(len(names), 'node')} to every pod"
         case Recreate(pod=pod):
             return f"delete pod {pod}, which never started, for its owner to make anew"
         case Uncordon(node=node):

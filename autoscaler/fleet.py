@@ -139,6 +139,11 @@ def labels_of(group: Group, hostname: str) -> dict[str, str]:
     }
 
 
+def has_joined(place: Place) -> bool:
+    """Whether pods can be bound to it now, as far as the node itself goes."""
+    return place.node is not None and place.tier != COMING_TIER and place.node.ready and not place.node.cordoned
+
+
 def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
     """A node of the group that is not there yet."""
     return Place(
@@ -224,7 +229,7 @@ def _place(node: Node, group: Group | None, load: Load, cluster: Cluster, policy
     return Place(
         name=node.name,
         labels={**labels_of(group, node.name), **node.labels} if coming and group else _labels(node),
-        taints=_taints(node) if coming or node.cordoned else node.taints,
+        taints=_taints(node, group, passing=coming or node.cordoned),
         free=free,
         tier=_tier(node, group, coming=coming),
         node=node,
@@ -273,8 +278,10 @@ def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group,
             free[name] = free.get(name, 0) - amount
 
 
-def _taints(node: Node) -> tuple[Taint, ...]:
-    return tuple(taint for taint in node.taints if taint.key not in _PASSING_TAINTS)
+def _taints(node: Node, group: Group | None, *, passing: bool) -> tuple[Taint, ...]:
+    """Those that a pod planned there must tolerate: a reservation is for whom the plan says."""
+    gone = (_PASSING_TAINTS if passing else frozenset()) | ({words.RESERVED} if group is not None else set())
+    return tuple(taint for taint in node.taints if taint.key not in gone) if node.taints else ()
 
 
 def _tier(node: Node, group: Group | None, *, coming: bool) -> int:

@@ -23,6 +23,7 @@ from autoscaler.kube import Expired, Kube, Refused
 from autoscaler.objects import Meta, NodeJson, PodJson
 
 _MERGE: Final = "application/merge-patch+json"
+_JSON_PATCH: Final = "application/json-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _NODE_DECODER: Final = msgspec.json.Decoder(NodeJson)
 _POD_DECODER: Final = msgspec.json.Decoder(PodJson)
@@ -58,6 +59,61 @@ class Writes:
             raise Refused(409, f"the cordon of node {name} is not Spillway's: whoever set it lifts it")
         marks = {words.CORDONED_BY: None, words.CORDONED_AT: None}
         return self._patch_node(node.metadata, {"unschedulable": None}, marks)
+
+    def reserve(self, whose: Mapping[str, str]) -> dict[str, NodeJson | Exception]:
+        """Give each node's reservation (``spillway.dev/reserved``) a value, in parallel; one without stays as it is."""
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            tries = {
+                name: pool.submit(self._change_reservation, name, {"op": "add", "path": "/value", "value": value})
+                for name, value in whose.items()
+            }
+        return {name: done.result() for name, done in tries.items()}
+
+    def unreserve(self, names: Iterable[str]) -> dict[str, NodeJson | Exception]:
+        """Take each node's reservation off, in parallel."""
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            tries = {name: pool.submit(self._change_reservation, name, {"op": "remove", "path": ""}) for name in names}
+        return {name: done.result() for name, done in tries.items()}
+
+    def _change_reservation(self, name: str, change: Mapping[str, str]) -> NodeJson | Exception:
+        """``change``: one operation, its path within the taint. Refused where the node's taints have just changed."""
+        try:
+            node = self.node(name)
+            number = next((at for at, one in enumerate(node.spec.taints) if one.key == words.RESERVED), None)
+            if number is None:
+                return node
+            path = f"/spec/taints/{number}"
+            body = [
+                {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
+                {"op": "test", "path": f"{path}/key", "value": words.RESERVED},
+                {**change, "path": path + change["path"]},
+            ]
+            return _NODE_DECODER.decode(self._kube.send("PATCH", f"/api/v1/nodes/{name}", body, content=_JSON_PATCH))
+        except (Refused, Expired, Unavailable) as error:  # one node fails alone
+            return error
+
+    def let_in(self, pods: Iterable[tuple[Pod, str]]) -> dict[str, PodJson | Exception]:
+        """Have each pod tolerate the reservation of that value as well, in parallel. Gives what came of it, by key.
+
+        Of the spec of a pod that is there, tolerations may be added to
+        (https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement).
+        """
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            tries = {pod.key: pool.submit(self._let_in, pod, whose) for pod, whose in pods}
+        return {key: done.result() for key, done in tries.items()}
+
+    def _let_in(self, pod: Pod, whose: str) -> PodJson | Exception:
+        toleration = {"key": words.RESERVED, "operator": "Equal", "value": whose}
+        path, value = ("/spec/tolerations/-", toleration) if pod.tolerations else ("/spec/tolerations", [toleration])
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "add", "path": path, "value": value},
+        ]
+        where = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            return _POD_DECODER.decode(self._kube.send("PATCH", where, body, content=_JSON_PATCH))
+        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
+            return error
 
     def _patch_node(self, seen: Meta, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> NodeJson:
         """A patch of what was seen: refused with 409 where the node changed in between."""

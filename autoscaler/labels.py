@@ -49,6 +49,9 @@ DECLARED: Final = f"{PREFIX}/declared"
 """Labels and taints that an inventory declared for the node, as JSON: what it declares no longer goes again."""
 JOINING: Final = f"{PREFIX}/joining"
 """Taint of a node from its registration until it has the labels and taints that its inventory declares."""
+RESERVED: Final = f"{PREFIX}/reserved"
+"""Taint of a new EC2 node until the pods that it was bought for are there: they alone tolerate it. Its value is empty
+at first, then the instance's id."""
 
 # --- Words on pods and the objects that make them ---------------------------------------------------------------------
 GANG: Final = f"{PREFIX}/gang"

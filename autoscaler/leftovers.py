@@ -15,6 +15,7 @@ from autoscaler.fleet import COMING_TIER
 from autoscaler.gangs import Gang
 from autoscaler.pack import Packing
 from autoscaler.places import Place, Shape
+from autoscaler.reservations import is_reserved
 from autoscaler.scene import Scene
 
 
@@ -85,13 +86,13 @@ class _Moving:
         joined = [
             place
             for place in self.scene.places
-            if place.node is not None and not place.node.cordoned and (not place.standing or place.tier == COMING_TIER)
+            if _is_open(place) and (not place.standing or place.tier == COMING_TIER)
         ]
         late = {id(home): home for home in self.homes.values() if home.node is None and not home.price}
         for home in sorted(late.values(), key=self._rank, reverse=True):
             for key in sorted((key for key in home.guests if key in self.loose), key=lambda key: self.loose[key].rank):
                 best = self.scene.find(self.loose[key])
-                there = best if best is not None and best.node is not None and not best.node.cordoned else None
+                there = best if best is not None and _is_open(best) else None
                 self._move(key, [there] if there is not None else joined)
 
     def _move(self, key: str, others: Sequence[Place]) -> bool:
@@ -108,3 +109,8 @@ class _Moving:
         shapes = [self.loose.get(key) for key in place.guests]
         stays = any(shape is None or shape.devices for shape in shapes)
         return (stays, len(place.guests), -place.price, place.name)
+
+
+def _is_open(place: Place) -> bool:
+    """Whether it has joined, and takes whomever the scheduler sends."""
+    return place.node is not None and not place.node.cordoned and not is_reserved(place)

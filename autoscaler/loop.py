@@ -25,7 +25,18 @@ from autoscaler.observe import Pause
 from autoscaler.policy import Policy
 from autoscaler.report import Messenger, Report
 from autoscaler.roll import roll_of
-from autoscaler.steps import Admit, EndJob, Memory, Nominate, Plan, Recreate, Step, Uncordon
+from autoscaler.steps import (
+    Admit,
+    EndJob,
+    Memory,
+    Nominate,
+    Plan,
+    Recreate,
+    Reserve,
+    Step,
+    Uncordon,
+    Unreserve,
+)
 from autoscaler.store import Store
 
 Planner = Callable[[Cluster, Policy, Memory], Plan]
@@ -36,7 +47,7 @@ ON_ITS_WAY: Final = 2.0
 """Seconds between two looks at AWS while capacity comes or goes."""
 QUIET: Final = 30.0
 """Seconds between two looks at AWS otherwise."""
-_WITHOUT_AWS: Final = (Admit, Nominate, Recreate, Uncordon, EndJob)
+_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, EndJob)
 """Steps that make sense before AWS has answered for the first time."""
 
 

@@ -17,6 +17,7 @@ from autoscaler.cluster import Node, Pod
 from autoscaler.gangs import Gang
 from autoscaler.labels import GATE
 from autoscaler.pack import Placed
+from autoscaler.reservations import is_reserved
 from autoscaler.steps import Nominate
 
 
@@ -26,8 +27,13 @@ def is_contended(gangs: Iterable[Gang]) -> bool:
 
 
 def homes_of(placed: Mapping[str, Placed | None]) -> dict[str, Node | None]:
-    """Pod key -> the node that the plan has it on, where that has joined."""
-    return {key: place.node for one in placed.values() if one is not None for key, place in one.places}
+    """Pod key -> the node that the plan has it on, where that has joined and others could take its room."""
+    return {
+        key: None if is_reserved(place) else place.node
+        for one in placed.values()
+        if one is not None
+        for key, place in one.places
+    }
 
 
 def overstayed(

@@ -130,6 +130,15 @@ class GroupEntry(Document):
         """What its nodes may be: the type, or those of the set, the preferred one first."""
         return self.instance_types or (self.instance_type or "",)
 
+    @field_validator("taints")
+    @classmethod
+    def _is_nobodys(cls, taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
+        for taint in taints:
+            if taint.key.startswith(f"{PREFIX}/"):
+                message = f"has {taint.key}, which Spillway puts on and takes off itself: choose another key"
+                raise ValueError(message)
+        return taints
+
     @field_validator("zones", "instance_types", "formerly")
     @classmethod
     def _each_once(cls, listed: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,6 +222,10 @@ class ScaleUp(Document):
     )
     refusal_backoff: Span = Field(
         default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone"
+    )
+    reserve: bool = Field(
+        default=True,
+        description="new nodes keep other pods off until those that they were bought for are there; false: they do not",
     )
 
 

@@ -7,7 +7,7 @@ doing it twice, or again after a restart, buys once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -27,13 +27,15 @@ from autoscaler.patience import Patience, Wait
 from autoscaler.places import Place
 from autoscaler.policy import Policy
 from autoscaler.purchases import free_on_prem, never_joined, purchases, withdrawals
+from autoscaler.reservations import kept_where_let_in, let_in, openings, reservations
 from autoscaler.roll import roll_of
 from autoscaler.scene import Scene
 from autoscaler.starts import not_yet, start
-from autoscaler.steps import Meant, Recreate, Step, Waiting
+from autoscaler.steps import Admit, Meant, Recreate, Step, Waiting
 from autoscaler.supply import ceilings, coming, offerings
 from autoscaler.together import place_together
 from autoscaler.unmet import Unmet
+from autoscaler.untried import may_be_bought, untried
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
@@ -59,6 +61,8 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     ``meant``: where the last plan meant pods to go (``Memory.meant``).
     """
     roll = resolved(roll_of(cluster.pods), cluster.namespaces)
+    at_home = let_in(roll, fleet.places)
+    roll = kept_where_let_in(roll, at_home)
     claims = Claims(cluster)
     pinned = [
         _whole(pod, cluster, claims)
@@ -73,19 +77,20 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         newcomers=newcomers,
     )
     free = free_on_prem(scene)
-    waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet))
+    waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet), at_home)
     homes = _homes(gangs, meant, scene)
     kept = {place.name for place in homes.values()}
     market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet), kept=kept)
     scene.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)
+    ends = untried(gangs, scene, cluster.seen_at)
     packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
     packing = as_scheduled(gangs, packing, scene)
     contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(gangs, pinned, packing, fleet, scene) if cluster.may_nominate else frozenset()
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
-    steps: list[Step] = []
+    admits: list[Admit] = []
     for gang in gangs:
         placed = packing.placed.get(gang.name)
         if gang.name in held:
@@ -96,20 +101,26 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
             waiting += unmet.explain(gang, _demand(gang, scene))
         else:
             admit = start(gang, placed, contended=contended, taken=taken)
-            steps += [admit] if admit else []
+            admits += [admit] if admit else []
             waiting += not_yet(gang, placed, admitted=admit)
+    pins = [(pod, place) for pod in pinned if (place := scene.place_on(pinned_to(pod) or "")) is not None]
+    homes = {pod.key: place for pod, place in pins} | {
+        key: place for one in packing.placed.values() if one is not None for key, place in one.places
+    }
     return ScaleUp(
         steps=(
             *withdrawals(cluster, fleet),
             *never_joined(fleet, policy),
             *again,
-            *steps,
+            *reservations(gangs, packing.placed, admits, pins),
+            *admits,
             *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
-            *purchases(gangs, packing, fleet, free),
+            *may_be_bought(purchases(gangs, packing, fleet, free), ends),
+            *openings(cluster, homes, places=fleet.places, patience=policy.scale_up.boot_timeout),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
-        looks=tuple(sorted({when for wait in waits.values() for when in (wait.start, wait.ends)})),
+        looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in (wait.start, wait.ends))})),
         wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
     )
 
@@ -187,8 +198,13 @@ def _is_pinned(pod: Pod) -> bool:
     return pod.node is None and pod.phase == "Pending" and not (pod.deleting or pod.is_daemon or waits(pod))
 
 
-def _settle(pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str]) -> tuple[list[Waiting], list[Recreate]]:
-    """Pods that can go to one node only take their room there before anyone else is planned."""
+def _settle(
+    pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str], at_home: Collection[str]
+) -> tuple[list[Waiting], list[Recreate]]:
+    """Pods that can go to one node only take their room there before anyone else is planned.
+
+    Those ``at_home`` also where a rule speaks against it: all of a job may be spread evenly, and some of it unevenly.
+    """
     stuck: list[Waiting] = []
     again: list[Recreate] = []
     for pod in pinned:
@@ -196,6 +212,10 @@ def _settle(pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str]) -> t
         place = scene.place_on(host)
         shape = scene.shape(pod)
         reason = scene.why_not(shape, place) if place else None
+        if place is not None and pod.key in at_home:
+            scene.put(shape, place, pod.key)
+            stuck.append(Waiting(pod.key, f"its node {place.name} is kept for it, and the scheduler has been told"))
+            continue
         if place is None:
             why = f"is bound for node {host}, which is {closed.get(host, 'not there')}"
         elif reason is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autoscaler.fleet import COMING_TIER
+from autoscaler.fleet import has_joined
 from autoscaler.gangs import Gang
 from autoscaler.labels import GATE
 from autoscaler.pack import Placed
 from autoscaler.places import Place
+from autoscaler.reservations import is_reserved
 from autoscaler.steps import Admit, Waiting
 
 
@@ -22,8 +23,8 @@ def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str]
     ready = {
         key: place
         for key, place in placed.places
-        if _is_ready(place)
-        and not (contended and gated.get(key, place.name) != place.name)
+        if has_joined(place)
+        and not (contended and not is_reserved(place) and gated.get(key, place.name) != place.name)
         and not (key in gated and place.name in taken)
     }
     if len(ready) < max(1, gang.minimum) or not gated.keys() & ready.keys():
@@ -40,16 +41,18 @@ def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiti
     """Of the pods that have a place: those that do not go there now, and why."""
     going = {key for key, _ in admitted.placements} if admitted else set()
     places = dict(placed.places)
-    ready = sum(1 for place in places.values() if _is_ready(place))
+    ready = sum(1 for place in places.values() if has_joined(place))
     found = []
     for pod in gang.waiting:
         place = places.get(pod.key)
         if place is None:
             because = f"gang {gang.name} runs with fewer pods; nothing is free for this one"
-        elif not _is_ready(place):
+        elif not has_joined(place):
             because = _on_its_way(place)
         elif GATE in pod.gates and pod.key not in going:
             because = f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
+        elif not pod.gates and is_reserved(place):
+            because = f"its node {place.name} is kept for it, which the scheduler is being told"
         elif GATE not in pod.gates and pod.unschedulable_because:
             because = (
                 f"fits on {place.name} as far as Spillway sees, but the scheduler says: {pod.unschedulable_because}"
@@ -69,10 +72,6 @@ def _on_its_way(place: Place) -> str:
     if place.node is not None and place.node.cordoned:
         return f"its node {place.name} is about to be uncordoned"
     return f"its node {place.name} has joined and is not ready yet"
-
-
-def _is_ready(place: Place) -> bool:
-    return place.node is not None and place.tier != COMING_TIER and place.node.ready and not place.node.cordoned
 
 
 def _few(names: Sequence[str]) -> str:

@@ -38,6 +38,23 @@ class Nominate:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """Let pods onto nodes that are reserved: each of them tolerates the reservation of its own node from now on."""
+
+    placements: tuple[tuple[str, str], ...]
+    """(pod key ``namespace/name``, node name); every node is registered and ready."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreserve:
+    """Open nodes that were reserved to every pod."""
+
+    nodes: tuple[str, ...]
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recreate:
     """Delete a pod that we pinned to a node where it can never start: its owner makes it anew, gated as it was.
 
@@ -125,7 +142,9 @@ class EndJob:
     because: str
 
 
-Step = Admit | Nominate | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | Release | EndJob
+Step = (
+    Admit | Nominate | Reserve | Unreserve | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | Release | EndJob
+)
 
 
 @dataclass(frozen=True, slots=True)

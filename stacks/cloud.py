@@ -173,6 +173,7 @@ class _Built:
                     cluster=policy.cluster,
                     region=policy.region,
                     entry=entry,
+                    reserved=policy.scale_up.reserve,
                     subnets=network.subnets,
                     security_group_id=network.node_security_group_id,
                     instance_profile_arn=identity.instance_profile_arn,

@@ -32,7 +32,11 @@ def check_groups(policy: Policy, *, source: str, joined_by: JoinedBy = "image") 
 
 
 def _mistakes(policy: Policy, entry: GroupEntry, *, join: Join | EksJoin | None) -> Iterator[str]:
-    size = len(user_data(cluster=policy.cluster, region=policy.region, entry=entry, join=join).encode())
+    size = len(
+        user_data(
+            cluster=policy.cluster, region=policy.region, entry=entry, join=join, reserved=policy.scale_up.reserve
+        ).encode()
+    )
     if size > LIMIT:
         yield f"labels and taints make {size} bytes of user data; EC2 takes {LIMIT}"
     for zone in entry.zones:

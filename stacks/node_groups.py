@@ -43,6 +43,8 @@ class NodeGroupArgs:
     """Where the project's own roles, or ``nodeadm``, make nodes of the machines."""
     gpus: int = 0
     """Of one node."""
+    reserved: bool = True
+    """Nodes join with the taint that keeps off whoever they were not bought for (``autoscaler.reservations``)."""
     kms_key_id: pulumi.Input[str] | None = None
     """Encrypts the volumes; AWS's own key for EBS where none is given."""
     adapters: int = 0
@@ -100,7 +102,14 @@ class NodeGroup(pulumi.ComponentResource):
         args = self._args
 
         def rendered(join: Join | EksJoin | None) -> str:
-            return user_data(cluster=args.cluster, region=args.region, entry=args.entry, join=join, gpus=args.gpus)
+            return user_data(
+                cluster=args.cluster,
+                region=args.region,
+                entry=args.entry,
+                join=join,
+                gpus=args.gpus,
+                reserved=args.reserved,
+            )
 
         return rendered(None) if args.join is None else args.join.apply(rendered)
 
@@ -267,10 +276,17 @@ def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str) -> dict[
 
 
 def user_data(
-    *, cluster: str, region: str, entry: GroupEntry, join: Join | EksJoin | None = None, gpus: int = 0
+    *,
+    cluster: str,
+    region: str,
+    entry: GroupEntry,
+    join: Join | EksJoin | None = None,
+    gpus: int = 0,
+    reserved: bool = True,
 ) -> str:
     """What an entry's machines are told at boot. The zone they know from the instance itself."""
     taints = tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in entry.taints)
+    taints += (Taint(words.RESERVED),) if reserved else ()
     labels = node_labels(region, entry)
     if not isinstance(join, EksJoin):
         return render_user_data(NodeSpec(cluster=cluster, labels=labels, taints=taints, join=join))

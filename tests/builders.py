@@ -13,6 +13,8 @@ from autoscaler.policy import GroupEntry, Limits, Policy, ScaleDown, ScaleUp, as
 from autoscaler.resources import Resources
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+A_MOMENT_AGO = NOW - timedelta(seconds=5)
+"""Long enough for the scheduler to have tried a pod."""
 GPU_TAINT = Taint(words.GPU)
 TOLERATES_GPU = Toleration(key=words.GPU, operator="Exists")
 
@@ -38,7 +40,9 @@ def a_pod(name: str = "pod", **given: Any) -> Pod:
         given["affinity"] = (selects(**given.pop("selector")),)
     given.setdefault("requests", Resources.parse(requests))
     namespace = given.pop("namespace", "team")
-    return Pod(**{"namespace": namespace, "name": name, "uid": f"uid-{namespace}-{name}", "created": NOW} | given)
+    return Pod(
+        **{"namespace": namespace, "name": name, "uid": f"uid-{namespace}-{name}", "created": A_MOMENT_AGO} | given
+    )
 
 
 def selects(**labels: str) -> Term:

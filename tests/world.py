@@ -14,9 +14,23 @@ from typing import TypeVar
 
 from autoscaler import labels as words
 from autoscaler.cluster import Cluster, Group, Instance, Node, Pod, Refusal
-from autoscaler.constraints import Requirement
+from autoscaler.constraints import Requirement, Taint, Toleration
 from autoscaler.policy import Policy
-from autoscaler.steps import Admit, Cordon, EndJob, Grow, Nominate, Plan, Recreate, Remove, Step, Uncordon, Withdraw
+from autoscaler.steps import (
+    Admit,
+    Cordon,
+    EndJob,
+    Grow,
+    Nominate,
+    Plan,
+    Recreate,
+    Remove,
+    Reserve,
+    Step,
+    Uncordon,
+    Unreserve,
+    Withdraw,
+)
 from tests.builders import NOW, nodes_of
 
 T = TypeVar("T")
@@ -33,6 +47,8 @@ class World:
     chance: random.Random
     refuses: float = 0.0
     never_joins: float = 0.0
+    reserves: bool = False
+    """New nodes come reserved."""
     now: datetime = NOW
     launched: int = 0
     bought: int = 0
@@ -65,7 +81,8 @@ class World:
         for group in list(self.groups.values()):
             for node in nodes_of(group, created=self.now):
                 if node.instance_id not in self.dead and node.name not in self.nodes and self.chance.random() < 0.7:
-                    self.nodes[node.name] = node
+                    taints = (*node.taints, Taint(words.RESERVED)) if self.reserves else node.taints
+                    self.nodes[node.name] = replace(node, taints=taints)
         self._schedule()
         self._check()
 
@@ -79,12 +96,21 @@ class World:
                 for pod in running[job]:
                     del self.pods[pod.key]
 
+    def reserved_too_long(self) -> list[str]:
+        """Nodes that are still kept for somebody when a new machine would be given up."""
+        return [
+            node.name
+            for node in self.nodes.values()
+            if self.now >= node.created + self.policy.scale_up.boot_timeout and not node.cordoned
+            if any(taint.key == words.RESERVED for taint in node.taints)
+        ]
+
     @property
     def usd_per_hour(self) -> float:
         """The bill."""
         return sum(group.usd_per_hour * group.desired for group in self.groups.values())
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Step) -> None:  # noqa: C901 - one case for each kind of step
         match step:
             case Admit():
                 self._admit(step)
@@ -115,8 +141,32 @@ class World:
                 for key, name in placements:
                     assert not name or name in self.nodes, f"{key} is nominated for {name}, which is not there"
                     self.pods[key] = replace(self.pods[key], nominated=name)
+            case Reserve(placements=placements):
+                for key, name in placements:
+                    self._reserve(key, name)
+            case Unreserve():
+                self._unreserve(step)
             case EndJob() | Recreate():
                 raise AssertionError(step)
+
+    def _unreserve(self, step: Unreserve) -> None:
+        for name in step.nodes:
+            node = self.nodes[name]
+            left = tuple(taint for taint in node.taints if taint.key != words.RESERVED)
+            assert len(left) < len(node.taints), f"{step} of a node that is not reserved"
+            self.nodes[name] = replace(node, taints=left)
+
+    def _reserve(self, key: str, name: str) -> None:
+        pod, node = self.pods[key], self.nodes[name]
+        assert node.ready, f"{name} is not ready"
+        assert pod.node is None, f"{key} runs already"
+        assert any(taint.key == words.RESERVED for taint in node.taints), f"{name} is not reserved"
+        whose = node.instance_id or ""
+        others = tuple(taint for taint in node.taints if taint.key != words.RESERVED)
+        self.nodes[name] = replace(node, taints=(*others, Taint(words.RESERVED, whose)))
+        own = Toleration(key=words.RESERVED, value=whose)
+        assert own not in pod.tolerations or Taint(words.RESERVED) in node.taints, f"{key} was let onto {name} before"
+        self.pods[key] = replace(pod, tolerations=(*pod.tolerations, own))
 
     def _admit(self, step: Admit) -> None:
         for key, name in step.placements:
@@ -165,6 +215,8 @@ class World:
                 fitting = [name for name in sorted(self.nodes) if self._takes(self.nodes[name], pod)]
                 if fitting:
                     self._bind(key, max(fitting, key=lambda name: self._free(name)["cpu"]))
+                else:
+                    self.pods[key] = replace(pod, unschedulable_because="no node takes it")
 
     def _takes(self, node: Node, pod: Pod) -> bool:
         if node.cordoned or not node.ready or not _allowed(pod, node):
@@ -245,4 +297,5 @@ def _allowed(pod: Pod, node: Node) -> bool:
         all(node.labels.get(one.key) in one.values for one in term) for term in pod.affinity
     )
     keys = {one.key for one in pod.tolerations if one.operator == "Exists"}
-    return selected and all(taint.key in keys for taint in node.taints)
+    values = {(one.key, one.value) for one in pod.tolerations if one.operator == "Equal"}
+    return selected and all(taint.key in keys or (taint.key, taint.value) in values for taint in node.taints)

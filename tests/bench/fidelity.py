@@ -11,7 +11,7 @@ import contextlib
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -158,6 +158,7 @@ def _set_up(kube: KubeHttp, given: Situation) -> None:
     _all(kube, "POST", [(NODES, machine(number, gpus)) for number, (gpus, _) in enumerate(given.machines)])
     _all(kube, "POST", [(PODS, resident(number, cpus)) for number, (_, cpus) in enumerate(given.machines) if cpus])
     wanted = len(given.machines) * len(given.daemons)
+    _wait(lambda: all(map(_is_ready, kube.get(NODES)["items"])), within=60)
     _wait(lambda: sum("nodeName" in pod["spec"] for pod in kube.get(DAEMONS)["items"]) >= wanted, within=30)
 
 
@@ -212,23 +213,30 @@ def fidelity(many: int, first: int = 0) -> Iterator[Figure]:
 
 
 def gate(many: int) -> Iterator[Figure]:
-    """What the same pods cost without our gate, and with the scheduler profile that packs."""
+    """What the same pods cost without our gate, also where nodes are not reserved, and with a scheduler that packs."""
     usd: Counter[str] = Counter()
-    kinds: tuple[Kind, ...] = ("gated", "ungated")
     elsewhere: Counter[str] = Counter()
+    empty: Counter[str] = Counter()
+    ways: Mapping[str, tuple[Kind, bool]] = {
+        "behind our gate": ("gated", True),
+        "without it": ("ungated", True),
+        "without it, nodes not reserved": ("ungated", False),
+        "without it, nodes not reserved, packing scheduler": ("ungated", False),
+    }
     for packing in (False, True):
         with ground(packing=packing) as on:
             for seed in range(many):
-                for kind in kinds[packing:]:
-                    name = f"{kind}, packing scheduler" if packing else kind
-                    found = _told(on, situation(seed, kind), f"{seed}, {name}")
-                    usd[name] += found.usd
-                    elsewhere[name] += found.elsewhere + found.unbound
-    yield Figure(f"{many} situations behind our gate: bought", usd["gated"], "$/h")
-    for name in list(usd)[1:]:
-        yield Figure(f"the same {name}", usd[name], "$/h")
-        yield Figure("  the price of doing without the gate", 100 * (usd[name] / usd["gated"] - 1), "%")
+                for name, (kind, reserve) in ways.items():
+                    if packing == name.endswith("packing scheduler"):
+                        found = _told(on, situation(seed, kind, reserve=reserve), f"{seed}, {name}")
+                        usd[name] += found.usd
+                        elsewhere[name] += found.elsewhere + found.unbound
+                        empty[name] += found.empty
+    for name in ways:
+        yield Figure(f"{many} situations {name}: bought", usd[name], "$/h")
+        yield Figure("  more than behind the gate", 100 * (usd[name] / usd["behind our gate"] - 1), "%")
         yield Figure("  pods on another kind of node than planned", elsewhere[name], "")
+        yield Figure("  nodes that stand empty", empty[name], "")
 
 
 def _told(on: Ground, given: Situation, name: str) -> Found:
@@ -258,6 +266,12 @@ def _clear(kube: KubeHttp) -> None:
         while kube.get(f"{path}?limit=1")["items"] and time.monotonic() < end:
             kube.send("DELETE", f"{path}?gracePeriodSeconds=0&limit=100")
     kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    lasting = any(one["key"].startswith("node.kubernetes.io/") for one in node["spec"].get("taints", ()))
+    conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and not lasting
 
 
 def _group_of(node: dict[str, Any]) -> str:

@@ -54,14 +54,19 @@ class Situation:
     """The pods come while the autoscaler runs."""
 
 
-def situation(seed: int, kind: Kind | None = None) -> Situation:
-    """The same one for the same seed; of ``kind``, else of the one whose turn it is."""
+def situation(seed: int, kind: Kind | None = None, *, reserve: bool = True) -> Situation:
+    """The same one for the same seed; of ``kind``, else of the one whose turn it is. ``reserve``: as in the policy."""
     dice = random.Random(seed)  # noqa: S311 - reproducible on purpose
     kind = kind or KINDS[seed % len(KINDS)]
     zones = ["us-east-1a", "us-east-1b"][: dice.randint(1, 2)]
     more = [name for name in sorted(TYPES) if name not in FOR_ALL]
     groups = [_entry(name, zones, dice) for name in sorted({*FOR_ALL, *dice.sample(more, dice.randint(1, 4))})]
-    policy = {"cluster": "test", "groups": groups, "scale_down": {"idle_after": "1h"}}
+    policy = {
+        "cluster": "test",
+        "groups": groups,
+        "scale_up": {"reserve": reserve},
+        "scale_down": {"idle_after": "1h"},
+    }
     pods: list[dict[str, Any]] = []
     jobs: list[str] = []
     while len(pods) < LEAST:

@@ -21,6 +21,7 @@ from typing import Any
 import boto3
 
 from autoscaler import labels as words
+from autoscaler.constraints import Taint
 from autoscaler.policy import Policy, asg_name, read_policy
 from stacks.local.keeper import Process, free_ports, start_keeper, stop_keeper
 from stacks.local.kube_http import KubeHttp
@@ -72,6 +73,7 @@ class Aws:
         for entry in policy.groups:
             labels = {words.ORIGIN: words.EC2, words.GROUP: entry.name, words.CAPACITY_TYPE: entry.capacity_type}
             taints = tuple(taint.as_taint() for taint in entry.taints)
+            taints += (Taint(words.RESERVED),) if policy.scale_up.reserve else ()
             spec = NodeSpec(cluster=policy.cluster, labels=labels | entry.labels, taints=taints)
             data = {
                 "ImageId": image,

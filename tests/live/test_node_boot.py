@@ -159,7 +159,10 @@ def assert_joined(ground: Lab, host: Host, instance: dict[str, Any]) -> None:
     name, zone = instance["PrivateDnsName"], instance["Placement"]["AvailabilityZone"]
     node = ground.kube.get(f"/api/v1/nodes/{name}")
     assert node["spec"]["providerID"] == f"aws:///{zone}/{instance['InstanceId']}"
-    assert node["spec"]["taints"] == [{"key": words.GPU, "value": "present", "effect": "NoSchedule"}]
+    assert node["spec"]["taints"] == [
+        {"key": words.GPU, "value": "present", "effect": "NoSchedule"},
+        {"key": words.RESERVED, "effect": "NoSchedule"},
+    ]
     wanted = {words.GROUP: "gpu-a10g", words.ORIGIN: words.EC2, words.ZONE: zone, words.INSTANCE_TYPE: "g5.xlarge"}
     assert {key: node["metadata"]["labels"].get(key) for key in wanted} == wanted
     shown = host.run("openssl x509 -noout -ext subjectAltName -in /var/lib/kubelet/pki/kubelet-server-current.pem")

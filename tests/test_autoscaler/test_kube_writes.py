@@ -160,3 +160,56 @@ def test_the_last_look_at_a_node_sees_all_its_pods(api: FakeApi, writes: Writes)
 
     api.answer = answer
     assert [pod.metadata.name for pod in writes.pods_on("n")] == ["a", "b"]
+
+
+TAINTS = [{"key": "other", "effect": "NoSchedule"}, {"key": words.RESERVED, "effect": "NoSchedule"}]
+TESTED = [
+    {"op": "test", "path": "/metadata/uid", "value": "u"},
+    {"op": "test", "path": "/spec/taints/1/key", "value": words.RESERVED},
+]
+
+
+def test_a_reservation_is_changed_in_its_own_place_and_refused_where_the_taints_have_moved(
+    api: FakeApi, writes: Writes
+) -> None:
+    """No other taint is touched. A node that changes in between, as the server says, fails alone."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.method == "PATCH" and asked.path.endswith("/moved"):
+            return Answer({"code": 422, "message": "testing path /spec/taints/1/key failed"}, status=422)
+        return Answer(node(taints=TAINTS))
+
+    api.answer = answer
+    came = writes.reserve({"n": "i-1", "moved": "i-2"})
+    assert str(came["moved"]).endswith("testing path /spec/taints/1/key failed")
+    (patch,) = [asked for asked in api.asked if asked.method == "PATCH" and asked.path.endswith("/n")]
+    assert patch.headers["Content-Type"] == "application/json-patch+json"
+    assert patch.body == [*TESTED, {"op": "add", "path": "/spec/taints/1/value", "value": "i-1"}]
+    writes.unreserve(["n"])
+    assert api.asked[-1].body == [*TESTED, {"op": "remove", "path": "/spec/taints/1"}]
+
+
+def test_a_node_that_is_not_reserved_is_left_as_it_is(api: FakeApi, writes: Writes) -> None:
+    """Somebody has opened it already."""
+    api.answer = lambda _asked: Answer(node(taints=TAINTS[:1]))
+    assert not isinstance(writes.unreserve(["n"])["n"], Exception)
+    assert [asked.method for asked in api.asked] == ["GET"]
+
+
+def test_a_toleration_is_added_behind_those_that_a_pod_has(api: FakeApi, writes: Writes) -> None:
+    """Nothing else of a pod may be changed. One pod's failure is its own."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/gone"):
+            return Answer({"code": 404, "message": "not found"}, status=404)
+        return Answer({"metadata": {"name": "p"}})
+
+    api.answer = answer
+    some = a_pod("some", gpus=1)
+    came = writes.let_in([(some, "i-1"), (a_pod("none"), "i-1"), (a_pod("gone"), "i-1")])
+    assert isinstance(came["team/gone"], Refused)
+    bodies = {asked.path.rpartition("/")[2]: asked.body for asked in api.asked}
+    own = {"key": words.RESERVED, "operator": "Equal", "value": "i-1"}
+    tested = {"op": "test", "path": "/metadata/uid", "value": "uid-team-some"}
+    assert bodies["some"] == [tested, {"op": "add", "path": "/spec/tolerations/-", "value": own}]
+    assert bodies["none"][1:] == [{"op": "add", "path": "/spec/tolerations", "value": [own]}]

@@ -36,8 +36,10 @@ from autoscaler.steps import (
     Recreate,
     Release,
     Remove,
+    Reserve,
     Step,
     Uncordon,
+    Unreserve,
     Waiting,
     Withdraw,
 )
@@ -104,6 +106,25 @@ class Fakes:
                 {"metadata": {"name": pod.name, "resourceVersion": str(version + (pod.nominated != node))}}, PodJson
             )
             for (pod, version), node in asked
+        }
+
+    def reserve(self, whose: dict[str, str]) -> dict[str, NodeJson | Exception]:
+        """The API server's."""
+        self._note("reserve", whose)
+        return {name: self.failures.get(name) or self.node(name) for name in whose}
+
+    def unreserve(self, names: Iterable[str]) -> dict[str, NodeJson | Exception]:
+        """The API server's."""
+        self._note("unreserve", tuple(names))
+        return {name: self.failures.get(name) or self.node(name) for name in names}
+
+    def let_in(self, pods: Iterable[tuple[Pod, str]]) -> dict[str, PodJson | Exception]:
+        """The API server's."""
+        asked = list(pods)
+        self._note("let_in", [(pod.key, whose) for pod, whose in asked])
+        return {
+            pod.key: self.failures.get(pod.name) or msgspec.convert({"metadata": {"name": pod.name}}, PodJson)
+            for pod, _ in asked
         }
 
     def node(self, name: str) -> NodeJson:
@@ -445,6 +466,43 @@ def test_rights_that_do_not_let_us_nominate_are_told_and_no_hindrance() -> None:
     loop.once()
     assert "pods/status is forbidden" in made.out.getvalue()
     assert not made.store.cluster(NOW).may_nominate
+
+
+def test_a_reserved_node_gets_its_value_before_pods_are_let_in_by_it() -> None:
+    """Those that are bound by now, and those whose node is gone, are left out."""
+    made = bench(Reserve((("team/bound", "ip-1"), ("team/late", "gone"), ("team/p", "ip-1")), "r"))
+    loop = made.loop()
+    made.knows_aws()
+    node = an_on_prem_node("ip-1", provider_id="aws:///us-east-1a/i-1")
+    made.store.put(NODES, ("", "ip-1"), 1, node)
+    for pod in (a_pod("p"), a_pod("late"), a_pod("bound", node="ip-1")):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    assert made.fakes.asked == [("reserve", {"ip-1": "i-1"}), ("let_in", [("team/p", "i-1")])]
+
+
+def test_pods_that_are_gone_or_changed_need_not_be_let_in_and_another_failure_is_told() -> None:
+    """The next plan tries those again."""
+    made = bench(Reserve((("team/p", "ip-1"), ("team/q", "ip-1")), "r"))
+    made.fakes.failures = {"p": kube.Refused(404, "not found")}
+    loop = made.loop()
+    made.store.put(NODES, ("", "ip-1"), 1, an_on_prem_node("ip-1", provider_id="aws:///us-east-1a/i-1"))
+    for pod in (a_pod("p"), a_pod("q")):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    assert "could not" not in made.out.getvalue()
+    made.fakes.failures["q"] = Unavailable("busy")
+    loop.once()
+    assert "not all of 2 pods were let onto their nodes (team/q: busy)" in made.out.getvalue()
+
+
+def test_nodes_are_opened_together_and_one_that_fails_is_told() -> None:
+    """One that is gone is open enough."""
+    made = bench(Unreserve(("ip-1", "ip-2", "ip-3"), "r"))
+    made.fakes.failures = {"ip-2": kube.Refused(404, "not found"), "ip-3": kube.Refused(409, "changed")}
+    made.loop().once()
+    assert made.fakes.asked == [("unreserve", ("ip-1", "ip-2", "ip-3"))]
+    assert "1 of 3 nodes were not opened (ip-3: changed)" in made.out.getvalue()
 
 
 def test_a_pod_that_vanished_does_not_stop_its_gang() -> None:

@@ -93,6 +93,10 @@ def test_a_group_has_one_name_per_zone() -> None:
         (("cluster: lab", "cluster: Lab_1"), "policy.yaml:1: cluster = 'Lab_1': must be lower-case letters"),
         (("cluster: lab\n", ""), "cluster is missing: the cluster's name"),
         (("max: 6", "max: 6\n    labels: {spillway.dev/group: x}"), "labels under spillway.dev/ are Spillway's own"),
+        (
+            ("key: nvidia.com/gpu", "key: spillway.dev/reserved"),
+            "taints: has spillway.dev/reserved, which Spillway puts on and takes off itself: choose another key",
+        ),
         (("max: 6", "max: 6\n    resources: {cpu: lots}"), "cpu: 'lots' is not a quantity such as 500m, 4, 16Gi"),
         (("max: 6", "max: 6\n    disk: 1Gi"), "disk = '1Gi': must be at least 8Gi"),
         (("max: 6", "max: 6\n    max: 7"), "policy.yaml:8: this policy file is not YAML: the key 'max' is given twice"),

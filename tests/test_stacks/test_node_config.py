@@ -78,8 +78,19 @@ def test_it_says_where_the_cluster_is() -> None:
 def test_pods_are_as_many_as_the_policy_says() -> None:
     """The autoscaler reckons with the same number; without one both take what the interfaces have addresses for."""
     told = user_data(cluster="lab", region="us-east-1", entry=group(resources={"pods": 50}), join=JOIN)
-    assert config_in(told)["kubelet"]["config"] == {"maxPods": 50}
-    assert "config" not in config_in(user_data(cluster="lab", region="us-east-1", entry=group(), join=JOIN))["kubelet"]
+    assert config_in(told)["kubelet"]["config"]["maxPods"] == 50
+    unsaid = user_data(cluster="lab", region="us-east-1", entry=group(), join=JOIN)
+    assert "maxPods" not in config_in(unsaid)["kubelet"]["config"]
+
+
+def test_nodes_join_reserved_unless_the_policy_says_otherwise() -> None:
+    """The autoscaler takes the taint off (``autoscaler/reservations.py``)."""
+    told = user_data(cluster="lab", region="us-east-1", entry=group(), join=JOIN)
+    assert config_in(told)["kubelet"]["config"] == {
+        "registerWithTaints": [{"key": words.RESERVED, "effect": "NoSchedule"}]
+    }
+    not_reserved = user_data(cluster="lab", region="us-east-1", entry=group(), join=JOIN, reserved=False)
+    assert "config" not in config_in(not_reserved)["kubelet"]
 
 
 def test_gpus_are_told_to_whatever_runs_on_gpu_nodes() -> None:

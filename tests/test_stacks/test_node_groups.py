@@ -105,7 +105,7 @@ def test_user_data_tells_the_node_what_it_is() -> None:
     entry = group(labels={words.GPU_PRODUCT: "NVIDIA-A10G"}, taints=[GPU_TAINT], capacity_type="spot")
     spec = parse_user_data(base64.b64decode(template_of(entry)["userData"]).decode())
     assert spec.cluster == "lab"
-    assert spec.taints == (Taint(words.GPU),)
+    assert spec.taints == (Taint(words.GPU), Taint(words.RESERVED))
     assert spec.labels == {
         words.GPU_PRODUCT: "NVIDIA-A10G",
         words.ORIGIN: words.EC2,

@@ -1,0 +1,56 @@
+"""Pods without our gate that the scheduler has not looked at yet: nothing is bought where it may find room for them.
+
+From when such a pod is created until the scheduler has said that it finds no place, it may bind it anywhere that has
+room, whomever a plan has there. What is bought in that moment for the pod, or for those whose place it takes, may be
+for others than it was planned for. So a purchase for it waits until the scheduler has spoken, a few seconds at most:
+where it is that slow, or another one has the pod, waiting longer costs more than a wrong guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from autoscaler.gangs import Gang
+from autoscaler.places import Place
+from autoscaler.reservations import is_reserved
+from autoscaler.scene import Scene
+from autoscaler.steps import Grow
+
+_PATIENCE: Final = timedelta(seconds=3)
+"""A scheduler tries some hundred pods in a second."""
+
+
+def untried(gangs: Iterable[Gang], scene: Scene, now: datetime) -> dict[str, datetime]:
+    """Pod key -> until when it may still be bound to a node that is there. As the scene is before anyone is planned."""
+    young = [
+        pod
+        for gang in gangs
+        for pod in gang.waiting
+        if not (pod.gates or pod.unschedulable_because) and now < pod.created + _PATIENCE
+    ]
+    if not young:
+        return {}
+    fresh = [place for place in scene.places if not place.standing and _is_open(place)]
+    found: dict[int, bool] = {}
+    ends = {}
+    for pod in young:
+        shape = scene.shape(pod)
+        if shape.number not in found:
+            first = scene.find(shape)
+            found[shape.number] = (first is not None and _is_open(first)) or any(
+                scene.why_not(shape, place) is None for place in fresh
+            )
+        if found[shape.number]:
+            ends[pod.key] = pod.created + _PATIENCE
+    return ends
+
+
+def may_be_bought(steps: Iterable[Grow], ends: Mapping[str, datetime]) -> list[Grow]:
+    """Those of the purchases that are for none of these pods."""
+    return [step for step in steps if not any(key in ends for key in step.demand)]
+
+
+def _is_open(place: Place) -> bool:
+    return place.node is not None and place.node.ready and not place.node.cordoned and not is_reserved(place)
