@@ -27,7 +27,7 @@ _WIDEST = 1e4
 _SLACK = 0.01
 """A filling is kept that lacks so much to its node's price: prices change."""
 _TAKE, _LOOK = 60, 40
-_KINDS, _KINDS_SOMETIMES, _SOMETIMES = 2, 4, 4
+_KINDS_FIRST, _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 20, 6, 12, 4
 _KINDS_ONCE = 6
 _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
@@ -124,7 +124,7 @@ class Generation:
         if not rounds:
             self._look_once()
             return
-        best, _, _ = self._look(self.prices, kinds=5 * _KINDS_SOMETIMES)
+        best, _, _ = self._look(self.prices, kinds=_KINDS_FIRST)
         centre = self.prices / max(best, 1 - _SLACK)
         height = float(centre @ self.problem.counts)
         alone = self._grid is None
@@ -165,7 +165,7 @@ class Generation:
 
     def _look_once(self) -> None:
         """A few fillings; where kinds are in short supply, of more kinds."""
-        self._look(self.prices, kinds=max(_KINDS, _KINDS_ONCE if self.master.is_short else 0))
+        self._look(self.prices, kinds=_KINDS_ONCE if self.master.is_short else 2)
         self.prices = self.master.solve()
 
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:

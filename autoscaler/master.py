@@ -24,6 +24,8 @@ from autoscaler.stock import Stock
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
 _PRESENT = 1e-7
+_DUAL, _PRIMAL = 1, 4
+"""How the solver goes on from where it was: after other numbers of pods, and after more columns or other costs."""
 _NODES, _LOOKS = 300, 150
 """Of the search for whole numbers: limits that do not depend on how fast the machine is. On one thread the solver asks
 at the same points of its search whether to go on."""
@@ -137,10 +139,12 @@ class Master:
             [centre + np.maximum(centre, least) * above + slack, -np.maximum(0.0, centre * (1 - below) - slack)]
         )
         self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
+        self.solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def let_go(self) -> None:
         """Prices are free."""
         self._artificial(np.zeros(2 * self.rows), np.zeros(2 * self.rows))
+        self.solver.setOptionValue("simplex_strategy", _DUAL)
 
     def pressed(self) -> tuple[Mask, Mask]:
         """Which prices would leave the box downwards, and which upwards."""

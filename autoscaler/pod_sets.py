@@ -15,7 +15,8 @@ from autoscaler.arrays import CPU, GPUS, MEMORY, Floats, Whole, distinct, highes
 
 WORTHLESS = 1e-9
 TOLERANCE = 1e-6
-_CELLS = 64
+_CELLS, _CELLS_OF_SHELF = 64, 24
+"""Along each side of a node. Of finer cells a shelf would keep sets that lose little because they hold little."""
 _SMALL = 300
 _PAIRS = 20_000
 _FEW_TIMES = 6
@@ -74,7 +75,7 @@ class Joiner:
             fits &= np.tri(len(one.values), dtype=np.bool_)
         left, right = np.nonzero(fits)
         sizes, loss = one.sizes[left] + other.sizes[right], loss[left, right]
-        chosen = _best_of_cells(sizes, loss, self.room) if keep < _PAIRS else np.arange(len(loss))
+        chosen = _best_of_cells(sizes, loss, self.room, _CELLS) if keep < _PAIRS else np.arange(len(loss))
         chosen = chosen[highest(-loss[chosen], keep)]
         held = one.held[left[chosen]] + other.held[right[chosen]]
         allowed = (held <= self.limits).all(axis=1)
@@ -156,7 +157,7 @@ def _grown(asked: Floats, values: Floats, limits: Whole, room: Floats, weights: 
         loss = bigger @ weights - worthier
         chosen = np.nonzero(loss <= spare + TOLERANCE)[0]
         if len(chosen) > _SMALL:
-            chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room)]
+            chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room, _CELLS_OF_SHELF)]
             chosen = chosen[highest(-loss[chosen], _SMALL)]
         held = held[parent[chosen]]
         held[:, one] += times[chosen]
@@ -181,10 +182,10 @@ def _multiples(most: Whole) -> tuple[Whole, Whole]:
     return parent, times
 
 
-def _best_of_cells(sizes: Floats, loss: Floats, room: Floats) -> Whole:
+def _best_of_cells(sizes: Floats, loss: Floats, room: Floats, many: int) -> Whole:
     """Of the sets that take about the same of a node, the one that loses least."""
-    cells = (sizes[:, :GPUS] * (_CELLS / np.where(room[:GPUS] > 0, room[:GPUS], 1.0))).astype(np.int64)
-    cell = (sizes[:, GPUS].astype(np.int64) * (_CELLS + 1) + cells[:, CPU]) * (_CELLS + 1) + cells[:, MEMORY]
+    cells = (sizes[:, :GPUS] * (many / np.where(room[:GPUS] > 0, room[:GPUS], 1.0))).astype(np.int64)
+    cell = (sizes[:, GPUS].astype(np.int64) * (many + 1) + cells[:, CPU]) * (many + 1) + cells[:, MEMORY]
     order = np.lexsort((loss, cell))
     first = np.ones(len(order), dtype=bool)
     first[1:] = cell[order][1:] != cell[order][:-1]
