@@ -55,6 +55,8 @@ class Generation:
         self.master = Master(problem, self.smaller)
         self.prices: Floats = np.zeros(len(problem.counts))
         """The best known value of one pod of each shape."""
+        self.shortage: Floats = np.zeros(len(problem.usd))
+        """What nodes are worth above their price at these prices, for they are scarce."""
         self._stock = np.zeros((256, len(problem.counts)), dtype=np.int64)
         self._kinds = np.zeros(256, dtype=np.int64)
         self._many = self.simple = 0
@@ -68,6 +70,9 @@ class Generation:
         """Prices of pods, ceilings of kinds, charges for limits."""
         self._steady: Floats = self.prices
         """The prices that prove the most, as far as the search can tell."""
+        self._values: Floats = np.zeros(len(problem.usd))
+        """Of each kind what its best filling was worth at the last look, or was thought to be worth."""
+        self._looked_at: set[int] = set()
         self._reach = np.ones(len(problem.usd))
         """Of each kind: what its best filling was worth, as a part of the ceiling, when it was looked at last."""
 
@@ -125,8 +130,8 @@ class Generation:
             self._look_once()
             return
         best, _, _ = self._look(self.prices, kinds=_KINDS_FIRST)
-        centre = self.prices / max(best, 1 - _SLACK)
-        height = float(centre @ self.problem.counts)
+        height, best = self._proves(self.prices, max(best, 1 - _SLACK))
+        centre = self.prices / best
         alone = self._grid is None
         box, trust, least_trust = (
             (_BOX, _TRUST, _LEAST_TRUST) if alone else (_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE)
@@ -147,7 +152,7 @@ class Generation:
             )
             prices = trust * centre + (1 - trust) * asked
             best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
-            worth = float(prices @ self.problem.counts) / best if all_seen and best > 0 else 0.0
+            worth, best = self._proves(prices, best) if all_seen and best > 0 else (0.0, 1.0)
             if worth > height:
                 height, centre, trust = worth, prices / best, max(min(least_trust, trust), trust - 0.1)
             elif added >= _FEW:
@@ -161,12 +166,25 @@ class Generation:
                 below, above = np.minimum(below * 1.5, 1), np.minimum(above * 1.5, _WIDEST)
         self._steady = centre
         self.master.let_go()
-        self.prices = self.master.solve()
+        self._settle()
+
+    def _proves(self, prices: Floats, best: float) -> tuple[float, float]:
+        """What these prices would prove if the last look had found the best fillings; and the stretch."""
+        problem = self.problem
+        if self._grid is not None:
+            return float(prices @ problem.counts) / best, best
+        usd = self.usd + self.master.charges @ problem.uses
+        stretch = max(1 - _SLACK, float((self._values / usd)[np.isinf(problem.available)].max(initial=0.0)))
+        return farley(problem, prices, self._values, problem.counts, self.master.charges), stretch
 
     def _look_once(self) -> None:
         """A few fillings; where kinds are in short supply, of more kinds."""
         self._look(self.prices, kinds=_KINDS_ONCE if self.master.is_short else 2)
+        self._settle()
+
+    def _settle(self) -> None:
         self.prices = self.master.solve()
+        self.shortage = self.master.shortage
 
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
         """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""
@@ -253,6 +271,7 @@ class Generation:
         if self._grid is not None:
             return self._look_at_all(self._grid, prices)
         hope = self._hopes(prices, self.problem.counts)
+        values = hope * (self.usd + self.master.shortage)
         best, added, all_seen = 0.0, 0, False
         for turn in range(kinds):
             kind = int(np.argmax(hope))
@@ -263,12 +282,15 @@ class Generation:
                 break
             usd = self._charged(kind)
             found = self._found(kind, prices, least=usd * (1 - _SLACK))
-            worth = float(found.values[0]) / usd if len(found.values) else 0.0
+            values[kind] = float(found.values[0]) if len(found.values) else 0.0
+            worth = values[kind] / usd
+            self._weights.seen(kind)
             added += self.add(kind, found.pods[found.values > usd * (1 - _SLACK)])
             best = max(best, worth)
             self._reach[kind] = min(1.0, self._reach[kind] * worth / hope[kind])
             hope[kind] = 0.0
         self._reach = np.minimum(1.0, self._reach * _FORGET)
+        self._values = values
         return best, added, all_seen
 
     def _look_at_all(self, grid: Grid, prices: Floats) -> tuple[float, int, bool]:
@@ -279,9 +301,9 @@ class Generation:
         return max((worth for _, worth, _ in found), default=0.0), added, True
 
     def _found(self, kind: int, prices: Floats, *, least: float) -> Fillings:
-        fresh = kind not in self._bins
         node = self._bins[kind]
-        if fresh:
+        if kind not in self._looked_at:
+            self._looked_at.add(kind)
             return node.best(prices, self.problem.counts, least=least, take=_TAKE)
         found = node.around(self._known(kind, prices), prices, self.problem.counts, least=least, take=_LOOK)
         if self._is_new(kind, found):

@@ -75,7 +75,9 @@ class Master:
         self.shortage = np.zeros(len(problem.usd))
         """What a node of each kind should cost more, for it is scarce."""
         steps = smaller.astype(np.float32)
-        swaps = np.argwhere(smaller & (steps @ steps == 0)).astype(np.int32)
+        self.swaps: Whole = np.argwhere(smaller & (steps @ steps == 0))
+        """(the shape that gives its place away, the one that takes it)"""
+        swaps = self.swaps.astype(np.int32)
         self.first = 3 * rows + len(swaps)
         """Number of the first filling's column."""
         self.solver = quiet_solver()
@@ -180,6 +182,17 @@ class Master:
         """How often each filling is used."""
         values: Floats = np.array(self.solver.getSolution().col_value)[self.first :]
         return values
+
+    def swapped(self) -> Floats:
+        """How many places are given away by each swap."""
+        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self.first]
+        return values
+
+    def allow_swaps(self, *, allowed: bool) -> None:
+        """Or else every place is for a pod of its own shape."""
+        columns = np.arange(3 * self.rows, self.first, dtype=np.int32)
+        most = np.full(len(columns), highspy.kHighsInf if allowed else 0.0)
+        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), most)
 
     def whole(self, *, in_time: Callable[[], bool]) -> Whole:
         """How often each filling is used in the cheapest plan of whole ones, as far as it is found.

@@ -15,6 +15,7 @@ from autoscaler.arrays import Floats, Whole, highest
 from autoscaler.generation import Generation
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
+from autoscaler.swaps import written_out
 
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
 """Parts of the time after which no such step is begun."""
@@ -110,8 +111,7 @@ class Rounding:
         step = 0
         while counts.any() and self.watch.spent() < _DIVE_UNTIL:
             self.master.demand(counts, stock)
-            duals = self.master.solve()
-            values = self.master.values()
+            duals, values = self._solved()
             whole = np.floor(values + _EPSILON).astype(int)
             before = int(counts.sum())
             columns = np.nonzero(whole)[0].tolist()
@@ -133,6 +133,24 @@ class Rounding:
         self.master.demand(self.counts, self.stock)
         self._top_up(plan, counts)
         return self._shrunk(plan + self._filled(counts, stock), given)
+
+    def _solved(self) -> tuple[Floats, Floats]:
+        """Prices, and how often each filling is used by pods of its own shapes."""
+        master, generation = self.master, self.generation
+        duals, values, swapped = master.solve(), master.values(), master.swapped()
+        if swapped.sum() < 1:
+            return duals, values
+        used = np.nonzero(values > _EPSILON)[0]
+        kinds = generation.kinds[used]
+        for kind, pods in zip(
+            kinds.tolist(), written_out(generation.fillings[used], values[used], master.swaps, swapped), strict=True
+        ):
+            generation.add(kind, pods)
+        master.allow_swaps(allowed=False)
+        master.solve()
+        values = master.values()
+        master.allow_swaps(allowed=True)
+        return duals, values
 
     def _take(self, filling: Lot, counts: Whole, stock: Stock, plan: Lots) -> None:
         """Buy a filling so many times; smaller pods take the places for which none of the right shape are left."""
@@ -170,7 +188,9 @@ class Rounding:
             if values[column] <= _EPSILON or stock.left[kind] < 1:
                 continue
             worth = float(self._held(pods, counts) @ duals)
-            if position == 0 or (values[column] > _NEARLY and worth > 0.98 * self.problem.usd[kind]):
+            if position == 0 or (
+                values[column] > _NEARLY and worth > 0.98 * (self.problem.usd[kind] + self.master.shortage[kind])
+            ):
                 self._take(Lot(kind, pods), counts, stock, plan)
 
     def _top_up(self, plan: Lots, counts: Whole) -> None:
@@ -193,7 +213,7 @@ class Rounding:
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)
         kinds, patterns = self.generation.kinds[chosen], self.generation.fillings[chosen]
-        usd = self.generation.usd[kinds] + self.master.shortage[kinds]
+        usd = self.generation.usd[kinds] + self.generation.shortage[kinds]
         while counts.any():
             held = np.minimum(patterns, counts)
             scores = np.where(stock.left[kinds] >= 1, held @ values / usd, 0.0)
@@ -236,7 +256,7 @@ class Rounding:
 
     def _improved(self, plan: Lots, *, rounds: int) -> Lots:
         """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper."""
-        usd, prices = self.problem.usd + self.master.shortage, self.generation.prices
+        usd, prices = self.problem.usd + self.generation.shortage, self.generation.prices
         plan = [Lot(lot.kind, lot.pods, 1) for lot in plan for _ in range(lot.times)]
         losses, floor = 0, self.generation.bound(self._placed(plan))
         for turn in range(rounds):
