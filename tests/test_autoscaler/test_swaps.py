@@ -55,7 +55,7 @@ def test_a_place_is_shared_as_it_is_swapped() -> None:
 
 
 def test_no_place_on_a_machine_is_lost_to_rounding() -> None:
-    """Machines hold what the bound says they do, though most of their places are for pods larger than those there are."""
+    """Machines hold what the bound says they do, though most places are for pods larger than those that there are."""
     dice = random.Random(47)  # noqa: S311 - the same pods every time
     shapes = [
         Shape((dice.randint(2, 16), dice.randint(2, 30), dice.choice((0, 1, 1, 1, 2)), 1), dice.randint(20, 120))
