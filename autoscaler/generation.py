@@ -34,7 +34,7 @@ _USED = 0.002
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
 _FEW = 4
-_UNTIL, _PROVE_UNTIL = 0.7, 0.95
+_UNTIL, _PROVE_UNTIL = 0.78, 0.95
 """Parts of the time after which no more fillings are sought, and no more exact ceilings."""
 _FEW_PODS = 400
 _SIMPLE = 6

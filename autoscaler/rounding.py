@@ -17,7 +17,7 @@ from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
 from autoscaler.swaps import written_out
 
-_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
+_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
 """Parts of the time after which no such step is begun."""
 _EXACT_UNTIL = 0.9
 _FEW_PODS, _FEW_FILLINGS = 200, 1500
@@ -259,8 +259,9 @@ class Rounding:
         usd, prices = self.problem.usd + self.generation.shortage, self.generation.prices
         plan = [Lot(lot.kind, lot.pods, 1) for lot in plan for _ in range(lot.times)]
         losses, floor = 0, self.generation.bound(self._placed(plan))
+        longest, spent = 0.0, self.watch.spent()
         for turn in range(rounds):
-            if self.watch.spent() > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
+            if spent + longest > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
                 break
             loss = [usd[lot.kind] - float(lot.pods @ prices) for lot in plan]
             order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))
@@ -272,6 +273,7 @@ class Rounding:
             losses += 1
             if self._placed(new).sum() == self._placed(old).sum() and self._cost(new) < self._cost(old) - _EPSILON:
                 plan, losses = kept + [Lot(lot.kind, lot.pods, 1) for lot in new for _ in range(lot.times)], 0
+            longest, spent = max(longest, self.watch.spent() - spent), self.watch.spent()
         return plan
 
 
