@@ -42,7 +42,7 @@ for the plan."""
 _IMPROVED = 0.8
 """Part of the time after which no more nodes are given up."""
 _AGAIN, _TURNS = 12, 6
-_SHORT = 15
+_SHORT = 5
 """Rounds of pricing for plans that are only to tell who can be served under limits."""
 _TORN = 40
 _FAILED = 8

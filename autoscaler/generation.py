@@ -16,14 +16,11 @@ from autoscaler.farley import farley
 from autoscaler.grid import Grid
 from autoscaler.knapsack import Fillings
 from autoscaler.master import Master, Problem
+from autoscaler.steady import Steady
 from autoscaler.stopwatch import Watch
 from autoscaler.weights import EPSILON, Bins, Weights
 
-_BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.03, 1.3, 0.8, 0.5, 0.95
-_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE = 0.5, 0.6, 0.3
-"""Where all kinds are looked at each time, prices are known sooner."""
 _NEARLY_ALL = 0.998
-_WIDEST = 1e4
 _SLACK = 0.01
 """A filling is kept that lacks so much to its node's price: prices change."""
 _TAKE, _LOOK = 60, 40
@@ -33,9 +30,9 @@ _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
-_FEW = 4
-_UNTIL, _PROVE_UNTIL = 0.78, 0.95
-"""Parts of the time after which no more fillings are sought, and no more exact ceilings."""
+_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.78, 0.6, 0.8, 0.95
+"""Parts of the time after which no more fillings are sought (or where something is scarce: rounding is harder then),
+or to place everybody, and no more exact ceilings."""
 _FEW_PODS = 400
 _SIMPLE = 6
 """Kinds in short supply at most for which a filling with pods of one shape is written down from the start."""
@@ -131,42 +128,39 @@ class Generation:
             return
         best, _, _ = self._look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
-        centre = self.prices / best
-        alone = self._grid is None
-        box, trust, least_trust = (
-            (_BOX, _TRUST, _LEAST_TRUST) if alone else (_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE)
-        )
-        below, above = np.full(len(centre), box), np.full(len(centre), box)
+        steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
+        until = _UNTIL_SHORT if len(self.master.limits) else _UNTIL
         for turn in range(rounds):
-            if self.watch.spent() > _UNTIL:
+            if self.watch.spent() > until or not self._goes_on(steady, turn):
                 break
-            self.master.keep_near(centre, below, above, least=_NATURAL * self._alone)
-            asked = self.master.solve()
-            low, high = self.master.pressed()
-            low &= below < 1
-            if not alone and not high.any() and height > _NEARLY_ALL * float(asked @ self.problem.counts):
-                break
-            below, above = (
-                np.where(low, np.minimum(below * _WIDER, 1), below),
-                np.where(high, np.minimum(above * _WIDER, _WIDEST), above),
-            )
-            prices = trust * centre + (1 - trust) * asked
-            best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
-            worth, best = self._proves(prices, best) if all_seen and best > 0 else (0.0, 1.0)
-            if worth > height:
-                height, centre, trust = worth, prices / best, max(min(least_trust, trust), trust - 0.1)
-            elif added >= _FEW:
-                trust = max(trust, min(_MOST_TRUST, trust + (1 - trust) * 0.1))
-            if added < _FEW:
-                if not added and trust <= 0 and not low.any() and not high.any():
-                    self._reach[:] = 1.0
-                    if not self._look(prices, kinds=len(self.usd))[1]:
-                        break
-                trust = max(0.0, trust - 0.3) if added else 0.0
-                below, above = np.minimum(below * 1.5, 1), np.minimum(above * 1.5, _WIDEST)
-        self._steady = centre
+        self._steady = steady.centre
         self.master.let_go()
         self._settle()
+        while self.master.lacks() and np.isfinite(self.watch.deadline) and self.watch.spent() < _PLACED_UNTIL:
+            self._reach[:] = 1.0
+            if not self._look(self.prices, kinds=_KINDS_SOMETIMES)[1]:
+                break
+            self._settle()
+
+    def _goes_on(self, steady: Steady, turn: int) -> bool:
+        """One round; whether there is anything left to be found."""
+        counts = self.problem.counts
+        self.master.keep_near(steady.centre, steady.below, steady.above, least=_NATURAL * self._alone)
+        asked = self.master.solve()
+        low, high = self.master.pressed()
+        low &= steady.below < 1
+        if self._grid is not None and not high.any() and steady.height > _NEARLY_ALL * float(asked @ counts):
+            return False
+        steady.widen(low, high)
+        prices = steady.between(asked)
+        best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
+        if not added and steady.trust <= 0 and not low.any() and not high.any():
+            self._reach[:] = 1.0
+            if not self._look(prices, kinds=len(self.usd))[1]:
+                return False
+        height, best = self._proves(prices, best) if all_seen and best > 0 else (0.0, 1.0)
+        steady.learn(prices / best, height, added)
+        return True
 
     def _proves(self, prices: Floats, best: float) -> tuple[float, float]:
         """What these prices would prove if the last look had found the best fillings; and the stretch."""
@@ -200,8 +194,10 @@ class Generation:
         return added
 
     def prove(self) -> None:
-        """A bound from the prices found, where ceilings for whole pods are known; others would not raise it."""
+        """A bound from the prices found, where ceilings for whole pods are known, or limits make them differ."""
         if self._grid is None:
+            if self.master.is_short:
+                self._proofs.append((self.prices, self._weights.ceilings(self.prices), self.master.charges))
             return
         prices = np.where(self._steady > EPSILON, self._steady, 0.0)
         usd = self.usd + self.master.charges @ self.problem.uses

@@ -153,6 +153,10 @@ class Master:
         used = np.array(self.solver.getSolution().col_value)[: 2 * self.rows] > _PRESENT
         return used[self.rows :], used[: self.rows]
 
+    def lacks(self) -> bool:
+        """Whether the fillings known leave somebody without a node."""
+        return bool(max(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows], default=0.0) > _PRESENT)
+
     def _artificial(self, usd: Floats, upper: Floats) -> None:
         columns = np.arange(2 * self.rows, dtype=np.int32)
         self.solver.changeColsCost(len(columns), columns, usd)

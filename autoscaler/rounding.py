@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.arrays import Floats, Whole, highest
+from autoscaler.arrays import Floats, Mask, Whole, highest
 from autoscaler.generation import Generation
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
@@ -25,6 +25,10 @@ _FEW_PODS, _FEW_FILLINGS = 200, 1500
 _NEARLY = 0.5
 _LOSSES = 8
 _PAYING = 400
+_KEPT_BACK = (0.01, 0.03, 0.08)
+"""Parts of what is scarce."""
+_EXCHANGED = 40
+"""Pods at most that nodes are exchanged for."""
 _EPSILON = 1e-6
 
 
@@ -55,13 +59,50 @@ class Rounding:
 
     def best(self, *, rounds: int) -> Lots:
         """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
-        plan = self._found(rounds) if rounds else self._at_once()
-        while (left := self.counts - self._placed(plan)).any():  # what was shrunk may have freed a node
+        return self._completed(self._found(rounds) if rounds else self._at_once())
+
+    def _completed(self, plan: Lots) -> Lots:
+        """With nodes for those who are left, as far as any are to be had: what was shrunk may have freed some."""
+        while (left := self.counts - self._placed(plan)).any():
             more = self._filled(left, _without(self.stock, plan))
             if not more:
-                break
+                return self._exchanged(plan, left)
             plan = self._shrunk(plan + more, self.stock)
         return plan
+
+    def _exchanged(self, plan: Lots, left: Whole) -> Lots:
+        """Where no more nodes are to be had: who is left gets on, if a node is exchanged for a larger one."""
+        problem, plan = self.problem, list(plan)
+        stock = _without(self.stock, plan)
+        for row in np.repeat(np.arange(len(left)), left).tolist() if left.sum() <= _EXCHANGED else ():
+            kinds = np.array([lot.kind for lot in plan], dtype=np.int64)
+            pods = np.array([lot.pods for lot in plan], dtype=np.int64).reshape(len(plan), len(left))
+            pods[:, row] += 1
+            used = pods @ problem.sizes
+            fits = ~((pods > 0).astype(float) @ ~problem.holds > 0)
+            for one in range(used.shape[1]):
+                fits &= problem.rooms[None, :, one] >= used[:, one, None]
+            fits &= self._instead(kinds, stock)
+            dearer = np.where(fits, problem.usd[None] - problem.usd[kinds, None], np.inf)
+            one, kind = divmod(int(np.argmin(dearer)), dearer.shape[1]) if dearer.size else (0, 0)
+            if not dearer.size or dearer[one, kind] == np.inf:
+                continue
+            lot = plan[one]
+            plan[one] = Lot(lot.kind, lot.pods, lot.times - 1)
+            plan.append(Lot(kind, pods[one]))
+            stock.take(lot.kind, -1)
+            stock.take(kind, 1)
+            plan = [one for one in plan if one.times]
+        return plan
+
+    def _instead(self, kinds: Whole, stock: Stock) -> Mask:
+        """[lot, kind]: whether one node of a lot may be given back for one of that kind."""
+        rows: dict[int, Mask] = {}
+        for kind in set(kinds.tolist()):
+            stock.take(kind, -1)
+            rows[kind] = stock.left >= 1
+            stock.take(kind, 1)
+        return np.array([rows[kind] for kind in kinds.tolist()], dtype=bool).reshape(len(kinds), len(stock.own))
 
     def _at_once(self) -> Lots:
         """Without a search. Greed wastes what is in short supply: there the master decides."""
@@ -70,7 +111,7 @@ class Rounding:
         return self._shrunk(self._filled(self.counts, self.stock), self.stock)
 
     def _found(self, rounds: int) -> Lots:
-        plan = self._dive(self.counts, self.stock)
+        plan = self._served()
         if self.watch.spent() > _DIVE_UNTIL:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
         plan = self._improved(plan, rounds=rounds)
@@ -80,6 +121,15 @@ class Rounding:
             and self.watch.spent() < _EXACT_UNTIL
         ):
             plan = min(plan, self._shrunk(self._exact(), self.stock), key=self._rank)
+        return plan
+
+    def _served(self) -> Lots:
+        """Everyone, where limits allow it: else again with some of what is scarce kept back for those who are left."""
+        plan = self._completed(self._dive(self.counts, self.stock))
+        for part in _KEPT_BACK if self.master.is_short else ():
+            if self._rank(plan)[0] == 0 or self.watch.spent() > _LOOK_UNTIL:
+                break
+            plan = min(plan, self._completed(self._dive(self.counts, self.stock.less(part))), key=self._rank)
         return plan
 
     def _rank(self, plan: Lots) -> tuple[int, float]:
