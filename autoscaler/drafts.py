@@ -46,7 +46,7 @@ _SHORT = 5
 """Rounds of pricing for plans that are only to tell who can be served under limits."""
 _TORN = 40
 _FAILED = 8
-_FIRST, _JOINTLY = 0.1, 0.94
+_FIRST, _JOINTLY = 0.1, 0.93
 """Parts of the time after which machines have been filled first, and who goes to them has been settled by dollars."""
 _CENT = 1e-6
 _ROUNDS = 4

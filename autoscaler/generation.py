@@ -129,7 +129,8 @@ class Generation:
         best, _, _ = self._look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
         steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
-        until = _UNTIL_SHORT if len(self.master.limits) else _UNTIL
+        limited = len(self.master.limits) or (np.isfinite(self.problem.available) & (self.problem.usd > 0)).any()
+        until = _UNTIL_SHORT if limited else _UNTIL
         for turn in range(rounds):
             if self.watch.spent() > until or not self._goes_on(steady, turn):
                 break

@@ -22,6 +22,8 @@ _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
 _EXACT_UNTIL = 0.9
 _FEW_PODS, _FEW_FILLINGS = 200, 1500
 """Where all whole numbers of the fillings known are searched, with a limit on the steps rather than on the time."""
+_AS_LONG = 0.7
+"""A turn of improving takes about such a part of what the plan took."""
 _NEARLY = 0.5
 _LOSSES = 8
 _PAYING = 400
@@ -111,10 +113,12 @@ class Rounding:
         return self._shrunk(self._filled(self.counts, self.stock), self.stock)
 
     def _found(self, rounds: int) -> Lots:
+        began = self.watch.spent()
         plan = self._served()
+        step = _AS_LONG * (self.watch.spent() - began)
         if self.watch.spent() > _DIVE_UNTIL:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
-        plan = self._improved(plan, rounds=rounds)
+        plan = self._improved(plan, rounds=rounds, step=step)
         if (
             self.counts.sum() <= _FEW_PODS
             and self.generation.many <= _FEW_FILLINGS
@@ -304,12 +308,15 @@ class Rounding:
             shrunk.append(Lot(kind, lot.pods, lot.times))
         return shrunk
 
-    def _improved(self, plan: Lots, *, rounds: int) -> Lots:
-        """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper."""
+    def _improved(self, plan: Lots, *, rounds: int, step: float) -> Lots:
+        """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper.
+
+        ``step``: what a turn may take of the time, as far as can be told before the first one.
+        """
         usd, prices = self.problem.usd + self.generation.shortage, self.generation.prices
         plan = [Lot(lot.kind, lot.pods, 1) for lot in plan for _ in range(lot.times)]
         losses, floor = 0, self.generation.bound(self._placed(plan))
-        longest, spent = 0.0, self.watch.spent()
+        longest, spent = step, self.watch.spent()
         for turn in range(rounds):
             if spent + longest > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
                 break
