@@ -17,7 +17,8 @@ WORTHLESS = 1e-9
 TOLERANCE = 1e-6
 _CELLS, _CELLS_OF_SHELF = 64, 24
 """Along each side of a node. Of finer cells a shelf would keep sets that lose little because they hold little."""
-_SMALL = 300
+_SMALL, _SMALL_ALONE = 300, 500
+"""Sets on a shelf at most; where nobody asks for devices, shelves are all that there is."""
 _PAIRS = 20_000
 _FEW_TIMES = 6
 
@@ -99,7 +100,8 @@ class Shelf:
     ) -> None:
         """``shapes``: numbers of those that go on it."""
         self.shapes = shapes
-        sets = _grown(sizes[shapes], values[shapes], limits[shapes], room, weights, spare=spare)
+        most = _SMALL if sizes[:, GPUS].any() else _SMALL_ALONE
+        sets = _grown(sizes[shapes], values[shapes], limits[shapes], room, weights, spare=spare, most=most)
         self.sizes, self.values, self.held = sets
         self._room = room
         self._cpu, self._at_cpu = distinct(self.sizes[:, CPU])
@@ -140,25 +142,27 @@ class Shelf:
         return pods
 
 
-def _grown(asked: Floats, values: Floats, limits: Whole, room: Floats, weights: Floats, *, spare: float) -> Sets:
+def _grown(
+    asked: Floats, values: Floats, limits: Whole, room: Floats, weights: Floats, *, spare: float, most: int
+) -> Sets:
     """Shape after shape, the biggest first, so many of each; of sets of about the same size the best is kept."""
     scale = np.where(room > 0, room, 1.0)
     sizes, worth, held = np.zeros((1, len(room))), np.zeros(1), np.zeros((1, len(values)), dtype=np.int64)
     for one in np.argsort(-(asked / scale).max(axis=1), kind="stable"):
         size = asked[one]
         some = size > 0
-        most = np.floor((room[some] - sizes[:, some]) / size[some] + WORTHLESS).min(axis=1)
-        most = np.minimum(most, limits[one]).astype(np.int64)
-        if most.max(initial=0) <= 0:
+        fits = np.floor((room[some] - sizes[:, some]) / size[some] + WORTHLESS).min(axis=1)
+        times = np.minimum(fits, limits[one]).astype(np.int64)
+        if times.max(initial=0) <= 0:
             continue
-        parent, times = _multiples(most)
+        parent, times = _multiples(times)
         bigger = sizes[parent] + times[:, None] * size
         worthier = worth[parent] + times * values[one]
         loss = bigger @ weights - worthier
         chosen = np.nonzero(loss <= spare + TOLERANCE)[0]
-        if len(chosen) > _SMALL:
+        if len(chosen) > most:
             chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room, _CELLS_OF_SHELF)]
-            chosen = chosen[highest(-loss[chosen], _SMALL)]
+            chosen = chosen[highest(-loss[chosen], most)]
         held = held[parent[chosen]]
         held[:, one] += times[chosen]
         sizes, worth = bigger[chosen], worthier[chosen]
