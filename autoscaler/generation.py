@@ -137,7 +137,9 @@ class Generation:
         self._steady = steady.centre
         self.master.let_go()
         self._settle()
-        while self.master.lacks() and np.isfinite(self.watch.deadline) and self.watch.spent() < _PLACED_UNTIL:
+        for _ in range(rounds if np.isfinite(self.watch.deadline) else 0):
+            if not self.master.lacks() or self.watch.spent() > _PLACED_UNTIL:
+                break
             self._reach[:] = 1.0
             if not self._look(self.prices, kinds=_KINDS_SOMETIMES)[1]:
                 break

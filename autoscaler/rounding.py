@@ -61,9 +61,9 @@ class Rounding:
 
     def best(self, *, rounds: int) -> Lots:
         """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
-        return self._completed(self._found(rounds) if rounds else self._at_once())
+        return self.completed(self._found(rounds) if rounds else self._at_once())
 
-    def _completed(self, plan: Lots) -> Lots:
+    def completed(self, plan: Lots) -> Lots:
         """With nodes for those who are left, as far as any are to be had: what was shrunk may have freed some."""
         while (left := self.counts - self._placed(plan)).any():
             more = self._filled(left, _without(self.stock, plan))
@@ -129,11 +129,11 @@ class Rounding:
 
     def _served(self) -> Lots:
         """Everyone, where limits allow it: else again with some of what is scarce kept back for those who are left."""
-        plan = self._completed(self._dive(self.counts, self.stock))
+        plan = self.completed(self._dive(self.counts, self.stock))
         for part in _KEPT_BACK if self.master.is_short else ():
             if self._rank(plan)[0] == 0 or self.watch.spent() > _LOOK_UNTIL:
                 break
-            plan = min(plan, self._completed(self._dive(self.counts, self.stock.less(part))), key=self._rank)
+            plan = min(plan, self.completed(self._dive(self.counts, self.stock.less(part))), key=self._rank)
         return plan
 
     def _rank(self, plan: Lots) -> tuple[int, float]:
