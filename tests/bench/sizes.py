@@ -30,7 +30,7 @@ def sizes(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
         ("2,000 pods of log-normal sizes", _log_normal(2_000), (), 40.0),
         (f"openb on all its {len(machines):,} machines", asked, machines, 2.0),
         *((f"openb on every {name} of its machines", asked, machines[::every], 3.0) for every, name in _EVERY),
-        ("openb, each size times a number, on a third of its machines", _stretched(asked), machines[::3], 5.0),
+        ("openb, each size times a number, on a third of its machines", _stretched(asked), machines[::3], 7.0),
         ("openb, each pod of another size, on every 4th machine", other, machines[::4], 25.0),
     ]
     for name, rows, there, most in cases:
