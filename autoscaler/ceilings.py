@@ -14,34 +14,56 @@ from autoscaler.arrays import Floats, Mask, Whole
 from autoscaler.solver import quiet_solver
 
 _WORTHLESS = 1e-9
+_GREEDY, _STEPS = 40, 200
+"""After so many steps the first that helps is taken in place of the best, which cannot go round in circles; and at most
+so many."""
 _NODES = 200
 _LOOSE = 1e-6
 """The solver is exact to a tolerance: a little more room and worth keep the bound on the safe side."""
 
 
-def ceiling_weights(values: Floats, sizes: Floats, room: Floats) -> Floats:
-    """Weights per unit of each resource under which no shape is worth more than it takes, and the room weighs least."""
-    weights: Floats = np.zeros(len(room))
-    kept = values > _WORTHLESS
-    if not kept.any():
-        return weights
-    values, scale = values[kept], np.where(room > 0, room, 1.0)
-    shares = sizes[kept] / scale
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = len(values), len(room)
-    model.col_cost_, model.col_lower_ = -values, np.zeros(len(values))
-    model.col_upper_ = np.full(len(values), highspy.kHighsInf)
-    model.row_lower_, model.row_upper_ = np.full(len(room), -highspy.kHighsInf), np.ones(len(room))
-    _take(model, shares)
-    solver = quiet_solver()
-    solver.passModel(model)
-    solver.run()
-    weights = np.maximum(0.0, -np.array(solver.getSolution().row_dual)) / scale
-    taken = sizes[kept] @ weights
-    # The solver is exact to a tolerance only: stretched by the worst shape, the weights are valid whatever it said.
-    if (taken <= 0).any():
-        return ceiling_by_share(values, sizes[kept], room)
-    return weights * float((values / taken).max())
+class Scale:
+    """Weights for one node's resources, at values that change: each search begins where the last one ended.
+
+    The simplex method on the dual side, where only the objective changes with the values: a few steps on as many
+    equations as there are resources. Wherever it ends, the weights are stretched until they are valid.
+    """
+
+    def __init__(self, sizes: Floats, room: Floats) -> None:
+        """``sizes``: of the shapes that may run on the node."""
+        self._sizes, self._room = sizes, room
+        self._scale = np.where(room > 0, room, 1.0)
+        self._shares = np.ascontiguousarray((sizes / self._scale).T)
+        self._columns = np.hstack([self._shares, np.eye(len(room))])
+        self._basis = len(sizes) + np.arange(len(room))
+
+    def weights(self, values: Floats) -> Floats:
+        """Weights per unit of each resource: no shape is worth more than it weighs, and the room weighs about least."""
+        kept = values > _WORTHLESS
+        if not kept.any():
+            return np.zeros(len(self._room))
+        weights = np.maximum(0.0, self._duals(np.append(values, np.zeros(len(self._room))))) / self._scale
+        taken = self._sizes[kept] @ weights
+        # The search is exact to a tolerance only: stretched by the worst shape, the weights are valid whatever it said.
+        if (taken <= 0).any():
+            return ceiling_by_share(values[kept], self._sizes[kept], self._room)
+        stretched: Floats = weights * float((values[kept] / taken).max())
+        return stretched
+
+    def _duals(self, values: Floats) -> Floats:
+        basis, columns = self._basis, self._columns
+        for step in range(_STEPS):
+            inverse = np.linalg.inv(columns[:, basis])
+            duals: Floats = values[basis] @ inverse
+            gains = values - duals @ columns
+            enter = int(np.argmax(gains) if step < _GREEDY else np.argmax(gains > _WORTHLESS))
+            if gains[enter] <= _WORTHLESS:
+                break
+            amounts, slope = inverse.sum(axis=1), inverse @ columns[:, enter]
+            ratios = np.where(slope > _WORTHLESS, np.maximum(amounts, 0.0) / np.where(slope > 0, slope, 1.0), np.inf)
+            tied = np.nonzero(ratios <= ratios.min())[0]
+            basis[tied[np.argmin(basis[tied])]] = enter
+        return duals
 
 
 def ceiling_by_share(values: Floats, sizes: Floats, room: Floats) -> Floats:

@@ -13,7 +13,7 @@ for each filling, most of which are never written down.
    **improve** until the deadline: tear down the nodes that pay least for their price, pack their pods anew.
 
 **The bound** holds whatever the search missed. Let ``d`` be any non-negative prices of pods and ``u(t)`` a number that
-no filling of kind ``t`` exceeds in value (:func:`autoscaler.ceilings.ceiling_weights` proves it). Every plan that
+no filling of kind ``t`` exceeds in value (:func:`autoscaler.ceilings.Scale` proves it). Every plan that
 places all ``n(s)`` pods has ``sum d(s) n(s) <= sum over its nodes of u(kind)``. With ``k`` the largest
 ``u(t) / usd(t)`` over the kinds of which any number can be had, that is at most ``k * cost`` plus, for kinds in short
 supply, ``available(t) * max(0, u(t) - k * usd(t))``. Solved for the cost this is Farley's bound.

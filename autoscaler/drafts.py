@@ -42,11 +42,11 @@ for the plan."""
 _IMPROVED = 0.8
 """Part of the time after which no more nodes are given up."""
 _AGAIN, _TURNS = 12, 6
-_SHORT = 15
+_SHORT = 5
 """Rounds of pricing for plans that are only to tell who can be served under limits."""
 _TORN = 40
 _FAILED = 8
-_FIRST, _JOINTLY = 0.5, 0.94
+_FIRST, _JOINTLY = 0.1, 0.93
 """Parts of the time after which machines have been filled first, and who goes to them has been settled by dollars."""
 _CENT = 1e-6
 _ROUNDS = 4
@@ -112,13 +112,20 @@ class Drafting:
         asked = joint.asked(numbers) if clock is not None else None
         if clock is None or asked is None:
             return self._machines_first(numbers, shop, time)
-        first = self._machines_first(numbers, shop, _Time(clock, _FIRST * deadline, time.start), bounded=True)
+        first = None
+        if not self._surely_served(numbers, shop):
+            first = self._machines_first(numbers, shop, _Time(clock, _FIRST * deadline, time.start), bounded=True)
         found = joint.settled(asked, shop, deadline=time.until(_JOINTLY), clock=clock)
         if found is None:
-            return first
+            return first or self._machines_first(numbers, shop, time)
         second = Draft(found.at_home, found.nodes, found.left, found.lower_bound, covers_home=True)
-        best = min(second, first, key=lambda draft: (len(draft.left), draft.usd))
+        best = min((second, first or second), key=lambda draft: (len(draft.left), draft.usd))
         return replace(best, lower_bound=found.lower_bound, covers_home=True)
+
+    def _surely_served(self, numbers: Sequence[int], shop: Shop) -> bool:
+        """Whether something that can be bought without end holds each of them."""
+        endless = all(kind.available is None for kind in shop.kinds) and not shop.limits
+        return endless and bool(self.room.held()[0][[self.sorts[number] for number in numbers]].all())
 
     def _machines_first(self, numbers: Sequence[int], shop: Shop, time: _Time, *, bounded: bool = False) -> Draft:
         """``bounded``: the bound is found otherwise."""

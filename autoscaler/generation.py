@@ -16,26 +16,23 @@ from autoscaler.farley import farley
 from autoscaler.grid import Grid
 from autoscaler.knapsack import Fillings
 from autoscaler.master import Master, Problem
+from autoscaler.steady import Steady
 from autoscaler.stopwatch import Watch
 from autoscaler.weights import EPSILON, Bins, Weights
 
-_BOX, _WIDER, _TRUST, _LEAST_TRUST, _MOST_TRUST = 0.03, 1.3, 0.8, 0.5, 0.95
-_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE = 0.5, 0.6, 0.3
-"""Where all kinds are looked at each time, prices are known sooner."""
 _NEARLY_ALL = 0.998
-_WIDEST = 1e4
 _SLACK = 0.01
 """A filling is kept that lacks so much to its node's price: prices change."""
 _TAKE, _LOOK = 60, 40
-_KINDS, _KINDS_SOMETIMES, _SOMETIMES = 2, 4, 4
+_KINDS_FIRST, _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 20, 6, 12, 4
 _KINDS_ONCE = 6
 _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
-_FEW = 4
-_UNTIL, _PROVE_UNTIL = 0.7, 0.95
-"""Parts of the time after which no more fillings are sought, and no more exact ceilings."""
+_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.78, 0.6, 0.8, 0.95
+"""Parts of the time after which no more fillings are sought (or where something is scarce: rounding is harder then),
+or to place everybody, and no more exact ceilings."""
 _FEW_PODS = 400
 _SIMPLE = 6
 """Kinds in short supply at most for which a filling with pods of one shape is written down from the start."""
@@ -55,6 +52,8 @@ class Generation:
         self.master = Master(problem, self.smaller)
         self.prices: Floats = np.zeros(len(problem.counts))
         """The best known value of one pod of each shape."""
+        self.shortage: Floats = np.zeros(len(problem.usd))
+        """What nodes are worth above their price at these prices, for they are scarce."""
         self._stock = np.zeros((256, len(problem.counts)), dtype=np.int64)
         self._kinds = np.zeros(256, dtype=np.int64)
         self._many = self.simple = 0
@@ -68,6 +67,9 @@ class Generation:
         """Prices of pods, ceilings of kinds, charges for limits."""
         self._steady: Floats = self.prices
         """The prices that prove the most, as far as the search can tell."""
+        self._values: Floats = np.zeros(len(problem.usd))
+        """Of each kind what its best filling was worth at the last look, or was thought to be worth."""
+        self._looked_at: set[int] = set()
         self._reach = np.ones(len(problem.usd))
         """Of each kind: what its best filling was worth, as a part of the ceiling, when it was looked at last."""
 
@@ -124,49 +126,62 @@ class Generation:
         if not rounds:
             self._look_once()
             return
-        best, _, _ = self._look(self.prices, kinds=5 * _KINDS_SOMETIMES)
-        centre = self.prices / max(best, 1 - _SLACK)
-        height = float(centre @ self.problem.counts)
-        alone = self._grid is None
-        box, trust, least_trust = (
-            (_BOX, _TRUST, _LEAST_TRUST) if alone else (_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE)
-        )
-        below, above = np.full(len(centre), box), np.full(len(centre), box)
+        best, _, _ = self._look(self.prices, kinds=_KINDS_FIRST)
+        height, best = self._proves(self.prices, max(best, 1 - _SLACK))
+        steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
+        limited = len(self.master.limits) or (np.isfinite(self.problem.available) & (self.problem.usd > 0)).any()
+        until = _UNTIL_SHORT if limited else _UNTIL
         for turn in range(rounds):
-            if self.watch.spent() > _UNTIL:
+            if self.watch.spent() > until or not self._goes_on(steady, turn):
                 break
-            self.master.keep_near(centre, below, above, least=_NATURAL * self._alone)
-            asked = self.master.solve()
-            low, high = self.master.pressed()
-            low &= below < 1
-            if not alone and not high.any() and height > _NEARLY_ALL * float(asked @ self.problem.counts):
-                break
-            below, above = (
-                np.where(low, np.minimum(below * _WIDER, 1), below),
-                np.where(high, np.minimum(above * _WIDER, _WIDEST), above),
-            )
-            prices = trust * centre + (1 - trust) * asked
-            best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
-            worth = float(prices @ self.problem.counts) / best if all_seen and best > 0 else 0.0
-            if worth > height:
-                height, centre, trust = worth, prices / best, max(min(least_trust, trust), trust - 0.1)
-            elif added >= _FEW:
-                trust = max(trust, min(_MOST_TRUST, trust + (1 - trust) * 0.1))
-            if added < _FEW:
-                if not added and trust <= 0 and not low.any() and not high.any():
-                    self._reach[:] = 1.0
-                    if not self._look(prices, kinds=len(self.usd))[1]:
-                        break
-                trust = max(0.0, trust - 0.3) if added else 0.0
-                below, above = np.minimum(below * 1.5, 1), np.minimum(above * 1.5, _WIDEST)
-        self._steady = centre
+        self._steady = steady.centre
         self.master.let_go()
-        self.prices = self.master.solve()
+        self._settle()
+        for _ in range(rounds if np.isfinite(self.watch.deadline) else 0):
+            if not self.master.lacks() or self.watch.spent() > _PLACED_UNTIL:
+                break
+            self._reach[:] = 1.0
+            if not self._look(self.prices, kinds=_KINDS_SOMETIMES)[1]:
+                break
+            self._settle()
+
+    def _goes_on(self, steady: Steady, turn: int) -> bool:
+        """One round; whether there is anything left to be found."""
+        counts = self.problem.counts
+        self.master.keep_near(steady.centre, steady.below, steady.above, least=_NATURAL * self._alone)
+        asked = self.master.solve()
+        low, high = self.master.pressed()
+        low &= steady.below < 1
+        if self._grid is not None and not high.any() and steady.height > _NEARLY_ALL * float(asked @ counts):
+            return False
+        steady.widen(low, high)
+        prices = steady.between(asked)
+        best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
+        if not added and steady.trust <= 0 and not low.any() and not high.any():
+            self._reach[:] = 1.0
+            if not self._look(prices, kinds=len(self.usd))[1]:
+                return False
+        height, best = self._proves(prices, best) if all_seen and best > 0 else (0.0, 1.0)
+        steady.learn(prices / best, height, added)
+        return True
+
+    def _proves(self, prices: Floats, best: float) -> tuple[float, float]:
+        """What these prices would prove if the last look had found the best fillings; and the stretch."""
+        problem = self.problem
+        if self._grid is not None:
+            return float(prices @ problem.counts) / best, best
+        usd = self.usd + self.master.charges @ problem.uses
+        stretch = max(1 - _SLACK, float((self._values / usd)[np.isinf(problem.available)].max(initial=0.0)))
+        return farley(problem, prices, self._values, problem.counts, self.master.charges), stretch
 
     def _look_once(self) -> None:
         """A few fillings; where kinds are in short supply, of more kinds."""
-        self._look(self.prices, kinds=max(_KINDS, _KINDS_ONCE if self.master.is_short else 0))
+        self._look(self.prices, kinds=_KINDS_ONCE if self.master.is_short else 2)
+        self._settle()
+
+    def _settle(self) -> None:
         self.prices = self.master.solve()
+        self.shortage = self.master.shortage
 
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
         """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""
@@ -182,8 +197,10 @@ class Generation:
         return added
 
     def prove(self) -> None:
-        """A bound from the prices found, where ceilings for whole pods are known; others would not raise it."""
+        """A bound from the prices found, where ceilings for whole pods are known, or limits make them differ."""
         if self._grid is None:
+            if self.master.is_short:
+                self._proofs.append((self.prices, self._weights.ceilings(self.prices), self.master.charges))
             return
         prices = np.where(self._steady > EPSILON, self._steady, 0.0)
         usd = self.usd + self.master.charges @ self.problem.uses
@@ -253,6 +270,7 @@ class Generation:
         if self._grid is not None:
             return self._look_at_all(self._grid, prices)
         hope = self._hopes(prices, self.problem.counts)
+        values = hope * (self.usd + self.master.shortage)
         best, added, all_seen = 0.0, 0, False
         for turn in range(kinds):
             kind = int(np.argmax(hope))
@@ -263,12 +281,15 @@ class Generation:
                 break
             usd = self._charged(kind)
             found = self._found(kind, prices, least=usd * (1 - _SLACK))
-            worth = float(found.values[0]) / usd if len(found.values) else 0.0
+            values[kind] = float(found.values[0]) if len(found.values) else 0.0
+            worth = values[kind] / usd
+            self._weights.seen(kind)
             added += self.add(kind, found.pods[found.values > usd * (1 - _SLACK)])
             best = max(best, worth)
             self._reach[kind] = min(1.0, self._reach[kind] * worth / hope[kind])
             hope[kind] = 0.0
         self._reach = np.minimum(1.0, self._reach * _FORGET)
+        self._values = values
         return best, added, all_seen
 
     def _look_at_all(self, grid: Grid, prices: Floats) -> tuple[float, int, bool]:
@@ -279,9 +300,9 @@ class Generation:
         return max((worth for _, worth, _ in found), default=0.0), added, True
 
     def _found(self, kind: int, prices: Floats, *, least: float) -> Fillings:
-        fresh = kind not in self._bins
         node = self._bins[kind]
-        if fresh:
+        if kind not in self._looked_at:
+            self._looked_at.add(kind)
             return node.best(prices, self.problem.counts, least=least, take=_TAKE)
         found = node.around(self._known(kind, prices), prices, self.problem.counts, least=least, take=_LOOK)
         if self._is_new(kind, found):

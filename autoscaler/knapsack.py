@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoscaler.arrays import GPUS, Floats, Mask, Whole, distinct, highest
-from autoscaler.ceilings import ceiling_weights
+from autoscaler.ceilings import Scale
 from autoscaler.pod_sets import TOLERANCE, WORTHLESS, Joiner, Shelf
 
 _MIXER = 2**61 - 1
@@ -39,11 +39,12 @@ class Bin:
         self.big, self.small = np.nonzero(held & devices)[0], np.nonzero(held & ~devices)[0]
         self.everyone = np.concatenate([self.big, self.small])
         self.weights: Floats | None = None
+        self._scale = Scale(sizes[self.everyone], room)
         self._shelf: Shelf | None = None
 
     def ceiling(self, values: Floats) -> float:
         """No filling is worth more."""
-        self.weights = ceiling_weights(values[self.everyone], self.sizes[self.everyone], self.room)
+        self.weights = self._scale.weights(values[self.everyone])
         return float(self.weights @ self.room)
 
     def best(self, values: Floats, limits: Whole, *, least: float, take: int, width: int = 100) -> Fillings:

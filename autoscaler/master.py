@@ -24,6 +24,8 @@ from autoscaler.stock import Stock
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
 _PRESENT = 1e-7
+_DUAL, _PRIMAL = 1, 4
+"""How the solver goes on from where it was: after other numbers of pods, and after more columns or other costs."""
 _NODES, _LOOKS = 300, 150
 """Of the search for whole numbers: limits that do not depend on how fast the machine is. On one thread the solver asks
 at the same points of its search whether to go on."""
@@ -73,7 +75,9 @@ class Master:
         self.shortage = np.zeros(len(problem.usd))
         """What a node of each kind should cost more, for it is scarce."""
         steps = smaller.astype(np.float32)
-        swaps = np.argwhere(smaller & (steps @ steps == 0)).astype(np.int32)
+        self.swaps: Whole = np.argwhere(smaller & (steps @ steps == 0))
+        """(the shape that gives its place away, the one that takes it)"""
+        swaps = self.swaps.astype(np.int32)
         self.first = 3 * rows + len(swaps)
         """Number of the first filling's column."""
         self.solver = quiet_solver()
@@ -137,15 +141,21 @@ class Master:
             [centre + np.maximum(centre, least) * above + slack, -np.maximum(0.0, centre * (1 - below) - slack)]
         )
         self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
+        self.solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def let_go(self) -> None:
         """Prices are free."""
         self._artificial(np.zeros(2 * self.rows), np.zeros(2 * self.rows))
+        self.solver.setOptionValue("simplex_strategy", _DUAL)
 
     def pressed(self) -> tuple[Mask, Mask]:
         """Which prices would leave the box downwards, and which upwards."""
         used = np.array(self.solver.getSolution().col_value)[: 2 * self.rows] > _PRESENT
         return used[self.rows :], used[: self.rows]
+
+    def lacks(self) -> bool:
+        """Whether the fillings known leave somebody without a node."""
+        return bool(max(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows], default=0.0) > _PRESENT)
 
     def _artificial(self, usd: Floats, upper: Floats) -> None:
         columns = np.arange(2 * self.rows, dtype=np.int32)
@@ -176,6 +186,17 @@ class Master:
         """How often each filling is used."""
         values: Floats = np.array(self.solver.getSolution().col_value)[self.first :]
         return values
+
+    def swapped(self) -> Floats:
+        """How many places are given away by each swap."""
+        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self.first]
+        return values
+
+    def allow_swaps(self, *, allowed: bool) -> None:
+        """Or else every place is for a pod of its own shape."""
+        columns = np.arange(3 * self.rows, self.first, dtype=np.int32)
+        most = np.full(len(columns), highspy.kHighsInf if allowed else 0.0)
+        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), most)
 
     def whole(self, *, in_time: Callable[[], bool]) -> Whole:
         """How often each filling is used in the cheapest plan of whole ones, as far as it is found.

@@ -15,8 +15,10 @@ from autoscaler.arrays import CPU, GPUS, MEMORY, Floats, Whole, distinct, highes
 
 WORTHLESS = 1e-9
 TOLERANCE = 1e-6
-_CELLS = 64
-_SMALL = 300
+_CELLS, _CELLS_OF_SHELF = 64, 24
+"""Along each side of a node. Of finer cells a shelf would keep sets that lose little because they hold little."""
+_SMALL, _SMALL_ALONE = 300, 500
+"""Sets on a shelf at most; where nobody asks for devices, shelves are all that there is."""
 _PAIRS = 20_000
 _FEW_TIMES = 6
 
@@ -74,7 +76,7 @@ class Joiner:
             fits &= np.tri(len(one.values), dtype=np.bool_)
         left, right = np.nonzero(fits)
         sizes, loss = one.sizes[left] + other.sizes[right], loss[left, right]
-        chosen = _best_of_cells(sizes, loss, self.room) if keep < _PAIRS else np.arange(len(loss))
+        chosen = _best_of_cells(sizes, loss, self.room, _CELLS) if keep < _PAIRS else np.arange(len(loss))
         chosen = chosen[highest(-loss[chosen], keep)]
         held = one.held[left[chosen]] + other.held[right[chosen]]
         allowed = (held <= self.limits).all(axis=1)
@@ -98,7 +100,8 @@ class Shelf:
     ) -> None:
         """``shapes``: numbers of those that go on it."""
         self.shapes = shapes
-        sets = _grown(sizes[shapes], values[shapes], limits[shapes], room, weights, spare=spare)
+        most = _SMALL if sizes[:, GPUS].any() else _SMALL_ALONE
+        sets = _grown(sizes[shapes], values[shapes], limits[shapes], room, weights, spare=spare, most=most)
         self.sizes, self.values, self.held = sets
         self._room = room
         self._cpu, self._at_cpu = distinct(self.sizes[:, CPU])
@@ -139,25 +142,27 @@ class Shelf:
         return pods
 
 
-def _grown(asked: Floats, values: Floats, limits: Whole, room: Floats, weights: Floats, *, spare: float) -> Sets:
+def _grown(
+    asked: Floats, values: Floats, limits: Whole, room: Floats, weights: Floats, *, spare: float, most: int
+) -> Sets:
     """Shape after shape, the biggest first, so many of each; of sets of about the same size the best is kept."""
     scale = np.where(room > 0, room, 1.0)
     sizes, worth, held = np.zeros((1, len(room))), np.zeros(1), np.zeros((1, len(values)), dtype=np.int64)
     for one in np.argsort(-(asked / scale).max(axis=1), kind="stable"):
         size = asked[one]
         some = size > 0
-        most = np.floor((room[some] - sizes[:, some]) / size[some] + WORTHLESS).min(axis=1)
-        most = np.minimum(most, limits[one]).astype(np.int64)
-        if most.max(initial=0) <= 0:
+        fits = np.floor((room[some] - sizes[:, some]) / size[some] + WORTHLESS).min(axis=1)
+        times = np.minimum(fits, limits[one]).astype(np.int64)
+        if times.max(initial=0) <= 0:
             continue
-        parent, times = _multiples(most)
+        parent, times = _multiples(times)
         bigger = sizes[parent] + times[:, None] * size
         worthier = worth[parent] + times * values[one]
         loss = bigger @ weights - worthier
         chosen = np.nonzero(loss <= spare + TOLERANCE)[0]
-        if len(chosen) > _SMALL:
-            chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room)]
-            chosen = chosen[highest(-loss[chosen], _SMALL)]
+        if len(chosen) > most:
+            chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room, _CELLS_OF_SHELF)]
+            chosen = chosen[highest(-loss[chosen], most)]
         held = held[parent[chosen]]
         held[:, one] += times[chosen]
         sizes, worth = bigger[chosen], worthier[chosen]
@@ -181,10 +186,10 @@ def _multiples(most: Whole) -> tuple[Whole, Whole]:
     return parent, times
 
 
-def _best_of_cells(sizes: Floats, loss: Floats, room: Floats) -> Whole:
+def _best_of_cells(sizes: Floats, loss: Floats, room: Floats, many: int) -> Whole:
     """Of the sets that take about the same of a node, the one that loses least."""
-    cells = (sizes[:, :GPUS] * (_CELLS / np.where(room[:GPUS] > 0, room[:GPUS], 1.0))).astype(np.int64)
-    cell = (sizes[:, GPUS].astype(np.int64) * (_CELLS + 1) + cells[:, CPU]) * (_CELLS + 1) + cells[:, MEMORY]
+    cells = (sizes[:, :GPUS] * (many / np.where(room[:GPUS] > 0, room[:GPUS], 1.0))).astype(np.int64)
+    cell = (sizes[:, GPUS].astype(np.int64) * (many + 1) + cells[:, CPU]) * (many + 1) + cells[:, MEMORY]
     order = np.lexsort((loss, cell))
     first = np.ones(len(order), dtype=bool)
     first[1:] = cell[order][1:] != cell[order][:-1]

@@ -11,19 +11,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.arrays import Floats, Whole, highest
+from autoscaler.arrays import Floats, Mask, Whole, highest
 from autoscaler.generation import Generation
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
+from autoscaler.swaps import written_out
 
-_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.92
+_DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
 """Parts of the time after which no such step is begun."""
 _EXACT_UNTIL = 0.9
 _FEW_PODS, _FEW_FILLINGS = 200, 1500
 """Where all whole numbers of the fillings known are searched, with a limit on the steps rather than on the time."""
+_AS_LONG = 0.7
+"""A turn of improving takes about such a part of what the plan took."""
 _NEARLY = 0.5
 _LOSSES = 8
 _PAYING = 400
+_KEPT_BACK = (0.01, 0.03, 0.08)
+"""Parts of what is scarce."""
+_EXCHANGED = 40
+"""Pods at most that nodes are exchanged for."""
 _EPSILON = 1e-6
 
 
@@ -54,13 +61,50 @@ class Rounding:
 
     def best(self, *, rounds: int) -> Lots:
         """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
-        plan = self._found(rounds) if rounds else self._at_once()
-        while (left := self.counts - self._placed(plan)).any():  # what was shrunk may have freed a node
+        return self.completed(self._found(rounds) if rounds else self._at_once())
+
+    def completed(self, plan: Lots) -> Lots:
+        """With nodes for those who are left, as far as any are to be had: what was shrunk may have freed some."""
+        while (left := self.counts - self._placed(plan)).any():
             more = self._filled(left, _without(self.stock, plan))
             if not more:
-                break
+                return self._exchanged(plan, left)
             plan = self._shrunk(plan + more, self.stock)
         return plan
+
+    def _exchanged(self, plan: Lots, left: Whole) -> Lots:
+        """Where no more nodes are to be had: who is left gets on, if a node is exchanged for a larger one."""
+        problem, plan = self.problem, list(plan)
+        stock = _without(self.stock, plan)
+        for row in np.repeat(np.arange(len(left)), left).tolist() if left.sum() <= _EXCHANGED else ():
+            kinds = np.array([lot.kind for lot in plan], dtype=np.int64)
+            pods = np.array([lot.pods for lot in plan], dtype=np.int64).reshape(len(plan), len(left))
+            pods[:, row] += 1
+            used = pods @ problem.sizes
+            fits = ~((pods > 0).astype(float) @ ~problem.holds > 0)
+            for one in range(used.shape[1]):
+                fits &= problem.rooms[None, :, one] >= used[:, one, None]
+            fits &= self._instead(kinds, stock)
+            dearer = np.where(fits, problem.usd[None] - problem.usd[kinds, None], np.inf)
+            one, kind = divmod(int(np.argmin(dearer)), dearer.shape[1]) if dearer.size else (0, 0)
+            if not dearer.size or dearer[one, kind] == np.inf:
+                continue
+            lot = plan[one]
+            plan[one] = Lot(lot.kind, lot.pods, lot.times - 1)
+            plan.append(Lot(kind, pods[one]))
+            stock.take(lot.kind, -1)
+            stock.take(kind, 1)
+            plan = [one for one in plan if one.times]
+        return plan
+
+    def _instead(self, kinds: Whole, stock: Stock) -> Mask:
+        """[lot, kind]: whether one node of a lot may be given back for one of that kind."""
+        rows: dict[int, Mask] = {}
+        for kind in set(kinds.tolist()):
+            stock.take(kind, -1)
+            rows[kind] = stock.left >= 1
+            stock.take(kind, 1)
+        return np.array([rows[kind] for kind in kinds.tolist()], dtype=bool).reshape(len(kinds), len(stock.own))
 
     def _at_once(self) -> Lots:
         """Without a search. Greed wastes what is in short supply: there the master decides."""
@@ -69,16 +113,27 @@ class Rounding:
         return self._shrunk(self._filled(self.counts, self.stock), self.stock)
 
     def _found(self, rounds: int) -> Lots:
-        plan = self._dive(self.counts, self.stock)
+        began = self.watch.spent()
+        plan = self._served()
+        step = _AS_LONG * (self.watch.spent() - began)
         if self.watch.spent() > _DIVE_UNTIL:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
-        plan = self._improved(plan, rounds=rounds)
+        plan = self._improved(plan, rounds=rounds, step=step)
         if (
             self.counts.sum() <= _FEW_PODS
             and self.generation.many <= _FEW_FILLINGS
             and self.watch.spent() < _EXACT_UNTIL
         ):
             plan = min(plan, self._shrunk(self._exact(), self.stock), key=self._rank)
+        return plan
+
+    def _served(self) -> Lots:
+        """Everyone, where limits allow it: else again with some of what is scarce kept back for those who are left."""
+        plan = self.completed(self._dive(self.counts, self.stock))
+        for part in _KEPT_BACK if self.master.is_short else ():
+            if self._rank(plan)[0] == 0 or self.watch.spent() > _LOOK_UNTIL:
+                break
+            plan = min(plan, self.completed(self._dive(self.counts, self.stock.less(part))), key=self._rank)
         return plan
 
     def _rank(self, plan: Lots) -> tuple[int, float]:
@@ -110,8 +165,7 @@ class Rounding:
         step = 0
         while counts.any() and self.watch.spent() < _DIVE_UNTIL:
             self.master.demand(counts, stock)
-            duals = self.master.solve()
-            values = self.master.values()
+            duals, values = self._solved()
             whole = np.floor(values + _EPSILON).astype(int)
             before = int(counts.sum())
             columns = np.nonzero(whole)[0].tolist()
@@ -133,6 +187,24 @@ class Rounding:
         self.master.demand(self.counts, self.stock)
         self._top_up(plan, counts)
         return self._shrunk(plan + self._filled(counts, stock), given)
+
+    def _solved(self) -> tuple[Floats, Floats]:
+        """Prices, and how often each filling is used by pods of its own shapes."""
+        master, generation = self.master, self.generation
+        duals, values, swapped = master.solve(), master.values(), master.swapped()
+        if swapped.sum() < 1:
+            return duals, values
+        used = np.nonzero(values > _EPSILON)[0]
+        kinds = generation.kinds[used]
+        for kind, pods in zip(
+            kinds.tolist(), written_out(generation.fillings[used], values[used], master.swaps, swapped), strict=True
+        ):
+            generation.add(kind, pods)
+        master.allow_swaps(allowed=False)
+        master.solve()
+        values = master.values()
+        master.allow_swaps(allowed=True)
+        return duals, values
 
     def _take(self, filling: Lot, counts: Whole, stock: Stock, plan: Lots) -> None:
         """Buy a filling so many times; smaller pods take the places for which none of the right shape are left."""
@@ -170,7 +242,9 @@ class Rounding:
             if values[column] <= _EPSILON or stock.left[kind] < 1:
                 continue
             worth = float(self._held(pods, counts) @ duals)
-            if position == 0 or (values[column] > _NEARLY and worth > 0.98 * self.problem.usd[kind]):
+            if position == 0 or (
+                values[column] > _NEARLY and worth > 0.98 * (self.problem.usd[kind] + self.master.shortage[kind])
+            ):
                 self._take(Lot(kind, pods), counts, stock, plan)
 
     def _top_up(self, plan: Lots, counts: Whole) -> None:
@@ -193,7 +267,7 @@ class Rounding:
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)
         kinds, patterns = self.generation.kinds[chosen], self.generation.fillings[chosen]
-        usd = self.generation.usd[kinds] + self.master.shortage[kinds]
+        usd = self.generation.usd[kinds] + self.generation.shortage[kinds]
         while counts.any():
             held = np.minimum(patterns, counts)
             scores = np.where(stock.left[kinds] >= 1, held @ values / usd, 0.0)
@@ -234,13 +308,17 @@ class Rounding:
             shrunk.append(Lot(kind, lot.pods, lot.times))
         return shrunk
 
-    def _improved(self, plan: Lots, *, rounds: int) -> Lots:
-        """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper."""
-        usd, prices = self.problem.usd + self.master.shortage, self.generation.prices
+    def _improved(self, plan: Lots, *, rounds: int, step: float) -> Lots:
+        """Tear down the nodes that are worth least for their price, pack their pods anew, keep what is cheaper.
+
+        ``step``: what a turn may take of the time, as far as can be told before the first one.
+        """
+        usd, prices = self.problem.usd + self.generation.shortage, self.generation.prices
         plan = [Lot(lot.kind, lot.pods, 1) for lot in plan for _ in range(lot.times)]
         losses, floor = 0, self.generation.bound(self._placed(plan))
+        longest, spent = step, self.watch.spent()
         for turn in range(rounds):
-            if self.watch.spent() > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
+            if spent + longest > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
                 break
             loss = [usd[lot.kind] - float(lot.pods @ prices) for lot in plan]
             order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))
@@ -252,6 +330,7 @@ class Rounding:
             losses += 1
             if self._placed(new).sum() == self._placed(old).sum() and self._cost(new) < self._cost(old) - _EPSILON:
                 plan, losses = kept + [Lot(lot.kind, lot.pods, 1) for lot in new for _ in range(lot.times)], 0
+            longest, spent = max(longest, self.watch.spent() - spent), self.watch.spent()
         return plan
 
 

@@ -31,6 +31,11 @@ class Stock:
         """To be taken from apart."""
         return Stock(self.own, self.uses, self.most)
 
+    def less(self, part: float) -> Stock:
+        """Without that part of it."""
+        own = np.where(np.isinf(self.own), self.own, np.floor(self.own * (1 - part)))
+        return Stock(own, self.uses, self.most * (1 - part))
+
     def take(self, kind: int, times: int) -> None:
         """So many nodes; less than none are given back."""
         self.own[kind] -= times

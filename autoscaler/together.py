@@ -22,7 +22,7 @@ from autoscaler.places import ATTACHMENTS, Place, Shape
 from autoscaler.resources import CPU, MEMORY, PODS
 from autoscaler.ways import fill_standing
 
-ROUNDS: Final = 6
+ROUNDS: Final = 4
 """Of looking for better fillings and of tearing down: no clock, for the same look must give the same plan."""
 _POOL_AT_LEAST: Final = 2
 _CENT: Final = 1e-6

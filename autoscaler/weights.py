@@ -40,6 +40,7 @@ class Weights:
         self.charges: Floats = np.zeros(len(problem.most))
         """Of the relaxation: dollars by which more of each limit would lower the cost."""
         self._by_kind: Floats = np.zeros((0, 0))
+        self._seen: Floats = self._by_kind
         self._stretched: Floats = np.ones(len(problem.usd))
 
     @property
@@ -97,7 +98,7 @@ class Weights:
     def ceilings(self, prices: Floats) -> Floats:
         """No filling of a kind is worth more: its weights, stretched until no shape is worth more than it weighs."""
         problem = self._problem
-        stretch = self._stretch(prices, problem.counts)
+        stretch = self._stretch(self._by_kind, prices, problem.counts)
         for kind in np.nonzero(~np.isfinite(stretch))[0].tolist():
             node = self._bins[kind]
             node.ceiling(prices)
@@ -108,10 +109,28 @@ class Weights:
         return ceilings
 
     def guesses(self, prices: Floats, limits: Whole) -> Floats:
-        """Of each kind: what a filling with at most so many pods may be worth, as far as can be told cheaply."""
-        stretch = np.nan_to_num(self._stretch(prices, limits), posinf=1e9)
-        guesses: Floats = stretch * (self._by_kind * self._problem.rooms).sum(axis=1)
+        """Of each kind: what a filling with at most so many pods may be worth, as far as can be told cheaply.
+
+        By its weights of the relaxation, or those of the last time when it was looked at. Where a pod that is worth
+        something weighs nothing by either, as on machines that are there and were thought to be large enough, new ones
+        are found.
+        """
+        if not len(self._seen):
+            self._seen = self._by_kind.copy()
+        guesses = np.minimum(self._guessed(self._by_kind, prices, limits), self._guessed(self._seen, prices, limits))
+        for kind in np.nonzero(~np.isfinite(guesses))[0].tolist():
+            guesses[kind] = self._bins[kind].ceiling(prices)
+            self.seen(kind)
         return guesses
+
+    def seen(self, kind: int) -> None:
+        """The kind has been looked at: its node has weights for prices like these."""
+        self._seen[kind] = self._bins[kind].weights
+
+    def _guessed(self, weights: Floats, prices: Floats, limits: Whole) -> Floats:
+        stretch = self._stretch(weights, prices, limits)
+        weighs = (weights * self._problem.rooms).sum(axis=1)
+        return np.where(np.isfinite(stretch), np.where(np.isfinite(stretch), stretch, 0.0) * weighs, np.inf)
 
     def lowered(self, ceilings: Floats, prices: Floats, most: float) -> Floats:
         """Ceilings by weights: one kind's after the other, until none that is larger than a table matters."""
@@ -144,9 +163,9 @@ class Weights:
             least[better], best[better] = ceiling[better], one
         return best, least
 
-    def _stretch(self, prices: Floats, limits: Whole) -> Floats:
+    def _stretch(self, weights: Floats, prices: Floats, limits: Whole) -> Floats:
         problem = self._problem
-        taken = problem.sizes @ self._by_kind.T
+        taken = problem.sizes @ weights.T
         worth = np.where(problem.holds & (limits > 0)[:, None], prices[:, None], 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             stretch: Floats = np.where(worth > 0, worth / taken, 0.0).max(axis=0)

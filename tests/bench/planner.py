@@ -18,6 +18,7 @@ from autoscaler.workloads import read_catalog, read_pods
 from tests.bench.changes import changes
 from tests.bench.diverse import ZONES, diverse_pods
 from tests.bench.figure import Figure
+from tests.bench.limits import limits
 from tests.bench.sizes import sizes
 from tests.bench.stranded import stranded
 from tests.checker import faults, read_table
@@ -67,6 +68,7 @@ def planner() -> Iterator[Figure]:
     yield from _diverse(catalog)
     nodes = data / "openb_node_list_all_node.csv"
     yield from sizes(pods, nodes, catalog)
+    yield from limits(pods, nodes, catalog)
     yield from stranded(pods, nodes)
 
 

@@ -15,6 +15,8 @@ from autoscaler.workloads import read_catalog, read_nodes, read_pods
 from tests.bench.figure import Figure
 from tests.checker import Row, faults, read_table
 
+_EVERY = ((2, "2nd"), (3, "3rd"), (4, "4th"), (8, "8th"), (16, "16th"))
+
 
 def sizes(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
     """Each case within 1 s."""
@@ -27,8 +29,8 @@ def sizes(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
         ("150 small pods of other sizes", small[:150], (), 40.0),
         ("2,000 pods of log-normal sizes", _log_normal(2_000), (), 40.0),
         (f"openb on all its {len(machines):,} machines", asked, machines, 2.0),
-        ("openb on every 3rd of its machines", asked, machines[::3], 7.0),
-        ("openb on every 4th of its machines", asked, machines[::4], 7.0),
+        *((f"openb on every {name} of its machines", asked, machines[::every], 3.0) for every, name in _EVERY),
+        ("openb, each size times a number, on a third of its machines", _stretched(asked), machines[::3], 7.0),
         ("openb, each pod of another size, on every 4th machine", other, machines[::4], 25.0),
     ]
     for name, rows, there, most in cases:
@@ -40,8 +42,8 @@ def _figures(
 ) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         pods, nodes = Path(directory) / "pods.csv", Path(directory) / "nodes.csv"
-        _write(pods, rows)
-        _write(nodes, machines)
+        write_table(pods, rows)
+        write_table(nodes, machines)
         asked, there = read_pods(str(pods)), read_nodes(nodes) if machines else ()
     prices = read_catalog(catalog)
     began = time.process_time()
@@ -53,6 +55,24 @@ def _figures(
     gap = (plan.usd_per_hour / plan.lower_bound_usd_per_hour - 1) * 100 if plan.lower_bound_usd_per_hour else 0.0
     yield Figure(f"{name}: above the bound", gap, "%", most)
     yield Figure(f"{name}: faults found by the checker", len(wrong) + len(plan.waiting), "", 0)
+
+
+def _stretched(rows: Sequence[Row]) -> list[Row]:
+    """Pods of one size alike, each size times two numbers of its own, from 0.6 to 1.6."""
+    dice = random.Random(5)  # noqa: S311
+    times: dict[tuple[str, ...], tuple[float, float]] = {}
+    found: list[Row] = []
+    for row in rows:
+        size = (row["cpu_milli"], row["memory_mib"], row["num_gpu"])
+        cpu, memory = times.setdefault(size, (dice.uniform(0.6, 1.6), dice.uniform(0.6, 1.6)))
+        found.append(
+            {
+                **row,
+                "cpu_milli": str(max(1, round(int(size[0]) * cpu / 100)) * 100),
+                "memory_mib": str(max(1, round(int(size[1]) * memory / 64)) * 64),
+            }
+        )
+    return found
 
 
 def _of_other_sizes(rows: Sequence[Row]) -> list[Row]:
@@ -96,7 +116,8 @@ def _small(many: int) -> list[Row]:
     ]
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+def write_table(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    """Rows as a CSV file."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, tuple(rows[0]) if rows else ())
         writer.writeheader()

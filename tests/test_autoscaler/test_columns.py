@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoscaler.answers import Answer
-from autoscaler.ceilings import ceiling_weights
+from autoscaler.ceilings import Scale
 from autoscaler.columns import Kind, Shape, Vector, cheapest, lower_bound
 from autoscaler.knapsack import Bin
 
@@ -90,7 +90,7 @@ def test_fillings_fit_and_none_is_worth_more_than_the_ceiling(
     sizes, worth = np.array([shape.amounts for shape in shapes], float), np.array(values[: len(shapes)], float)
     limits = np.array([shape.count for shape in shapes])
     fits = (sizes <= np.array(room)).all(axis=1)
-    ceiling = float(ceiling_weights(worth[fits], sizes[fits], np.array(room, float)) @ np.array(room))
+    ceiling = float(Scale(sizes[fits], np.array(room, float)).weights(worth[fits]) @ np.array(room))
     exact = max(sum(worth * np.array(one)) for one in patterns(shapes, room))
     assert exact <= ceiling + 1e-6
     node = Bin(sizes, fits, np.array(room, float))

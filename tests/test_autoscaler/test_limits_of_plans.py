@@ -18,8 +18,11 @@ import pytest
 from autoscaler.answers import Answer
 from autoscaler.columns import Kind, Limit, Shape, cheapest
 from autoscaler.drafts import Drafting
+from autoscaler.generation import Generation
+from autoscaler.master import Problem
 from autoscaler.offline import OfflinePlan, plan_offline
 from autoscaler.policy import read_policy
+from autoscaler.rounding import Lot, Rounding
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
 from autoscaler.workloads import read_catalog, read_nodes, read_pods
@@ -201,3 +204,62 @@ def _homeless(plan: OfflinePlan, rows: list[tuple[int, int, int]], free: dict[st
         for room in free.values() if plan.placements[name] not in free else ():
             if all(some <= have for some, have in zip(asked, room, strict=True)):
                 yield name
+
+
+@pytest.mark.parametrize(("seed", "nodes"), [(0, 13), (4, 10), (6, 14)])
+def test_nobody_is_left_over_while_fillings_for_few_nodes_can_be_found(seed: int, nodes: int) -> None:
+    """As many nodes as are needed if money is no object are enough: the search goes on until all have a place."""
+    dice = random.Random(seed)  # noqa: S311 - the same pods every time
+    kinds = [
+        Kind("eight", (96, 180, 8, 40), 9.0),
+        Kind("four", (62, 120, 4, 20), 4.0),
+        Kind("one", (18, 32, 1, 20), 1.2),
+        Kind("none", (32, 64, 0, 20), 1.4),
+    ]
+    shapes = _random_shapes(dice, 10, counts=(2, 20))
+    answer = cheapest(shapes, kinds, limits=[Limit({kind.name: 1.0 for kind in kinds}, nodes)], rounds=40, turns=5)
+    assert sum(answer.left) == 0
+    assert bought(answer).total() <= nodes
+    assert answer.gap < 0.05
+
+
+def test_machines_that_seemed_large_enough_are_looked_at() -> None:
+    """Pods without devices are worth nothing to the relaxation here; the machines for them are filled all the same."""
+    kinds = [
+        Kind("cpu machines", (96, 200, 0, 40), 0.0, 40),
+        Kind("small cpu machines", (32, 64, 0, 20), 0.0, 20),
+        Kind("machines", (48, 110, 4, 20), 0.0, 40),
+        Kind("four", (62, 120, 4, 20), 4.0),
+        Kind("one", (18, 32, 1, 20), 1.2),
+        Kind("none", (32, 64, 0, 20), 1.4),
+    ]
+    answer = cheapest(_random_shapes(random.Random(25), 14, counts=(20, 120)), kinds, rounds=60, turns=2)  # noqa: S311
+    assert answer.gap < 0.02
+
+
+def test_who_is_left_gets_on_a_node_that_is_exchanged_for_a_larger_one() -> None:
+    """One node is allowed, and a small one was bought for the first pod: the larger one holds both."""
+    problem = Problem(
+        sizes=np.array([[4.0, 4.0, 0.0, 1.0], [2.0, 2.0, 0.0, 1.0]]),
+        counts=np.array([1, 1]),
+        rooms=np.array([[4.0, 4.0, 0.0, 9.0], [8.0, 8.0, 0.0, 9.0]]),
+        usd=np.array([1.0, 2.5]),
+        available=np.array([math.inf, math.inf]),
+        holds=np.ones((2, 2), dtype=bool),
+        may=np.ones((2, 2), dtype=bool),
+        uses=np.ones((1, 2)),
+        most=np.array([1.0]),
+    )
+    watch, stock = Watch(lambda: 0.0, 0.0, 1.0), Stock(problem.available, problem.uses, problem.most)
+    generation = Generation(problem, watch)
+    generation.relax()
+    rounding = Rounding(generation, watch, counts=problem.counts, stock=stock)
+    (lot,) = rounding.completed([Lot(0, np.array([1, 0]))])
+    assert (lot.kind, lot.pods.tolist(), lot.times) == (1, [1, 1], 1)
+
+
+def _random_shapes(dice: random.Random, many: int, *, counts: tuple[int, int]) -> list[Shape]:
+    return [
+        Shape((dice.randint(2, 16), dice.randint(2, 30), dice.choice((0, 1, 1, 1, 2)), 1), dice.randint(*counts))
+        for _ in range(many)
+    ]
