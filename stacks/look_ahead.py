@@ -12,9 +12,11 @@ import pulumi
 import pulumi_aws as aws
 
 from stacks.addresses import check_networks, check_room, tell_docker
+from stacks.caller import check_caller
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
+from stacks.leaving_zones import check_zones_stay, look_at_zones
 from stacks.machine_images import Images, MachineImage, image_of_nodes
 from stacks.node_bundle import check_architecture
 from stacks.on_prem_settings import WireguardSettings
@@ -23,6 +25,7 @@ from stacks.services import check_services, look_up_services, needed_services
 from stacks.shapes import Shape, check_shapes, look_up_shape, look_up_shapes
 from stacks.shrinking import sizes_now, tell_shrinking
 from stacks.standing_members import check_standing, data_volumes, version_told
+from stacks.standing_stack import StandingStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +42,28 @@ class Ahead:
     """Of a kubeadm control plane."""
     gateway_image: MachineImage | None = None
     """Of the instance that holds a WireGuard tunnel."""
+    control_plane_zones: tuple[str, ...] = ()
+    """Where it is, or is to be: EKS takes no further zone to a cluster that stands."""
+    gateways: tuple[str, ...] = ()
+    """Zones that have a NAT gateway of this stack."""
 
 
-def look_ahead(plans: Plans, parts: Collection[str], *, provider: aws.Provider) -> Ahead:
+def look_ahead(
+    plans: Plans, parts: Collection[str], *, standing: StandingStack | None, provider: aws.Provider
+) -> Ahead:
     """Ask for all that these parts of the programs need. Raises ``BadInput`` or ``Unavailable``."""
+    check_caller(region=plans.policy.region, provider=provider)
     images = Images(provider, region=plans.policy.region)
+    if "network" in parts:
+        look_at_zones(plans.zones, standing, provider=provider)
     vpc = _look_at_network(plans, provider) if "network" in parts else None
-    if "control-plane" in parts:
-        _look_at_control_plane(plans, provider)
+    zones = _look_at_control_plane(plans, provider) if "control-plane" in parts else ()
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
     return Ahead(
         vpc=vpc,
         shapes=shapes,
+        control_plane_zones=zones or plans.zones,
+        gateways=standing.gateways if standing else (),
         member_image=_member_image(plans, images) if "control-plane" in parts else None,
         gateway_image=_gateway_image(plans, images) if "on-prem" in parts else None,
         node_images={
@@ -78,12 +91,17 @@ def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
     return vpc
 
 
-def _look_at_control_plane(plans: Plans, provider: aws.Provider) -> None:
+def _look_at_control_plane(plans: Plans, provider: aws.Provider) -> tuple[str, ...]:
+    """Zones that one which stands is in, and stays in."""
     settings, cluster, region = plans.settings.control_plane, plans.policy.cluster, plans.policy.region
     if isinstance(settings, EksSettings):
-        check_offered(settings, look_up_offered(settings, cluster, region=region, provider=provider))
+        offered = look_up_offered(settings, cluster, region=region, provider=provider)
+        check_offered(settings, offered)
+        check_zones_stay(plans.zones, leaving=set(offered.zones) - set(plans.zones), holds=offered.zones)
+        return offered.zones
     if isinstance(settings, KubeadmSettings):
         _look_at_members(settings, cluster, region=region, provider=provider)
+    return ()
 
 
 def _look_at_members(settings: KubeadmSettings, cluster: str, *, region: str, provider: aws.Provider) -> None:

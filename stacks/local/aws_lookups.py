@@ -122,7 +122,14 @@ def _volumes(cloud: Cloud, asked: Properties) -> list[Any]:
     return [volume for page in pages for volume in page["Volumes"]]
 
 
+def look_up_caller(cloud: Cloud, _: Properties) -> Properties:
+    """``aws.get_caller_identity``."""
+    caller = cloud.client("sts").get_caller_identity()
+    return {"id": caller["Account"], "accountId": caller["Account"], "arn": caller["Arn"], "userId": caller["UserId"]}
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
+    "aws:index/getCallerIdentity:getCallerIdentity": look_up_caller,
     "aws:autoscaling/getAmiIds:getAmiIds": look_up_scaling_groups,
     "aws:autoscaling/getGroup:getGroup": look_up_scaling_group,
     "aws:ebs/getEbsVolumes:getEbsVolumes": look_up_volumes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.outputs import StackOutputs
-from tests.live.stacks import GROUPS, asked_since, calls_so_far, client, everything_in, groups_in, settings_for
+from tests.live.stacks import (
+    CREDENTIALS,
+    GROUPS,
+    asked_since,
+    calls_so_far,
+    client,
+    everything_in,
+    groups_in,
+    settings_for,
+)
 
 pytestmark = pytest.mark.live
 
@@ -44,6 +54,7 @@ def test_a_stack_through_its_life(
     assert_mended(aws_url)
     assert {call["action"] for call in asked_since(aws_url, asked)} == {"UpdateAutoScalingGroup", "CreateOrUpdateTags"}
 
+    assert_another_cluster_is_refused(settings)
     pulumi_destroy(settings)
     assert everything_in(aws_url) == before, "destroy leaves nothing: no instance, no address, no role"
     assert list(temporary.iterdir()) == [], "the engine's logs lie in the stack's own folder"
@@ -84,6 +95,18 @@ def assert_mended(url: str) -> None:
     assert resized["DesiredCapacity"] == 2
 
 
+def assert_another_cluster_is_refused(settings: EngineSettings) -> None:
+    """Another name, or addresses: a change of one value that would take all away, so nothing is touched."""
+    so_far, policy = calls_so_far(settings.aws_url), settings.policy.read_text(encoding="utf-8")
+    settings.policy.write_text(policy.replace('"cluster": "lab"', '"cluster": "vision"'), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"policy.yaml: cluster = 'vision' .*, and this stack has made 'lab'"):
+        pulumi_up(settings)
+    settings.policy.write_text(policy, encoding="utf-8")
+    with pytest.raises(BadInput, match=r"network\.cidr = '10\.50\.0\.0/16', and the VPC that stands has 10\.40"):
+        pulumi_up(replace(settings, overrides={"spillway:network": {"cidr": "10.50.0.0/16"}}))
+    assert calls_so_far(settings.aws_url) == so_far
+
+
 def test_a_mistake_in_a_file_is_told_before_anything_is_touched(
     aws_url: str, engine: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -97,6 +120,24 @@ def test_a_mistake_in_a_file_is_told_before_anything_is_touched(
     assert "groups[0] (gpu)" in str(refused.value)
     assert "Traceback" not in str(refused.value)
     assert calls_so_far(aws_url) == before
+
+
+def test_missing_credentials_are_blamed_on_nothing_else(
+    aws_url: str, engine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On no group of the policy, whose type is the first thing that AWS is asked about otherwise."""
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name, raising=False)
+    nobody = {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+        "AWS_CONFIG_FILE": "/nowhere",
+    }
+    settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="alone", groups=GROUPS)
+    with pytest.raises(Unavailable, match=r"AWS does not let us in: .*`aws sts get-caller-identity") as outage:
+        pulumi_up(replace(settings, env=nobody))
+    assert "groups[0]" not in str(outage.value)
+    assert "Traceback" not in str(outage.value)
 
 
 def test_aws_not_answering_is_told_without_a_stack_trace(engine: dict[str, Path], tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def _secret(value: str) -> dict[str, str]:
 
 
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "readStackResourceOutputs": {"outputs": {}},
+    "getCallerIdentity": {"accountId": "123456789012"},
     "getAmiIds": {"names": []},
     "getEbsVolumes": {"ids": []},
     "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
@@ -92,7 +94,7 @@ _ANSWERS: Final[dict[str, dict[str, Any]]] = {
     },
     "getParameter": {"value": "ami-0123456789abcdef0"},
     "getClusters": {"names": []},
-    "getCluster": {"version": "1.35"},
+    "getCluster": {"version": "1.35", "vpcConfig": {"subnetIds": []}},
     "getClusterVersions": {
         "clusterVersions": [
             *({"clusterVersion": f"1.{minor}", "versionStatus": "STANDARD_SUPPORT"} for minor in range(32, 36)),

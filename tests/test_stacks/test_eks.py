@@ -19,6 +19,7 @@ from tests.test_stacks.graph import Graph, graph
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 EKS = "Eks lab"
 CLUSTER = "Cluster lab-eks"
+ZONES = ("us-east-1a", "us-east-1b")
 
 
 class Cloud(Recorder):
@@ -41,10 +42,10 @@ class Cloud(Recorder):
 
 
 def network() -> NetworkPart:
-    """Of two zones, made before."""
+    """Of three zones, made before: in the third are nodes alone."""
     return NetworkPart(
         vpc_id=pulumi.Output.from_input("vpc-1"),
-        subnets={zone: pulumi.Output.from_input(f"subnet-{zone}") for zone in ("us-east-1a", "us-east-1b")},
+        subnets={zone: pulumi.Output.from_input(f"subnet-{zone}") for zone in (*ZONES, "us-east-1c")},
         node_security_group_id=pulumi.Output.from_input("sg-nodes"),
     )
 
@@ -55,7 +56,7 @@ def made(**given: Any) -> Graph:
 
     def program() -> None:
         part: ControlPlanePart = EksControlPlane(
-            "lab", settings, cluster="lab", region="us-east-1", network=network()
+            "lab", settings, cluster="lab", region="us-east-1", network=network(), zones=ZONES
         ).part
         NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role_name="n", role_arn="arn:aws:iam::1:role/n")
         for name, value in part.fields().items():
