@@ -6,6 +6,7 @@ The state alone tells what the files said before: a cluster of another name is n
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +22,8 @@ Resources = Mapping[str, Mapping[str, Any]]
 """``type`` and ``outputs`` of each resource, by its URN."""
 
 _READ: Final = "pulumi:pulumi:readStackResourceOutputs"
+_PAUSES: Final = (0.1, 0.3, 1.0)
+"""Seconds. Where the state lies in a file, the engine may be about to write it again, and it is half there."""
 _PROVIDER: Final = "pulumi:providers:aws"
 _NETWORK: Final = "spillway:network:Network"
 _EXISTING_NETWORK: Final = "spillway:network:ExistingNetwork"
@@ -66,6 +69,8 @@ class StandingStack:
     """ARN of the KMS key of an EKS cluster's Secrets."""
     makes_secrets_key: bool = False
     """Whether that is the stack's own."""
+    expires: str = ""
+    """Until when on-prem machines of an EKS cluster may register."""
     networks: Mapping[str, str] = field(default_factory=dict)
     """Of pods and services in a kubeadm cluster, by their keys in the stack file."""
 
@@ -73,11 +78,17 @@ class StandingStack:
 def look_up_stack() -> StandingStack | None:
     """What this stack's state has; ``None`` where it has made nothing yet. Raises ``Unavailable``."""
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-    try:
-        asked = pulumi.runtime.invoke(_READ, {"stackName": name})
-    except Exception as error:  # noqa: BLE001 - a failed look-up has no type of its own
-        raise Unavailable(f"the engine does not tell what the stack {name} has made: {error}") from None
-    return standing_in((asked.value or {}).get("outputs") or {})
+    pauses = iter(_PAUSES)
+    while True:
+        try:
+            asked = pulumi.runtime.invoke(_READ, {"stackName": name})
+        except Exception as error:  # noqa: BLE001 - a failed look-up has no type of its own
+            pause = next(pauses, None)
+            if pause is None:
+                raise Unavailable(f"the engine does not tell what the stack {name} has made: {error}") from None
+            time.sleep(pause)
+        else:
+            return standing_in((asked.value or {}).get("outputs") or {})
 
 
 def standing_in(resources: Resources) -> StandingStack | None:
@@ -99,6 +110,7 @@ def standing_in(resources: Resources) -> StandingStack | None:
         gateways=tuple(sorted(_name(urn).rpartition("-nat-")[2] for urn in _urns(resources, _GATEWAY))),
         secrets_key=((eks.get("encryptionConfig") or {}).get("provider") or {}).get("keyArn") or "",
         makes_secrets_key=any(_name(urn).endswith("-eks-secrets") for urn in _urns(resources, "aws:kms/key:Key")),
+        expires=next(_outputs(resources, "aws:ssm/activation:Activation"), {}).get("expirationDate") or "",
         networks=next(_outputs(resources, _KUBEADM), {}).get("networks") or {},
     )
 

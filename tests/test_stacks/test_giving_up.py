@@ -242,14 +242,26 @@ def test_one_gateway_stays_where_it_is(tmp_path: Path) -> None:
     assert [str(one) for one in made(wanted).of_type("NatGateway")] == ["NatGateway lab-nat-us-east-1a"]
 
 
-def test_an_engine_that_does_not_tell_is_waited_for(tmp_path: Path) -> None:
-    """Rather than to guess that nothing stands."""
+class Silent(Cloud):
+    """An engine that does not tell, the first times that it is asked."""
 
-    class Silent(Cloud):
-        def call(self, args: Any) -> Any:
-            if args.token.endswith(":readStackResourceOutputs"):
-                raise RuntimeError("no backend client is available")
-            return super().call(args)
+    def __init__(self, times: int) -> None:
+        self.left = times
+        super().__init__()
 
+    def call(self, args: Any) -> Any:
+        """As where its state is being written."""
+        if args.token.endswith(":readStackResourceOutputs") and self.left:
+            self.left -= 1
+            raise RuntimeError("failed to load checkpoint: EOF")
+        return super().call(args)
+
+
+def test_an_engine_that_writes_its_state_just_now_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But nobody guesses that nothing stands."""
+    monkeypatch.setattr("stacks.standing_stack._PAUSES", (0.0, 0.0, 0.0))
+    assert graph(lambda: build(plans(tmp_path)), mocks=Silent(3)).of_type("Vpc")
     with pytest.raises(Unavailable, match="the engine does not tell what the stack organization/spillway/test has"):
-        graph(lambda: build(plans(tmp_path)), mocks=Silent())
+        graph(lambda: build(plans(tmp_path)), mocks=Silent(4))
