@@ -15,6 +15,6 @@ def check_caller(*, region: str, provider: aws.Provider) -> None:
     except Exception as error:  # noqa: BLE001 - a failed look-up has no type of its own
         raise Unavailable(
             f"AWS does not let us in, in {region} (the policy's region): {error}: `aws sts get-caller-identity "
-            f"--region {region}` must answer in this very shell, by AWS_PROFILE, AWS_ACCESS_KEY_ID or whatever else the "
-            "AWS CLI goes by"
+            f"--region {region}` must answer in this very shell, by AWS_PROFILE, AWS_ACCESS_KEY_ID or whatever else "
+            "the AWS CLI goes by"
         ) from None

@@ -244,8 +244,14 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     so_far = calls_so_far(aws_url)
     newer: dict[str, Any] = {**wanted, "version": "1.35.4", "ami": NEWER_IMAGE}
     upgraded = replace(settings, overrides={**(settings.overrides or {}), "spillway:control_plane": newer})
-    with pytest.raises(BadInput, match=r"the API servers run 1\.35\.3: upgrade them first: `kubeadm upgrade apply v1"):
-        pulumi_up(upgraded)
+    for version, why in (
+        ("1.35.4", r"upgrade them first: `kubeadm upgrade apply v1"),
+        ("1.34.9", r"Kubernetes does not go back: write version: 1\.35\.3"),
+        ("1.37.0", r"Kubernetes goes up one minor version at a time: 1\.36 is next"),
+    ):
+        other = {**(settings.overrides or {}), "spillway:control_plane": newer | {"version": version}}
+        with pytest.raises(BadInput, match=rf"and the API servers run 1\.35\.3: {why}"):
+            pulumi_up(replace(settings, overrides=other))
     assert calls_so_far(aws_url) == so_far
     told = "/spillway/own/control-plane/version"  # as a member does once `kubeadm upgrade` has run on all of them
     client("ssm", aws_url).put_parameter(Name=told, Value="1.35.4", Type="SecureString", Overwrite=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.live.stacks import (
 
 pytestmark = pytest.mark.live
 
+WORLD = "0.0.0.0/0"
+
 
 def test_a_stack_through_its_life(
     aws_url: str, engine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -47,12 +50,16 @@ def test_a_stack_through_its_life(
     assert pulumi_preview(settings), "a second up changes nothing, nor is the autoscaler's resizing drift"
 
     edit_by_hand(scaling, "lab-cpu-us-east-1a")
+    as_written = around_the_groups(outputs, aws_url)
+    edit_around_the_groups(outputs, aws_url)
     asked = calls_so_far(aws_url)
     assert not pulumi_preview(settings), "an edit by hand is found"
     assert calls_so_far(aws_url) == asked, "a preview mends nothing"
     assert pulumi_up(settings, refresh=True) == outputs
     assert_mended(aws_url)
-    assert {call["action"] for call in asked_since(aws_url, asked)} == {"UpdateAutoScalingGroup", "CreateOrUpdateTags"}
+    assert around_the_groups(outputs, aws_url) == as_written
+    of_groups = {"UpdateAutoScalingGroup", "CreateOrUpdateTags"}
+    assert {call["action"] for call in asked_since(aws_url, asked)} == of_groups | MENDING
 
     assert_another_cluster_is_refused(settings)
     pulumi_destroy(settings)
@@ -84,6 +91,45 @@ def edit_by_hand(scaling: Any, name: str) -> None:
     scaling.update_auto_scaling_group(AutoScalingGroupName=name, MaxSize=9)
     tag = {"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": words.TAG_GROUP}
     scaling.create_or_update_tags(Tags=[{**tag, "Value": "other", "PropagateAtLaunch": False}])
+
+
+MENDING = {"CreateRoute", "AuthorizeSecurityGroupEgress", "PutRolePolicy", "CreateLaunchTemplateVersion"}
+
+
+def edit_around_the_groups(outputs: StackOutputs, url: str) -> None:
+    """The same, of what else nodes need: one of each is gone, or lets in more."""
+    ec2 = client("ec2", url)
+    ec2.delete_route(RouteTableId=outputs.route_tables["us-east-1b"], DestinationCidrBlock=WORLD)
+    [out] = [one["SecurityGroupRuleId"] for one in rules_of(outputs, ec2) if one["IsEgress"] and "CidrIpv4" in one]
+    ec2.revoke_security_group_egress(GroupId=outputs.node_security_group_id, SecurityGroupRuleIds=[out])
+    all_of_it = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+    client("iam", url).put_role_policy(RoleName="lab-node", PolicyName="node", PolicyDocument=json.dumps(all_of_it))
+    open_to_all = {"MetadataOptions": {"HttpTokens": "optional", "HttpEndpoint": "enabled"}}
+    ec2.create_launch_template_version(
+        LaunchTemplateName="lab-cpu", SourceVersion="$Latest", LaunchTemplateData=open_to_all
+    )
+
+
+def around_the_groups(outputs: StackOutputs, url: str) -> dict[str, Any]:
+    """What was edited, without the ids that are new each time."""
+    ec2 = client("ec2", url)
+    [table] = ec2.describe_route_tables(RouteTableIds=[outputs.route_tables["us-east-1b"]])["RouteTables"]
+    asked = {"LaunchTemplateName": "lab-cpu", "Versions": ["$Latest"]}
+    [version] = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+    rules = [(one["IsEgress"], one["IpProtocol"], one.get("CidrIpv4", "")) for one in rules_of(outputs, ec2)]
+    return {
+        "routes": {one.get("DestinationCidrBlock", ""): one.get("NatGatewayId") for one in table["Routes"]},
+        "rules": sorted(rules),
+        "rights": client("iam", url).get_role_policy(RoleName="lab-node", PolicyName="node")["PolicyDocument"],
+        "metadata": version["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"],
+    }
+
+
+def rules_of(outputs: StackOutputs, ec2: Any) -> list[dict[str, Any]]:
+    """Of the nodes' security group."""
+    of_nodes = [{"Name": "group-id", "Values": [outputs.node_security_group_id]}]
+    found: list[dict[str, Any]] = ec2.describe_security_group_rules(Filters=of_nodes)["SecurityGroupRules"]
+    return found
 
 
 def assert_mended(url: str) -> None:
@@ -134,7 +180,7 @@ def test_missing_credentials_are_blamed_on_nothing_else(
         "AWS_CONFIG_FILE": "/nowhere",
     }
     settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="alone", groups=GROUPS)
-    with pytest.raises(Unavailable, match=r"AWS does not let us in: .*`aws sts get-caller-identity") as outage:
+    with pytest.raises(Unavailable, match=r"AWS does not let us in, in us-east-1 .*: `aws sts get") as outage:
         pulumi_up(replace(settings, env=nobody))
     assert "groups[0]" not in str(outage.value)
     assert "Traceback" not in str(outage.value)

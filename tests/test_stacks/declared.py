@@ -70,7 +70,17 @@ _ANSWERS: Final[dict[str, dict[str, Any]]] = {
     "getCallerIdentity": {"accountId": "123456789012"},
     "getAmiIds": {"names": []},
     "getEbsVolumes": {"ids": []},
-    "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
+    "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1", "architecture": "x86_64"},
+    "getAvailabilityZones": {
+        "names": [f"{region}{letter}" for region in ("us-east-1", "eu-west-1") for letter in "abcdef"]
+    },
+    "getKey": {"keyState": "Enabled"},
+    "getTransitGateway": {},
+    "getVpnGateway": {},
+    "getVpcPeeringConnection": {},
+    "readStackOutputs": {
+        "outputs": {"subnets": {"us-east-1a": "a", "us-east-1b": "b"}, "controlPlane": {"kind": "eks"}}
+    },
     "getInstanceType": {
         "supportedArchitectures": ["x86_64"],
         "defaultVcpus": 48,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pulumi
 import pytest
 from pydantic import ValidationError
 
-from stacks.control_plane_settings import EksSettings
+from autoscaler.failures import BadInput
+from stacks.control_plane_settings import EksSettings, HybridSettings
 from stacks.eks import EksControlPlane, kubeconfig
+from stacks.hybrid_nodes import check_expires
 from stacks.join import NodeAdmission
 from stacks.parts import ControlPlanePart, NetworkPart
 from tests.test_stacks.declared import Recorder
@@ -218,3 +221,15 @@ def test_what_eks_would_refuse_is_refused_before(given: dict[str, Any], says: st
     """In the configuration's words."""
     with pytest.raises(ValidationError, match=says):
         EksSettings.model_validate({"kind": "eks", "admins": [ADMIN], **given})
+
+
+@pytest.mark.parametrize("expires", ["2026-11-30T23:59:59Z", "2026-12-31T12:00:01Z"])
+def test_an_activation_that_systems_manager_would_refuse_is_told(expires: str) -> None:
+    """A day that is over, or too far off; but not of one that was made, and is over since."""
+    now = datetime(2026, 12, 1, 12, tzinfo=UTC)
+    wanted = HybridSettings(machines=1, expires=expires)
+    with pytest.raises(BadInput, match=rf"expires = '{expires}': .* to 2026-12-31T12:00:00Z, or leave it out"):
+        check_expires(wanted, stands="", now=now)
+    check_expires(wanted, stands=expires, now=now)
+    for day in (None, "2026-12-31T12:00:00Z"):
+        check_expires(HybridSettings(machines=1, expires=day), stands=expires, now=now)

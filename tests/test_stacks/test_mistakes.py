@@ -28,7 +28,9 @@ POLICY: dict[str, Any] = {
         {"name": "cpu", "instance_type": "m5.4xlarge", "zones": ZONES, "max": 2},
     ],
 }
-INVENTORY: dict[str, Any] = {"machines": [{"name": "dgx-01", "address": "10.20.0.11", "cpus": 128, "memory": "1Ti"}]}
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+MACHINE = {"name": "dgx-01", "address": "10.20.0.11", "cpus": 128, "memory": "1Ti", "ssh": {"host_key": HOST_KEY}}
+INVENTORY: dict[str, Any] = {"machines": [MACHINE]}
 VPC: dict[str, dict[str, Any]] = {
     "getVpc": {
         "cidrBlock": "10.60.0.0/16",
