@@ -21,6 +21,7 @@ from stacks.hybrid_nodes import check_expires
 from stacks.leaving_zones import check_zones_stay, look_at_zones
 from stacks.machine_images import Images, MachineImage, image_of_nodes, ubuntu
 from stacks.named_things import check_gateway_there, check_keys_there, check_stack_there, check_zones_there
+from stacks.needs import made_by_others
 from stacks.node_bundle import check_architecture
 from stacks.on_prem_settings import WireguardSettings
 from stacks.plans import Plans
@@ -80,10 +81,8 @@ def look_ahead(
             for name, shape in shapes.items()
         },
     )
-    if "network" not in parts:
-        check_stack_there(plans, "network")
-    if "control-plane" not in parts:
-        check_stack_there(plans, "control_plane")
+    for part in made_by_others(plans.settings, plans.inventory):
+        check_stack_there(plans, part)
     return ahead
 
 

@@ -15,7 +15,7 @@ import pulumi_aws as aws
 from autoscaler.failures import BadInput, Unavailable
 from stacks.config import Settings
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
-from stacks.needs import Part
+from stacks.needs import Part, stack_of
 from stacks.on_prem_settings import RoutedSettings, VpnSettings
 from stacks.outputs import exported_name
 from stacks.plans import Plans
@@ -92,9 +92,7 @@ def check_gateway_there(settings: Settings, *, provider: aws.Provider) -> None:
 
 def check_stack_there(plans: Plans, part: Part) -> None:
     """Whether the stack that makes a part has made it, as this one takes it. Raises ``BadInput`` or ``Unavailable``."""
-    name: str | None = getattr(plans.settings.stacks, part)
-    if name is None:
-        return
+    name = stack_of(plans.settings, part)
     where = f"spillway:stacks.{part} = {name!r}"
     try:
         outputs: Mapping[str, Any] = (pulumi.runtime.invoke(_READ, {"name": name}).value or {}).get("outputs") or {}
