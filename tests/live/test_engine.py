@@ -93,7 +93,10 @@ def edit_by_hand(scaling: Any, name: str) -> None:
     scaling.create_or_update_tags(Tags=[{**tag, "Value": "other", "PropagateAtLaunch": False}])
 
 
-MENDING = {"CreateRoute", "AuthorizeSecurityGroupEgress", "PutRolePolicy", "CreateLaunchTemplateVersion"}
+MENDING = {
+    *("CreateRoute", "AuthorizeSecurityGroupEgress", "PutRolePolicy"),
+    *("CreateLaunchTemplateVersion", "ModifyLaunchTemplate"),  # and it is the default one
+}
 
 
 def edit_around_the_groups(outputs: StackOutputs, url: str) -> None:
