@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyinfra.api.deploy import deploy
 
 from autoscaler import labels as words
-from roles.cluster_settings import Kubelet
+from roles.cluster_settings import Download, Kubelet
 from roles.facts.nodes import AUTHORITY
 from roles.operations import downloads, files, nodes, packages, services
 from roles.operations.nodes import BOOTSTRAP, KUBECONFIG
@@ -30,12 +30,14 @@ _ALLOWED_TO_KUBELET: Final = {words.INSTANCE_TYPE, words.ZONE, words.REGION}
 
 @deploy("Kubelet")
 def kubelet() -> None:
-    """Nothing where the machine is to join no cluster."""
+    """Nothing where the machine is to join no cluster; in an image for nodes it is there, and no more."""
     machine = settings()
+    if machine.node_image:
+        _binary(machine, machine.node_image.download)
     wanted = machine.kubelet
     if wanted is None:
         return
-    _binary(machine, wanted)
+    _binary(machine, wanted.download)
     with restarts("kubelet"):
         files.place(name="the cluster's authority", dest=AUTHORITY, content=wanted.authority, meaning="text")
         files.place(
@@ -51,13 +53,13 @@ def kubelet() -> None:
     _join(machine, wanted)
 
 
-def _binary(machine: MachineSettings, wanted: Kubelet) -> None:
-    if wanted.download:
+def _binary(machine: MachineSettings, download: Download | None) -> None:
+    if download:
         with restarts("kubelet"):
             downloads.fetched(
-                url=wanted.download.url,
+                url=download.url,
                 dest=DOWNLOADED,
-                sha256=wanted.download.sha256,
+                sha256=download.sha256,
                 name="kubelet, as a checked download",
             )
         return

@@ -18,7 +18,7 @@ from autoscaler.hosts import Host, is_host, why_not_reached
 from autoscaler.policy import TaintEntry
 from autoscaler.resources import parse_quantity
 from roles.addresses import is_port
-from roles.cluster_settings import ContainerRuntime, Kubelet, PodNetwork
+from roles.cluster_settings import ContainerRuntime, Download, Kubelet, PodNetwork
 from roles.gpu_settings import GpuSoftware
 from roles.mig import why_not_divided
 
@@ -165,6 +165,12 @@ class ControlPlane(Document):
     """The machine is to become an image for members of a kubeadm control plane."""
 
 
+class NodeImage(Document):
+    """The machine is to become an image for nodes: it gets their kubelet, and nothing of any cluster."""
+
+    download: Download | None = Field(default=None, description="the kubelet as a file; else its Debian package")
+
+
 class Health(Document):
     """When a machine calls itself ill."""
 
@@ -199,6 +205,9 @@ class MachineSettings(Document):
         default=None,
         description="{}: what an image for members of a kubeadm control plane needs; absent: nothing of it",
     )
+    node_image: NodeImage | None = Field(
+        default=None, description="{}: what an image for nodes needs beside the rest; absent: nothing of it"
+    )
     gpu: GpuSoftware | None = Field(
         default=None, description="NVIDIA's software; absent: as the machine's image brings it"
     )
@@ -227,6 +236,16 @@ class MachineSettings(Document):
             raise ValueError(
                 "has both control_plane and kubelet: kubeadm makes a member's kubelet, so leave kubelet out of what "
                 "becomes such an image"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _an_image_is_of_one_kind_and_in_no_cluster(self) -> MachineSettings:
+        beside = [name for name in ("kubelet", "control_plane") if getattr(self, name)]
+        if self.node_image and beside:
+            raise ValueError(
+                f"has both node_image and {beside[0]}: an image for nodes is in no cluster, and each node finds its "
+                f"own at its first boot: leave {beside[0]} out"
             )
         return self
 

@@ -265,7 +265,8 @@ def needed(machine: MachineSettings, *, mirrored: bool) -> list[str]:
     names = ["debian", "debian-security", "ubuntu"] if mirrored else []
     if machine.gpu and machine.gpu_count:
         names += ["nvidia-cuda", "nvidia-container-toolkit"] if machine.gpu.driver else ["nvidia-container-toolkit"]
-    if machine.control_plane or (machine.kubelet and machine.kubelet.download is None):
+    brought = machine.kubelet or machine.node_image
+    if machine.control_plane or (brought and brought.download is None):
         names.append("kubernetes")
     if machine.container_runtime.package == "containerd.io":
         names.append("docker")

@@ -16,6 +16,7 @@ from stacks.control_plane import check_reachable, existing_part, make_control_pl
 from stacks.control_plane_settings import EksSettings, ExistingSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, networks_of
+from stacks.giving_up import check_nothing_is_given_up
 from stacks.join import NodeAdmission, eks_join_of, instance_tags, join_of, joined_by
 from stacks.look_ahead import look_ahead
 from stacks.machines import Machines, MachinesArgs, describe_machine, hybrid_node_configs
@@ -29,6 +30,7 @@ from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.plans import Plans
 from stacks.prices import Prices
 from stacks.shapes import adapters_of, first_adapter_card
+from stacks.standing_stack import look_up_stack
 
 _PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
 """In the order in which one needs another."""
@@ -72,9 +74,11 @@ class _Built:
         self._control_plane: ControlPlanePart | None = None
         policy = plans.policy
         self._tags = {**plans.settings.tags, words.TAG_CLUSTER: policy.cluster, "spillway.dev/made-by": "pulumi"}
+        standing = look_up_stack()  # before the provider, which would tell the state of another cluster already
+        check_nothing_is_given_up(plans, standing, parts=parts)
         self._provider = aws.Provider("aws", region=policy.region, default_tags={"tags": self._tags})
         self._on_aws = pulumi.ResourceOptions(providers=[self._provider])
-        self._ahead = look_ahead(plans, parts, provider=self._provider)
+        self._ahead = look_ahead(plans, parts, standing=standing, provider=self._provider)
 
     def tell_costs(self) -> None:
         """What the stack may cost: shown by every preview and update, and exported."""
@@ -113,6 +117,7 @@ class _Built:
                 flow_logs=settings.flow_logs,
                 trusted=settings.trusted,
                 protect=settings.protect,
+                gateways=self._ahead.gateways,
             )
             network = Network(cluster, args, opts=self._on_aws)
         self._network = NetworkPart.made(network)
@@ -129,7 +134,7 @@ class _Built:
             cluster=policy.cluster,
             region=policy.region,
             network=network,
-            zones=self._plans.zones,
+            zones=self._ahead.control_plane_zones,
             image=self._ahead.member_image,
             tags=self._tags,
             opts=self._on_aws,

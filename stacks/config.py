@@ -107,8 +107,7 @@ class ReleaseSettings(Document):
 
     image: str = Field(
         description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0",
-        min_length=1,
-        pattern=r"^\S*$",
+        pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[A-Za-z0-9._-]{1,128})?(@sha256:[0-9a-f]{64})?$",
     )
     aws_access: Literal["irsa", "instance-profile", "access-key"] | None = Field(
         default=None,

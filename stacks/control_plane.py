@@ -58,7 +58,9 @@ def make_control_plane(
     if isinstance(wanted, ExistingSettings):
         return ExistingControlPlane(cluster, wanted, cluster=cluster, opts=opts).part
     if isinstance(wanted, EksSettings) and network is not None:
-        return EksControlPlane(cluster, wanted, cluster=cluster, region=region, network=network, opts=opts).part
+        return EksControlPlane(
+            cluster, wanted, cluster=cluster, region=region, network=network, zones=zones, opts=opts
+        ).part
     if isinstance(wanted, KubeadmSettings) and network is not None and image is not None:
         args = KubeadmArgs(
             settings=wanted,

@@ -44,10 +44,13 @@ class EksControlPlane(pulumi.ComponentResource):
         cluster: str,
         region: str,
         network: NetworkPart,
+        zones: tuple[str, ...],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """``zones``: those of its own interfaces, nodes may be in others as well."""
         super().__init__("spillway:control:Eks", name, None, opts)
         self._name, self._settings, self._cluster_name, self._network = name, settings, cluster, network
+        self._zones = zones
         self._cluster = self._make_cluster()
         self._open_ways()
         self._admit_admins()
@@ -90,7 +93,7 @@ class EksControlPlane(pulumi.ComponentResource):
             encryption_config={"provider": {"key_arn": self._secrets_key()}, "resources": ["secrets"]},
             remote_network_config=self._remote_networks(),
             vpc_config=aws.eks.ClusterVpcConfigArgs(
-                subnet_ids=list(network.subnets.values()),
+                subnet_ids=[network.subnets[zone] for zone in self._zones],
                 endpoint_private_access=True,
                 endpoint_public_access=settings.endpoint == "both",
                 public_access_cidrs=list(settings.public_networks) or None,

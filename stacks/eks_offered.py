@@ -30,6 +30,8 @@ class Offered:
     """Of Kubernetes: empty while EKS supports one, else the day on which that has ended."""
     running: str | None = None
     """What the cluster runs, where it stands."""
+    zones: tuple[str, ...] = ()
+    """Those that the cluster was made over: EKS takes no more of them, and lets go of none."""
     add_ons_for: str
     """The version whose add-ons these are: the one that is wanted or, where there cannot be that one, another."""
     add_ons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -40,7 +42,7 @@ def look_up_offered(settings: EksSettings, cluster: str, *, region: str, provide
     """Ask EKS. Raises ``Unavailable``."""
     opts, wanted = pulumi.InvokeOptions(provider=provider), settings.version
     try:
-        running = _running(cluster, opts)
+        running, zones = look_up_cluster(cluster, opts)
         versions = {} if running == wanted else _versions(opts)
         no_such = any(_of_version(wanted, running=running, versions=versions))
         add_ons_for = running or _newest(versions, wanted) if no_such else wanted
@@ -51,7 +53,16 @@ def look_up_offered(settings: EksSettings, cluster: str, *, region: str, provide
                 add_ons[name] = _versions_of(name, asked, version=add_ons_for, region=region, opts=opts)
     except Exception as error:  # noqa: BLE001 - a failed look-up has no type of its own
         raise Unavailable(f"EKS does not tell what it offers for the cluster {cluster}: {error}") from None
-    return Offered(versions=versions, running=running, add_ons_for=add_ons_for, add_ons=add_ons)
+    return Offered(versions=versions, running=running, zones=zones, add_ons_for=add_ons_for, add_ons=add_ons)
+
+
+def look_up_cluster(cluster: str, opts: pulumi.InvokeOptions) -> tuple[str | None, tuple[str, ...]]:
+    """Version and zones of the one that stands."""
+    if cluster not in aws.eks.get_clusters(opts=opts).names:
+        return None, ()
+    found = aws.eks.get_cluster(name=cluster, opts=opts)
+    subnets = [aws.ec2.get_subnet(id=one, opts=opts) for one in found.vpc_config.subnet_ids]
+    return found.version, tuple(sorted({one.availability_zone for one in subnets}))
 
 
 def check_offered(settings: EksSettings, offered: Offered) -> None:
@@ -93,12 +104,6 @@ def _of_add_ons(settings: EksSettings, offered: Offered) -> Iterator[str]:
                 f"{_KEY}.addons.{name} = {pinned!r}: EKS does not offer it for Kubernetes {version}: leave it empty, "
                 f"or take one of those that `{listing} --addon-name {name}` lists, e.g. {', '.join(there[:_TOLD])}"
             )
-
-
-def _running(cluster: str, opts: pulumi.InvokeOptions) -> str | None:
-    if cluster not in aws.eks.get_clusters(opts=opts).names:
-        return None
-    return aws.eks.get_cluster(name=cluster, opts=opts).version
 
 
 def _versions(opts: pulumi.InvokeOptions) -> dict[str, str]:

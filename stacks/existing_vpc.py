@@ -74,7 +74,9 @@ class ExistingNetwork(pulumi.ComponentResource):
         self.node_security_group_id = node_security_group(
             f"{name}-nodes", vpc_id=found.id, trusted=trusted, opts=pulumi.ResourceOptions(parent=self)
         )
-        self.register_outputs({"vpcId": self.vpc_id, "nodeSecurityGroupId": self.node_security_group_id})
+        self.register_outputs(
+            {"vpcId": self.vpc_id, "subnets": self.subnets, "nodeSecurityGroupId": self.node_security_group_id}
+        )
 
 
 def look_up_vpc(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
+from typing import Final
 
 import pulumi
 import pulumi_aws as aws
 
 from autoscaler import labels as words
+from autoscaler.failures import BadInput
 from stacks.control_plane_settings import HybridSettings
 from stacks.trust import trust_of
+
+_MOST: Final = timedelta(days=30)
 
 
 class HybridNodes(pulumi.ComponentResource):
@@ -93,3 +98,16 @@ class HybridNodes(pulumi.ComponentResource):
         self.role_arn, self.activation_id = role.arn, activation.id
         self.code = pulumi.Output.secret(activation.activation_code)
         self.register_outputs({"roleArn": role.arn, "activationId": activation.id})
+
+
+def check_expires(settings: HybridSettings, *, stands: str, now: datetime) -> None:
+    """Whether Systems Manager would take the day; ``stands`` is that of an activation that was made. ``BadInput``."""
+    wanted = settings.expires
+    if wanted is None or wanted == stands:  # which may well be over: who is in stays in
+        return
+    left = datetime.strptime(wanted, "%Y-%m-%dT%H:%M:%S%z") - now
+    if not timedelta() < left <= _MOST:
+        raise BadInput(
+            f"spillway:control_plane.hybrid.expires = {wanted!r}: an activation of Systems Manager ends within "
+            f"{_MOST.days} days: write a day from now to {now + _MOST:%Y-%m-%dT%H:%M:%SZ}, or leave it out"
+        )

@@ -118,6 +118,11 @@ def check_join(settings: Settings) -> None:
             f"spillway:nodes.roles = {by!r}: EKS lets no kubelet in by a bootstrap token, only by the instance's role, "
             "and its image has a kubelet of its own: leave nodes.roles out, and nodeadm of that image joins the nodes"
         )
+    if by == "baked" and settings.nodes.ami is None and settings.program != "release":
+        raise BadInput(
+            "spillway:nodes.ami is missing: with roles: baked it names the image that they were baked into (how it is "
+            "made says stacks/README.md, The image of the nodes); Ubuntu's own has none of them"
+        )
 
 
 def _cluster_dns(service_network: str) -> tuple[str, ...]:

@@ -68,7 +68,8 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             gates = [self._make_member(number, after=gates)]
         kubeconfig = self._read_kubeconfig(after=gates)
         self.part = ControlPlanePart(kind="kubeadm", about=self._about(kubeconfig), kubeconfig=kubeconfig)
-        self.register_outputs({"endpoint": self._balancer.dns_name})
+        founded = {"pod_network": args.settings.pod_network, "service_network": args.settings.service_network}
+        self.register_outputs({"endpoint": self._balancer.dns_name, "networks": founded})
 
     def _child(self, **more: Any) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, **more)

@@ -1,4 +1,4 @@
-"""What AWS would refuse in the middle of an update: names that are too long for it, keys of another region.
+"""What AWS or a machine would refuse in the middle of an update: names that are too long, keys of another region.
 
 What one section of a stack file says is held to what the policy and the inventory say; nobody is asked.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from autoscaler.failures import BadInput
@@ -31,6 +32,7 @@ def check_limits(settings: Settings, policy: Policy, inventory: Inventory, *, so
         *_of_keys(settings, policy.region),
         *_of_members(settings, policy.cluster),
         *_of_hybrid_machines(settings, inventory),
+        *_of_probes(settings, inventory),
     ]
     if wrong:
         raise BadInput("\n".join(wrong))
@@ -99,3 +101,20 @@ def _of_hybrid_machines(settings: Settings, inventory: Inventory) -> Iterator[st
                 f"{settings.inventory}: machines[{place}] ({machine.name}).address = {address} is in no network of "
                 f"spillway:control_plane.remote_node_networks ({', '.join(map(str, networks))}): add its network there"
             )
+
+
+def _of_probes(settings: Settings, inventory: Inventory) -> Iterator[str]:
+    """What it takes to ask a machine over SSH: its provider would miss it when half of the stack is made."""
+    if settings.control_plane is None or settings.program not in ("all", "on-prem"):
+        return
+    for place, machine in enumerate(inventory.machines):
+        where, ssh = f"{settings.inventory}: machines[{place}] ({machine.name}).ssh", machine.ssh
+        if (settings.machines.probe or machine.probe) == "none":
+            continue
+        if not ssh.host_key:
+            yield (
+                f"{where}.host_key is missing: without it nobody knows which machine answers: `ssh-keyscan -p "
+                f"{ssh.port} -t ed25519 {machine.address}` prints it, and the machine's console shows its fingerprint"
+            )
+        if ssh.key and not Path(ssh.key).expanduser().is_file():
+            yield f"{where}.key = {ssh.key!r}: there is no such file: name a private key, or leave it to the SSH agent"

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pulumi
 import pulumi_aws as aws
 
 from stacks.addresses import check_networks, check_room, tell_docker
+from stacks.caller import check_caller
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
-from stacks.machine_images import Images, MachineImage, image_of_nodes
+from stacks.hybrid_nodes import check_expires
+from stacks.leaving_zones import check_zones_stay, look_at_zones
+from stacks.machine_images import Images, MachineImage, image_of_nodes, ubuntu
+from stacks.named_things import check_gateway_there, check_keys_there, check_stack_there, check_zones_there
+from stacks.needs import made_by_others
 from stacks.node_bundle import check_architecture
 from stacks.on_prem_settings import WireguardSettings
 from stacks.plans import Plans
@@ -23,6 +29,7 @@ from stacks.services import check_services, look_up_services, needed_services
 from stacks.shapes import Shape, check_shapes, look_up_shape, look_up_shapes
 from stacks.shrinking import sizes_now, tell_shrinking
 from stacks.standing_members import check_standing, data_volumes, version_told
+from stacks.standing_stack import StandingStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +46,55 @@ class Ahead:
     """Of a kubeadm control plane."""
     gateway_image: MachineImage | None = None
     """Of the instance that holds a WireGuard tunnel."""
+    control_plane_zones: tuple[str, ...] = ()
+    """Where it is, or is to be: EKS takes no further zone to a cluster that stands."""
+    gateways: tuple[str, ...] = ()
+    """Zones that have a NAT gateway of this stack."""
 
 
-def look_ahead(plans: Plans, parts: Collection[str], *, provider: aws.Provider) -> Ahead:
+def look_ahead(
+    plans: Plans, parts: Collection[str], *, standing: StandingStack | None, provider: aws.Provider
+) -> Ahead:
     """Ask for all that these parts of the programs need. Raises ``BadInput`` or ``Unavailable``."""
+    check_caller(region=plans.policy.region, provider=provider)
     images = Images(provider, region=plans.policy.region)
+    _look_at_names(plans, parts, provider)
+    if "network" in parts:
+        look_at_zones(plans.zones, standing, provider=provider)
     vpc = _look_at_network(plans, provider) if "network" in parts else None
-    if "control-plane" in parts:
-        _look_at_control_plane(plans, provider)
+    zones = _look_at_control_plane(plans, standing, provider) if "control-plane" in parts else ()
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
-    return Ahead(
+    ahead = Ahead(
         vpc=vpc,
         shapes=shapes,
-        member_image=_member_image(plans, images) if "control-plane" in parts else None,
-        gateway_image=_gateway_image(plans, images) if "on-prem" in parts else None,
+        control_plane_zones=zones or plans.zones,
+        gateways=standing.gateways if standing else (),
+        member_image=_member_image(plans, images, provider) if "control-plane" in parts else None,
+        gateway_image=_gateway_image(plans, images, provider) if "on-prem" in parts else None,
         node_images={
-            name: images.find(image_of_nodes(plans.settings, shape), where="spillway:nodes.ami")
+            name: images.find(
+                image_of_nodes(plans.settings, shape),
+                where="spillway:nodes.ami",
+                instance_type=name,
+                architecture=shape.architecture,
+            )
             for name, shape in shapes.items()
         },
     )
+    for part in made_by_others(plans.settings, plans.inventory):
+        check_stack_there(plans, part)
+    return ahead
+
+
+def _look_at_names(plans: Plans, parts: Collection[str], provider: aws.Provider) -> None:
+    """What the files name by an id."""
+    settings, policy = plans.settings, plans.policy
+    if "network" in parts and settings.network.vpc is None:
+        source = str(settings.policy_path)
+        check_zones_there(plans.zones, region=policy.region, source=source, provider=provider)
+    if "on-prem" in parts:
+        check_gateway_there(settings, provider=provider)
+    check_keys_there(settings, parts=parts, provider=provider)
 
 
 def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
@@ -78,35 +115,45 @@ def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
     return vpc
 
 
-def _look_at_control_plane(plans: Plans, provider: aws.Provider) -> None:
+def _look_at_control_plane(plans: Plans, standing: StandingStack | None, provider: aws.Provider) -> tuple[str, ...]:
+    """Zones that one which stands is in, and stays in."""
     settings, cluster, region = plans.settings.control_plane, plans.policy.cluster, plans.policy.region
     if isinstance(settings, EksSettings):
-        check_offered(settings, look_up_offered(settings, cluster, region=region, provider=provider))
+        offered = look_up_offered(settings, cluster, region=region, provider=provider)
+        check_offered(settings, offered)
+        if settings.hybrid:
+            check_expires(settings.hybrid, stands=standing.expires if standing else "", now=datetime.now(UTC))
+        check_zones_stay(plans.zones, leaving=set(offered.zones) - set(plans.zones), holds=offered.zones)
+        return offered.zones
     if isinstance(settings, KubeadmSettings):
-        _look_at_members(settings, cluster, region=region, provider=provider)
+        _look_at_members(settings, cluster, provider=provider)
+    return ()
 
 
-def _look_at_members(settings: KubeadmSettings, cluster: str, *, region: str, provider: aws.Provider) -> None:
+def _look_at_members(settings: KubeadmSettings, cluster: str, *, provider: aws.Provider) -> None:
     """Of a control plane that stands already."""
-    where = "spillway:control_plane.instance_type"
-    look_up_shape(settings.instance_type, provider=provider, region=region, where=where)
     volumes = data_volumes(cluster, provider=provider)
     running = version_told(cluster, provider=provider) if volumes else None
     check_standing(settings, volumes, running=running)
 
 
-def _member_image(plans: Plans, images: Images) -> MachineImage | None:
+def _member_image(plans: Plans, images: Images, provider: aws.Provider) -> MachineImage | None:
     settings = plans.settings.control_plane
     if not isinstance(settings, KubeadmSettings):
         return None
-    return images.find(settings.ami, where="spillway:control_plane.ami")
+    kind, where = settings.instance_type, "spillway:control_plane"
+    shape = look_up_shape(kind, provider=provider, region=plans.policy.region, where=f"{where}.instance_type")
+    return images.find(settings.ami, where=f"{where}.ami", instance_type=kind, architecture=shape.architecture)
 
 
-def _gateway_image(plans: Plans, images: Images) -> MachineImage | None:
+def _gateway_image(plans: Plans, images: Images, provider: aws.Provider) -> MachineImage | None:
     settings = plans.settings.connectivity
     if not isinstance(settings, WireguardSettings):
         return None
-    return images.find(settings.ami, where="spillway:connectivity.ami")
+    kind, where = settings.instance_type, "spillway:connectivity"
+    shape = look_up_shape(kind, provider=provider, region=plans.policy.region, where=f"{where}.instance_type")
+    ami = settings.ami or ubuntu(shape.architecture)
+    return images.find(ami, where=f"{where}.ami", instance_type=kind, architecture=shape.architecture)
 
 
 def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:

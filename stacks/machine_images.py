@@ -11,9 +11,9 @@ import pulumi_aws as aws
 from autoscaler.failures import BadInput, Unavailable
 from stacks.config import Settings
 from stacks.control_plane_settings import EksSettings
-from stacks.on_prem_settings import UBUNTU
 from stacks.shapes import Shape
 
+UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/{architecture}/hvm/ebs-gp3/ami-id"
 _NOT_THERE: Final = ("ParameterNotFound", "couldn't find resource", "query returned no results", "InvalidAMIID")
 _BY_PARAMETER: Final = "ssm:"
 
@@ -25,6 +25,8 @@ class MachineImage:
     id: str
     root_device: str
     """Its name, without which a launch template adds a second disk."""
+    architecture: str
+    """As EC2 spells it: ``x86_64`` or ``arm64``."""
 
 
 class Images:
@@ -35,11 +37,21 @@ class Images:
         self._region = region
         self._found: dict[str, MachineImage] = {}
 
-    def find(self, ami: str, *, where: str) -> MachineImage:
+    def find(self, ami: str, *, where: str, instance_type: str, architecture: str) -> MachineImage:
         """By id, or by the public parameter that holds one (``ssm:/path``); ``where`` names the key that says it.
 
-        Raises ``BadInput`` for one that is not there, ``Unavailable`` where AWS does not answer.
+        Raises ``BadInput`` for one that is not there, or from which the type does not boot; ``Unavailable`` where AWS
+        does not answer.
         """
+        image = self._find(ami, where)
+        if image.architecture != architecture:
+            raise BadInput(
+                f"{where} = {ami!r}: is an image for {image.architecture}, and {instance_type} is {architecture}: no "
+                "such machine would ever start: take an image and a type of one architecture"
+            )
+        return image
+
+    def _find(self, ami: str, where: str) -> MachineImage:
         if ami not in self._found:
             try:
                 self._found[ami] = self._look_up(ami)
@@ -55,7 +67,7 @@ class Images:
             key = aws.ssm.get_parameter(name=ami.removeprefix(_BY_PARAMETER), opts=self._options).value
         by_id = [aws.ec2.GetAmiFilterArgs(name="image-id", values=[key])]
         image = aws.ec2.get_ami(filters=by_id, opts=self._options)
-        return MachineImage(id=key, root_device=image.root_device_name)
+        return MachineImage(id=key, root_device=image.root_device_name, architecture=image.architecture)
 
     def _not_there(self, ami: str) -> str:
         if ami.startswith(_BY_PARAMETER):
@@ -75,7 +87,12 @@ def image_of_nodes(settings: Settings, shape: Shape) -> str:
         return settings.nodes.ami
     if isinstance(settings.control_plane, EksSettings):
         return eks_image(settings.control_plane.version, architecture=shape.architecture, gpus=shape.gpus)
-    return UBUNTU
+    return ubuntu(shape.architecture)
+
+
+def ubuntu(architecture: str) -> str:
+    """The newest 24.04 of Canonical's own."""
+    return UBUNTU.format(architecture="arm64" if architecture == "arm64" else "amd64")
 
 
 def eks_image(version: str, *, architecture: str, gpus: int) -> str:

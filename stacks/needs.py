@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from autoscaler.failures import BadInput
@@ -21,13 +22,8 @@ Part = Literal["network", "control_plane"]
 def check_needs(settings: Settings, inventory: Inventory) -> None:
     """Whether each part that another stack makes is named, and a release has where to go. Raises ``BadInput``."""
     program, kind = settings.program, settings.control_plane.kind if settings.control_plane else None
-    of_others = kind in ("eks", "kubeadm")
-    if program == "node-pools" or (program == "control-plane" and of_others):
-        stack_of(settings, "network")
-    if program == "on-prem" and settings.connectivity:
-        stack_of(settings, "network")
-    if of_others and (program in ("node-pools", "release") or (program == "on-prem" and inventory.machines)):
-        stack_of(settings, "control_plane")
+    for part in made_by_others(settings, inventory):
+        stack_of(settings, part)
     if program == "release" and settings.release is None:
         raise BadInput("spillway:release is missing: the program release makes it, e.g. release: {image: ...}")
     if program in ("all", "release") and settings.release:
@@ -37,6 +33,18 @@ def check_needs(settings: Settings, inventory: Inventory) -> None:
                 "release out"
             )
         access_of(settings.release, kind)
+
+
+def made_by_others(settings: Settings, inventory: Inventory) -> Iterator[Part]:
+    """The parts that this program uses, and another stack makes."""
+    program, kind = settings.program, settings.control_plane.kind if settings.control_plane else None
+    of_others = kind in ("eks", "kubeadm")
+    if program == "node-pools" or (program == "control-plane" and of_others):
+        yield "network"
+    if program == "on-prem" and settings.connectivity:
+        yield "network"
+    if of_others and (program in ("node-pools", "release") or (program == "on-prem" and inventory.machines)):
+        yield "control_plane"
 
 
 def stack_of(settings: Settings, part: Part) -> str:

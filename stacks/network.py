@@ -36,6 +36,8 @@ class NetworkArgs:
     trusted: tuple[str, ...] = ()
     """Networks that may reach the nodes on every port: those of the on-prem machines."""
     protect: bool = False
+    gateways: tuple[str, ...] = ()
+    """Zones that have a NAT gateway already: with one for all, it stays where it is, and keeps its address."""
 
 
 class Network(pulumi.ComponentResource):
@@ -99,7 +101,8 @@ class Network(pulumi.ComponentResource):
         table, way_out = self._public_routes()
         routed = {zone: self._public_subnet(zone, table) for zone in zones}
         if self._args.nat == "one":
-            shared = self._nat_gateway(zones[0], after=[routed[zones[0]], way_out])
+            zone = next((one for one in self._args.gateways if one in zones), zones[0])
+            shared = self._nat_gateway(zone, after=[routed[zone], way_out])
             return dict.fromkeys(zones, shared)
         return {zone: self._nat_gateway(zone, after=[routed[zone], way_out]) for zone in zones}
 

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, Field, model_validator
 from autoscaler.documents import Document, parse_span
 from autoscaler.resources import parse_quantity
 
-UBUNTU: Final = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 _SMALLEST_TUNNEL: Final = 30
 _WIREGUARD_KEY: Final = 32
 _RESERVED_INSIDE: Final = frozenset(f"169.254.{third}.0/30" for third in (0, 1, 2, 3, 4, 5)) | {"169.254.169.252/30"}
@@ -110,8 +109,8 @@ class WireguardSettings(Document):
     )
     tunnel: str = Field(default="10.255.255.0/30", description="addresses inside the tunnel, a /30")
     instance_type: str = Field(default="t3.small", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")
-    ami: str = Field(
-        default=UBUNTU,
+    ami: str | None = Field(
+        default=None,
         pattern=r"^(ami-[0-9a-f]{8,17}|ssm:/\S+)$",
         description="image of the gateway, an Ubuntu: ami-..., or ssm:/path; absent: the newest 24.04",
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
 
+from autoscaler.failures import BadInput
 from autoscaler.policy import Policy, read_policy
 from stacks.addresses import check_networks, check_room, check_zones, room
 from stacks.config import Settings
@@ -45,8 +47,10 @@ class Plans:
 
 def read_plans(settings: Settings) -> Plans:
     """Read all files, and check them against each other before anything is made. Raises ``BadInput``."""
+    _check_there("policy", settings.policy, settings.policy_path)
     policy = read_policy(settings.policy_path)
     path = settings.inventory_path
+    _check_there("inventory", settings.inventory, path)
     inventory = read_inventory(path) if path else Inventory(machines=())
     file = settings.bundle_path if settings.program in ("all", "node-pools") else None
     bundle = read_bundle(file) if file else None
@@ -58,6 +62,18 @@ def read_plans(settings: Settings) -> Plans:
     _check_network(plans)
     check_settings(settings, zones=plans.zones, source=str(settings.policy_path))
     return plans
+
+
+def _check_there(key: str, said: str | None, path: Path | None) -> None:
+    """Whether a file that the stack file names can be read."""
+    try:
+        if path:
+            path.open("rb").close()
+    except OSError as error:
+        raise BadInput(
+            f"spillway:{key} = {said!r}: cannot be read: {error.strerror}: {path} (paths start at the folder of "
+            "Pulumi.yaml)"
+        ) from None
 
 
 def _check_network(plans: Plans) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import pulumi
 import pulumi_aws as aws
 
+from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
 from autoscaler.policy import GroupEntry, Policy
 
@@ -103,6 +104,9 @@ def _mistakes(entry: GroupEntry, shapes: Mapping[str, Shape]) -> Iterator[str]:
     for name, shape in shapes.items():
         if entry.efa and not shape.adapters:
             yield f"efa = true: {name} has no Elastic Fabric Adapter: take a type that has, or leave efa out"
+        if entry.resources.get(words.GPU, "0") != "0" and not shape.gpus:
+            wanted = entry.resources[words.GPU]
+            yield f"resources: {words.GPU} = {wanted!r}: {name} has no GPU, and no pod would ever get one there"
         if entry.placement == "cluster" and "cluster" not in shape.strategies:
             yield f"placement = 'cluster': {name} cannot be placed in a cluster placement group: leave placement out"
         if entry.capacity_type == "spot" and "spot" not in shape.sold_as:

@@ -12,12 +12,15 @@ from autoscaler.policy import Policy, asg_name
 def sizes_now(policy: Policy, *, provider: aws.Provider) -> dict[str, int]:
     """Desired capacity of each group of the cluster that stands already, by its name; asked of AWS."""
     opts = pulumi.InvokeOptions(provider=provider)
-    tag = aws.autoscaling.GetAmiIdsFilterArgs(name=f"tag:{words.TAG_CLUSTER}", values=[policy.cluster])
-    names = aws.autoscaling.get_ami_ids(filters=[tag], opts=opts).names  # so the plugin calls the list of groups
     ours = {asg_name(policy.cluster, entry.name, zone) for entry in policy.groups for zone in entry.zones}
-    return {
-        name: aws.autoscaling.get_group(name=name, opts=opts).desired_capacity for name in sorted(ours & set(names))
-    }
+    there = sorted(ours & set(groups_of(policy.cluster, opts)))
+    return {name: aws.autoscaling.get_group(name=name, opts=opts).desired_capacity for name in there}
+
+
+def groups_of(cluster: str, opts: pulumi.InvokeOptions) -> list[str]:
+    """Names of its groups that stand."""
+    tag = aws.autoscaling.GetAmiIdsFilterArgs(name=f"tag:{words.TAG_CLUSTER}", values=[cluster])
+    return list(aws.autoscaling.get_ami_ids(filters=[tag], opts=opts).names)  # so the plugin calls the list of groups
 
 
 def tell_shrinking(policy: Policy, sizes: dict[str, int], *, protected: bool, source: str) -> list[str]:

@@ -90,6 +90,8 @@ class Cluster(_EksKind):
             changes.append(
                 {"resourcesVpcConfig": {key: new["vpcConfig"][key] for key in taken if key in new["vpcConfig"]}}
             )
+            if set(old["vpcConfig"]["subnetIds"]) != set(new["vpcConfig"]["subnetIds"]):
+                changes.append({"resourcesVpcConfig": {"subnetIds": new["vpcConfig"]["subnetIds"]}})
         if old.get("enabledClusterLogTypes") != new.get("enabledClusterLogTypes"):
             changes.append({"logging": _logging(new)})
         if old.get("remoteNetworkConfig") != new.get("remoteNetworkConfig"):

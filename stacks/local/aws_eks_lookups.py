@@ -19,7 +19,12 @@ def look_up_clusters(cloud: Cloud, _: Properties) -> Properties:
 def look_up_cluster(cloud: Cloud, asked: Properties) -> Properties:
     """``aws.eks.get_cluster``, as far as programs look at it."""
     cluster = _there(cloud.client("eks").describe_cluster, "cluster", name=asked["name"])
-    return {"id": asked["name"], "name": asked["name"], "version": cluster["version"]}
+    return {
+        "id": asked["name"],
+        "name": asked["name"],
+        "version": cluster["version"],
+        "vpcConfig": {"subnetIds": cluster["resourcesVpcConfig"]["subnetIds"]},
+    }
 
 
 def look_up_cluster_versions(cloud: Cloud, asked: Properties) -> Properties:

@@ -122,7 +122,33 @@ def _volumes(cloud: Cloud, asked: Properties) -> list[Any]:
     return [volume for page in pages for volume in page["Volumes"]]
 
 
+def look_up_caller(cloud: Cloud, _: Properties) -> Properties:
+    """``aws.get_caller_identity``."""
+    caller = cloud.client("sts").get_caller_identity()
+    return {"id": caller["Account"], "accountId": caller["Account"], "arn": caller["Arn"], "userId": caller["UserId"]}
+
+
+def look_up_zones(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.get_availability_zones``."""
+    states = [{"Name": "state", "Values": [asked["state"]]}] if "state" in asked else []
+    zones = cloud.ec2.describe_availability_zones(Filters=states)["AvailabilityZones"]
+    return {
+        "id": cloud.region,
+        "names": [one["ZoneName"] for one in zones],
+        "zoneIds": [one["ZoneId"] for one in zones],
+    }
+
+
+def look_up_key(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.kms.get_key``, as far as programs look at it."""
+    key = cloud.client("kms").describe_key(KeyId=asked["keyId"])["KeyMetadata"]
+    return {"id": key["KeyId"], "arn": key["Arn"], "keyId": key["KeyId"], "keyState": key["KeyState"]}
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
+    "aws:index/getCallerIdentity:getCallerIdentity": look_up_caller,
+    "aws:index/getAvailabilityZones:getAvailabilityZones": look_up_zones,
+    "aws:kms/getKey:getKey": look_up_key,
     "aws:autoscaling/getAmiIds:getAmiIds": look_up_scaling_groups,
     "aws:autoscaling/getGroup:getGroup": look_up_scaling_group,
     "aws:ebs/getEbsVolumes:getEbsVolumes": look_up_volumes,

@@ -103,6 +103,29 @@ def look_up_endpoint_service(cloud: Cloud, asked: Properties) -> Properties:
     }
 
 
+def look_up_transit_gateway(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ec2transitgateway.get_transit_gateway``, by its id."""
+    call = cloud.ec2.describe_transit_gateways
+    return _by_id(call, "TransitGateways", "TransitGatewayIds", asked["id"], what="EC2 Transit Gateway")
+
+
+def look_up_vpn_gateway(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ec2.get_vpn_gateway``, by its id."""
+    return _by_id(cloud.ec2.describe_vpn_gateways, "VpnGateways", "VpnGatewayIds", asked["id"], what="EC2 VPN Gateway")
+
+
+def look_up_peering(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.ec2.get_vpc_peering_connection``, by its id."""
+    call, field = cloud.ec2.describe_vpc_peering_connections, "VpcPeeringConnections"
+    return _by_id(call, field, "VpcPeeringConnectionIds", asked["id"], what="EC2 VPC Peering Connection")
+
+
+def _by_id(call: Callable[..., Any], field: str, ids: str, key: str, *, what: str) -> Properties:
+    if first(call, field, **{ids: [key]}) is None:
+        raise _absent(what, f"Describe{field}")
+    return {"id": key}
+
+
 def _switch(cloud: Cloud, vpc: str, name: str) -> bool:
     answer = cloud.ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name)
     return bool(answer[name[:1].upper() + name[1:]]["Value"])
@@ -134,6 +157,9 @@ _NO_TARGET: Final = dict.fromkeys(
     "",
 )
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
+    "aws:ec2transitgateway/getTransitGateway:getTransitGateway": look_up_transit_gateway,
+    "aws:ec2/getVpnGateway:getVpnGateway": look_up_vpn_gateway,
+    "aws:ec2/getVpcPeeringConnection:getVpcPeeringConnection": look_up_peering,
     "aws:ec2/getRouteTable:getRouteTable": look_up_route_table,
     "aws:ec2/getRouteTables:getRouteTables": look_up_route_tables,
     "aws:ec2/getSubnet:getSubnet": look_up_subnet,

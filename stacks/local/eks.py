@@ -132,6 +132,12 @@ class Eks:
         found = self._known(region, cluster)
         network = found["resourcesVpcConfig"] | asked.get("resourcesVpcConfig", {})
         _endpoints(network)
+        before, after = (self._zones(region, one["subnetIds"]) for one in (found["resourcesVpcConfig"], network))
+        if before != after:
+            raise _invalid(
+                f"Provided subnets belong to the AZs '{after}'. But they should belong to the exact set of AZs "
+                f"'{before}' in which subnets were provided during cluster creation."
+            )
         found["resourcesVpcConfig"] = network
         found["accessConfig"] |= asked.get("accessConfig", {})
         for key in ("logging", "remoteNetworkConfig", "deletionProtection"):
@@ -166,12 +172,16 @@ class Eks:
         missing = [subnet for subnet in subnet_ids if subnet not in known]
         if missing:
             raise _invalid(f"The subnet ID '{missing[0]}' does not exist")
-        if len({known[subnet].availability_zone for subnet in subnet_ids}) < _ZONES:
+        if len(self._zones(region, subnet_ids).split(",")) < _ZONES:
             raise _invalid("Subnets specified must be in at least two different AZs")
         vpc = known[subnet_ids[0]].vpc_id
         name = f"eks-cluster-sg-{cluster}-{secrets.token_hex(4)}"
         group = ec2.create_security_group(name, "EKS created security group", vpc_id=vpc)
         return vpc, group.id
+
+    def _zones(self, region: str, subnet_ids: list[str]) -> str:
+        subnets = ec2_backends[self._account][region].describe_subnets()
+        return ",".join(sorted({one.availability_zone for one in subnets if one.id in subnet_ids}))
 
     # --- Who may come in ---
 

@@ -7,6 +7,7 @@ What moto lacks, and what is done here:
 - ``ClientToken`` is not idempotent: here the same token gives the same reservation;
 - a launch template's metadata options, instance profile and root volume are dropped: here they reach the instance;
 - a NAT gateway that is deleted keeps its address: here it lets it go;
+- a gateway endpoint has no route in a table that it is given later, and fails to go: here its routes follow;
 - a launch template is described with the tags that it was made with: here with those that it has;
 - ``CreateLaunchTemplateVersion`` ignores ``SourceVersion``: here the new data is laid over that version's.
 
@@ -162,6 +163,17 @@ class Ec2(EC2Backend):
             if address.eni is not None and address.eni is gateway._eni:  # noqa: SLF001 - moto tells it nowhere else
                 self.disassociate_address(association_id=address.association_id)
         return gateway
+
+    def modify_vpc_endpoint(self, vpc_id: str, *changes: Any, **more: Any) -> None:
+        """As moto (which calls the endpoint's id so), and with its routes."""
+        endpoint = self.vpc_end_points[vpc_id]
+        before, listed = set(endpoint.route_table_ids), endpoint.destination_prefix_list_id or ""
+        super().modify_vpc_endpoint(vpc_id, *changes, **more)
+        after = set(endpoint.route_table_ids)
+        for table in after - before:
+            self.create_route(table, None, gateway_id=vpc_id, destination_prefix_list_id=listed)
+        for table in before - after:
+            self.delete_route(table, listed)
 
     def start_due(self, now: float) -> float | None:
         """Let those run whose boot delay has passed; gives the time of the next one."""

@@ -35,7 +35,10 @@ EKS_IMAGES: Final = {
     "x86_64/nvidia": "ami-999844e0",
 }
 """By architecture and variant."""
-_IMAGES: Final = {"/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id": "ami-12c6146b"}
+_IMAGES: Final = {
+    f"/aws/service/canonical/ubuntu/server/24.04/stable/current/{architecture}/hvm/ebs-gp3/ami-id": image
+    for architecture, image in (("amd64", "ami-12c6146b"), ("arm64", "ami-0e9271c829888680e"))
+}
 """Others that AWS keeps, by parameter."""
 
 

@@ -44,6 +44,7 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=-/bin/sh -c 'for one in /sys/fs/cgroup/*/; do mount -o remount,bind,rw $one; done'
 """
+_DISKS: Final = ("upper", "containerd")
 _BOOT_PATIENCE: Final = 60.0
 
 
@@ -131,9 +132,9 @@ class Bench:
         """Machines with sshd and nothing else running; ready when this comes back."""
         return self._start(names, kind="light")
 
-    def machines(self, *names: str) -> list[Host]:
-        """Machines with systemd as PID 1; booted when this comes back."""
-        hosts = self._start(names, kind="whole")
+    def machines(self, *names: str, image: Path | None = None) -> list[Host]:
+        """Machines with systemd as PID 1; booted when this comes back. Bare, or with the disks of an image."""
+        hosts = self._start(names, kind="whole", image=image)
         for host in hosts:
             self._until_booted(host)
         return hosts
@@ -144,6 +145,18 @@ class Bench:
         del self._hosts[host.name]
         remove_groups(f"{self.bridge}-{host.name}")
         shutil.rmtree(host.upper.parent, ignore_errors=True)
+
+    def image_of(self, host: Host) -> Path:
+        """Cut its power; its disks stay as an image."""
+        _kill(host.process)
+        del self._hosts[host.name]
+        remove_groups(f"{self.bridge}-{host.name}")
+        image = self._directory / "images" / host.name
+        image.mkdir(parents=True)
+        for disk in _DISKS:
+            (host.upper.parent / disk).rename(image / disk)
+        shutil.rmtree(host.upper.parent)
+        return image
 
     def restart(self, host: Host, *, whole: bool = True, wait: bool = True) -> Host:
         """Cut its power and start it again from its disk; ``wait``: until it has booted, not only answers."""
@@ -156,12 +169,16 @@ class Bench:
             self._until_booted(again)
         return again
 
-    def _start(self, names: Sequence[str], *, kind: str) -> list[Host]:
+    def _start(self, names: Sequence[str], *, kind: str, image: Path | None = None) -> list[Host]:
         hosts = []
         for name in names:
             assert name not in self._hosts, f"there is a machine {name} already"
             used = {host.address for host in self._hosts.values()}
             address = next(str(one) for one in list(self.subnet.hosts())[9:] if str(one) not in used)
+            place = self._directory / "machines" / name
+            place.mkdir(parents=True)
+            if image:
+                run("cp", "-a", *(str(image / disk) for disk in _DISKS), str(place))
             self._furnish(name, address)
             hosts.append(self._launch(name, address, kind=kind))
         for host in hosts:
@@ -171,8 +188,15 @@ class Bench:
     def _furnish(self, name: str, address: str) -> None:
         """What an installer would have asked for: name, addresses, keys, where packages come from."""
         upper = self._directory / "machines" / name / "upper"
+        for mark in (
+            upper / "root/.ssh",
+            *upper.glob("etc/host*"),
+            *upper.glob("etc/ssh/ssh_host_*"),
+        ):  # an image may hold those of an overlay, which are devices
+            if mark.is_char_device():
+                mark.unlink()
         for folder in ("etc/ssh", "root/.ssh", "etc/apt/apt.conf.d", "etc/systemd/system/sysinit.target.wants"):
-            (upper / folder).mkdir(parents=True)
+            (upper / folder).mkdir(parents=True, exist_ok=True)
         (upper / "root").chmod(0o700)
         (upper / "root/.ssh").chmod(0o700)
         shutil.copyfile(self.key.with_suffix(".pub"), upper / "root/.ssh/authorized_keys")
@@ -181,15 +205,17 @@ class Bench:
         kind, public, *_ = host_key.with_suffix(".pub").read_text(encoding="ascii").split()
         with self.known_hosts.open("a", encoding="ascii") as known:
             known.write(f"{address} {kind} {public}\n")
-        (upper / "etc/hostname").write_text(f"{name}\n", encoding="ascii")
-        (upper / "etc/hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n", encoding="ascii")
+        for file, text in (("hostname", f"{name}\n"), ("hosts", f"127.0.0.1 localhost\n{address} {name}\n")):
+            (upper / "etc" / file).write_text(text, encoding="ascii")
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile("/etc/resolv.conf", upper / "etc/resolv.conf")
         for file in apt_settings():
             shutil.copyfile(file, upper / "etc/apt/apt.conf.d" / file.name)
         units = upper / "etc/systemd/system"
         (units / "bench.service").write_text(_AS_ON_HARDWARE, encoding="ascii")
-        (units / "sysinit.target.wants/bench.service").symlink_to("/etc/systemd/system/bench.service")
+        link = units / "sysinit.target.wants/bench.service"
+        link.unlink(missing_ok=True)
+        link.symlink_to("/etc/systemd/system/bench.service")
 
     def _launch(self, name: str, address: str, *, kind: str) -> Host:
         place = self._directory / "machines" / name

@@ -134,12 +134,19 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
     assert calls_so_far(aws_url) == so_far
 
     wider = wanted | {"version": "1.35", "endpoint": "both", "public_networks": ["203.0.113.7/32"], "logs": ["audit"]}
+    own["spillway:network"] = {"zones": [*ZONES, "us-east-1c"]}
     settings = replace(settings, overrides=own | {"spillway:control_plane": wider})
-    pulumi_up(settings)
+    with pytest.raises(BadInput, match=r"control_plane\.kind = 'kubeadm', and the control plane that stands is 'eks'"):
+        pulumi_up(replace(settings, overrides=own | {"spillway:control_plane": {"kind": "kubeadm", "ami": IMAGE}}))
+    assert calls_so_far(aws_url) == so_far
+
+    assert len(pulumi_up(settings).subnets) == 3
     changed = eks.describe_cluster(name="eks")["cluster"]
     assert changed["arn"] == cluster["arn"]
     assert changed["createdAt"] == cluster["createdAt"], "updated, not replaced"
     assert changed["version"] == "1.35"
+    subnets = set(changed["resourcesVpcConfig"]["subnetIds"])
+    assert subnets == set(cluster["resourcesVpcConfig"]["subnetIds"]), "EKS takes no further zone"
     assert changed["resourcesVpcConfig"]["publicAccessCidrs"] == ["203.0.113.7/32"]
 
     eks.disassociate_access_policy(
@@ -237,8 +244,14 @@ def test_kubeadm_through_its_life(aws_url: str, engine: dict[str, Path], tmp_pat
     so_far = calls_so_far(aws_url)
     newer: dict[str, Any] = {**wanted, "version": "1.35.4", "ami": NEWER_IMAGE}
     upgraded = replace(settings, overrides={**(settings.overrides or {}), "spillway:control_plane": newer})
-    with pytest.raises(BadInput, match=r"the API servers run 1\.35\.3: upgrade them first: `kubeadm upgrade apply v1"):
-        pulumi_up(upgraded)
+    for version, why in (
+        ("1.35.4", r"upgrade them first: `kubeadm upgrade apply v1"),
+        ("1.34.9", r"Kubernetes does not go back: write version: 1\.35\.3"),
+        ("1.37.0", r"Kubernetes goes up one minor version at a time: 1\.36 is next"),
+    ):
+        other = {**(settings.overrides or {}), "spillway:control_plane": newer | {"version": version}}
+        with pytest.raises(BadInput, match=rf"and the API servers run 1\.35\.3: {why}"):
+            pulumi_up(replace(settings, overrides=other))
     assert calls_so_far(aws_url) == so_far
     told = "/spillway/own/control-plane/version"  # as a member does once `kubeadm upgrade` has run on all of them
     client("ssm", aws_url).put_parameter(Name=told, Value="1.35.4", Type="SecureString", Overwrite=True)
@@ -305,6 +318,9 @@ def test_what_a_member_has_written_and_stored_is_never_written_over(
     with pytest.raises(BadInput, match=r"control_plane\.key = .*take it out again\n.*data_volume_gib = 10") as refused:
         pulumi_up(replace(settings, overrides=overrides))
     assert "Traceback" not in str(refused.value)
+    overrides = {**overrides, "spillway:control_plane": wanted, "spillway:network": {"zones": groups[0]["zones"]}}
+    with pytest.raises(BadInput, match=r"no longer us-east-1a, where the control plane is"):
+        pulumi_up(replace(settings, overrides=overrides))
     assert calls_so_far(aws_url) == so_far
     pulumi_destroy(changed)
     kms.schedule_key_deletion(KeyId=other["KeyId"])

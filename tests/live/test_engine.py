@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,20 @@ from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.outputs import StackOutputs
-from tests.live.stacks import GROUPS, asked_since, calls_so_far, client, everything_in, groups_in, settings_for
+from tests.live.stacks import (
+    CREDENTIALS,
+    GROUPS,
+    asked_since,
+    calls_so_far,
+    client,
+    everything_in,
+    groups_in,
+    settings_for,
+)
 
 pytestmark = pytest.mark.live
+
+WORLD = "0.0.0.0/0"
 
 
 def test_a_stack_through_its_life(
@@ -37,13 +50,18 @@ def test_a_stack_through_its_life(
     assert pulumi_preview(settings), "a second up changes nothing, nor is the autoscaler's resizing drift"
 
     edit_by_hand(scaling, "lab-cpu-us-east-1a")
+    as_written = around_the_groups(outputs, aws_url)
+    edit_around_the_groups(outputs, aws_url)
     asked = calls_so_far(aws_url)
     assert not pulumi_preview(settings), "an edit by hand is found"
     assert calls_so_far(aws_url) == asked, "a preview mends nothing"
     assert pulumi_up(settings, refresh=True) == outputs
     assert_mended(aws_url)
-    assert {call["action"] for call in asked_since(aws_url, asked)} == {"UpdateAutoScalingGroup", "CreateOrUpdateTags"}
+    assert around_the_groups(outputs, aws_url) == as_written
+    of_groups = {"UpdateAutoScalingGroup", "CreateOrUpdateTags"}
+    assert {call["action"] for call in asked_since(aws_url, asked)} == of_groups | MENDING
 
+    assert_another_cluster_is_refused(settings)
     pulumi_destroy(settings)
     assert everything_in(aws_url) == before, "destroy leaves nothing: no instance, no address, no role"
     assert list(temporary.iterdir()) == [], "the engine's logs lie in the stack's own folder"
@@ -75,6 +93,48 @@ def edit_by_hand(scaling: Any, name: str) -> None:
     scaling.create_or_update_tags(Tags=[{**tag, "Value": "other", "PropagateAtLaunch": False}])
 
 
+MENDING = {
+    *("CreateRoute", "AuthorizeSecurityGroupEgress", "PutRolePolicy"),
+    *("CreateLaunchTemplateVersion", "ModifyLaunchTemplate"),  # and it is the default one
+}
+
+
+def edit_around_the_groups(outputs: StackOutputs, url: str) -> None:
+    """The same, of what else nodes need: one of each is gone, or lets in more."""
+    ec2 = client("ec2", url)
+    ec2.delete_route(RouteTableId=outputs.route_tables["us-east-1b"], DestinationCidrBlock=WORLD)
+    [out] = [one["SecurityGroupRuleId"] for one in rules_of(outputs, ec2) if one["IsEgress"] and "CidrIpv4" in one]
+    ec2.revoke_security_group_egress(GroupId=outputs.node_security_group_id, SecurityGroupRuleIds=[out])
+    all_of_it = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+    client("iam", url).put_role_policy(RoleName="lab-node", PolicyName="node", PolicyDocument=json.dumps(all_of_it))
+    open_to_all = {"MetadataOptions": {"HttpTokens": "optional", "HttpEndpoint": "enabled"}}
+    ec2.create_launch_template_version(
+        LaunchTemplateName="lab-cpu", SourceVersion="$Latest", LaunchTemplateData=open_to_all
+    )
+
+
+def around_the_groups(outputs: StackOutputs, url: str) -> dict[str, Any]:
+    """What was edited, without the ids that are new each time."""
+    ec2 = client("ec2", url)
+    [table] = ec2.describe_route_tables(RouteTableIds=[outputs.route_tables["us-east-1b"]])["RouteTables"]
+    asked = {"LaunchTemplateName": "lab-cpu", "Versions": ["$Latest"]}
+    [version] = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+    rules = [(one["IsEgress"], one["IpProtocol"], one.get("CidrIpv4", "")) for one in rules_of(outputs, ec2)]
+    return {
+        "routes": {one.get("DestinationCidrBlock", ""): one.get("NatGatewayId") for one in table["Routes"]},
+        "rules": sorted(rules),
+        "rights": client("iam", url).get_role_policy(RoleName="lab-node", PolicyName="node")["PolicyDocument"],
+        "metadata": version["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"],
+    }
+
+
+def rules_of(outputs: StackOutputs, ec2: Any) -> list[dict[str, Any]]:
+    """Of the nodes' security group."""
+    of_nodes = [{"Name": "group-id", "Values": [outputs.node_security_group_id]}]
+    found: list[dict[str, Any]] = ec2.describe_security_group_rules(Filters=of_nodes)["SecurityGroupRules"]
+    return found
+
+
 def assert_mended(url: str) -> None:
     """The edited group is as the policy says, and the resized one is left as the autoscaler set it."""
     found = groups_in(url, "lab")
@@ -82,6 +142,18 @@ def assert_mended(url: str) -> None:
     assert edited["MaxSize"] == 2
     assert {one["Key"]: one["Value"] for one in edited["Tags"]}[words.TAG_GROUP] == "cpu"
     assert resized["DesiredCapacity"] == 2
+
+
+def assert_another_cluster_is_refused(settings: EngineSettings) -> None:
+    """Another name, or addresses: a change of one value that would take all away, so nothing is touched."""
+    so_far, policy = calls_so_far(settings.aws_url), settings.policy.read_text(encoding="utf-8")
+    settings.policy.write_text(policy.replace('"cluster": "lab"', '"cluster": "vision"'), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"policy.yaml: cluster = 'vision' .*, and this stack has made 'lab'"):
+        pulumi_up(settings)
+    settings.policy.write_text(policy, encoding="utf-8")
+    with pytest.raises(BadInput, match=r"network\.cidr = '10\.50\.0\.0/16', and the VPC that stands has 10\.40"):
+        pulumi_up(replace(settings, overrides={"spillway:network": {"cidr": "10.50.0.0/16"}}))
+    assert calls_so_far(settings.aws_url) == so_far
 
 
 def test_a_mistake_in_a_file_is_told_before_anything_is_touched(
@@ -97,6 +169,24 @@ def test_a_mistake_in_a_file_is_told_before_anything_is_touched(
     assert "groups[0] (gpu)" in str(refused.value)
     assert "Traceback" not in str(refused.value)
     assert calls_so_far(aws_url) == before
+
+
+def test_missing_credentials_are_blamed_on_nothing_else(
+    aws_url: str, engine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On no group of the policy, whose type is the first thing that AWS is asked about otherwise."""
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name, raising=False)
+    nobody = {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+        "AWS_CONFIG_FILE": "/nowhere",
+    }
+    settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster="alone", groups=GROUPS)
+    with pytest.raises(Unavailable, match=r"AWS does not let us in, in us-east-1 .*: `aws sts get") as outage:
+        pulumi_up(replace(settings, env=nobody))
+    assert "groups[0]" not in str(outage.value)
+    assert "Traceback" not in str(outage.value)
 
 
 def test_aws_not_answering_is_told_without_a_stack_trace(engine: dict[str, Path], tmp_path: Path) -> None:

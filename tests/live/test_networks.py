@@ -55,6 +55,12 @@ def test_a_private_network_through_its_life(aws_url: str, engine: dict[str, Path
     assert set(outputs.public_subnets) == set(outputs.subnets) == {"us-east-1a", "us-east-1b"}
     assert pulumi_preview(open_to_the_net)
 
+    calls = calls_so_far(aws_url)
+    elsewhere = {"us-east-1a": "subnet-0123abcd", "us-east-1b": "subnet-0123abce"}
+    with pytest.raises(BadInput, match=r"network\.vpc\.id = 'vpc-0123abcd', and this stack has made a VPC of its own"):
+        pulumi_up(network_only(ordinary, vpc={"id": "vpc-0123abcd", "subnets": elsewhere}))
+    assert calls_so_far(aws_url) == calls
+
     pulumi_destroy(open_to_the_net)
     assert all_of_the_network(aws_url) == before
 

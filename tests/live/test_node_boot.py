@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+import roles
 from autoscaler import labels as words
 from roles.bundle import made_for
 from stacks.local.control_plane import apply_manifests
@@ -25,7 +26,7 @@ from stacks.local.engine import EngineSettings, pulumi_preview, pulumi_up
 from stacks.user_data import FETCH_SCRIPT
 from tests.live.amazon import in_ec2
 from tests.live.hybrid import Aws, stand_in_aws, until
-from tests.live.lab import Lab, spillway
+from tests.live.lab import Lab, sleeper, spillway
 from tests.live.machines import Host
 from tests.live.stacks import settings_for
 
@@ -42,6 +43,7 @@ GROUPS = [
         "taints": [{"key": words.GPU, "value": "present"}],
     }
 ]
+ONLY_THERE = {"pod_network": {"kind": "bridge", "pods": "10.244.9.0/24"}}
 RBAC = Path(__file__).parents[2] / "roles" / "rbac.yaml"
 
 
@@ -49,7 +51,7 @@ RBAC = Path(__file__).parents[2] / "roles" / "rbac.yaml"
 def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Path], tmp_path: Path) -> None:
     """The program renders its user data, cloud-init runs it, the approver lets it in: nothing is made by hand."""
     with stand_in_aws(tmp_path / "aws") as aws:
-        settings = stack(ground, aws, engine, tmp_path)
+        settings = stack(ground, aws, engine, tmp_path, roles="bundle", bundle=str(bundle(ground, tmp_path)))
         outputs = pulumi_up(settings)
         assert pulumi_preview(settings), "a second up changes nothing"
         aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName=GPU, DesiredCapacity=1)
@@ -60,6 +62,7 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
         role = outputs.node_role_arn.rpartition("/")[2]
         around = {"instance": instance, "role": role, "url": aws.url, "names": names, "folder": tmp_path}
         with in_ec2(ground.bench, host, **around), letting_in(ground, aws, tmp_path) as approver:
+            cloud_init(host)
             seed(host, instance, user_data)
             host = ground.bench.restart(host, wait=False)
             until(
@@ -77,18 +80,22 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
             assert gone.returncode == 1, "the machine that booted well forgets the bare one"
 
 
-def stack(ground: Lab, aws: Aws, engine: dict[str, Path], folder: Path) -> EngineSettings:
-    """As an owner writes it: the on-prem machines' inventory, its bundle, and a stack whose nodes fetch that."""
-    inventory = folder / "inventory.yaml"
-    only_there = {"pod_network": {"kind": "bridge", "pods": "10.244.9.0/24"}}
-    inventory.write_text(
-        yaml.safe_dump({"machines": [], "settings": ground.settings(), "ec2_settings": only_there}), encoding="utf-8"
-    )
-    bundled = spillway("nodes", "bundle", str(folder / "nodes.tar.gz"), "-i", str(inventory))
-    assert bundled.returncode == 0, bundled.stderr
+def stack(ground: Lab, aws: Aws, engine: dict[str, Path], folder: Path, **nodes: str) -> EngineSettings:
+    """As an owner writes it; ``nodes`` say by which roles."""
     made = settings_for(folder, aws_url=aws.url, tools=engine, cluster=CLUSTER, groups=GROUPS)
-    nodes = {"ami": "ami-12c6146b", "roles": "bundle", "bundle": str(folder / "nodes.tar.gz")}
-    return replace(made, kubeconfig=ground.kubeconfig, overrides={"spillway:nodes": nodes})
+    overrides = {"spillway:nodes": {"ami": "ami-12c6146b", **nodes}}
+    return replace(made, kubeconfig=ground.kubeconfig, overrides=overrides)
+
+
+def bundle(ground: Lab, folder: Path) -> Path:
+    """Of the on-prem machines' inventory."""
+    inventory, file = folder / "inventory.yaml", folder / "nodes.tar.gz"
+    inventory.write_text(
+        yaml.safe_dump({"machines": [], "settings": ground.settings(), "ec2_settings": ONLY_THERE}), encoding="utf-8"
+    )
+    bundled = spillway("nodes", "bundle", str(file), "-i", str(inventory))
+    assert bundled.returncode == 0, bundled.stderr
+    return file
 
 
 def running(aws: Aws) -> dict[str, Any] | None:
@@ -111,11 +118,15 @@ def bundle_host(user_data: str) -> str:
     return str(urlsplit(line.split()[2]).hostname)
 
 
-def seed(host: Host, instance: dict[str, Any], user_data: str) -> None:
-    """cloud-init on the machine's image, and what it finds at its next start."""
+def cloud_init(host: Host) -> None:
+    """On the machine, as on every image for EC2."""
     host.run("apt-get update -q && apt-get install -q -y --no-install-recommends cloud-init", timeout=300)
     image = host.upper / "etc/cloud/cloud.cfg.d/99_bench.cfg"  # we know the machine by its key, and come in as root
     image.write_text("{ssh_deletekeys: false, disable_root: false}\n", encoding="ascii")
+
+
+def seed(host: Host, instance: dict[str, Any], user_data: str) -> None:
+    """What cloud-init finds at the next start."""
     folder = host.upper / "var/lib/cloud/seed/nocloud"
     host.run(f"mkdir -p /{folder.relative_to(host.upper)}")
     (folder / "meta-data").write_text(f"instance-id: {instance['InstanceId']}\n", encoding="ascii")
@@ -188,3 +199,100 @@ def boot_log(host: Host) -> str:
     """Why it is not."""
     said = "cat /var/log/spillway/boot.log; tail -n 20 /var/log/cloud-init.log; journalctl -u kubelet -n 10 -o cat"
     return host.run(said, check=False).stdout[-4000:]
+
+
+@pytest.mark.skipif(made_for() != "3.11 x86_64", reason="a bundle made here does not run on Debian 12's Python 3.11")
+def test_a_machine_that_became_an_image_boots_as_a_node(ground: Lab, engine: dict[str, Path], tmp_path: Path) -> None:
+    """By the roles of the image, sealed by the script of the README: nothing but the cluster is new at its boot."""
+    with stand_in_aws(tmp_path / "aws") as aws:
+        image = baked(ground, tmp_path)
+        settings = stack(ground, aws, engine, tmp_path, roles="baked")
+        outputs = pulumi_up(settings)
+        aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName=GPU, DesiredCapacity=1)
+        instance = until(partial(running, aws))
+        (host,) = ground.bench.machines("from-image", image=image)
+        role = outputs.node_role_arn.rpartition("/")[2]
+        names = ["ssm.us-east-1.amazonaws.com"]
+        around = {"instance": instance, "role": role, "url": aws.url, "names": names, "folder": tmp_path}
+        with in_ec2(ground.bench, host, **around), letting_in(ground, aws, tmp_path) as approver:
+            seed(host, instance, told(aws, instance))
+            host = ground.bench.restart(host, wait=False)
+            until(
+                partial(is_ready, ground, instance["PrivateDnsName"]),
+                within=240,
+                told=lambda: boot_log(host) + approver.read_text(encoding="utf-8"),
+            )
+            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0, within=60)
+            changed = {line for line in host.run("cat /var/log/spillway/boot.log").stdout.splitlines() if " | " in line}
+            assert changed == {f"{AS_ITSELF} | host name {instance['PrivateDnsName']}", *OF_ITS_CLUSTER}
+            again = "cd /opt/spillway/roles && PYTHONPATH=. LC_ALL=C.UTF-8 python3 -m roles.boot"
+            assert host.run(again).stdout == "", "what the boot has left, the roles leave alone"
+            ground.kube.send("POST", "/api/v1/namespaces/default/pods", sleeper("work", instance["PrivateDnsName"]))
+            work = "/api/v1/namespaces/default/pods/work"
+            until(
+                lambda: ground.kube.get(work)["status"]["phase"] == "Running", within=60, told=partial(boot_log, host)
+            )
+
+
+AS_ITSELF = "Name, clock, kernel and limits"
+OF_ITS_CLUSTER = {
+    "Node health check | what health means here",
+    "Kubelet | the cluster's authority",
+    "Kubelet | kubelet's configuration",
+    "Kubelet | kubelet's unit",
+    "Kubelet | systemd knows kubelet's unit",
+    "Kubelet | kubelet runs",
+}
+"""All that the roles change at the first boot from an image: what no image can have."""
+SEAL = Path(roles.__file__).with_name("seal_image.sh")
+
+
+def baked(ground: Lab, folder: Path) -> Path:
+    """The disks of a machine that was made by the roles for an image, with the bundle unpacked, and sealed."""
+    (host,) = ground.bench.machines("bakery")
+    cloud_init(host)
+    fleet, known = ground.settings(), ground.bench.known_hosts.read_text(encoding="ascii").splitlines()
+    own = {key: value for key, value in fleet.items() if key not in ("kubelet", "kubeconfig")}
+    settings = own | ONLY_THERE | {"node_image": {"download": fleet["kubelet"]["download"]}}
+    ssh = {"key": str(host.key), "host_key": dict(line.split(" ", 1) for line in known)[host.address].strip()}
+    machine = {"name": host.name, "address": host.address, "cpus": 2, "memory": "2Gi", "ssh": ssh}
+    inventory = folder / "image.yaml"
+    inventory.write_text(yaml.safe_dump({"settings": settings, "machines": [machine]}), encoding="utf-8")
+    rolling = ("--state", str(folder / "state"), "--no-cluster", "--health-seconds", "0")
+    applied = spillway("nodes", "apply", "-i", str(inventory), *rolling)
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    host.run("mkdir -p /opt/spillway/roles")
+    fed(host, "tar -xz -C /opt/spillway/roles", bundle(ground, folder))
+    identity = host.run("cat /etc/machine-id").stdout.strip()
+    host.run("mkdir -p /var/lib/kubelet && touch /var/lib/kubelet/kubeconfig")
+    assert "it has been in a cluster: /var/lib/kubelet/kubeconfig" in fed(host, "sh", SEAL, status=2)
+    host.run("rm /var/lib/kubelet/kubeconfig")
+    fed(host, "sh", SEAL)
+    image = ground.bench.image_of(host)
+    assert_nothing_of_its_own(image / "upper", host.name, host.address, identity, ssh["host_key"].split()[1])
+    return image
+
+
+def fed(host: Host, command: str, file: Path, *, status: int = 0) -> str:
+    """What a command says that reads a file of this machine."""
+    options = [f"-oUserKnownHostsFile={host.known_hosts}", "-oBatchMode=yes"]
+    with file.open("rb") as content:
+        words = ["ssh", "-i", str(host.key), *options, f"root@{host.address}", command]
+        done = subprocess.run(words, stdin=content, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def assert_nothing_of_its_own(root: Path, *marks: str) -> None:
+    """Who the machine was, who may come in, what it logged, and a cluster: none of it is on the image."""
+    patterns = [
+        *("etc/ssh/ssh_host_*", "root/.ssh/*", "home/*/.ssh/*", "etc/hostname", "var/log/**/*", "tmp/*", "var/tmp/*"),
+        *("var/lib/cloud/instances/*", "var/lib/cloud/seed/*", "var/lib/cloud/instance", "var/lib/systemd/random-seed"),
+        *("etc/kubernetes/**/*", "var/lib/kubelet/**/*", "etc/spillway/*", "var/lib/spillway/last-good/*"),
+    ]
+    found = {str(one.relative_to(root)) for pattern in patterns for one in root.glob(pattern) if one.is_file()}
+    assert not found
+    assert (root / "etc/machine-id").read_text(encoding="ascii") == ""
+    words = [word for mark in marks for word in ("-e", mark)]
+    named = subprocess.run(["grep", "-rlaF", *words, "."], cwd=root, capture_output=True, text=True, check=False)
+    assert named.stdout == ""

@@ -29,6 +29,7 @@ from roles.operations.packages import speaks_of
 from roles.reboot import why_the_kernel
 from roles.settings import MachineSettings
 from roles.sources import needed
+from roles.version_check import machine_mistakes
 
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
 KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=PEM)
@@ -263,6 +264,21 @@ def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
     kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
     with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
         MachineSettings.model_validate({**said, "kubelet": kubelet})
+
+
+def test_what_is_to_be_an_image_of_nodes_has_their_kubelet_and_no_cluster() -> None:
+    """By Kubernetes' package, which the matrix judges as on any node, or as a file from elsewhere."""
+    said: dict[str, Any] = {"name": "image", "address": "10.0.0.1", "node_image": {}}
+    machine = MachineSettings.model_validate(said)
+    assert "kubernetes" in needed(machine, mirrored=False)
+    old = MachineSettings.model_validate(said | {"versions": {"containerd": "1.6.20", "runc": "1.1.5"}})
+    assert [one.pair for one in machine_mistakes(old) if one.stops] == [("kubelet", "containerd")]
+    elsewhere = {"download": {"url": "http://mirror.lab/kubelet", "sha256": "0" * 64}}
+    assert "kubernetes" not in needed(MachineSettings.model_validate(said | {"node_image": elsewhere}), mirrored=False)
+    kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
+    for beside in ({"kubelet": kubelet}, {"control_plane": {}}):
+        with pytest.raises(ValidationError, match=f"has both node_image and {next(iter(beside))}: an image for nodes"):
+            MachineSettings.model_validate(said | beside)
 
 
 _SIGN = """

@@ -66,9 +66,21 @@ def _secret(value: str) -> dict[str, str]:
 
 
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "readStackResourceOutputs": {"outputs": {}},
+    "getCallerIdentity": {"accountId": "123456789012"},
     "getAmiIds": {"names": []},
     "getEbsVolumes": {"ids": []},
-    "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1"},
+    "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1", "architecture": "x86_64"},
+    "getAvailabilityZones": {
+        "names": [f"{region}{letter}" for region in ("us-east-1", "eu-west-1") for letter in "abcdef"]
+    },
+    "getKey": {"keyState": "Enabled"},
+    "getTransitGateway": {},
+    "getVpnGateway": {},
+    "getVpcPeeringConnection": {},
+    "readStackOutputs": {
+        "outputs": {"subnets": {"us-east-1a": "a", "us-east-1b": "b"}, "controlPlane": {"kind": "eks"}}
+    },
     "getInstanceType": {
         "supportedArchitectures": ["x86_64"],
         "defaultVcpus": 48,
@@ -92,7 +104,7 @@ _ANSWERS: Final[dict[str, dict[str, Any]]] = {
     },
     "getParameter": {"value": "ami-0123456789abcdef0"},
     "getClusters": {"names": []},
-    "getCluster": {"version": "1.35"},
+    "getCluster": {"version": "1.35", "vpcConfig": {"subnetIds": []}},
     "getClusterVersions": {
         "clusterVersions": [
             *({"clusterVersion": f"1.{minor}", "versionStatus": "STANDARD_SUPPORT"} for minor in range(32, 36)),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pulumi
 import pytest
 from pydantic import ValidationError
 
-from stacks.control_plane_settings import EksSettings
+from autoscaler.failures import BadInput
+from stacks.control_plane_settings import EksSettings, HybridSettings
 from stacks.eks import EksControlPlane, kubeconfig
+from stacks.hybrid_nodes import check_expires
 from stacks.join import NodeAdmission
 from stacks.parts import ControlPlanePart, NetworkPart
 from tests.test_stacks.declared import Recorder
@@ -19,6 +22,7 @@ from tests.test_stacks.graph import Graph, graph
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 EKS = "Eks lab"
 CLUSTER = "Cluster lab-eks"
+ZONES = ("us-east-1a", "us-east-1b")
 
 
 class Cloud(Recorder):
@@ -41,10 +45,10 @@ class Cloud(Recorder):
 
 
 def network() -> NetworkPart:
-    """Of two zones, made before."""
+    """Of three zones, made before: in the third are nodes alone."""
     return NetworkPart(
         vpc_id=pulumi.Output.from_input("vpc-1"),
-        subnets={zone: pulumi.Output.from_input(f"subnet-{zone}") for zone in ("us-east-1a", "us-east-1b")},
+        subnets={zone: pulumi.Output.from_input(f"subnet-{zone}") for zone in (*ZONES, "us-east-1c")},
         node_security_group_id=pulumi.Output.from_input("sg-nodes"),
     )
 
@@ -55,7 +59,7 @@ def made(**given: Any) -> Graph:
 
     def program() -> None:
         part: ControlPlanePart = EksControlPlane(
-            "lab", settings, cluster="lab", region="us-east-1", network=network()
+            "lab", settings, cluster="lab", region="us-east-1", network=network(), zones=ZONES
         ).part
         NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role_name="n", role_arn="arn:aws:iam::1:role/n")
         for name, value in part.fields().items():
@@ -217,3 +221,15 @@ def test_what_eks_would_refuse_is_refused_before(given: dict[str, Any], says: st
     """In the configuration's words."""
     with pytest.raises(ValidationError, match=says):
         EksSettings.model_validate({"kind": "eks", "admins": [ADMIN], **given})
+
+
+@pytest.mark.parametrize("expires", ["2026-11-30T23:59:59Z", "2026-12-31T12:00:01Z"])
+def test_an_activation_that_systems_manager_would_refuse_is_told(expires: str) -> None:
+    """A day that is over, or too far off; but not of one that was made, and is over since."""
+    now = datetime(2026, 12, 1, 12, tzinfo=UTC)
+    wanted = HybridSettings(machines=1, expires=expires)
+    with pytest.raises(BadInput, match=rf"expires = '{expires}': .* to 2026-12-31T12:00:00Z, or leave it out"):
+        check_expires(wanted, stands="", now=now)
+    check_expires(wanted, stands=expires, now=now)
+    for day in (None, "2026-12-31T12:00:00Z"):
+        check_expires(HybridSettings(machines=1, expires=day), stands=expires, now=now)

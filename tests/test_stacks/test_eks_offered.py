@@ -16,8 +16,8 @@ from stacks.cloud import build
 from stacks.control_plane_settings import EksSettings
 from stacks.eks_offered import Offered, check_offered, look_up_offered
 from stacks.local.aws import serving
-from stacks.local.aws_eks_lookups import LOOKUPS
 from stacks.local.aws_kinds import Cloud
+from stacks.local.aws_resources import LOOKUPS
 from stacks.local.instances import World
 from stacks.trust import trust_of
 from tests.test_stacks.declared import Recorder, plans
@@ -167,8 +167,9 @@ def test_of_what_stands_as_it_is_wanted_nothing_more_is_asked(url: str) -> None:
     """An add-on that the cluster lacks, or has of another version, is."""
     make_cluster(url, version="1.34", vpc_cni="v1.20.4-eksbuild.2", coredns="v1.12.4-eksbuild.1")
     standing, asked = looked_up(url, version="1.34", addons={"vpc-cni": "v1.20.4-eksbuild.2", "coredns": ""})
-    assert standing == Offered(versions={}, running="1.34", add_ons_for="1.34")
-    assert asked == ["getClusters", "getCluster", "getAddon", "getAddon"]
+    zones = ("us-east-1a", "us-east-1b")
+    assert standing == Offered(versions={}, running="1.34", zones=zones, add_ons_for="1.34")
+    assert asked == ["getClusters", "getCluster", "getSubnet", "getSubnet", "getAddon", "getAddon"]
     another, _ = looked_up(url, version="1.34", addons={"vpc-cni": "v1.21.1-eksbuild.1", "kube-proxy": ""})
     assert another.add_ons == {"vpc-cni": ("v1.21.1-eksbuild.1",), "kube-proxy": ("v1.34.1-eksbuild.2",)}
 

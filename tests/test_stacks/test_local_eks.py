@@ -87,6 +87,20 @@ def test_subnets_of_one_zone_and_a_cluster_that_nobody_reaches_are_refused(url: 
         eks.create_cluster(**{**cluster, "name": "b", "resourcesVpcConfig": cluster["resourcesVpcConfig"] | closed})
 
 
+def test_a_cluster_stays_in_its_zones(url: str, cluster: dict[str, Any]) -> None:
+    """Other subnets of them it takes."""
+    ec2, eks = client("ec2", url), client("eks", url)
+    subnets = ec2.describe_subnets()["Subnets"]
+    block = {"VpcId": subnets[0]["VpcId"], "CidrBlock": "172.31.240.0/24"}
+    other = ec2.create_subnet(**block, AvailabilityZone=subnets[0]["AvailabilityZone"])["Subnet"]["SubnetId"]
+    first, second, third = (one["SubnetId"] for one in subnets[:3])
+    for wanted in ([first, second, third], [first, third]):
+        with pytest.raises(ClientError, match="should belong to the exact set of AZs"):
+            eks.update_cluster_config(name="good", resourcesVpcConfig={"subnetIds": wanted})
+    eks.update_cluster_config(name="good", resourcesVpcConfig={"subnetIds": [other, second]})
+    assert eks.describe_cluster(name="good")["cluster"]["resourcesVpcConfig"]["subnetIds"] == [other, second]
+
+
 def test_entries_for_nodes_have_no_policies_and_each_principal_one_entry(url: str, cluster: dict[str, Any]) -> None:
     """And a cluster goes one version up at a time."""
     eks, role = client("eks", url), cluster["roleArn"]

@@ -28,7 +28,10 @@ POLICY: dict[str, Any] = {
         {"name": "cpu", "instance_type": "m5.4xlarge", "zones": ZONES, "max": 2},
     ],
 }
-INVENTORY: dict[str, Any] = {"machines": [{"name": "dgx-01", "address": "10.20.0.11", "cpus": 128, "memory": "1Ti"}]}
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+MACHINE = {"name": "dgx-01", "address": "10.20.0.11", "cpus": 128, "memory": "1Ti", "ssh": {"host_key": HOST_KEY}}
+ADMIN = "arn:aws:iam::123456789012:role/platform"
+INVENTORY: dict[str, Any] = {"machines": [MACHINE]}
 VPC: dict[str, dict[str, Any]] = {
     "getVpc": {
         "cidrBlock": "10.60.0.0/16",
@@ -106,6 +109,14 @@ def test_a_mistake_is_refused_before_anything_is_made(mistake: dict[str, Any], t
 def test_the_ordinary_files_are_not_refused(tmp_path: Path) -> None:
     """Else each mistake could be refused for another's sake."""
     graph(lambda: run(written({}, tmp_path)), mocks=Answering({}), preview=True)
+
+
+def test_a_stack_that_is_to_come_may_be_named_already(tmp_path: Path) -> None:
+    """By the first of several stacks, whose files say the same."""
+    names = {"control_plane": "organization/spillway/lab-control-plane"}
+    first = {"stack": {"program": "network", "stacks": names, "control_plane": {"kind": "eks", "admins": [ADMIN]}}}
+    nowhere = Answering({"readStackOutputs": "unknown stack"})
+    assert graph(lambda: run(written(first, tmp_path)), mocks=nowhere, preview=True).of_type("Vpc")
 
 
 def test_an_ordinary_vpc_that_is_there_is_not_refused(tmp_path: Path) -> None:

@@ -113,7 +113,9 @@ def test_a_node_may_read_its_own_token_and_the_one_object(tmp_path: Path) -> Non
 
 def test_an_image_that_was_baked_needs_no_bucket(tmp_path: Path) -> None:
     """It joins in the same way."""
-    declared = declared_by(plans(tmp_path, nodes={"roles": "baked"}, control_plane=existing(tmp_path)))
+    declared = declared_by(
+        plans(tmp_path, nodes={"roles": "baked", "ami": KUBEADM["ami"]}, control_plane=existing(tmp_path))
+    )
     assert not of_type(declared, "aws:s3/bucketObjectv2:BucketObjectv2")
     files = files_of(declared)
     assert BOOT_FILE in files

@@ -113,16 +113,17 @@ def test_the_image_follows_version_architecture_and_gpus(architecture: str, gpus
 
 
 def test_an_image_that_is_configured_is_taken() -> None:
-    """On EKS as elsewhere; else EKS has its own, and the others Ubuntu."""
-    shape = Shape(architecture="x86_64", vcpus=4, memory_mib=16384)
+    """On EKS as elsewhere; else EKS has its own, and the others Ubuntu, for the processor of the type."""
 
-    def image(**configured: Any) -> str:
+    def image(architecture: str = "x86_64", **configured: Any) -> str:
+        shape = Shape(architecture=architecture, vcpus=4, memory_mib=16384)
         written = {"spillway:policy": "p.yaml", **{f"spillway:{name}": one for name, one in configured.items()}}
         return image_of_nodes(read_settings(written, stack="lab"), shape)
 
     assert image(nodes={"ami": "ami-0123456789abcdef0"}, control_plane=EKS) == "ami-0123456789abcdef0"
     assert "optimized-ami/1.34/amazon-linux-2023/x86_64/standard" in image(control_plane=EKS)
-    assert "ubuntu" in image()
+    assert "ubuntu/server/24.04/stable/current/amd64" in image()
+    assert "ubuntu/server/24.04/stable/current/arm64" in image("arm64")
 
 
 def test_an_on_prem_machine_of_eks_has_a_file_for_nodeadm() -> None:

@@ -144,6 +144,26 @@ def test_ours_of_that_name_goes_and_nothing_else(
 
 
 @pytest.mark.usefixtures("environment")
+def test_a_gateway_endpoint_goes_with_the_routes_that_came_later(here: StandIn) -> None:
+    """Also where its tables changed: moto knows the first of them alone."""
+    vpc = here.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    first, later = (here.ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"] for _ in range(2))
+    asked = {"VpcId": vpc, "ServiceName": "com.amazonaws.us-east-1.s3", "VpcEndpointType": "Gateway"}
+    endpoint = here.ec2.create_vpc_endpoint(**asked, RouteTableIds=[first])["VpcEndpoint"]
+
+    def routes(table: str) -> int:
+        return len(here.ec2.describe_route_tables(RouteTableIds=[table])["RouteTables"][0]["Routes"])
+
+    key = {"VpcEndpointId": endpoint["VpcEndpointId"]}
+    here.ec2.modify_vpc_endpoint(**key, AddRouteTableIds=[later])
+    assert (routes(first), routes(later)) == (2, 2)
+    here.ec2.modify_vpc_endpoint(**key, RemoveRouteTableIds=[first])
+    assert (routes(first), routes(later)) == (1, 2)
+    here.ec2.delete_vpc_endpoints(VpcEndpointIds=list(key.values()))
+    assert routes(later) == 1
+
+
+@pytest.mark.usefixtures("environment")
 def test_a_nat_gateway_gives_its_address_back(here: StandIn) -> None:
     """So that the next `up` can make it anew."""
     tagged = specified("natgateway", OURS | {"Name": "lab-nat"})
