@@ -29,9 +29,9 @@ from roles.operations.packages import speaks_of
 from roles.reboot import why_the_kernel
 from roles.settings import MachineSettings
 from roles.sources import needed
+from tests.builders import CERTIFICATE
 
-PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
-KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=PEM)
+KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=CERTIFICATE)
 MACHINE = MachineSettings(
     name="dgx-01", address="10.20.0.11", gpu_count=8, kubelet=KUBELET, labels={"spillway.dev/rack": "r1"}
 )
@@ -74,6 +74,14 @@ def test_a_node_of_the_controller_comes_in_with_one_taint_and_no_labels() -> Non
     itself = KUBELET.model_copy(update={"join": "machine"})
     assert "--node-labels=spillway.dev/rack=r1" in kubelet_unit(MACHINE, itself)
     assert kubelet_config(MACHINE, itself)["registerWithTaints"] == []
+
+
+def test_pods_are_told_of_name_servers_that_they_reach() -> None:
+    """Not of the machine's own resolver; an operator's word comes before ours."""
+    assert "resolvConf" not in kubelet_config(MACHINE, KUBELET)
+    assert kubelet_config(MACHINE, KUBELET, names_at="/run/r")["resolvConf"] == "/run/r"
+    own = KUBELET.model_copy(update={"config": {"resolvConf": "/etc/mine"}})
+    assert kubelet_config(MACHINE, own, names_at="/run/r")["resolvConf"] == "/etc/mine"
 
 
 def test_a_kubelet_gives_itself_no_label_that_it_may_not() -> None:
@@ -260,7 +268,7 @@ def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
     machine = MachineSettings.model_validate(said)
     assert "kubernetes" in needed(machine, mirrored=False)
     assert "kubernetes" not in needed(MachineSettings.model_validate({**said, "control_plane": None}), mirrored=False)
-    kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
+    kubelet = {"server": "https://api", "authority": CERTIFICATE}
     with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
         MachineSettings.model_validate({**said, "kubelet": kubelet})
 
