@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tomllib
@@ -20,6 +21,7 @@ from roles.facts.containers import ImageMarks
 from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
+from roles.facts.packages import Pin, PinFiles
 from roles.facts.users import Accounts, ForeignKeys
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
@@ -194,6 +196,21 @@ def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     (tmp_path / "shadow").unlink()  # whoever is not root cannot read it
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == shown[:2]
+
+
+def test_pins_are_read_with_their_priorities(tmp_path: Path) -> None:
+    """In whatever order an entry has its lines; of what is no file nothing is read."""
+    folder = tmp_path / "preferences.d"
+    folder.mkdir()
+    text = "Explanation: x\nPin-Priority: 1100\nPin: release o=Debian\nPackage: *\n\n\nPackage: a b-*\nPin: version 1\n"
+    (folder / "own").write_text(f"{text}Pin-Priority: -1\n", encoding="ascii")
+    (folder / "broken").write_text("Package: c\nPin: version 1\nPin-Priority: high", encoding="ascii")
+    os.mkfifo(folder / "pipe")
+    shell = PinFiles().command().get_raw_value().replace("/etc/apt/", f"{tmp_path}/")
+    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True, timeout=10).stdout
+    own, broken = str(folder / "own"), str(folder / "broken")
+    read = [Pin(broken, 0, ("c",)), Pin(own, 1100, ("*",)), Pin(own, -1, ("a", "b-*"))]
+    assert PinFiles().process(said.splitlines()) == read
 
 
 def test_whoever_else_brings_keys_into_sshd_is_named() -> None:
