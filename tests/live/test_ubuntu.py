@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stacks.local.tools import ensure_tools
+from tests.live import ubuntu as ubuntus
 from tests.live.apt_repository import AptRepository
 from tests.live.drift import FOLDER, read_kinds, rounds
 from tests.live.hybrid import until
@@ -112,6 +113,15 @@ def ready(fleet: Fleet) -> Fleet:
     return fleet
 
 
+def test_an_archive_that_is_out_of_reach_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to try, and not a failure: it is told within seconds, also by one who never answers."""
+    monkeypatch.setattr(ubuntus, "ubuntu_archive", lambda: "http://127.0.0.1:9/ubuntu")
+    assert why_not() == "Ubuntu's archive cannot be reached: [Errno 111] Connection refused"
+    monkeypatch.setattr(ubuntus, "_ANSWERS_WITHIN", 0.2)
+    monkeypatch.setattr(ubuntus, "ubuntu_archive", lambda: "http://192.0.2.1/ubuntu")
+    assert why_not().startswith("Ubuntu's archive cannot be reached: ")
+
+
 def test_a_bare_machine_passes_the_preflight(fleet: Fleet) -> None:
     """Nothing is in the way of a change."""
     done = fleet.run("check")
@@ -180,7 +190,9 @@ def test_drift_is_found_and_mended_or_refused_with_the_reason(ready: Fleet, numb
         ready.ubuntu.run(kind.script())
     planned = json.loads(ready.run("plan", "--json", *limit, driver=NEXT_DRIVER).stdout)
     (machine,) = planned["machines"]
-    seen = {one["resource"].rpartition(" | ")[2]: one for one in (*machine["changes"], *machine["refused"])}
+    seen = {
+        one["resource"].split(" (")[0].rpartition(" | ")[2]: one for one in (*machine["changes"], *machine["refused"])
+    }
     done = ready.run("apply", *limit, driver=NEXT_DRIVER)
     wrong = [f"{kind.name}: not found by {kind.found!r}: {sorted(seen)}" for kind in kinds if kind.found not in seen]
     for kind in kinds:

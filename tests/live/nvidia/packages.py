@@ -238,7 +238,11 @@ def _service(name: str, revision: str, program: str, text: str, *, package: str 
         revision,
         {program: text, f"/lib/systemd/system/{name}.service": unit},
         programs=(program,),
-        scripts={"postinst": _STARTS.format(units=f"{name}.service")},
+        scripts={
+            "postinst": _STARTS.format(units=f"{name}.service"),
+            "prerm": f'[ "$1" != remove ] || systemctl stop {name}.service || true',
+            "postrm": "systemctl daemon-reload || true",
+        },
     )
 
 
