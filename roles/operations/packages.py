@@ -40,8 +40,10 @@ _SHOWN: Final = 6
 """Versions that a message names, those that are most like the wanted one first."""
 _STAMP: Final = "/var/lib/apt/lists/spillway-updated"
 _KNOWN: Final = (
-    f'[ -n "$(find {_STAMP} -mmin -60 2>/dev/null)" ] && [ -z "$(find /etc/apt -newer {_STAMP} -print -quit)" ]'
+    f'[ -n "$(find {_STAMP} -mmin -60 2>/dev/null)" ]'
+    f""" && [ -z "$(find /etc/apt -newer {_STAMP} ! -path '/etc/apt/preferences*' -print -quit)" ]"""
 )
+"""A pin changes no index: on a bare machine each role brings one, and would have all of them fetched again."""
 _UPDATE: Final = f"{{ {_APT} -o APT::Update::Error-Mode=any update >/dev/null && touch {_STAMP}; }}"
 """Fails where a source cannot be read or is signed by an unknown key; apt by itself would only warn."""
 _INSTALL: Final = f"{_APT} --no-install-recommends --no-remove --allow-downgrades --allow-change-held-packages install"
