@@ -27,7 +27,7 @@ from roles.kubelet import DOWNLOADED
 from roles.plan import UNREACHABLE, HostPlan, exit_status, state
 from roles.pod_network import CONFIG as NETWORK
 from roles.runs import role_at
-from roles.settings import MachineSettings, merged
+from roles.settings import OF_THE_SYSTEM, MachineSettings, merged
 from roles.version_check import machine_mistakes
 from roles.whereabouts import refuse_nowhere
 
@@ -224,6 +224,8 @@ def _users(text: str) -> list[dict[str, Any]]:
     for line in text.splitlines():
         name, _, rest = line.partition(" ")
         shell, _, key = rest.partition(" ")
+        if name in OF_THE_SYSTEM:
+            continue  # whoever lets it in keeps its keys as well
         keys.setdefault((name, shell), []).append(key.strip())
     return [{"name": name, "shell": shell, "keys": found} for (name, shell), found in sorted(keys.items())]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from typing import Any, Final, Literal
@@ -20,6 +21,7 @@ _NAME_SERVERS: Final = 3
 """A pod's resolv.conf holds no more."""
 _IMAGE: Final = r"^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_BEGINS: Final = "-----BEGIN CERTIFICATE-----"
 _FEWEST_PODS: Final = 16
 """Addresses of a bridge below which its subnet is a slip of the pen."""
 
@@ -174,12 +176,29 @@ class Kubelet(Document):
     @field_validator("authority")
     @classmethod
     def _authority_is_read(cls, given: str) -> str:
-        if given.lstrip().startswith("-----BEGIN CERTIFICATE"):
-            return given.strip() + "\n"
+        if given.lstrip().startswith(_BEGINS.rstrip("-")):
+            return _whole(given.strip(), "the text")
         try:
             text = local_path(given).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
-        if "-----BEGIN CERTIFICATE-----" not in text:
+        if _BEGINS not in text:
             raise ValueError("holds no certificate: name the cluster's ca.crt, a file in PEM")
-        return f"{text}\n"
+        return _whole(text, "the file")
+
+
+@functools.cache
+def _whole(text: str, what: str) -> str:
+    """The text of certificates that can be read, every one of them. Raises ``ValueError``."""
+    from cryptography.x509 import load_pem_x509_certificates  # noqa: PLC0415 - a machine that joins nothing needs none
+
+    try:
+        read = len(load_pem_x509_certificates(text.encode()))
+    except ValueError:
+        read = 0
+    if read < text.count(_BEGINS):
+        raise ValueError(
+            f"{what} is no certificate that can be read: copy the cluster's ca.crt whole, from its first BEGIN"
+            " CERTIFICATE to its last END CERTIFICATE"
+        )
+    return f"{text}\n"

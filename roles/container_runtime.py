@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import tomli_w
 from pyinfra.api.deploy import deploy
+from pyinfra.context import host
 
 from roles.cluster_settings import ContainerRuntime
 from roles.disruption import Disruption, disrupts
+from roles.facts.packages import OsRelease
 from roles.operations import files, images, packages, services
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings import settings
@@ -37,7 +39,7 @@ def container_runtime() -> None:
     machine = settings()
     wanted = machine.container_runtime
     chosen = choose(read_matrix(), machine.versions, machine=machine.name)
-    needed = runtime_packages(wanted, chosen)
+    needed = runtime_packages(wanted, chosen, os=host.get_fact(OsRelease))
     with restarts("containerd"):
         packages.pinned(pins_of="containerd", wanted=needed, name="containerd's version is pinned")
         packages.installed(wanted=needed, name=f"containerd {chosen.containerd}")
@@ -76,10 +78,12 @@ def container_runtime() -> None:
         images.imported(image=image.name, url=image.url, sha256=image.sha256, name=f"image {image.name}")
 
 
-def runtime_packages(wanted: ContainerRuntime, chosen: Chosen) -> dict[str, str]:
-    """Debian packages with their versions. Docker's brings its own runc."""
+def runtime_packages(wanted: ContainerRuntime, chosen: Chosen, *, os: str) -> dict[str, str]:
+    """Packages with their versions, as the distribution of ``os`` (debian-12) writes them. Docker's brings its runc."""
     if wanted.package == "containerd.io":
         return {"containerd.io": f"{chosen.containerd}-*"}
+    if os.startswith("ubuntu"):
+        return {"containerd": f"{chosen.containerd}-*", "runc": f"{chosen.runc}-*"}
     return {"containerd": f"{chosen.containerd}~*", "runc": f"{chosen.runc}+*"}
 
 

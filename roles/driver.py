@@ -24,6 +24,17 @@ from roles.operations.files import Commands
 NOUVEAU: Final = "/etc/modprobe.d/spillway-nouveau.conf"
 FILES: Final = ("/usr/bin/nvidia-smi", f"{LIBRARIES}/libcuda.so.1", f"{LIBRARIES}/libnvidia-ml.so.1")
 """What the other roles, the health check and every container use."""
+BY_HAND: Final = ("/usr/local/sbin/nvidia-smi", "/usr/local/bin/nvidia-smi")
+_ALONG: Final = (
+    "*nvidia*",
+    "cuda-drivers*",
+    "libcuda1",
+    "libcudadebugger1",
+    "libnvcuvid1",
+    "libnvoptix1",
+    "libxnvctrl*",
+)
+"""Names of what is built with the driver, and has its version."""
 _UNLOAD: Final = "nvidia_uvm nvidia_drm nvidia_modeset nvidia_peermem nvidia"
 _USERS: Final = "nvidia-persistenced nvidia-fabricmanager nvidia-dcgm"
 """Services of ours that keep the module busy."""
@@ -54,7 +65,7 @@ def nvidia_driver(
     signs_modules: bool = False,
     reboot_seconds: int = 0,
 ) -> None:
-    """The packages ``wanted``, in place of ``unwanted`` (the other kind of modules), and the modules loaded.
+    """The packages ``wanted``, in place of ``unwanted`` (other kinds of modules, other branches), and modules loaded.
 
     ``signs_modules``: DKMS signs what it builds with a key that was enrolled in the machine's firmware.
     ``reboot_seconds``: how long a reboot may take that drives nouveau out; 0: there is none.
@@ -64,7 +75,8 @@ def nvidia_driver(
     if unsigned:
         packages.refused(name="Secure Boot lets the driver load", because=unsigned)
         return
-    packages.pinned(name="driver version pinned", pins_of="nvidia-driver", wanted=wanted)
+    along = dict.fromkeys(_ALONG, next(iter(wanted.values())))
+    packages.pinned(name="driver version pinned", pins_of="nvidia-driver", wanted=wanted, along=along)
     headers = {f"linux-headers-{kernel}": "*" for kernel in {state.kernel, state.newest_kernel} if kernel}
     packages.installed(name="headers of the kernels", wanted=headers, hold=False)
     _without_nouveau()
@@ -76,9 +88,11 @@ def nvidia_driver(
     )
     kernel.not_forbidden(names=("nvidia", "nvidia_uvm"), name="nobody forbids the modules")
     with disrupts(Disruption.MODULE_RELOAD):
-        packages.removed(name="the other kind of modules", names=unwanted)
+        packages.removed(name="no other kind of modules, and no other branch", names=unwanted)
         packages.installed(name="driver installed and held", wanted=wanted)
     packages.usable(name="the driver's program and libraries", paths=FILES)
+    for path in BY_HAND:
+        files.absent(dest=path, name=f"no second one is found first: {path}")
     modules_built(name="modules for every kernel", version=version)
     one_library(name="one library, of this version", version=version, packages_of_it=tuple(wanted))
     module_loaded(
@@ -133,6 +147,11 @@ def one_library(version: str, packages_of_it: Collection[str]) -> Commands:
         raise OperationError(
             f"{paths} lies beside the library of {version}: what a .run installer put there is taken away by"
             " nvidia-uninstall, a single file by hand; then the driver is as its packages say"
+        )
+    if state.found_first and not state.found_first.startswith((LIBRARIES, LIBRARIES.removeprefix("/usr"))):
+        raise OperationError(
+            f"{state.found_first} is what programs load in place of the library in {LIBRARIES}: take its folder out of"
+            " /etc/ld.so.conf.d, and run ldconfig"
         )
     host.noop("one library")
     yield from ()

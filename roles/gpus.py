@@ -15,12 +15,12 @@ from roles.container_toolkit import container_toolkit
 from roles.docker import docker, docker_packages
 from roles.driver import nvidia_driver
 from roles.facts.gpu import DriverState
-from roles.facts.packages import OsRelease
+from roles.facts.packages import OsRelease, Package, Packages
 from roles.gpu_services import fabric_manager, mig_layout, persistence_daemon
 from roles.gpu_settings import GpuSoftware, has_nvswitch
 from roles.operations import packages as package_operations
 from roles.settings import settings
-from roles.versions import Chosen, Matrix, choose, packages, read_matrix
+from roles.versions import Chosen, Matrix, choose, of_other_branches, packages, read_matrix
 
 
 @deploy("GPUs")
@@ -57,13 +57,14 @@ def gpu_software(
     def of(part: str) -> Mapping[str, str]:
         return packages(matrix, chosen, part, distribution=distribution)
 
+    have: dict[str, Package] = host.get_fact(Packages)
     kernel = settings().kernel
     kinds = ("open", "proprietary") if chosen.driver_modules == "open" else ("proprietary", "open")
     if software.driver:
         nvidia_driver(
             version=chosen.driver,
             wanted={**of("driver"), **of(f"driver_{kinds[0]}")},
-            unwanted=tuple(of(f"driver_{kinds[1]}")),
+            unwanted=(*of(f"driver_{kinds[1]}"), *of_other_branches(have, chosen.driver)),
             signs_modules=software.signs_modules,
             reboot_seconds=kernel.reboot_seconds if "nouveau" in kernel.reboot_for else 0,
         )

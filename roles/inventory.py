@@ -92,6 +92,7 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str, writte
     settings = _checked(own, fleet, machine.settings, source=source, written=written)
     reserved = settings.kubelet.reserved if settings.kubelet else {}
     for keys, why in (
+        (("kubelet", "join"), _why_it_cannot_join(settings)),
         (("users",), _why_shut_out(settings.users, ssh)),
         (("kubelet", "reserved"), _why_all(reserved, machine)),
     ):
@@ -100,6 +101,13 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str, writte
             raise BadInput(f"{source}{line}: machine {machine.name}: settings: {'.'.join(keys)}: {why}")
     data = _connection(machine.address, user=ssh.user, port=ssh.port, key=ssh.key, host_key=ssh.host_key)
     return data | {"settings": settings}
+
+
+def _why_it_cannot_join(settings: MachineSettings) -> str:
+    """Nobody puts a token where a machine of one's own would look for it."""
+    if settings.kubelet is None or settings.kubelet.join == "controller":
+        return ""
+    return "machine is for EC2, where an instance finds its token at boot, and here none would be found: leave it out"
 
 
 def _why_all(reserved: Mapping[str, str], machine: Machine) -> str:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyinfra.api.deploy import deploy
+from pyinfra.context import host
 
 from autoscaler import labels as words
 from roles.cluster_settings import Download, Kubelet
-from roles.facts.nodes import AUTHORITY
+from roles.facts.nodes import AUTHORITY, NameServers
 from roles.operations import downloads, files, nodes, packages, services
 from roles.operations.nodes import BOOTSTRAP, KUBECONFIG
 from roles.operations.services import DAEMON_RELOAD, restarts
@@ -43,7 +44,7 @@ def kubelet() -> None:
         files.place(
             name="kubelet's configuration",
             dest=CONFIG,
-            content=json.dumps(kubelet_config(machine, wanted), indent=2) + "\n",
+            content=json.dumps(kubelet_config(machine, wanted, names_at=host.get_fact(NameServers)), indent=2) + "\n",
             meaning="json",
         )
     with restarts(DAEMON_RELOAD), restarts("kubelet"):
@@ -98,8 +99,8 @@ def _join(machine: MachineSettings, wanted: Kubelet) -> None:
         )
 
 
-def kubelet_config(machine: MachineSettings, wanted: Kubelet) -> dict[str, Any]:
-    """A KubeletConfiguration.
+def kubelet_config(machine: MachineSettings, wanted: Kubelet, *, names_at: str = "") -> dict[str, Any]:
+    """A KubeletConfiguration; ``names_at``: in place of /etc/resolv.conf, whose name server pods do not reach.
 
     A node whose labels the controller writes comes in with one taint of ours, which keeps pods away until they are
     there. A node that joins by itself brings labels and taints along.
@@ -128,6 +129,8 @@ def kubelet_config(machine: MachineSettings, wanted: Kubelet) -> dict[str, Any]:
     }
     if machine.provider_id:
         config["providerID"] = machine.provider_id
+    if names_at:
+        config["resolvConf"] = names_at
     return {**config, **wanted.config}
 
 

@@ -25,8 +25,9 @@ def logs() -> None:
         dest="/etc/logrotate.d/spillway",
         content=rotation(wanted.keep),
         meaning="text",
-        validate="logrotate -d {path} 2>/dev/null",
+        validate='said=$(logrotate -d {path} 2>&1) || {{ echo "$said" | grep "^error:" >&2; false; }}',
     )
+    files.included(by="/etc/logrotate.conf", line="include /etc/logrotate.d", name="logrotate reads its folder")
     services.running(unit="logrotate.timer", name="log rotation runs daily")
     if not wanted.ship_to:
         files.absent(name="logs stay here", dest=SHIPPING)
@@ -43,12 +44,16 @@ def logs() -> None:
 
 
 def rotation(keep: str) -> str:
-    """Daily, compressed, for as many days as the journal is kept."""
+    """Daily, compressed, for as many days as the journal is kept.
+
+    Ubuntu lets the group of syslog write into /var/log: logrotate refuses to be root there unless it is told as whom.
+    """
     number = int(keep.rstrip("daywekmonth"))
     days = number * {"day": 1, "week": 7, "month": 30}[keep[len(str(number)) :]]
     return (
         "/var/log/nvidia*.log /var/log/fabricmanager.log /var/log/spillway/*.log {\n"
-        f"  daily\n  rotate {days}\n  missingok\n  notifempty\n  compress\n  delaycompress\n  copytruncate\n}}\n"
+        f"  su root adm\n  daily\n  rotate {days}\n  missingok\n  notifempty\n"
+        "  compress\n  delaycompress\n  copytruncate\n}\n"
     )
 
 

@@ -102,6 +102,12 @@ CHECKS: Final = (
         "reboot at a time that suits: spillway nodes apply drains the node for what needs it",
     ),
     Check(
+        "firewall",
+        "warning",
+        "! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf || echo 'ufw is on, and drops what it has no rule for'",
+        "let the API server in at port 10250, and pods through (ufw allow, ufw route allow), or have ufw disable",
+    ),
+    Check(
         "unfinished",
         "warning",
         "[ ! -d /run/spillway/owed ] || ls /run/spillway/owed | sed 's/^/a restart is owed by /'",

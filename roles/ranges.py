@@ -17,6 +17,13 @@ def parse(text: str) -> list[list[Term]]:
     return [[_term(part.strip()) for part in choice.split(",")] for choice in text.split("|")]
 
 
+def check(text: str) -> None:
+    """Raise ``ValueError`` for what cannot be read, and for an alternative that no version is."""
+    for choice, written in zip(parse(text), text.split("|"), strict=True):
+        if _is_empty(choice):
+            raise ValueError(f"holds {written.strip()!r}, and no version is all of that")
+
+
 def fits(version: str, text: str, *, other: str = "") -> bool:
     """Whether the version lies in the range; ``other`` is what ``same`` means."""
     return any(all(_holds(version, term, other) for term in choice) for choice in parse(text))
@@ -45,6 +52,29 @@ def _term(text: str) -> Term:
     if (value == _SKEW) != bool(count):
         raise ValueError(f"holds {text!r}: write {_SKEW} N, N minors at most, and a number nowhere else")
     return comparison or "=", f"{value} {count}" if count else value
+
+
+def _is_empty(choice: Sequence[Term]) -> bool:
+    """Whether the comparisons shut each other out. What one version is depends on another's is not judged."""
+    words = {value for _, value in choice if not numbers(value)} - {"*"}
+    if words:
+        return len(words) > 1 and not any(word == "same" or word.startswith(_SKEW) for word in words)
+    terms = [(comparison, numbers(value)) for comparison, value in choice if value != "*"]
+    least = max((value for comparison, value in terms if comparison != "<"), key=_without_zeros, default=())
+    ends = [
+        value if comparison == "<" else (*value[:-1], value[-1] + 1)
+        for comparison, value in terms
+        if comparison != ">="
+    ]
+    return any(_without_zeros(end) <= _without_zeros(least) for end in ends)
+
+
+def _without_zeros(version: Sequence[int]) -> tuple[int, ...]:
+    """2.0 as 2: they are one version, and the first of all 2.0.x."""
+    plain = list(version)
+    while plain and not plain[-1]:
+        plain.pop()
+    return tuple(plain)
 
 
 def _holds(version: str, term: Term, other: str) -> bool:

@@ -206,6 +206,9 @@ def _rules(given: Mapping[str, Any], machines: int) -> Rules:
 def _machines(given: Mapping[str, Any]) -> Machines:
     """Of the inventory, limited to those asked for."""
     machines = read_machines(given["inventory"], outputs=given["outputs"])
+    if not machines:
+        where = " and ".join(str(place) for place in (given["inventory"], given["outputs"]) if place)
+        raise BadInput(f"{where}: machines is empty: there is nothing to look at; write an entry for each machine")
     for name, data in machines:  # here and not where the file is read: who makes a bundle of it needs no key
         if (key := data.get("ssh_key")) and not Path(key).is_file():
             source = given["inventory"] or given["outputs"]

@@ -25,6 +25,12 @@ from roles.mig import why_not_divided
 _ACCOUNT: Final = r"^[a-z_][a-z0-9_-]{0,31}$"
 _PUBLIC_KEY: Final = re.compile(r"(?:\S.* )?((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+=*)(?: .*)?")
 """What may stand before its type says what its bearer may do: sshd(8), "AUTHORIZED_KEYS FILE FORMAT"."""
+OF_THE_SYSTEM: Final = (
+    *("daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup"),
+    *("list", "irc", "gnats", "nobody", "_apt", "messagebus", "polkitd", "sshd", "syslog"),
+    *("systemd-network", "systemd-resolve", "systemd-timesync"),
+)
+"""Accounts that Debian and Ubuntu make for their own programs: base-passwd(5), and the packages of a bare machine."""
 _LEAST_LOG: Final = 2**16
 """Bytes of a log below which its size has lost its unit."""
 _NEEDED_SYSCTL: Final = (
@@ -96,11 +102,11 @@ class Kernel(Document):
             return given
         spelled: dict[str, str] = {}
         for key, value in given.items():
-            plain = str(key).lstrip("-").replace("/", ".")  # sysctl takes all of these for one
+            plain = str(key).replace("/", ".")  # sysctl takes both for one
             if plain in spelled:
                 raise ValueError(f"sets {plain} twice, as {spelled[plain]} and as {key}: leave one out")
             spelled[plain] = str(key)
-            if not re.fullmatch(r"[A-Za-z0-9_./*-]+", str(key)):
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", str(key)):
                 raise ValueError(f"names {key!r}: write the key of a kernel setting, e.g. vm.max_map_count")
             if isinstance(value, (dict, list, bool)) or value is None or "\n" in str(value):
                 raise ValueError(f"sets {key} to {value!r}: write a number or a line of text")
@@ -128,6 +134,15 @@ class User(Document):
             if not key_in(key):
                 raise ValueError(f"holds {key[:40]!r}, which is no public key: write 'ssh-ed25519 AAAA... name'")
         return keys
+
+    @model_validator(mode="after")
+    def _is_a_persons(self) -> User:
+        if self.name in OF_THE_SYSTEM:
+            raise ValueError("is an account of the system, which its own programs run as: name a person's")
+        written = [key for key in ("groups", "sudo", "gone") if getattr(self, key)]
+        if self.name == "root" and written:
+            raise ValueError(f"may have keys and a shell, and may do everything as it is: leave out {written[0]}")
+        return self
 
 
 class Logs(Document):

@@ -27,7 +27,7 @@ from roles.addresses import host_of
 from roles.controller import local_path
 from roles.facts.offered import KEYRINGS
 from roles.facts.packages import OsRelease, SourceFiles
-from roles.operations import files, packages
+from roles.operations import apt, files, packages
 from roles.settings import MachineSettings, settings
 from roles.signatures import armored, fingerprints, signers
 from roles.versions import choose, read_matrix
@@ -307,7 +307,8 @@ def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
         ours.add(source.entry_path)
     files.place(name="apt waits for its lock", dest=_LOCK, content='DPkg::Lock::Timeout "300";\n', meaning="text")
     files.last_word(name="nobody has apt wait less", dest=_LOCK, about=r"DPkg::Lock::Timeout\b")
-    packages.signed_only(name="apt takes signed packages alone")
+    apt.usual_places(name="apt reads its usual folders")
+    apt.signed_only(name="apt takes signed packages alone")
     for path in host.get_fact(SourceFiles):
         is_left_over = Path(path).name.startswith("spillway-") and path not in ours
         if path not in ours and (exclusive or is_left_over):

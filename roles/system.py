@@ -6,7 +6,7 @@ from typing import Final
 
 from pyinfra.api.deploy import deploy
 
-from roles.operations import files, kernel, packages, services
+from roles.operations import apt, files, kernel, packages, services
 from roles.operations.services import restarts
 from roles.settings import MachineSettings, settings
 
@@ -47,10 +47,11 @@ def system() -> None:
     if wanted.time.service == "chrony":
         packages.removed(names=TIME_DAEMONS, name="no second time service")
     packages.installed(name="tools that a node calls", wanted=dict.fromkeys(tools(wanted), "*"), hold=False)
-    packages.spared_by_unattended_upgrades(patterns=SPARED, name="unattended upgrades leave the node's software alone")
+    apt.spared_by_unattended_upgrades(patterns=SPARED, name="unattended upgrades leave the node's software alone")
     _clock()
-    kernel.modules(names=(*MODULES, *wanted.kernel.modules), name="kernel modules, now and at boot")
-    kernel.sysctl(values=SYSCTL | wanted.kernel.sysctl, name="kernel settings, now and at boot")
+    modules = (*MODULES, *wanted.kernel.modules)
+    kernel.modules(names=modules, name="kernel modules, now and at boot")
+    kernel.sysctl(values=SYSCTL | wanted.kernel.sysctl, brought_by=modules, name="kernel settings, now and at boot")
     if wanted.kernel.swap == "off":
         kernel.no_swap(name="no swap")
     _limits()

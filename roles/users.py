@@ -43,3 +43,4 @@ def accounts() -> None:
                 validate="sshd -t -f {path}",
             )
         services.running(unit="ssh", reload=True, name="sshd runs")
+        users.no_passwords(ours=SSH_FILE, name="nobody lets passwords in")

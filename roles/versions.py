@@ -7,7 +7,7 @@ and the comparing. :func:`mistakes` is a pure question.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,9 +26,12 @@ SUBJECTS: Final = ("kernel", "os", "architecture")
 _WORDS: Final = ("branch", "fabric_branch", "cuda_dashed")
 """What names of packages are made of, beside the versions."""
 _PACKAGED: Final = (
-    *("driver", "driver_open", "driver_proprietary", "persistence", "fabric_manager", "fabric_manager_before_580"),
-    *("cuda", "container_toolkit"),
+    *("driver", "driver_open", "driver_proprietary", "persistence", "fabric_manager", "cuda", "container_toolkit"),
 )
+_BEFORE: Final = re.compile(r"(\w+)_before_([0-9]+)")
+"""A part that had other packages up to a branch of the driver."""
+_BRANCHED: Final = re.compile(r"(?:.*-|lib)?(?:nvidia|cuda-drivers)(?:-[a-z0-9]+)*?-([0-9]{3})(?:-.*)?")
+"""A name of a package of NVIDIA's with a branch of the driver in it."""
 _MODULES: Final = ("open", "proprietary")
 _OF_PACKAGES: Final = ("cuda", "container_toolkit", "containerd", "runc", "kubelet")
 """Parts whose packages put a revision of their own behind the version."""
@@ -122,7 +125,7 @@ class Rule(Document):
             if pair and {*row} != {*pair}:
                 raise ValueError(f"holds a row of {', '.join(row) or 'nothing'}: each says {' and '.join(pair)}")
             for text in row.values():
-                ranges.parse(text)
+                ranges.check(text)
         return rows
 
 
@@ -141,7 +144,8 @@ class Matrix(Document):
     ) -> dict[str, dict[str, dict[str, str]]]:
         known = (*Chosen.model_fields, *_WORDS)
         for distribution, parts in given.items():
-            for part in sorted({*parts} ^ {*_PACKAGED}):
+            earlier = {part for part in parts if (found := _BEFORE.fullmatch(part)) and found[1] in _PACKAGED}
+            for part in sorted(({*parts} - earlier) ^ {*_PACKAGED}):
                 what = "are not there" if part in _PACKAGED else "are none of"
                 raise ValueError(f"{distribution}.{part} {what}; the parts are {', '.join(_PACKAGED)}")
             for part, named in parts.items():
@@ -243,10 +247,18 @@ def packages(matrix: Matrix, chosen: Chosen, part: str, *, distribution: str) ->
     words["branch"] = chosen.driver.split(".")[0]
     words["fabric_branch"] = chosen.fabric_manager.split(".")[0]
     words["cuda_dashed"] = "-".join(chosen.cuda.split(".")[:2])
-    if part == "fabric_manager" and int(words["fabric_branch"]) < 580:  # noqa: PLR2004 - see versions.yaml
-        part = "fabric_manager_before_580"
-    named = matrix.packages[distribution][part]
+    parts = matrix.packages[distribution]
+    branch = int(words["fabric_branch" if part == "fabric_manager" else "branch"])
+    ends = sorted(int(found[2]) for name in parts if (found := _BEFORE.fullmatch(name)) and found[1] == part)
+    end = next((end for end in ends if branch < end), 0)
+    named = parts[f"{part}_before_{end}" if end else part]
     return {name.format(**words): version.format(**words) for name, version in named.items()}
+
+
+def of_other_branches(names: Iterable[str], driver: str) -> list[str]:
+    """Of installed packages those that bear another branch than this driver's: the new ones conflict with them."""
+    branch = driver.partition(".")[0]
+    return sorted(name for name in names if (found := _BRANCHED.fullmatch(name)) and found[1] != branch)
 
 
 def setting_of(package: str) -> str:

@@ -87,12 +87,12 @@ class FolderLines(FactBase[list[tuple[str, str]]]):
         return []
 
     def command(self, path: str) -> StringCommand:
-        """The file at ``path`` is among them."""
+        """The file at ``path`` is among them. systemd reads a second folder, which a reboot empties."""
         folder, name = posixpath.split(path)
-        ending = posixpath.splitext(name)[1]
-        return Plain(
-            f"grep -D skip -sHE '^[[:space:]]*[^#;[:space:]]' {shlex.quote(folder)}/*{shlex.quote(ending)}; true"
-        )
+        ending = shlex.quote(posixpath.splitext(name)[1])
+        folders = [folder, *([f"/run{folder.removeprefix('/etc')}"] if folder.startswith("/etc/systemd/") else [])]
+        files = " ".join(f"{shlex.quote(one)}/*{ending}" for one in folders)
+        return Plain(f"grep -D skip -sHE '^[[:space:]]*[^#;[:space:]]' {files}; true")
 
     def process(self, output: list[str]) -> list[tuple[str, str]]:
         """``path:line``."""

@@ -26,6 +26,8 @@ fi
 for f in {LIBRARIES}/libnvidia-ml.so.*; do
   v=${{f##*.so.}}; case $v in *[!0-9.]*) ;; [0-9]*.*) echo "library $v" ;; esac
 done
+[ ! -e /etc/ld.so.cache ] || [ ! -e "$f" ] ||
+  /sbin/ldconfig -p | sed -n '/libnvidia-ml[.]so[.]1 (libc6,x86-64/ {{s/.*=> /found_first /p;q}}'
 [ ! -e /lib/modules/$k/build ] || echo "headers yes"
 set -- /boot/vmlinuz-*; [ ! -e "$1" ] || printf '%s\\n' "$@" | sort -V | sed -n '$s/^.*vmlinuz-/newest_kernel /p'
 for f in /lib/modules/*/*/nvidia.ko* /lib/modules/*/*/*/nvidia.ko*; do
@@ -56,6 +58,8 @@ class Driver:
     signer: str = ""
     library: tuple[str, ...] = ()
     """Of every ``libnvidia-ml.so`` there is."""
+    found_first: str = ""
+    """The ``libnvidia-ml.so.1`` that the loader takes."""
     headers: str = ""
     newest_kernel: str = ""
     modules_for: tuple[str, ...] = ()

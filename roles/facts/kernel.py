@@ -44,6 +44,23 @@ class SysctlValue(FactBase[str | None]):
         return " ".join(word for line in output for word in line.partition(":")[2].split()) or None
 
 
+class SysctlNames(FactBase[list[str]]):
+    """Every setting that the kernel has, with dots. Asked only where one is missing: there are a thousand."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """Not known."""
+        return []
+
+    def command(self) -> StringCommand:
+        """As files."""
+        return Plain("find /proc/sys -type f 2>/dev/null; true")
+
+    def process(self, output: list[str]) -> list[str]:
+        """``/proc/sys/vm/swappiness`` is vm.swappiness."""
+        return [line.removeprefix("/proc/sys/").replace("/", ".") for line in output]
+
+
 class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
     """Every assignment in files that are read at boot, in the order in which they are read: path, key, value."""
 

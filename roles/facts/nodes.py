@@ -54,3 +54,23 @@ class OwnNode(FactBase[dict[str, Any] | None]):
         except ValueError:
             return None
         return {"metadata": node["metadata"], "spec": node.get("spec", {})}
+
+
+class NameServers(FactBase[str]):
+    """Where a machine has its name servers written down that its pods reach too; empty: in /etc/resolv.conf."""
+
+    @staticmethod
+    def default() -> str:
+        """The usual place."""
+        return ""
+
+    def command(self) -> StringCommand:
+        """Ubuntu's names systemd-resolved on the machine's own loopback, where a pod has nobody."""
+        theirs = "/run/systemd/resolve/resolv.conf"
+        return Plain(
+            f"! grep -qs '^nameserver 127[.]0[.]0[.]5[34]' /etc/resolv.conf || [ ! -f {theirs} ] || echo {theirs}"
+        )
+
+    def process(self, output: list[str]) -> str:
+        """One path."""
+        return "".join(output[:1])

@@ -17,19 +17,18 @@ from roles.facts.many import About, Kind, Lines
 KEYRINGS: Final = "/etc/apt/keyrings"
 _SECONDS: Final = 20
 """How long a machine may take to fetch the lists of its sources: a plan waits for it."""
-_MISSING: Final = """\
-/^==$/ { asked = 1; next }
-!asked { has[$1] = has[$1] " " $2; next }
-{
-  name = substr($0, 1, index($0, "=") - 1); want = substr($0, index($0, "=") + 1)
-  any = want ~ /\\*$/; sub(/\\*$/, "", want); found = 0
-  count = split(has[name], versions, " ")
-  for (i = 1; i <= count; i++) if (any ? index(versions[i], want) == 1 : versions[i] == want) found = 1
-  if (!found) print
-}"""
 _SHELL: Final = """\
 ( known() {{ apt-cache madison {names} 2>/dev/null | sed 's/ *| */ /g'; }}
-missing() {{ printf '%s\\n' "$1" == {subjects} | awk {program}; }}
+missing() {{
+  for s in {subjects}; do
+    found=; while read -r name version _; do
+      [ "$name" != "${{s%%=*}}" ] || case $version in ${{s#*=}}) found=yes ;; esac
+    done <<END
+$1
+END
+    [ -n "$found" ] || echo "$s"
+  done
+}}
 have=$(dpkg-query -W -f='${{db:Status-Status}} ${{Package}} ${{Version}}\\n' {names} | sed -n 's/^installed //p')
 [ -n "$(missing "$have")" ] || exit 0
 [ -n "$(missing "$have
@@ -83,7 +82,7 @@ class Offered(FactBase[list[str] | None]):
         return None
 
     def command(self, package: str, version: str, sources: Sources) -> StringCommand:
-        """``version`` may end in ``*``. All packages of a machine are asked for in one go."""
+        """``version`` is a pattern of a shell. All packages of a machine are asked for in one go."""
         return About(_kind(sources), f"{package}={version}")
 
     def process(self, output: list[str]) -> list[str] | None:
@@ -101,7 +100,6 @@ def _kind(sources: Sources) -> Kind:
         return _SHELL.format(
             names=" ".join(shlex.quote(subject.partition("=")[0]) for subject in subjects),
             subjects=" ".join(map(shlex.quote, subjects)),
-            program=shlex.quote(_MISSING),
             others="" if sources.exclusive else _OTHERS,
             ours="\n".join(ours),
             keyrings=KEYRINGS,

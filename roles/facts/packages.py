@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import shlex
 from dataclasses import dataclass
 from functools import lru_cache
@@ -173,18 +174,42 @@ class OsRelease(FactBase[str]):
         return "".join(output[:1])
 
 
-class PinFiles(FactBase[list[str]]):
-    """Files with pins, ours and others'."""
+_PINS: Final = """\
+function told() { if (names) print file "\\t" priority "\\t" names; names = priority = "" }
+FNR == 1 { told(); file = FILENAME }
+/^[[:space:]]*$/ { told() }
+sub(/^Package:/, "") { names = $0 }
+/^Pin-Priority:/ { priority = $2 }
+END { told() }"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One entry of apt_preferences(5)."""
+
+    file: str
+    priority: int
+    names: tuple[str, ...]
+    """Of packages: names, patterns, /expressions/."""
+
+
+class PinFiles(FactBase[list[Pin]]):
+    """Every pin, ours and others'."""
 
     @staticmethod
-    def default() -> list[str]:
+    def default() -> list[Pin]:
         """Nothing told."""
         return []
 
     def command(self) -> StringCommand:
-        """Paths and the packages that they speak of."""
-        return Plain("grep -D skip -sHE '^Package:' /etc/apt/preferences /etc/apt/preferences.d/* || true")
+        """Of regular files alone: a pipe has no end."""
+        found = "for f in /etc/apt/preferences /etc/apt/preferences.d/*; do [ ! -f $f ] || echo $f; done"
+        return Plain(f"awk {shlex.quote(_PINS)} $({found}) </dev/null; true")
 
-    def process(self, output: list[str]) -> list[str]:
-        """``path:Package: names``."""
-        return [line for line in output if line]
+    def process(self, output: list[str]) -> list[Pin]:
+        """File, priority and names, with tabs between; where apt can read no priority there is none."""
+        rows = [line.split("\t", 2) for line in output if line.count("\t") > 1]
+        return [
+            Pin(file, int(priority) if re.fullmatch("-?[0-9]+", priority) else 0, tuple(names.split()))
+            for file, priority, names in rows
+        ]

@@ -84,6 +84,29 @@ class ForeignKeys(FactBase[list[tuple[str, str]]]):
         return [(path, text.strip()) for path, text in lines if not _is_default(text)]
 
 
+class LaxPasswords(FactBase[list[tuple[str, str]]]):
+    """Lines by which sshd lets passwords in, where it does so as a whole: path and line."""
+
+    @staticmethod
+    def default() -> list[tuple[str, str]]:
+        """None."""
+        return []
+
+    def command(self) -> StringCommand:
+        """Of two lines the first counts, wherever it stands: sshd itself says what comes of all of them."""
+        keys = "passwordauthentication|kbdinteractiveauthentication|challengeresponseauthentication"
+        files = "/etc/ssh/sshd_config /etc/ssh/sshd_config.d/*.conf"
+        return Plain(
+            f"! sshd -T 2>/dev/null | grep -qE '^({keys}) yes' ||"
+            f" {{ grep -D skip -siHE '^[[:space:]]*({keys})[[:space:]=]+\"?yes' {files}"
+            " || echo '/etc/ssh/sshd_config:(no Include of /etc/ssh/sshd_config.d)'; }"
+        )
+
+    def process(self, output: list[str]) -> list[tuple[str, str]]:
+        """``path:line``."""
+        return [(path, text.strip()) for path, _, text in (line.partition(":") for line in output) if path]
+
+
 def _is_default(line: str) -> bool:
     words = line.replace("=", " ").replace('"', " ").split()[1:]
     return words == ["none"] or {*words} <= {".ssh/authorized_keys", ".ssh/authorized_keys2", "%h/.ssh/authorized_keys"}

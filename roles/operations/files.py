@@ -96,6 +96,16 @@ def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
     yield from ()
 
 
+@operation()
+def included(by: str, *, line: str) -> Commands:
+    """Have this line in the file ``by``, through which the folder of ours is read. Who took it out had a reason."""
+    text = host.get_fact(FileText, path=by)
+    if text is not None and line not in (" ".join(one.split()) for one in text.splitlines()):
+        raise OperationError(f"{by} has no line {line!r}: what lies there is not read. Put it back")
+    host.noop("it is read")
+    yield from ()
+
+
 def restore_kept(kept: str) -> str:
     """Shell that puts every kept file back, removes what was not there before, and prints the paths."""
     return textwrap.dedent(f"""\

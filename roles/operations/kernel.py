@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -20,6 +21,7 @@ from roles.facts.kernel import (
     ModuleState,
     SwapDevices,
     SysctlFiles,
+    SysctlNames,
     SysctlValue,
 )
 from roles.operations import files
@@ -31,12 +33,13 @@ MODULES_FILE: Final = "/etc/modules-load.d/spillway.conf"
 
 
 @operation()
-def sysctl(values: Mapping[str, str]) -> Commands:
-    """Have these settings in force, and at the next boot.
+def sysctl(values: Mapping[str, str], *, brought_by: Collection[str] = ()) -> Commands:
+    """Have these settings in force, and at the next boot; some of them come with the modules that bring them.
 
     A file that is read later and says otherwise is refused: which of two writers is right only a person knows.
     """
     wanted = {key: " ".join(value.split()) for key, value in sorted(values.items())}
+    _refuse_what_the_kernel_has_not(wanted, brought_by=brought_by)
     assigned = host.get_fact(SysctlFiles)
     ours = next((place for place, one in reversed(list(enumerate(assigned))) if one[0] == SYSCTL_FILE), None)
     for path, key, value in assigned[ours + 1 :] if ours is not None else ():
@@ -50,6 +53,22 @@ def sysctl(values: Mapping[str, str]) -> Commands:
     for key, value in wanted.items():
         if host.get_fact(SysctlValue, key=key) != value:
             yield StringCommand(f"sysctl -q -w {shlex.quote(f'{key}={value}')}")
+
+
+def _refuse_what_the_kernel_has_not(wanted: Mapping[str, str], *, brought_by: Collection[str]) -> None:
+    """At boot a name that the kernel does not know is passed over, and nobody is told."""
+    unknown = [key for key in wanted if host.get_fact(SysctlValue, key=key) is None]
+    if not unknown or any(host.get_fact(ModuleState, module=name) != "loaded" for name in brought_by):
+        return  # before these are loaded nothing can be said
+    known = host.get_fact(SysctlNames)
+    missing = [key for key in unknown if key.replace("/", ".") not in known]  # one that is empty is there
+    if missing:
+        near = difflib.get_close_matches(missing[0], known, n=1)
+        raise OperationError(
+            f"the kernel of this machine has no setting {', '.join(missing)}: "
+            f"{f'did you mean {near[0]}? Else ' if near else ''}name the module that brings it (kernel.modules), or"
+            " leave it out (kernel.sysctl)"
+        )
 
 
 @operation()

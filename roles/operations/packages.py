@@ -23,7 +23,7 @@ from pyinfra.context import host
 
 from roles.facts.files import FileState
 from roles.facts.offered import Offered, Sources
-from roles.facts.packages import AlteredFiles, AptSettings, Package, Packages, PinFiles, Unusable
+from roles.facts.packages import AlteredFiles, Package, Packages, PinFiles, Unusable
 from roles.operations import files
 from roles.operations.files import Commands, kept_at
 from roles.versions import setting_of
@@ -34,12 +34,16 @@ _APT: Final = (
     "DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -q -y"
     f" -o DPkg::Lock::Timeout={LOCK_TIMEOUT} -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 )
+_PRIORITY: Final = 1001
+"""The least at which apt also goes back to an older version. A general pin of as much is in its way."""
 _SHOWN: Final = 6
 """Versions that a message names, those that are most like the wanted one first."""
 _STAMP: Final = "/var/lib/apt/lists/spillway-updated"
 _KNOWN: Final = (
-    f'[ -n "$(find {_STAMP} -mmin -60 2>/dev/null)" ] && [ -z "$(find /etc/apt -newer {_STAMP} -print -quit)" ]'
+    f'[ -n "$(find {_STAMP} -mmin -60 2>/dev/null)" ]'
+    f""" && [ -z "$(find /etc/apt -newer {_STAMP} ! -path '/etc/apt/preferences*' -print -quit)" ]"""
 )
+"""A pin changes no index: on a bare machine each role brings one, and would have all of them fetched again."""
 _UPDATE: Final = f"{{ {_APT} -o APT::Update::Error-Mode=any update >/dev/null && touch {_STAMP}; }}"
 """Fails where a source cannot be read or is signed by an unknown key; apt by itself would only warn."""
 _INSTALL: Final = f"{_APT} --no-install-recommends --no-remove --allow-downgrades --allow-change-held-packages install"
@@ -171,63 +175,26 @@ def snapped(snap: str, *, command: str) -> Commands:
 
 
 @operation()
-def pinned(pins_of: str, wanted: Mapping[str, str]) -> Commands:
+def pinned(pins_of: str, wanted: Mapping[str, str], *, along: Mapping[str, str] | None = None) -> Commands:
     """Have apt prefer these versions over every other, newer or older ones, by the file ``spillway-PINS_OF``.
+
+    ``along``: the same by patterns of names. What a package needs in its own version is not looked for beyond the
+    candidates: a newer one in the same source, or of the same name in another, would be in the way.
 
     A pin of the same packages in another file is refused: which of two wins depends on the names of the files.
     """
     path = pin_file(pins_of)
-    for line in host.get_fact(PinFiles):
-        other, _, packages = line.partition(":Package:")
-        both = sorted(name for name in wanted if any(speaks_of(word, name) for word in packages.split()))
-        if both and other != path:
+    for pin in host.get_fact(PinFiles):
+        both = sorted(name for name in wanted if any(speaks_of(word, name) for word in pin.names))
+        if "*" in pin.names and pin.priority >= _PRIORITY:
+            both = sorted(wanted)
+        if both and not pin.file.startswith(pin_file("")):
             raise OperationError(
-                f"{other} pins {', '.join(both)}, and so does this role in {path}: two writers. Remove the pin there"
+                f"{pin.file} pins {', '.join(both)}, and so does this role in {path}: two writers. Remove the pin there"
             )
-    exact = {package: version for package, version in sorted(wanted.items()) if version != "*"}
+    pinned_to = {**(along or {}), **dict(sorted(wanted.items()))}
+    exact = {package: version for package, version in pinned_to.items() if version != "*"}
     yield from files.place._inner(path, pins(exact), meaning="text")  # noqa: SLF001 - pyinfra's way to nest operations
-
-
-@operation()
-def spared_by_unattended_upgrades(patterns: Collection[str]) -> Commands:
-    """Have unattended-upgrades leave packages alone whose names begin so, whatever other files say."""
-    settings: dict[str, list[str]] = host.get_fact(AptSettings)
-    effective = settings.get("Unattended-Upgrade::Package-Blacklist", [])
-    lines = "".join(f'  "{pattern}";\n' for pattern in sorted(patterns))
-    text = f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
-    path = "/etc/apt/apt.conf.d/99zz-spillway-unattended-upgrades"  # late: a #clear in an earlier file does not count
-    placed = list(files.place._inner(path, text, meaning="text"))  # noqa: SLF001 - as above
-    yield from placed
-    missing = [pattern for pattern in sorted(patterns) if pattern not in effective]
-    if missing and not placed:
-        raise OperationError(
-            f"{path} spares {', '.join(missing)} from unattended upgrades, but apt-config dump does not say so: a file"
-            " that comes later in /etc/apt/apt.conf.d clears the list. Remove its #clear"
-        )
-
-
-@operation()
-def signed_only() -> Commands:
-    """Have apt take nothing that is not signed. Whoever allowed it knows which package came in that way: refused."""
-    settings: dict[str, list[str]] = host.get_fact(AptSettings)
-    lax = [key for key in _LAX if settings.get(key, [""])[-1].lower() in _TRUE]
-    if lax:
-        raise OperationError(
-            f"apt takes packages that nobody signed: {', '.join(lax)} is set. Find out who needed that, and remove it"
-            " from /etc/apt/apt.conf and /etc/apt/apt.conf.d"
-        )
-    host.noop("signed ones alone")
-    yield from ()
-
-
-_LAX: Final = (
-    "APT::Get::AllowUnauthenticated",
-    "Acquire::AllowInsecureRepositories",
-    "Acquire::AllowDowngradeToInsecureRepositories",
-    "Acquire::AllowWeakRepositories",
-)
-_TRUE: Final = ("1", "true", "yes", "on", "with", "enable")
-"""As apt reads a yes."""
 
 
 @operation()
@@ -265,16 +232,16 @@ def _alike(one: str, other: str) -> int:
 
 
 def pins(wanted: Mapping[str, str]) -> str:
-    """A preferences file. 1001 is the least priority at which apt also goes back to an older version."""
+    """A preferences file."""
     return "\n".join(
-        f"Package: {name}\nPin: version {version}\nPin-Priority: 1001\n" for name, version in wanted.items()
+        f"Package: {name}\nPin: version {version}\nPin-Priority: {_PRIORITY}\n" for name, version in wanted.items()
     )
 
 
 def speaks_of(word: str, package: str) -> bool:
     """Whether a word of a pin means the package: a name, a pattern, /an expression/.
 
-    ``*`` alone is the general form, which a pin by name outdoes whatever its priority: apt_preferences(5).
+    ``*`` alone means none: the general form, for all other versions of all packages.
     """
     if word == "*":
         return False

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection
+from typing import Final
 
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.facts.files import FileState
-from roles.facts.users import Account, Accounts, ForeignKeys
+from roles.facts.files import FileState, FileText
+from roles.facts.users import Account, Accounts, ForeignKeys, LaxPasswords
 from roles.operations import files
 from roles.operations.files import Commands
+
+_SUDOERS: Final = "/etc/sudoers"
 
 
 @operation()
@@ -21,8 +25,14 @@ def present(
     user: str, *, keys: Collection[str], groups: Collection[str] = (), shell: str = "/bin/bash", sudo: bool = False
 ) -> Commands:
     """Have this account, let in by exactly these keys, in (at least) these groups."""
-    now: Account | None = host.get_fact(Accounts).get(user)
-    quoted = shlex.quote(user)
+    accounts: dict[str, Account] = host.get_fact(Accounts)
+    now, quoted = accounts.get(user), shlex.quote(user)
+    twins = [name for name, one in accounts.items() if now and one.number == now.number and name != user]
+    if now and twins and now.number != "0":
+        raise OperationError(
+            f"{', '.join(twins)} has the number of {user} (user id {now.number}): to files and to sudo they are one."
+            " Find out who made it so, and give it a number of its own, or take it away (userdel)"
+        )
     if now and now.number == "0" and user != "root":
         raise OperationError(
             f"{user} is root by its number (user id 0): find out who made it so, and give it one of its own in"
@@ -57,6 +67,20 @@ def own_keys_alone() -> Commands:
 
 
 @operation()
+def no_passwords(ours: str) -> Commands:
+    """Have sshd let no password in, whatever is read before ``ours``. Who needs one is known to a person only."""
+    if host.get_fact(FileState, path=ours):  # before it is there, passwords come in by default
+        for path, line in host.get_fact(LaxPasswords):
+            if path != ours:
+                raise OperationError(
+                    f"{path} says {line!r}, and sshd lets passwords in: it takes the first line that it reads. Remove"
+                    " that one, or write ssh_passwords: as-is"
+                )
+    host.noop("keys only")
+    yield from ()
+
+
+@operation()
 def gone(user: str) -> Commands:
     """Have the account locked, without keys and without rights; its files stay."""
     now: Account | None = host.get_fact(Accounts).get(user)
@@ -87,9 +111,14 @@ def _keys(user: str, home: str, *, group: str, keys: Collection[str]) -> Command
 
 
 def _rights(user: str, *, sudo: bool) -> Commands:
-    path = f"/etc/sudoers.d/spillway-{user}"
+    path = f"{_SUDOERS}.d/spillway-{user}"
     if not sudo:
         yield from files.absent._inner(path)  # noqa: SLF001 - as above
         return
+    table = host.get_fact(FileText, path=_SUDOERS)
+    if table is not None and not re.search(rf"^[#@]includedir\s+{_SUDOERS}\.d\s*$", table, flags=re.MULTILINE):
+        raise OperationError(
+            f"{_SUDOERS} has no line '@includedir {_SUDOERS}.d': what lies there is not read. Put it back"
+        )
     text = f"{user} ALL=(ALL) NOPASSWD:ALL\n"
     yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="text")  # noqa: SLF001

@@ -18,6 +18,7 @@ from typing import Final
 from autoscaler.failures import BadInput, Unavailable
 from stacks.local.tools import TOOLS, ensure_tools
 from tests import conftest  # noqa: F401 - finds the administrator's programs
+from tests.live import ubuntu
 from tests.live.debian import BenchError, cached_root, has_root, why_not
 
 OF_MACHINES: Final = frozenset({"kubelet", "kubeadm", "kubectl", "wireguard-go"})
@@ -32,6 +33,9 @@ def main() -> int:
         if not has_root() and not why_not():
             with told("a Debian folder for the tests' machines"):
                 cached_root()
+        if not why_not() and not ubuntu.has_root() and not ubuntu.why_not():
+            with told("an Ubuntu folder for the tests' machines"):
+                ubuntu.ubuntu()
     except BadInput as mistake:
         say(f"spillway: {mistake}")
         return 2

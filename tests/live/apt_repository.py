@@ -32,6 +32,7 @@ class Deb:
     """Which of the files are programs."""
     depends: str = ""
     conflicts: str = ""
+    provides: str = ""
     scripts: Mapping[str, str] = field(default_factory=dict)
     """``postinst`` and others, as shell."""
     conffiles: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class Deb:
             "Maintainer": "the tests",
             "Depends": self.depends,
             "Conflicts": self.conflicts,
+            "Provides": self.provides,
             "Description": "stand-in of the tests",
         }
         return "".join(f"{key}: {value}\n" for key, value in lines.items() if value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -10,7 +11,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +44,16 @@ _TRIAL: Final = """
 mkdir "$1/l" "$1/u" "$1/w" "$1/m"
 mount -t overlay overlay -o "lowerdir=$1/l,upperdir=$1/u,workdir=$1/w" "$1/m"
 """
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What machines of the bench are installed with."""
+
+    root: Path
+    """The folder that they share."""
+    furnish: Callable[[Path, str], None]
+    """Write what an installer would have asked for, given where a machine's own files go and its name."""
 
 
 class BenchError(Exception):
@@ -80,30 +92,12 @@ def why_not() -> str:
 
 def cached_root() -> Path:
     """Built by debootstrap where it is not there yet; another process that builds it is waited for."""
-    place = _root()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with (place.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if place.is_dir():
-            return place
-        fresh = place.with_name(f"{place.name}.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        done = subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(IN_ROOT)}", SUITE, str(fresh), debian_archive()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise BenchError(f"debootstrap failed:\n{done.stdout[-1500:]}")
-        _fetch_ahead(fresh)
-        for key in (fresh / "etc/ssh").glob("ssh_host_*"):
-            key.unlink()  # each machine has its own
-        (fresh / "etc/machine-id").write_text("", encoding="ascii")
-        fresh.rename(place)
-    return place
+    return built_once(_root(), _build)
+
+
+def debian() -> System:
+    """Debian with what a bare machine has."""
+    return System(cached_root(), lambda upper, _: as_here_resolved(upper))
 
 
 def has_root() -> bool:
@@ -111,20 +105,75 @@ def has_root() -> bool:
     return _root().is_dir()
 
 
-def _root() -> Path:
-    words = " ".join((*IN_ROOT, "|", *AHEAD))
-    return cache_root() / "roots" / f"{SUITE}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+def root_folder(suite: str, *words: str) -> Path:
+    """Where a root lies that is built from these words: from others, another one."""
+    return cache_root() / "roots" / f"{suite}-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:8]}"
 
 
-def _fetch_ahead(root: Path) -> None:
+def built_once(place: Path, build: Callable[[Path], None]) -> Path:
+    """The root at ``place``, built where it is not there yet; another process that builds one is waited for."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with (place.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.is_dir():
+            return place
+        fresh = place.with_name(f"{place.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        build(fresh)
+        for key in (fresh / "etc/ssh").glob("ssh_host_*"):
+            key.unlink()  # each machine has its own
+        (fresh / "etc/machine-id").write_text("", encoding="ascii")
+        fresh.rename(place)
+    return place
+
+
+def debootstrap(
+    suite: str, root: Path, archive: str, *rest: str, include: Sequence[str], options: Sequence[str]
+) -> None:
+    """Raises ``BenchError`` with the end of what it said."""
+    done = subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={','.join(include)}", *options, suite, root, archive, *rest],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BenchError(f"debootstrap failed:\n{done.stdout[-1500:]}")
+
+
+def fetch_ahead(root: Path, packages: Sequence[str]) -> None:
     """Into apt's own cache. Names are resolved and proxies used as this machine does it."""
-    own = [Path("/etc/resolv.conf"), *apt_settings()]
+    resolving = root / "etc/resolv.conf"
+    as_it_was = resolving.readlink() if resolving.is_symlink() else None
+    own = apt_settings()
+    as_here_resolved(root)
     for file in own:
         shutil.copyfile(file, root / file.relative_to("/"))
-    for words in (("update",), ("install", "-y", "--no-install-recommends", "--download-only", *AHEAD)):
+    for words in (("update",), ("install", "-y", "--no-install-recommends", "--download-only", *packages)):
         run("chroot", str(root), "apt-get", "-q", "-o", "APT::Sandbox::User=root", *words)
     for file in own:
         (root / file.relative_to("/")).unlink()
+    resolving.unlink(missing_ok=True)
+    if as_it_was:
+        resolving.symlink_to(as_it_was)
+
+
+def as_here_resolved(root: Path) -> None:
+    """Names are looked up as this machine does it."""
+    with contextlib.suppress(FileNotFoundError):
+        (root / "etc/resolv.conf").unlink(missing_ok=True)
+        shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
+
+
+def _root() -> Path:
+    return root_folder(SUITE, *IN_ROOT, "|", *AHEAD)
+
+
+def _build(root: Path) -> None:
+    debootstrap(SUITE, root, debian_archive(), include=IN_ROOT, options=())
+    fetch_ahead(root, AHEAD)
 
 
 def apt_settings() -> list[Path]:

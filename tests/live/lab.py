@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from roles.settings import merged
 from stacks.local.control_plane import BINARIES, control_plane, wait_for_namespace
 from stacks.local.keeper import free_ports
 from stacks.local.kube_http import KubeHttp
@@ -74,8 +75,10 @@ class Lab:
             },
         }
 
-    def inventory(self, hosts: list[Host], *, owner: str = "vision") -> Path:
-        """The inventory file of these machines."""
+    def inventory(
+        self, hosts: list[Host], *, owner: str = "vision", own: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Path:
+        """The inventory file of these machines; ``own``: what one of them has beside that, by its name."""
         known = [line.split(" ", 1) for line in self.bench.known_hosts.read_text(encoding="ascii").splitlines()]
         entries = [
             {
@@ -92,6 +95,7 @@ class Lab:
             for number, host in enumerate(hosts, start=1)
         ]
         file = self.directory / "inventory.yaml"
+        entries = [merged(entry, (own or {}).get(str(entry["name"]), {})) for entry in entries]
         file.write_text(yaml.safe_dump({"settings": self.settings(), "machines": entries}), encoding="utf-8")
         return file
 

@@ -1,4 +1,4 @@
-"""Debian machines to try roles on: light ones (sshd in an overlay root), and whole ones (systemd as PID 1).
+"""Debian and Ubuntu machines to try roles on: light ones (sshd in an overlay root), and whole ones (systemd as PID 1).
 
     with Bench(directory) as bench:
         hosts = bench.light("a", "b")         # sshd only: 40 of them take a second or two
@@ -6,7 +6,7 @@
         hosts[0].run("cat /etc/hostname")     # over SSH, as root, with a checked host key
         bench.restart(nodes[0])
 
-All share one root folder, built once by debootstrap in the user's cache; each writes into a folder of its own. They
+All share a root folder, built once by debootstrap in the user's cache; each writes into a folder of its own. They
 hang on one bridge whose address (``bench.gateway``) is this machine, which lets them out (for apt) by NAT.
 
 Whatever happens, nothing stays: a machine's mounts, network and processes live in namespaces that the kernel takes away
@@ -30,7 +30,7 @@ from typing import Final, Self
 
 from stacks.local.keeper import die_with_parent
 from tests.live.bridge import SUBNETS, remove_groups, set_up, take_down
-from tests.live.debian import BenchError, apt_settings, cached_root, run
+from tests.live.debian import BenchError, System, apt_settings, cached_root, debian, run
 
 _START: Final = Path(__file__).with_name("start_machine.sh")
 _ALONE: Final = ("unshare", "-m", "-n", "-u", "-i", "-p", "-f", "--mount-proc", "--kill-child=KILL")
@@ -102,7 +102,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._hosts: dict[str, Host] = {}
-        self._root = Path()
+        self._systems: dict[str, System] = {}
         self.bridge = ""
         self.subnet = SUBNETS[0]
         self.key = directory / "key"
@@ -116,7 +116,7 @@ class Bench:
     def __enter__(self) -> Self:
         """Set up key and bridge; the first time on this machine, the root folder too (a minute)."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._root = cached_root()
+        cached_root()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", str(self.key))
         self.known_hosts.touch()
         self.bridge, self.subnet = set_up(self._directory / "machines")
@@ -130,11 +130,14 @@ class Bench:
 
     def light(self, *names: str) -> list[Host]:
         """Machines with sshd and nothing else running; ready when this comes back."""
-        return self._start(names, kind="light")
+        return self._start(names, kind="light", system=debian())
 
-    def machines(self, *names: str, image: Path | None = None) -> list[Host]:
-        """Machines with systemd as PID 1; booted when this comes back. Bare, or with the disks of an image."""
-        hosts = self._start(names, kind="whole", image=image)
+    def machines(self, *names: str, system: System | None = None, image: Path | None = None) -> list[Host]:
+        """Machines with systemd as PID 1, of Debian or of another ``system``; booted when this comes back.
+
+        Bare, or with the disks of an image of that system.
+        """
+        hosts = self._start(names, kind="whole", system=system or debian(), image=image)
         for host in hosts:
             self._until_booted(host)
         return hosts
@@ -169,7 +172,7 @@ class Bench:
             self._until_booted(again)
         return again
 
-    def _start(self, names: Sequence[str], *, kind: str, image: Path | None = None) -> list[Host]:
+    def _start(self, names: Sequence[str], *, kind: str, system: System, image: Path | None = None) -> list[Host]:
         hosts = []
         for name in names:
             assert name not in self._hosts, f"there is a machine {name} already"
@@ -179,6 +182,7 @@ class Bench:
             place.mkdir(parents=True)
             if image:
                 run("cp", "-a", *(str(image / disk) for disk in _DISKS), str(place))
+            self._systems[name] = system
             self._furnish(name, address)
             hosts.append(self._launch(name, address, kind=kind))
         for host in hosts:
@@ -207,8 +211,7 @@ class Bench:
             known.write(f"{address} {kind} {public}\n")
         for file, text in (("hostname", f"{name}\n"), ("hosts", f"127.0.0.1 localhost\n{address} {name}\n")):
             (upper / "etc" / file).write_text(text, encoding="ascii")
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile("/etc/resolv.conf", upper / "etc/resolv.conf")
+        self._systems[name].furnish(upper, name)
         for file in apt_settings():
             shutil.copyfile(file, upper / "etc/apt/apt.conf.d" / file.name)
         units = upper / "etc/systemd/system"
@@ -222,7 +225,7 @@ class Bench:
         log = place / "console.log"
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [*_ALONE, "sh", str(_START), kind, str(self._root), str(place), name, address],
+                [*_ALONE, "sh", str(_START), kind, str(self._systems[name].root), str(place), name, address],
                 env={"PATH": os.environ["PATH"], "GATEWAY": self.gateway, "GROUP": f"{self.bridge}-{name}"},
                 stdin=subprocess.PIPE,
                 stdout=out,

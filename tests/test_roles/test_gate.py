@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from roles.pod_network import bridge
 from roles.preflight import Finding
 from roles.preflight_look import blocked, parse_ignored
 from roles.settings import MachineSettings
+from tests.builders import CERTIFICATE
 
 MARK = "==spillway=="
 KEYS = (
@@ -61,6 +63,20 @@ def test_the_scripts_are_shell() -> None:
         subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 
 
+def test_a_module_that_outlives_its_packages_is_asked_nothing(tmp_path: Path) -> None:
+    """As on a machine that was bare before: its last good state has no nvidia-smi."""
+    loaded = tmp_path / "version"
+    loaded.write_text("NVRM version: ...", encoding="ascii")
+    program = tmp_path / "nvidia-smi"
+    script = SCRIPT.replace("/proc/driver/nvidia/version", str(loaded))
+    run = ["env", "-i", f"PATH={tmp_path}:/usr/bin:/bin", "sh"]
+    assert "nvidia" not in subprocess.run(run, input=script, text=True, check=True, capture_output=True).stdout
+    program.write_text("#!/bin/sh\necho GPU 0: one\n", encoding="ascii")
+    program.chmod(0o755)
+    told = subprocess.run(run, input=script, text=True, check=True, capture_output=True).stdout
+    assert "GPU 0: one" in told
+
+
 def test_a_finding_has_what_was_found_and_a_remedy() -> None:
     """What prints nothing holds."""
     text = "==spillway-check== disk\n/var has 12 MiB free\n==spillway-check== root\n\n"
@@ -99,10 +115,11 @@ def test_a_machine_is_adopted_as_it_is() -> None:
         "kubelet": "cgroupDriver: cgroupfs",
         "kubeconfig": "clusters: [{cluster: {server: https://10.0.0.1:6443}}]",
         "kubelet_file": "Kubernetes v1.35.4\n" + "a" * 64 + "  /usr/local/bin/kubelet\namd64",
-        "authority": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----",
+        "authority": CERTIFICATE,
         "network": json.dumps(bridge("10.244.7.0/24")),
         "passwords": "passwordauthentication no",
-        "users": f"ada /bin/bash ssh-ed25519 {KEYS[0]} ada\nada /bin/bash ssh-ed25519 {KEYS[1]} ada@home",
+        "users": f"ada /bin/bash ssh-ed25519 {KEYS[0]} ada\nada /bin/bash ssh-ed25519 {KEYS[1]} ada@home\n"
+        f"backup /usr/sbin/nologin ssh-ed25519 {KEYS[0]} pulls",
     }
     entry = entry_of(probes, address="10.20.0.11", ssh={"user": "root"})
     assert entry["name"] == "dgx-01"
@@ -114,6 +131,7 @@ def test_a_machine_is_adopted_as_it_is() -> None:
     assert (settings.kernel.swap, settings.time.service, settings.ssh_passwords) == ("keep", "none", "refused")
     assert settings.pod_network.pods == "10.244.7.0/24"
     assert settings.versions == {"containerd": "1.6.20", "runc": "1.1.5"}
+    assert [user.name for user in settings.users] == ["ada"]
     assert settings.users[0].keys == (f"ssh-ed25519 {KEYS[0]} ada", f"ssh-ed25519 {KEYS[1]} ada@home")
     assert settings.kubelet
     assert settings.kubelet.server == "https://10.0.0.1:6443"

@@ -19,6 +19,7 @@ from roles import inventory, runs
 from roles.adopt import adopt
 from roles.inventory import read_machines
 from roles.settings import MachineSettings, merged
+from tests.builders import CERTIFICATE
 
 MACHINE = {"name": "dgx-01", "address": "10.20.0.11", "cpus": 8, "memory": "64Gi", "rack": "r1"}
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Pp0Iwu2Q2j0z0l2s9v0m6v3Yk1d2c3b4a5Z6y7X8w"
@@ -29,7 +30,7 @@ OUTPUTS: dict[str, Any] = {
     "controlPlane": {
         "kind": "kubeadm",
         "endpoint": "https://10.0.0.5:6443",
-        "certificateAuthority": base64.b64encode(b"-----BEGIN CERTIFICATE-----\nx\n").decode(),
+        "certificateAuthority": base64.b64encode(CERTIFICATE.encode()).decode(),
     },
 }
 
@@ -167,7 +168,7 @@ def test_plain_pyinfra_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"users": [{"name": "ada", "keys": ["AAAA"]}]}, r"users\[0\] \(ada\).keys.*is no public key"),
         ({"users": [{"name": "ada"}, {"name": "ada"}]}, r"users.*has ada twice"),
         ({"pod_network": {"kind": "bridge"}}, r"pod_network.*must be this machine's own subnet"),
-        ({"kubelet": {"server": "http://x", "authority": "-----BEGIN CERTIFICATE-----"}}, r"kubelet.server.*https://"),
+        ({"kubelet": {"server": "http://x", "authority": CERTIFICATE}}, r"kubelet.server.*https://"),
         ({"kubelet": {"server": "https://x:1", "authority": "/nowhere/ca"}}, r"kubelet.authority.*cannot be read"),
         ({"container_runtime": {"images": [{"name": "a", "url": "http://x", "sha256": "1"}]}}, r"64 hex digits"),
         ({"labels": {"a": "b"}}, r"settings.labels: stands in the machine's own entry"),
@@ -198,7 +199,6 @@ def test_lists_are_replaced_and_mappings_merged() -> None:
     assert merged({"a": {"b": [1], "c": 2}}, {"a": {"b": [3]}}) == {"a": {"b": [3], "c": 2}}
 
 
-CERTIFICATE = "-----BEGIN CERTIFICATE-----\nx"
 A100 = {"product": "NVIDIA-A100-SXM4-80GB", "count": 8, "memory": "80Gi"}
 JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
 
@@ -222,7 +222,6 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
         ),
         ({"users": [{"name": "ada", "groups": ["a b"]}]}, r"users\[0\] \(ada\)\.groups\[0\] = 'a b'.*e\.g\. \[video\]"),
         ({"users": [{"name": "ada", "shell": "zsh"}]}, r"users\[0\] \(ada\)\.shell = 'zsh'.*e\.g\. /bin/zsh"),
-        ({"users": [{"name": "root", "gone": True}]}, r"users: root is gone, and is the account by which"),
         ({"logs": {"ship_to": "logs.lab:99999"}}, r"logs\.ship_to = 'logs\.lab:99999': must be HOST:PORT"),
         ({"logs": {"container_size": "huge"}}, r"logs\.container_size = 'huge'.*such as 500m"),
         ({"health": {"every": "0s"}}, r"health\.every = '0s'.*e\.g\. 1min"),
@@ -231,6 +230,29 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
             {"kubelet": JOINS | {"authority": "/etc/hostname"}},
             r"kubelet\.authority = '/etc/hostname': holds no",
         ),
+        (
+            {"kubelet": JOINS | {"authority": CERTIFICATE[:200]}},
+            r"kubelet\.authority.*the text is no certificate that can",
+        ),
+        (
+            {"kubelet": JOINS | {"authority": CERTIFICATE + CERTIFICATE.replace("MII", "MIJ")}},
+            r"authority.*copy the cluster's ca\.crt whole",
+        ),
+        (
+            {"kubelet": JOINS | {"join": "machine"}},
+            r":\d+: machine dgx-01: settings: kubelet\.join: machine is for EC2.* leave",
+        ),
+        ({"users": [{"name": "daemon", "keys": []}]}, r"users\[0\] \(daemon\): is an account of the system"),
+        (
+            {"users": [{"name": "root", "keys": [KEY], "sudo": True}]},
+            r"users\[0\] \(root\): may have keys.*leave out sudo",
+        ),
+        ({"users": [{"name": "root", "gone": True}]}, r"users\[0\] \(root\): may have keys.*leave out gone"),
+        (
+            {"kernel": {"sysctl": {"net.ipv4.conf.*.rp_filter": 1}}},
+            r"sysctl: names 'net\.ipv4\.conf\.\*.*write the key",
+        ),
+        ({"kernel": {"sysctl": {"-vm.swappiness": 1}}}, r"sysctl: names '-vm\.swappiness'"),
         ({"kubelet": JOINS | {"reserved": {"gpu": "1"}}}, r"kubelet\.reserved: names 'gpu'.*cpu, memory"),
         ({"kubelet": JOINS | {"reserved": {"cpu": "lots"}}}, r"kubelet\.reserved: 'lots' is not a quantity"),
         ({"kubelet": JOINS | {"cluster_dns": ["dns"]}}, r"kubelet\.cluster_dns: holds 'dns': write IP addresses"),
@@ -354,7 +376,7 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
             r"sysctl: sets vm\.swappiness twice, as vm\.swappiness and as vm/swappiness",
         ),
         ({"kernel": {"sysctl": {"net/ipv4/ip_forward": 0}}}, r"sets net/ipv4/ip_forward to 0: pods of a node need"),
-        ({"kernel": {"sysctl": {"-net.ipv4.ip_forward": 0}}}, r"sets -net\.ipv4\.ip_forward to 0: pods of a node need"),
+        ({"kernel": {"sysctl": {"-net.ipv4.ip_forward": 0}}}, r"names '-net\.ipv4\.ip_forward'.*write the key"),
         ({"gpu": {"mig": {"00": ["1g.10gb"]}}}, r"gpu\.mig: names GPU '00': write its index, 0 for the first"),
         ({"gpu": {"mig": {"²": ["1g.10gb"]}}}, r"gpu\.mig: names GPU '²': write its index"),
         (
@@ -388,6 +410,17 @@ def test_a_private_key_that_is_not_there_is_told_before_anything_is_asked(tmp_pa
     file = write(tmp_path, MACHINE | {"ssh": {"key": "/nowhere/id"}})
     given: dict[str, Any] = {"inventory": file, "outputs": None, "limit": "", "role": "roles.node:prepare"}
     with pytest.raises(BadInput, match=r"machine dgx-01: ssh\.key = '/nowhere/id': this controller has no such file"):
+        runs.plan(as_json=False, html=None, state=None, **given)
+
+
+def test_an_inventory_of_no_machines_is_nothing_to_look_at(tmp_path: Path) -> None:
+    """A run that would say that all is well; what is made of its settings alone, a bundle, needs none."""
+    file = write(tmp_path)
+    given: dict[str, Any] = {"inventory": file, "outputs": None, "limit": "", "role": "roles.node:prepare"}
+    with pytest.raises(BadInput, match=rf"{re.escape(str(file))}: machines is empty: there is nothing to look at"):
+        runs.plan(as_json=False, html=None, state=None, **given)
+    given["outputs"] = outputs(tmp_path, machines=[])
+    with pytest.raises(BadInput, match=r"inventory\.yaml and .*outputs\.json: machines is empty"):
         runs.plan(as_json=False, html=None, state=None, **given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tomllib
@@ -20,6 +21,7 @@ from roles.facts.containers import ImageMarks
 from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
+from roles.facts.packages import Pin, PinFiles
 from roles.facts.users import Accounts, ForeignKeys
 from roles.health import health_script
 from roles.kubelet import kubelet_config, kubelet_unit, self_labels
@@ -30,9 +32,9 @@ from roles.reboot import why_the_kernel
 from roles.settings import MachineSettings
 from roles.sources import needed
 from roles.version_check import machine_mistakes
+from tests.builders import CERTIFICATE
 
-PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
-KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=PEM)
+KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=CERTIFICATE)
 MACHINE = MachineSettings(
     name="dgx-01", address="10.20.0.11", gpu_count=8, kubelet=KUBELET, labels={"spillway.dev/rack": "r1"}
 )
@@ -75,6 +77,14 @@ def test_a_node_of_the_controller_comes_in_with_one_taint_and_no_labels() -> Non
     itself = KUBELET.model_copy(update={"join": "machine"})
     assert "--node-labels=spillway.dev/rack=r1" in kubelet_unit(MACHINE, itself)
     assert kubelet_config(MACHINE, itself)["registerWithTaints"] == []
+
+
+def test_pods_are_told_of_name_servers_that_they_reach() -> None:
+    """Not of the machine's own resolver; an operator's word comes before ours."""
+    assert "resolvConf" not in kubelet_config(MACHINE, KUBELET)
+    assert kubelet_config(MACHINE, KUBELET, names_at="/run/r")["resolvConf"] == "/run/r"
+    own = KUBELET.model_copy(update={"config": {"resolvConf": "/etc/mine"}})
+    assert kubelet_config(MACHINE, own, names_at="/run/r")["resolvConf"] == "/etc/mine"
 
 
 def test_a_kubelet_gives_itself_no_label_that_it_may_not() -> None:
@@ -189,6 +199,21 @@ def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     assert said.splitlines() == shown[:2]
 
 
+def test_pins_are_read_with_their_priorities(tmp_path: Path) -> None:
+    """In whatever order an entry has its lines; of what is no file nothing is read."""
+    folder = tmp_path / "preferences.d"
+    folder.mkdir()
+    text = "Explanation: x\nPin-Priority: 1100\nPin: release o=Debian\nPackage: *\n\n\nPackage: a b-*\nPin: version 1\n"
+    (folder / "own").write_text(f"{text}Pin-Priority: -1\n", encoding="ascii")
+    (folder / "broken").write_text("Package: c\nPin: version 1\nPin-Priority: high", encoding="ascii")
+    os.mkfifo(folder / "pipe")
+    shell = PinFiles().command().get_raw_value().replace("/etc/apt/", f"{tmp_path}/")
+    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True, timeout=10).stdout
+    own, broken = str(folder / "own"), str(folder / "broken")
+    read = [Pin(broken, 0, ("c",)), Pin(own, 1100, ("*",)), Pin(own, -1, ("a", "b-*"))]
+    assert PinFiles().process(said.splitlines()) == read
+
+
 def test_whoever_else_brings_keys_into_sshd_is_named() -> None:
     """The default in so many words is nobody else."""
     own = "/etc/ssh/sshd_config:AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys2"
@@ -261,7 +286,7 @@ def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
     machine = MachineSettings.model_validate(said)
     assert "kubernetes" in needed(machine, mirrored=False)
     assert "kubernetes" not in needed(MachineSettings.model_validate({**said, "control_plane": None}), mirrored=False)
-    kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
+    kubelet = {"server": "https://api", "authority": CERTIFICATE}
     with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
         MachineSettings.model_validate({**said, "kubelet": kubelet})
 

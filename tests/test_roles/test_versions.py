@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.failures import BadInput
 from roles import ranges
-from roles.versions import MATRIX, choose, mistakes, packages, read_matrix, refuse
+from roles.versions import MATRIX, choose, mistakes, of_other_branches, packages, read_matrix, refuse
 
 MACHINE = {"kernel": "6.1.0-40-amd64", "os": "debian-12", "architecture": "hopper"}
 
@@ -116,17 +116,30 @@ def test_the_architecture_follows_from_the_product(product: str, architecture: s
 
 
 def test_packages_carry_the_exact_version_and_the_names_of_their_branch() -> None:
-    """Before R580 the fabric manager's package has the branch in its name, after it no longer."""
+    """Before R580 the fabric manager's package has the branch in its name, after it no longer; Ubuntu's until R590."""
     matrix = read_matrix()
     new, old = choose(matrix, {}, machine="m"), choose(matrix, {"driver": "570.211.01"}, machine="m")
     assert packages(matrix, new, "driver_open", distribution="debian") == {"nvidia-kernel-open-dkms": "580.126.09-1"}
     assert packages(matrix, new, "fabric_manager", distribution="debian") == {"nvidia-fabricmanager": "580.126.09-1"}
     assert packages(matrix, old, "fabric_manager", distribution="ubuntu") == {
-        "nvidia-fabricmanager-570": "570.211.01-*"
+        "nvidia-fabricmanager-570": "570.211.01-1*"
     }
+    branched = {"libnvidia-compute-570": "570.211.01-?ubuntu1", "nvidia-utils-570": "570.211.01-?ubuntu1"}
+    assert packages(matrix, old, "driver", distribution="ubuntu") == branched
+    newest = choose(matrix, {"driver": "590.48.01"}, machine="m")
+    assert packages(matrix, newest, "driver_open", distribution="ubuntu") == {"nvidia-dkms-open": "590.48.01-?ubuntu1"}
     assert packages(matrix, new, "cuda", distribution="debian") == {"cuda-toolkit-13-0": "*"}
     with pytest.raises(BadInput, match="packages are known for debian, ubuntu"):
         packages(matrix, new, "driver", distribution="fedora")
+
+
+def test_packages_of_another_branch_are_known_by_their_names() -> None:
+    """The new ones conflict with them; what has no branch in its name is upgraded in place."""
+    others = ["libnvidia-compute-570", "nvidia-dkms-570-open", "nvidia-firmware-570-570.211.01", "cuda-drivers-570"]
+    others += ["linux-modules-nvidia-570-6.8.0-100-generic", "nvidia-fabricmanager-570"]
+    kept = ["libnvidia-compute-580", "nvidia-persistenced", "libnvidia-container1", "linux-headers-6.8.0-100-nvidia"]
+    kept += ["cuda-toolkit-13-0", "nvidia-container-toolkit", "linux-image-6.8.0-100-generic"]
+    assert of_other_branches([*others, *kept], "580.126.09") == sorted(others)
 
 
 def test_a_matrix_with_a_range_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -143,6 +156,10 @@ def test_a_matrix_with_a_range_that_cannot_be_read_is_refused(tmp_path: Path) ->
         (('runc: "1.3.3"', "runc: 1.3"), "chosen.runc = 1.3: must be text"),
         (('cuda: "13.0"', 'cuda: "13"'), "chosen.cuda = '13': must be a whole version such as 13.0"),
         (('driver: "580.126.09"', 'driver: "580"'), "must be a whole version such as 580.126.09, not a branch"),
+        (
+            ('driver: ">=580.65.06"', 'driver: ">=580.65.06, <580"'),
+            "holds '>=580.65.06, <580', and no version is all of",
+        ),
         (("fabric_manager: same}", "fabric_manger: same}"), "a row of driver, fabric_manger: each says driver and"),
         (("same-minor-or-older 3}", "same-minor-or-older}"), "write same-minor-or-older N"),
         (('{driver}-1", libnvidia', '{drivr}-1", libnvidia'), "debian.driver has {drivr}, which stands for nothing"),
@@ -182,3 +199,23 @@ def test_a_version_is_either_at_least_another_or_below_it(one: str, two: str) ->
     assert ranges.fits(one, f">={two}") != ranges.fits(one, f"<{two}")
     assert ranges.fits(one, f">={two}") == ranges.fits(f"{one}.0", f">={two}")
     assert ranges.fits(f"{one}.7", one)
+
+
+@pytest.mark.parametrize(
+    "text", ["<0", ">=2, <2.0", ">=2, <1 | 1.6", "1.6, 1.7", "1.6, >=1.7", "1.6.3, <1.6", "<1.7, 1.7.0", "ada, hopper"]
+)
+def test_a_range_that_holds_no_version_is_refused(text: str) -> None:
+    """An alternative, too: it stands there for something that it does not say."""
+    with pytest.raises(ValueError, match="no version is all of that"):
+        ranges.check(text)
+
+
+TERM = st.tuples(st.sampled_from(["", ">=", "<"]), VERSION).map("".join)
+
+
+@given(VERSION, st.lists(TERM, min_size=1, max_size=3).map(", ".join))
+def test_a_range_that_some_version_fits_is_taken(version: str, text: str) -> None:
+    """Whatever it is made of: none is refused that says something."""
+    choices = [ranges._term(part.strip()) for part in text.split(",")]
+    if all(ranges._holds(version, term, "") for term in choices):
+        ranges.check(text)

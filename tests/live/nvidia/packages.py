@@ -1,4 +1,4 @@
-"""NVIDIA's Debian packages as the tests build them: real names, paths, units and version rules around stand-ins.
+"""NVIDIA's packages as the tests build them: real names, paths, units and version rules around stand-ins.
 
 The container toolkit's ``nvidia-ctk`` is the real one, built from its Go module. No module can be loaded on a machine
 of a test: modprobe itself is real, and is told (``install``, ``remove`` in modprobe.d) to run a script in its place.
@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -73,19 +74,66 @@ def driver(version: str) -> list[Deb]:
     revision = f"{version}-1"
     return [
         Deb("libnvidia-ml1", revision, *_library("libnvidia-ml", _nvml(version), version)),
+        Deb("libcuda1", revision, *_library("libcuda", _nvml(version), version)),
         Deb(
             "nvidia-driver-cuda",
             revision,
-            {f"{LIBRARIES}/libcuda.so.{version}": _nvml(version), "/usr/bin/nvidia-smi": HERE / "nvidia-smi"},
-            {f"{LIBRARIES}/libcuda.so.1": f"libcuda.so.{version}"},
+            {"/usr/bin/nvidia-smi": HERE / "nvidia-smi"},
             programs=("/usr/bin/nvidia-smi",),
-            depends=f"libnvidia-ml1 (= {revision})",
+            depends=f"libnvidia-ml1 (= {revision}), libcuda1 (= {revision})",
         ),
         _modules("nvidia-kernel-open-dkms", version, _OPEN, conflicts="nvidia-kernel-dkms"),
         _modules("nvidia-kernel-dkms", version, "NVIDIA", conflicts="nvidia-kernel-open-dkms"),
         _service("nvidia-persistenced", revision, "/usr/bin/nvidia-persistenced", _DAEMON),
         _service(
             "nvidia-fabricmanager", revision, "/usr/bin/nv-fabricmanager", _FABRIC_MANAGER.format(version=version)
+        ),
+    ]
+
+
+def driver_of_ubuntu(version: str) -> list[Deb]:
+    """The same with the names that they have on Ubuntu up to R580: with the branch, of which there can be one only."""
+    branch, revision = version.partition(".")[0], f"{version}-0ubuntu1"
+    library, nvml = _library("libnvidia-ml", _nvml(version), version)
+    cuda, cuda_link = _library("libcuda", _nvml(version), version)
+    common = f"nvidia-kernel-common-{branch} (= {revision})"
+    return [
+        Deb(f"nvidia-kernel-common-{branch}", revision, **_the_only("nvidia-kernel-common")),
+        Deb(
+            f"libnvidia-compute-{branch}",
+            revision,
+            {**library, **cuda},
+            {**nvml, **cuda_link},
+            depends=common,
+            **_the_only("libnvidia-compute"),
+        ),
+        Deb(
+            f"nvidia-utils-{branch}",
+            revision,
+            {"/usr/bin/nvidia-smi": HERE / "nvidia-smi"},
+            programs=("/usr/bin/nvidia-smi",),
+            depends=f"libnvidia-compute-{branch}",
+            **_the_only("nvidia-utils"),
+        ),
+        *(
+            replace(
+                _modules(name, version, licence, conflicts="nvidia-kernel-source"),
+                version=revision,
+                depends=f"dkms, kmod, {common}",
+                provides="nvidia-kernel-source",
+            )
+            for name, licence in ((f"nvidia-dkms-{branch}-open", _OPEN), (f"nvidia-dkms-{branch}", "NVIDIA"))
+        ),
+        _service("nvidia-persistenced", revision, "/usr/bin/nvidia-persistenced", _DAEMON),
+        replace(
+            _service(
+                "nvidia-fabricmanager",
+                f"{version}-1",
+                "/usr/bin/nv-fabricmanager",
+                _FABRIC_MANAGER.format(version=version),
+                package="nvidia-fabricmanager" if branch >= "580" else f"nvidia-fabricmanager-{branch}",
+            ),
+            **_the_only("fabricmanager"),
         ),
     ]
 
@@ -143,6 +191,11 @@ def cuda(version: str) -> Deb:
     )
 
 
+def _the_only(role: str) -> dict[str, str]:
+    """Of all packages that provide this there can be one."""
+    return {"provides": role, "conflicts": role}
+
+
 def _library(name: str, built: bytes, version: str) -> tuple[dict[str, bytes], dict[str, str]]:
     return {f"{LIBRARIES}/{name}.so.{version}": built}, {f"{LIBRARIES}/{name}.so.1": f"{name}.so.{version}"}
 
@@ -178,14 +231,18 @@ def _modules(name: str, version: str, licence: str, *, conflicts: str) -> Deb:
     )
 
 
-def _service(name: str, revision: str, program: str, text: str) -> Deb:
+def _service(name: str, revision: str, program: str, text: str, *, package: str = "") -> Deb:
     unit = f"[Unit]\nDescription={name}\n\n[Service]\nExecStart={program}\n\n[Install]\nWantedBy=multi-user.target\n"
     return Deb(
-        name,
+        package or name,
         revision,
         {program: text, f"/lib/systemd/system/{name}.service": unit},
         programs=(program,),
-        scripts={"postinst": _STARTS.format(units=f"{name}.service")},
+        scripts={
+            "postinst": _STARTS.format(units=f"{name}.service"),
+            "prerm": f'[ "$1" != remove ] || systemctl stop {name}.service || true',
+            "postrm": "systemctl daemon-reload || true",
+        },
     )
 
 
