@@ -35,6 +35,7 @@ from tests.live.hybrid import Autoscaler, Aws, autoscaler, kept, stand_in_aws, u
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
+SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 DAEMONS = "/api/v1/namespaces/kube-system/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BOOT = "1s"
@@ -134,13 +135,15 @@ def live_through(on: Ground, given: Situation, *, patience: float = 180.0) -> Fo
             )
             try:
                 _set_up(on.kube, given)
+                work = [(PODS if one["kind"] == "Pod" else SETS, one) for one in given.work]
                 if not given.arrive:
-                    _all(on.kube, "POST", [(PODS, pod) for pod in given.pods])
+                    _all(on.kube, "POST", work)
+                    _wait(lambda: _are_there(on.kube, given), within=60)
                 with run() as brain:
                     until(lambda: "acting as" in brain.texts(), told=brain.texts)
                     if given.arrive:
-                        _all(on.kube, "POST", [(PODS, pod) for pod in given.pods])
-                    _wait(lambda: _is_settled(on.kube, aws), within=patience)
+                        _all(on.kube, "POST", work)
+                    _wait(lambda: _are_there(on.kube, given) and _is_settled(on.kube, aws), within=patience)
                     prices = {
                         asg_name(rules.cluster, one.name, zone): one.usd_per_hour or 0.0
                         for one in rules.groups
@@ -160,6 +163,13 @@ def _set_up(kube: KubeHttp, given: Situation) -> None:
     wanted = len(given.machines) * len(given.daemons)
     _wait(lambda: all(map(_is_ready, kube.get(NODES)["items"])), within=60)
     _wait(lambda: sum("nodeName" in pod["spec"] for pod in kube.get(DAEMONS)["items"]) >= wanted, within=30)
+
+
+def _are_there(kube: KubeHttp, given: Situation) -> bool:
+    """Whether every pod has been made: those of the situation, and the residents of its machines."""
+    found = kube.get(f"{PODS}?limit=1")
+    many = len(found["items"]) + found["metadata"].get("remainingItemCount", 0)
+    return bool(many >= given.pods + sum(bool(cpus) for _, cpus in given.machines))
 
 
 def _is_settled(kube: KubeHttp, aws: Aws) -> bool:
@@ -261,6 +271,7 @@ def _wait(holds: Callable[[], bool], *, within: float) -> None:
 def _clear(kube: KubeHttp) -> None:
     """A collection of hundreds takes longer than one request may: a hundred at a time."""
     kube.send("DELETE", DAEMON_SETS)
+    kube.send("DELETE", SETS)
     for path in (PODS, DAEMONS, NODES):
         end = time.monotonic() + 60
         while kube.get(f"{path}?limit=1")["items"] and time.monotonic() < end:

@@ -5,7 +5,8 @@ jobs of one to forty. Rules: a zone of their choice, evenly over zones, together
 hosts, apart from another job on hosts, a host port, a kind of node by its label, a taint of a team's nodes that only
 its pods tolerate, no toleration at all, priorities. The situations are in turn of three kinds, by who decides where
 pods go: all behind our gate; each job with or without it; none behind it, as plain pods of any other source are. In
-every second one the pods come while the autoscaler runs, else they are there when it starts.
+every second one the pods come while the autoscaler runs, else they are there when it starts. Jobs behind the gate are
+made by controllers, which make a pod anew that was deleted before it could start; the other pods are nobody's.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ TYPES: Final = {
 FOR_ALL: Final = ("p4d.24xlarge", "m5.24xlarge")
 """In every policy: whatever waits fits one of these."""
 JOB: Final = "app"
+SET: Final = "set"
 TEAM: Final = {"key": "team", "value": "vision"}
 URGENT: Final = "urgent"
 
@@ -49,7 +51,10 @@ class Situation:
     machines: tuple[tuple[int, int], ...]
     """GPUs of each on-prem machine, and how many CPUs of it are taken already."""
     daemons: tuple[dict[str, Any], ...]
-    pods: tuple[dict[str, Any], ...]
+    work: tuple[dict[str, Any], ...]
+    """Pods, and what makes pods, in the order in which they come."""
+    pods: int
+    """How many there are in all."""
     arrive: bool
     """The pods come while the autoscaler runs."""
 
@@ -67,18 +72,22 @@ def situation(seed: int, kind: Kind | None = None, *, reserve: bool = True) -> S
         "scale_up": {"reserve": reserve},
         "scale_down": {"idle_after": "1h"},
     }
-    pods: list[dict[str, Any]] = []
+    pods = 0
+    work: list[dict[str, Any]] = []
     jobs: list[str] = []
-    while len(pods) < LEAST:
+    while pods < LEAST:
         jobs.append(f"j{len(jobs)}")
         gated = kind == "gated" or (kind == "mixed" and dice.random() < 0.5)
-        pods += _job(jobs, dice, zones, gated=gated)
+        theirs = _job(jobs, dice, zones, gated=gated)
+        pods += len(theirs)
+        work += _made_by_controllers(theirs) if gated else theirs
     return Situation(
         kind=kind,
         policy=yaml.safe_dump(policy),
         machines=tuple((dice.choice((0, 4, 8)), dice.choice((0, 0, 20, 50))) for _ in range(dice.randint(0, 8))),
         daemons=tuple(_daemon_set(number, dice) for number in range(dice.randint(0, 2))),
-        pods=tuple(pods),
+        work=tuple(work),
+        pods=pods,
         arrive=bool(seed % 2),
     )
 
@@ -165,6 +174,36 @@ def _job(jobs: list[str], dice: random.Random, zones: list[str], *, gated: bool)
         _pod(jobs[-1], number, size, shape, rules, gated=gated, notes=notes if gated else {})
         for number, shape in enumerate(shapes)
     ]
+
+
+def _made_by_controllers(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """StatefulSets of which each makes the pods that are alike: they give their pods the same names again."""
+    asked = [one["spec"]["containers"][0]["resources"]["requests"] for one in pods]
+    workers = [one for one, shape in zip(pods, asked, strict=True) if shape == asked[0]]
+    others = [one for one, shape in zip(pods, asked, strict=True) if shape != asked[0]]
+    job = pods[0]["metadata"]["labels"][JOB]
+    return [_set(name, alike) for name, alike in ((job, workers), (f"{job}-ps", others)) if alike]
+
+
+def _set(name: str, pods: list[dict[str, Any]]) -> dict[str, Any]:
+    meta = pods[0]["metadata"]
+    labels = {SET: name}
+    template = {
+        "metadata": {"labels": meta["labels"] | labels, "annotations": meta["annotations"]},
+        "spec": pods[0]["spec"],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": len(pods),
+            "podManagementPolicy": "Parallel",
+            "serviceName": name,
+            "selector": {"matchLabels": labels},
+            "template": template,
+        },
+    }
 
 
 def _rules(  # noqa: C901, PLR0911 - one for each rule
