@@ -173,12 +173,13 @@ def _are_there(kube: KubeHttp, given: Situation) -> bool:
 
 
 def _is_settled(kube: KubeHttp, aws: Aws) -> bool:
-    """Every pod has a node, and every instance that is wanted is one."""
+    """Every pod has a node, every instance that is wanted is one, and none is kept for somebody."""
     if kube.get("/api/v1/pods?fieldSelector=spec.nodeName%3D&limit=1")["items"]:
         return False
     groups = aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
     nodes = [node for node in kube.get(NODES)["items"] if words.GROUP in node["metadata"]["labels"]]
-    return bool(sum(group["DesiredCapacity"] for group in groups) == len(nodes))
+    keys = {taint["key"] for node in nodes for taint in node["spec"].get("taints", ())}
+    return bool(sum(group["DesiredCapacity"] for group in groups) == len(nodes)) and words.RESERVED not in keys
 
 
 def _found(kube: KubeHttp, kind: str, brain: Autoscaler, prices: dict[str, float]) -> Found:
