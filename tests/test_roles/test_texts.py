@@ -300,7 +300,7 @@ def test_what_is_to_be_an_image_of_nodes_has_their_kubelet_and_no_cluster() -> N
     assert [one.pair for one in machine_mistakes(old) if one.stops] == [("kubelet", "containerd")]
     elsewhere = {"download": {"url": "http://mirror.lab/kubelet", "sha256": "0" * 64}}
     assert "kubernetes" not in needed(MachineSettings.model_validate(said | {"node_image": elsewhere}), mirrored=False)
-    kubelet = {"server": "https://api", "authority": "-----BEGIN CERTIFICATE-----"}
+    kubelet = {"server": "https://api", "authority": CERTIFICATE}
     for beside in ({"kubelet": kubelet}, {"control_plane": {}}):
         with pytest.raises(ValidationError, match=f"has both node_image and {next(iter(beside))}: an image for nodes"):
             MachineSettings.model_validate(said | beside)
