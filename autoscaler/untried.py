@@ -8,7 +8,7 @@ where it is that slow, or another one has the pod, waiting longer costs more tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -47,9 +47,12 @@ def untried(gangs: Iterable[Gang], scene: Scene, now: datetime) -> dict[str, dat
     return ends
 
 
-def may_be_bought(steps: Iterable[Grow], ends: Mapping[str, datetime]) -> list[Grow]:
-    """Those of the purchases that are for none of these pods."""
-    return [step for step in steps if not any(key in ends for key in step.demand)]
+def may_be_bought(steps: Sequence[Grow], ends: Mapping[str, datetime]) -> Sequence[Grow]:
+    """All of the purchases, or none where one of them is for one of these pods: a part of a plan is no plan.
+
+    Bought without the others, it could be taken by those for whom nothing was bought, and be bought again.
+    """
+    return () if any(key in ends for step in steps for key in step.demand) else steps
 
 
 def _is_open(place: Place) -> bool:

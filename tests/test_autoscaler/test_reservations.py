@@ -227,6 +227,16 @@ def test_nothing_is_bought_for_a_pod_that_the_scheduler_may_find_room_for_at_thi
     assert len(steps(decide(a_cluster(pods=tried, nodes=cluster.nodes, groups=cluster.groups)), Grow)) == 1
 
 
+def test_a_plan_of_which_a_part_must_wait_buys_nothing() -> None:
+    """What is bought for one alone could be taken by another, and be bought again."""
+    pods = [untried("a", gpus=8), untried("b", gpus=8), a_pod("cpu", cpu=200)]
+    cluster = a_cluster(pods=pods, nodes=[an_on_prem_node(cpu=8)], groups=[a_group("gpu-a100"), a_group("cpu")])
+    pods[2] = a_pod("cpu", cpu=12)
+    assert steps(decide(replace(cluster, pods=tuple(pods))), Grow) == []
+    alone = replace(cluster, pods=(pods[2],))
+    assert len(steps(decide(alone), Grow)) == 1
+
+
 def test_a_pod_that_fits_nowhere_is_bought_for_at_once() -> None:
     """Nobody needs to have tried it."""
     pods = [untried("a", gpus=8)]
