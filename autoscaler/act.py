@@ -7,7 +7,7 @@ A step is taken as planned or not at all: whatever changed in between (``Changed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -36,7 +36,9 @@ from autoscaler.store import Store
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, aws_answers.Refused, ec2.Changed)
 """What a step may fail with: it fails alone."""
-_CHANGED = (404, 409, 422)
+_GONE = (404,)
+"""Whoever it was about has vanished: nothing is left to be done."""
+_CHANGED = (*_GONE, 409, 422)
 """A pod that is gone, or was changed, or bound, which the API server calls invalid."""
 
 
@@ -100,12 +102,8 @@ class Hands:
         for node, requests in asked.items():
             if not Resources.total(requests).fits_in(self._store.room_on(node)):
                 raise kube.Refused(409, f"node {node} has no room for them any more")
-        failures = []
-        for (namespace, name, _), came in self._kube.admit(placements).items():
-            if isinstance(came, PodJson):
-                self._store.saw_pod(came)
-            elif not (isinstance(came, kube.Refused) and came.status == 404):  # noqa: PLR2004 - vanished
-                failures.append(f"{namespace}/{name}: {came}")
+        written = self._kube.admit(placements)
+        failures = self._saw({f"{namespace}/{name}": came for (namespace, name, _), came in written.items()})
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
 
@@ -138,32 +136,35 @@ class Hands:
         """The nodes first, each with its instance's id; pods that are gone or bound by now need not be let in."""
         found = map(self._store.node, sorted({node for _, node in step.placements}))
         whose = {node.name: node.instance_id for node in found if node is not None and node.instance_id}
-        failures = self._saw_nodes(self._kube.reserve(whose))
+        failures = self._saw(self._kube.reserve(whose))
         pods = [
             (pod, whose[name])
             for key, name in step.placements
             if name in whose and (pod := self._store.pod(key)) is not None and pod.node is None
         ]
-        for key, came in self._kube.let_in(pods).items():
-            if isinstance(came, PodJson):
-                self._store.saw_pod(came)
-            elif not (isinstance(came, kube.Refused) and came.status in _CHANGED):
-                failures.append(f"{key}: {came}")
+        failures += self._saw(self._kube.let_in(pods), fine=_CHANGED)
         if failures:
             raise kube.Refused(409, f"not all of {len(pods)} pods were let onto their nodes ({failures[0]})")
 
     def _unreserve(self, step: Unreserve) -> None:
-        failures = self._saw_nodes(self._kube.unreserve(step.nodes))
+        failures = self._saw(self._kube.unreserve(step.nodes))
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(step.nodes)} nodes were not opened ({failures[0]})")
 
-    def _saw_nodes(self, written: Mapping[str, NodeJson | Exception]) -> list[str]:
-        """Gives what failed, in words; a node that is gone is no failure."""
+    def _saw(
+        self,
+        written: Mapping[str, PodJson | Exception] | Mapping[str, NodeJson | Exception],
+        *,
+        fine: Collection[int] = _GONE,
+    ) -> list[str]:
+        """Let the store know what we wrote. Gives what failed, in words, with a status that is not ``fine``."""
         failures = []
         for name, came in written.items():
-            if isinstance(came, NodeJson):
+            if isinstance(came, PodJson):
+                self._store.saw_pod(came)
+            elif isinstance(came, NodeJson):
                 self._store.saw_node(came)
-            elif not (isinstance(came, kube.Refused) and came.status == 404):  # noqa: PLR2004 - gone
+            elif not (isinstance(came, kube.Refused) and came.status in fine):
                 failures.append(f"{name}: {came}")
         return failures
 

@@ -139,9 +139,14 @@ def labels_of(group: Group, hostname: str) -> dict[str, str]:
     }
 
 
+def is_ready(place: Place) -> bool:
+    """Whether its kubelet is, and nobody has closed it: devices may still be missing."""
+    return place.node is not None and place.node.ready and not place.node.cordoned
+
+
 def has_joined(place: Place) -> bool:
     """Whether pods can be bound to it now, as far as the node itself goes."""
-    return place.node is not None and place.tier != COMING_TIER and place.node.ready and not place.node.cordoned
+    return is_ready(place) and place.tier != COMING_TIER
 
 
 def new_place(group: Group, name: str, room: dict[str, int]) -> Place:

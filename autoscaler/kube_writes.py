@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +22,9 @@ from autoscaler.cluster import Pod
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Expired, Kube, Refused
 from autoscaler.objects import Meta, NodeJson, PodJson
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
@@ -62,35 +66,26 @@ class Writes:
 
     def reserve(self, whose: Mapping[str, str]) -> dict[str, NodeJson | Exception]:
         """Give each node's reservation (``spillway.dev/reserved``) a value, in parallel; one without stays as it is."""
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            tries = {
-                name: pool.submit(self._change_reservation, name, {"op": "add", "path": "/value", "value": value})
-                for name, value in whose.items()
-            }
-        return {name: done.result() for name, done in tries.items()}
+        change = self._change_reservation
+        return _each(8, {name: partial(change, name, "add", "/value", value=value) for name, value in whose.items()})
 
     def unreserve(self, names: Iterable[str]) -> dict[str, NodeJson | Exception]:
         """Take each node's reservation off, in parallel."""
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            tries = {name: pool.submit(self._change_reservation, name, {"op": "remove", "path": ""}) for name in names}
-        return {name: done.result() for name, done in tries.items()}
+        return _each(8, {name: partial(self._change_reservation, name, "remove") for name in names})
 
-    def _change_reservation(self, name: str, change: Mapping[str, str]) -> NodeJson | Exception:
-        """``change``: one operation, its path within the taint. Refused where the node's taints have just changed."""
-        try:
-            node = self.node(name)
-            number = next((at for at, one in enumerate(node.spec.taints) if one.key == words.RESERVED), None)
-            if number is None:
-                return node
-            path = f"/spec/taints/{number}"
-            body = [
-                {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
-                {"op": "test", "path": f"{path}/key", "value": words.RESERVED},
-                {**change, "path": path + change["path"]},
-            ]
-            return _NODE_DECODER.decode(self._kube.send("PATCH", f"/api/v1/nodes/{name}", body, content=_JSON_PATCH))
-        except (Refused, Expired, Unavailable) as error:  # one node fails alone
-            return error
+    def _change_reservation(self, name: str, op: str, within: str = "", **value: str) -> NodeJson:
+        """One operation on the taint, or ``within`` it. Refused where the node's taints have just changed."""
+        node = self.node(name)
+        number = next((at for at, one in enumerate(node.spec.taints) if one.key == words.RESERVED), None)
+        if number is None:
+            return node
+        path = f"/spec/taints/{number}"
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
+            {"op": "test", "path": f"{path}/key", "value": words.RESERVED},
+            {"op": op, "path": path + within, **value},
+        ]
+        return _NODE_DECODER.decode(self._kube.send("PATCH", f"/api/v1/nodes/{name}", body, content=_JSON_PATCH))
 
     def let_in(self, pods: Iterable[tuple[Pod, str]]) -> dict[str, PodJson | Exception]:
         """Have each pod tolerate the reservation of that value as well, in parallel. Gives what came of it, by key.
@@ -98,11 +93,9 @@ class Writes:
         Of the spec of a pod that is there, tolerations may be added to
         (https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement).
         """
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            tries = {pod.key: pool.submit(self._let_in, pod, whose) for pod, whose in pods}
-        return {key: done.result() for key, done in tries.items()}
+        return _each(16, {pod.key: partial(self._let_in, pod, whose) for pod, whose in pods})
 
-    def _let_in(self, pod: Pod, whose: str) -> PodJson | Exception:
+    def _let_in(self, pod: Pod, whose: str) -> PodJson:
         toleration = {"key": words.RESERVED, "operator": "Equal", "value": whose}
         path, value = ("/spec/tolerations/-", toleration) if pod.tolerations else ("/spec/tolerations", [toleration])
         body = [
@@ -110,10 +103,7 @@ class Writes:
             {"op": "add", "path": path, "value": value},
         ]
         where = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        try:
-            return _POD_DECODER.decode(self._kube.send("PATCH", where, body, content=_JSON_PATCH))
-        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
-            return error
+        return _POD_DECODER.decode(self._kube.send("PATCH", where, body, content=_JSON_PATCH))
 
     def _patch_node(self, seen: Meta, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> NodeJson:
         """A patch of what was seen: refused with 409 where the node changed in between."""
@@ -127,21 +117,16 @@ class Writes:
 
     def admit(self, placements: Mapping[tuple[str, str, str], str]) -> dict[tuple[str, str, str], PodJson | Exception]:
         """Pin each pod (namespace, name, uid) to a host name and lift our gate, in one patch per pod, in parallel."""
-        with ThreadPoolExecutor(max_workers=min(len(placements), 8) or 1) as pool:
-            tries = {pod: pool.submit(self._admit, pod, host) for pod, host in placements.items()}
-        return {pod: done.result() for pod, done in tries.items()}
+        return _each(8, {pod: partial(self._admit, pod, host) for pod, host in placements.items()})
 
-    def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson | Exception:
+    def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson:
         """The uid guards against a successor of that name; a pod without our gate refuses a new node selector."""
         namespace, name, uid = pod
         gate = {"$patch": "delete", "name": words.GATE}
         spec = {"nodeSelector": {words.HOSTNAME: host}, "schedulingGates": [gate]}
         body = {"metadata": {"uid": uid, "annotations": {words.ADMITTED_TO: host}}, "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        try:
-            return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_STRATEGIC))
-        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
-            return error
+        return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_STRATEGIC))
 
     def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
         """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
@@ -149,18 +134,13 @@ class Writes:
         An empty name takes back what was named. Gives what came of it, by key of the pod: 409 or 422 for one that has
         changed since, or is bound.
         """
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            tries = {pod.key: pool.submit(self._nominate, pod, version, node) for (pod, version), node in pods}
-        return {key: done.result() for key, done in tries.items()}
+        return _each(16, {pod.key: partial(self._nominate, pod, version, node) for (pod, version), node in pods})
 
-    def _nominate(self, pod: Pod, version: int, node: str) -> PodJson | Exception:
+    def _nominate(self, pod: Pod, version: int, node: str) -> PodJson:
         meta = {"uid": pod.uid, "resourceVersion": str(version)}
         body = {"metadata": meta, "status": {"nominatedNodeName": node or None}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        try:
-            return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_MERGE))
-        except (Refused, Expired, Unavailable) as error:  # one bad pod fails alone
-            return error
+        return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_MERGE))
 
     def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""
@@ -220,6 +200,19 @@ class Writes:
 
 def _rfc3339(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _each(workers: int, tries: Mapping[K, Callable[[], T]]) -> dict[K, T | Exception]:
+    """What came of each, so many at a time: a bad one fails alone."""
+
+    def tried(one: Callable[[], T]) -> T | Exception:
+        try:
+            return one()
+        except (Refused, Expired, Unavailable) as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        return dict(zip(tries, pool.map(tried, tries.values()), strict=True))
 
 
 def _digest(*parts: str) -> str:

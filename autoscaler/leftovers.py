@@ -30,7 +30,7 @@ def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packi
     }
     if not loose:
         return packing
-    homes = {key: place for one in packing.placed.values() if one is not None for key, place in one.places}
+    homes = packing.homes
     moving = _Moving(loose, homes, scene)
     needless = moving.off_what_is_bought([place for one in packing.placed.values() if one for place in one.bought])
     moving.to_what_has_joined()

@@ -59,6 +59,11 @@ class Packing:
     usd_per_hour: float
     """Of what would be bought."""
 
+    @property
+    def homes(self) -> dict[str, Place]:
+        """Pod key -> where it would go."""
+        return {key: place for one in self.placed.values() if one is not None for key, place in one.places}
+
 
 def pack(demands: Iterable[Demand], market: Market, *, buy: bool = True) -> Packing:
     """Place each demand as a whole, in order; what fits nowhere as a whole leaves no trace on the scene."""

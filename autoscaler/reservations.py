@@ -23,7 +23,7 @@ from autoscaler import labels as words
 from autoscaler.cluster import Cluster, Node, Pod
 from autoscaler.constraints import Requirement, Taint
 from autoscaler.fit import tolerates, why_not_on
-from autoscaler.fleet import has_joined, labels_of
+from autoscaler.fleet import has_joined, is_ready, labels_of
 from autoscaler.gangs import Gang, waits
 from autoscaler.pack import Placed
 from autoscaler.places import Place
@@ -114,7 +114,7 @@ def openings(
 
     ``homes``: pods without a node -> where they are planned, or can only go.
     """
-    reserved = [place for place in places if is_reserved(place) and _is_open(place)]
+    reserved = [place for place in places if is_reserved(place) and is_ready(place)]
     if not reserved:
         return []
     expected = {place.name for place in homes.values()}
@@ -141,10 +141,6 @@ def openings(
 
 def _is_tainted(node: Node) -> bool:
     return any(taint.key == words.RESERVED for taint in node.taints)
-
-
-def _is_open(place: Place) -> bool:
-    return place.node is not None and place.node.ready and not place.node.cordoned
 
 
 def _may_enter(pod: Pod, place: Place) -> bool:

@@ -104,9 +104,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
             admits += [admit] if admit else []
             waiting += not_yet(gang, placed, admitted=admit)
     pins = [(pod, place) for pod in pinned if (place := scene.place_on(pinned_to(pod) or "")) is not None]
-    homes = {pod.key: place for pod, place in pins} | {
-        key: place for one in packing.placed.values() if one is not None for key, place in one.places
-    }
+    expected = {pod.key: place for pod, place in pins} | packing.homes
     return ScaleUp(
         steps=(
             *withdrawals(cluster, fleet),
@@ -116,7 +114,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
             *admits,
             *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
             *may_be_bought(purchases(gangs, packing, fleet, free), ends),
-            *openings(cluster, homes, places=fleet.places, patience=policy.scale_up.boot_timeout),
+            *openings(cluster, expected, places=fleet.places, patience=policy.scale_up.boot_timeout),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
@@ -134,11 +132,9 @@ def _overstayed(
 
 
 def _meant(packing: Packing) -> dict[str, Meant]:
-    placed = [one for one in packing.placed.values() if one is not None]
     return {
         key: Meant(place.name, place.group.name if place.group is not None else "")
-        for one in placed
-        for key, place in one.places
+        for key, place in packing.homes.items()
     }
 
 

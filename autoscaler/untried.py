@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from autoscaler.fleet import is_ready
 from autoscaler.gangs import Gang
 from autoscaler.places import Place
 from autoscaler.reservations import is_reserved
@@ -56,4 +57,4 @@ def may_be_bought(steps: Sequence[Grow], ends: Mapping[str, datetime]) -> Sequen
 
 
 def _is_open(place: Place) -> bool:
-    return place.node is not None and place.node.ready and not place.node.cordoned and not is_reserved(place)
+    return is_ready(place) and not is_reserved(place)
