@@ -33,7 +33,7 @@ from stacks.inventory import Inventory
 SETTINGS: Final = "settings.yaml"
 """In the bundle: what :mod:`roles.boot` lays under what the stack tells."""
 OURS: Final = ("autoscaler", "roles", "stacks")
-_NOBODY: Final = """\
+NOBODY: Final = """\
 -----BEGIN CERTIFICATE-----
 MIIBeTCCAR+gAwIBAgIUCFdiH14bVXqrfDSCuuRLP4cVDJgwCgYIKoZIzj0EAwIw
 ETEPMA0GA1UEAwwGbm9ib2R5MCAXDTI2MTEyMjExNTAzMFoYDzIxMjYxMDI5MTE1
@@ -45,7 +45,7 @@ BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiBNb2n5DqFBONvLaxAAPzuZCU/4V9QX
 7HMD4Qc/JdXNPgIhAMcLz2cJu1Rx647sAeFmy3GJYl6hsoY9naxJV2PWhxzW
 -----END CERTIFICATE-----
 """
-"""In place of the authority, which the stack tells an instance."""
+"""Of an authority that nobody has the key of: in place of the cluster's, which the stack tells an instance."""
 NEEDED: Final = ("cryptography", "kubernetes", "msgspec", "pydantic", "pyinfra", "pyyaml", "tomli-w", "urllib3")
 """Distributions that the roles import; what these need comes along."""
 _LEFT_OUT: Final = re.compile(
@@ -75,7 +75,7 @@ def instance_settings(inventory: Inventory, *, source: str, written: Written) ->
     fleet = {key: value for key, value in inventory.settings.items() if key != "kubeconfig"}
     kubelet = {key: value for key, value in (fleet.get("kubelet") or {}).items() if key not in ("server", "authority")}
     chosen = merged(fleet | ({"kubelet": kubelet} if kubelet else {}), inventory.ec2_settings)
-    stack = {"kubelet": {"server": "https://cluster", "authority": _NOBODY}}
+    stack = {"kubelet": {"server": "https://cluster", "authority": NOBODY}}
     own = {"name": "instance", "address": "10.0.0.1"}
     machine = parse_data(
         merged(chosen, stack, own),

@@ -12,7 +12,7 @@ import pulumi_aws as aws
 
 from autoscaler.failures import BadInput, Unavailable
 from stacks.eks_offered import look_up_cluster
-from stacks.shrinking import groups_of
+from stacks.shrinking import groups_of, sizes_of
 from stacks.standing_members import data_volumes
 from stacks.standing_stack import StandingStack
 
@@ -25,11 +25,8 @@ def look_at_zones(zones: Collection[str], standing: StandingStack | None, *, pro
     opts = pulumi.InvokeOptions(provider=provider)
     try:
         _, holds = look_up_cluster(standing.cluster, opts)
-        sizes = {
-            name: aws.autoscaling.get_group(name=name, opts=opts).desired_capacity
-            for name in groups_of(standing.cluster, opts)
-            if name.endswith(tuple(leaving))
-        }
+        there = groups_of(standing.cluster, opts)
+        sizes = sizes_of((name for name in there if name.endswith(tuple(leaving))), opts)
     except Exception as error:  # noqa: BLE001 - a failed look-up has no type of its own
         raise Unavailable(f"AWS does not tell what stands in {', '.join(sorted(leaving))}: {error}") from None
     if data_volumes(standing.cluster, provider=provider):

@@ -141,19 +141,24 @@ def _member_image(plans: Plans, images: Images, provider: aws.Provider) -> Machi
     settings = plans.settings.control_plane
     if not isinstance(settings, KubeadmSettings):
         return None
-    kind, where = settings.instance_type, "spillway:control_plane"
-    shape = look_up_shape(kind, provider=provider, region=plans.policy.region, where=f"{where}.instance_type")
-    return images.find(settings.ami, where=f"{where}.ami", instance_type=kind, architecture=shape.architecture)
+    return _image_of(settings, "spillway:control_plane", plans, images, provider)
 
 
 def _gateway_image(plans: Plans, images: Images, provider: aws.Provider) -> MachineImage | None:
     settings = plans.settings.connectivity
     if not isinstance(settings, WireguardSettings):
         return None
-    kind, where = settings.instance_type, "spillway:connectivity"
-    shape = look_up_shape(kind, provider=provider, region=plans.policy.region, where=f"{where}.instance_type")
+    return _image_of(settings, "spillway:connectivity", plans, images, provider)
+
+
+def _image_of(
+    settings: KubeadmSettings | WireguardSettings, key: str, plans: Plans, images: Images, provider: aws.Provider
+) -> MachineImage:
+    """What machines of that section of the stack file boot from, Ubuntu's where it names nothing."""
+    kind, region = settings.instance_type, plans.policy.region
+    shape = look_up_shape(kind, provider=provider, region=region, where=f"{key}.instance_type")
     ami = settings.ami or ubuntu(shape.architecture)
-    return images.find(ami, where=f"{where}.ami", instance_type=kind, architecture=shape.architecture)
+    return images.find(ami, where=f"{key}.ami", instance_type=kind, architecture=shape.architecture)
 
 
 def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pulumi
 import pulumi_aws as aws
 
@@ -13,8 +15,12 @@ def sizes_now(policy: Policy, *, provider: aws.Provider) -> dict[str, int]:
     """Desired capacity of each group of the cluster that stands already, by its name; asked of AWS."""
     opts = pulumi.InvokeOptions(provider=provider)
     ours = {asg_name(policy.cluster, entry.name, zone) for entry in policy.groups for zone in entry.zones}
-    there = sorted(ours & set(groups_of(policy.cluster, opts)))
-    return {name: aws.autoscaling.get_group(name=name, opts=opts).desired_capacity for name in there}
+    return sizes_of(ours & set(groups_of(policy.cluster, opts)), opts)
+
+
+def sizes_of(names: Iterable[str], opts: pulumi.InvokeOptions) -> dict[str, int]:
+    """Desired capacity of groups that stand, by name."""
+    return {name: aws.autoscaling.get_group(name=name, opts=opts).desired_capacity for name in sorted(names)}
 
 
 def groups_of(cluster: str, opts: pulumi.InvokeOptions) -> list[str]:

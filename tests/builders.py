@@ -28,20 +28,6 @@ TYPES: Mapping[str, tuple[dict[str, str | int], float]] = {
 }
 """What a new node has for pods, and what it costs an hour."""
 
-CERTIFICATE = """\
------BEGIN CERTIFICATE-----
-MIIBeTCCAR+gAwIBAgIUCFdiH14bVXqrfDSCuuRLP4cVDJgwCgYIKoZIzj0EAwIw
-ETEPMA0GA1UEAwwGbm9ib2R5MCAXDTI2MTEyMjExNTAzMFoYDzIxMjYxMDI5MTE1
-MDMwWjARMQ8wDQYDVQQDDAZub2JvZHkwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
-AASnS3jLK6MgisMtPfBWZ0hcrbKhBRlOSq/V4dOQLN+Jvim/TVVOWBthDDgcSEpf
-O+YO9xleO/go9Npi2Rxp23NUo1MwUTAdBgNVHQ4EFgQUOdoAydsLMzgAle0D61A3
-2KQIjwEwHwYDVR0jBBgwFoAUOdoAydsLMzgAle0D61A32KQIjwEwDwYDVR0TAQH/
-BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiBNb2n5DqFBONvLaxAAPzuZCU/4V9QX
-7HMD4Qc/JdXNPgIhAMcLz2cJu1Rx647sAeFmy3GJYl6hsoY9naxJV2PWhxzW
------END CERTIFICATE-----
-"""
-"""Of an authority that nobody has the key of."""
-
 
 def a_pod(name: str = "pod", **given: Any) -> Pod:
     """A pending pod of one CPU; ``gpus=2``, ``cpu=4``, ``memory="8Gi"`` and ``selector={...}`` are short for more."""

@@ -101,6 +101,16 @@ class AptRepository:
         )
         (self.folder / "InRelease").write_bytes(signer.gpg("--clear-sign", given=release.encode()))
 
+    def for_all(self, signer: Signer, folder: Path) -> dict[str, Any]:
+        """Settings of a machine that has this for its one mirror, with NVIDIA's packages signed by the tests."""
+        key = folder / "key.asc"
+        key.write_bytes(signer.public)
+        entries = {}
+        for name in ("nvidia-cuda", "nvidia-container-toolkit"):
+            (self.folder / name).symlink_to(".")
+            entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint]}
+        return {"mirror": self.address, "repositories": entries}
+
     def _build(self, deb: Deb) -> Path:
         target = self.folder / f"{deb.name}_{deb.version.rpartition(':')[2]}_amd64.deb"
         with tempfile.TemporaryDirectory() as scratch:

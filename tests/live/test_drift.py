@@ -92,19 +92,13 @@ def mirror(folder: Path, signer: Signer, bench: Bench) -> AptRepository:
 
 def settings_of(repository: AptRepository, signer: Signer, folder: Path) -> dict[str, Any]:
     """A machine with two A100s whose packages all come from one mirror, and which joins no cluster."""
-    key = folder / "key.asc"
-    key.write_bytes(signer.public)
-    entries = {}
-    for name in ("nvidia-cuda", "nvidia-container-toolkit"):
-        (repository.folder / name).symlink_to(".")
-        entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint]}
     return {
         "name": "gpu",
         "address": "198.18.0.10",
         "gpu_product": "NVIDIA-A100-SXM4-40GB",
         "gpu_count": 2,
         "gpu": {"mig": {"0": ["3g.20gb", "3g.20gb"], "1": []}, "fabric_manager": True},
-        "sources": {"mirror": repository.address, "repositories": entries},
+        "sources": repository.for_all(signer, folder),
         "versions": {"containerd": "1.6.20", "runc": "1.1.5"},
         "container_runtime": {"package": "containerd", "cgroup_driver": "cgroupfs", "keep_oom_scores": True},
         "pod_network": {"kind": "bridge", "pods": "10.244.7.0/24"},

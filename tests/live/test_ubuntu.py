@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +82,7 @@ def fleet(ground: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
             "gpus": {"product": "NVIDIA-A100-SXM4-40GB", "count": 2, "memory": "40Gi"},
             "settings": {
                 "gpu": {"mig": {0: ["3g.20gb", "3g.20gb"], 1: []}, "fabric_manager": True},
-                "sources": sources(repository, signer, folder),
+                "sources": repository.for_all(signer, folder),
                 "versions": {"containerd": "1.7.12", "runc": "1.1.12"},
                 "users": [{"name": "ada", "keys": [KEY], "sudo": True}],
                 "ssh_passwords": "refused",
@@ -93,17 +92,6 @@ def fleet(ground: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
         (debian,) = ground.bench.machines("debian-1")
         (other,) = ground.bench.machines("ubuntu-1", system=ubuntu())
         yield Fleet(ground, debian, other, own)
-
-
-def sources(repository: AptRepository, signer: Signer, folder: Path) -> dict[str, Any]:
-    """One mirror for all, with NVIDIA's packages signed by the tests."""
-    key = folder / "key.asc"
-    key.write_bytes(signer.public)
-    entries = {}
-    for name in ("nvidia-cuda", "nvidia-container-toolkit"):
-        (repository.folder / name).symlink_to(".")
-        entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint]}
-    return {"mirror": repository.address, "repositories": entries}
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ import pytest
 from autoscaler.failures import BadInput
 from roles import preflight
 from roles.adopt import entry_of
+from roles.bundle import NOBODY
 from roles.gate import SCRIPT, why_unhealthy
 from roles.pod_network import bridge
 from roles.preflight import Finding
 from roles.preflight_look import blocked, parse_ignored
 from roles.settings import MachineSettings
-from tests.builders import CERTIFICATE
 
 MARK = "==spillway=="
 KEYS = (
@@ -115,7 +115,7 @@ def test_a_machine_is_adopted_as_it_is() -> None:
         "kubelet": "cgroupDriver: cgroupfs",
         "kubeconfig": "clusters: [{cluster: {server: https://10.0.0.1:6443}}]",
         "kubelet_file": "Kubernetes v1.35.4\n" + "a" * 64 + "  /usr/local/bin/kubelet\namd64",
-        "authority": CERTIFICATE,
+        "authority": NOBODY,
         "network": json.dumps(bridge("10.244.7.0/24")),
         "passwords": "passwordauthentication no",
         "users": f"ada /bin/bash ssh-ed25519 {KEYS[0]} ada\nada /bin/bash ssh-ed25519 {KEYS[1]} ada@home\n"

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from roles.boot import settings_of
+from roles.bundle import NOBODY
 from roles.instance import Identity, Keys, gpus_on_the_bus, signed
 from stacks.boot import fetch_bundle
-from tests.builders import CERTIFICATE
 
 KEYS = Keys(access="AKIDEXAMPLE", secret="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", session="token/+=")  # noqa: S106
 NOW = datetime(2026, 7, 20, 12, 0, tzinfo=UTC)
@@ -103,7 +103,7 @@ def test_gpus_are_seen_before_there_is_a_driver(tmp_path: Path) -> None:
 
 def test_an_instance_with_gpus_is_a_machine_with_gpus() -> None:
     """The GPU roles run by product and count, and its node says what software it has."""
-    settings = {"gpu": {}, "kubelet": {"server": "https://a", "authority": CERTIFICATE}}
+    settings = {"gpu": {}, "kubelet": {"server": "https://a", "authority": NOBODY}}
     who = replace(WHO, type="p4d.24xlarge")
     machine = settings_of(who, node={}, settings=settings, gpus=8)
     assert (machine.gpu_product, machine.gpu_count) == ("NVIDIA-A100-SXM4-40GB", 8)
@@ -120,7 +120,7 @@ def test_keys_are_not_shown() -> None:
 def test_an_instance_is_its_group_and_itself() -> None:
     """Labels and taints of user data, name, zone and address of the metadata; it joins by itself."""
     node = {"labels": {"spillway.dev/group": "gpu"}, "taints": [{"key": "nvidia.com/gpu"}]}
-    kubelet = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
+    kubelet = {"server": "https://10.0.0.1:6443", "authority": NOBODY}
     machine = settings_of(WHO, node=node, settings={"kubelet": kubelet})
     assert (machine.name, machine.address) == (WHO.name, WHO.address)
     assert machine.provider_id == "aws:///us-east-1a/i-1"

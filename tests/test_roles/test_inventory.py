@@ -17,9 +17,9 @@ import yaml
 from autoscaler.failures import BadInput, Unavailable
 from roles import inventory, runs
 from roles.adopt import adopt
+from roles.bundle import NOBODY
 from roles.inventory import read_machines
 from roles.settings import MachineSettings, merged
-from tests.builders import CERTIFICATE
 
 MACHINE = {"name": "dgx-01", "address": "10.20.0.11", "cpus": 8, "memory": "64Gi", "rack": "r1"}
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Pp0Iwu2Q2j0z0l2s9v0m6v3Yk1d2c3b4a5Z6y7X8w"
@@ -30,7 +30,7 @@ OUTPUTS: dict[str, Any] = {
     "controlPlane": {
         "kind": "kubeadm",
         "endpoint": "https://10.0.0.5:6443",
-        "certificateAuthority": base64.b64encode(CERTIFICATE.encode()).decode(),
+        "certificateAuthority": base64.b64encode(NOBODY.encode()).decode(),
     },
 }
 
@@ -168,7 +168,7 @@ def test_plain_pyinfra_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"users": [{"name": "ada", "keys": ["AAAA"]}]}, r"users\[0\] \(ada\).keys.*is no public key"),
         ({"users": [{"name": "ada"}, {"name": "ada"}]}, r"users.*has ada twice"),
         ({"pod_network": {"kind": "bridge"}}, r"pod_network.*must be this machine's own subnet"),
-        ({"kubelet": {"server": "http://x", "authority": CERTIFICATE}}, r"kubelet.server.*https://"),
+        ({"kubelet": {"server": "http://x", "authority": NOBODY}}, r"kubelet.server.*https://"),
         ({"kubelet": {"server": "https://x:1", "authority": "/nowhere/ca"}}, r"kubelet.authority.*cannot be read"),
         ({"container_runtime": {"images": [{"name": "a", "url": "http://x", "sha256": "1"}]}}, r"64 hex digits"),
         ({"labels": {"a": "b"}}, r"settings.labels: stands in the machine's own entry"),
@@ -200,7 +200,7 @@ def test_lists_are_replaced_and_mappings_merged() -> None:
 
 
 A100 = {"product": "NVIDIA-A100-SXM4-80GB", "count": 8, "memory": "80Gi"}
-JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
+JOINS = {"server": "https://10.0.0.1:6443", "authority": NOBODY}
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ JOINS = {"server": "https://10.0.0.1:6443", "authority": CERTIFICATE}
             r"kubelet\.authority = '/etc/hostname': holds no",
         ),
         (
-            {"kubelet": JOINS | {"authority": CERTIFICATE[:200]}},
+            {"kubelet": JOINS | {"authority": NOBODY[:200]}},
             r"kubelet\.authority.*the text is no certificate that can",
         ),
         (
-            {"kubelet": JOINS | {"authority": CERTIFICATE + CERTIFICATE.replace("MII", "MIJ")}},
+            {"kubelet": JOINS | {"authority": NOBODY + NOBODY.replace("MII", "MIJ")}},
             r"authority.*copy the cluster's ca\.crt whole",
         ),
         (

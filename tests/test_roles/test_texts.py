@@ -14,6 +14,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from roles import join
+from roles.bundle import NOBODY
 from roles.cluster_settings import ContainerRuntime, Kubelet
 from roles.container_runtime import containerd_config
 from roles.docker import VALIDATE
@@ -32,9 +33,8 @@ from roles.reboot import why_the_kernel
 from roles.settings import MachineSettings
 from roles.sources import needed
 from roles.version_check import machine_mistakes
-from tests.builders import CERTIFICATE
 
-KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=CERTIFICATE)
+KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=NOBODY)
 MACHINE = MachineSettings(
     name="dgx-01", address="10.20.0.11", gpu_count=8, kubelet=KUBELET, labels={"spillway.dev/rack": "r1"}
 )
@@ -286,7 +286,7 @@ def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
     machine = MachineSettings.model_validate(said)
     assert "kubernetes" in needed(machine, mirrored=False)
     assert "kubernetes" not in needed(MachineSettings.model_validate({**said, "control_plane": None}), mirrored=False)
-    kubelet = {"server": "https://api", "authority": CERTIFICATE}
+    kubelet = {"server": "https://api", "authority": NOBODY}
     with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
         MachineSettings.model_validate({**said, "kubelet": kubelet})
 
@@ -300,7 +300,7 @@ def test_what_is_to_be_an_image_of_nodes_has_their_kubelet_and_no_cluster() -> N
     assert [one.pair for one in machine_mistakes(old) if one.stops] == [("kubelet", "containerd")]
     elsewhere = {"download": {"url": "http://mirror.lab/kubelet", "sha256": "0" * 64}}
     assert "kubernetes" not in needed(MachineSettings.model_validate(said | {"node_image": elsewhere}), mirrored=False)
-    kubelet = {"server": "https://api", "authority": CERTIFICATE}
+    kubelet = {"server": "https://api", "authority": NOBODY}
     for beside in ({"kubelet": kubelet}, {"control_plane": {}}):
         with pytest.raises(ValidationError, match=f"has both node_image and {next(iter(beside))}: an image for nodes"):
             MachineSettings.model_validate(said | beside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +38,7 @@ class Recorder(pulumi.runtime.Mocks):
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
         """The inputs come back as outputs, with what AWS would add."""
         self.declared.append(Declared(token=args.typ, name=args.name, inputs=dict(args.inputs)))
-        made_up = {"arn": f"arn:aws:test:::{args.name}", "latestVersion": 1, **_made(args.typ, args.name)}
+        made_up = {"arn": f"arn:aws:test:::{args.name}", "latestVersion": 1, **_made(args.typ, args.name, args.inputs)}
         return f"{args.name}-id", {**args.inputs, **made_up}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -46,10 +46,18 @@ class Recorder(pulumi.runtime.Mocks):
         return self._answers[args.token.rpartition(":")[2]], []
 
 
-def _made(token: str, name: str) -> dict[str, Any]:
+def _made(token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What only the one who makes it knows."""
     public = base64.b64encode(hashlib.sha256(name.encode()).digest()).decode()
     known: dict[str, dict[str, Any]] = {
+        "aws:eks/cluster:Cluster": {
+            "endpoint": "https://api",
+            "certificateAuthority": {"data": "UEVN"},
+            "identities": [{"oidcs": [{"issuer": "https://issuer/id/1"}]}],
+            "kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.100.0.0/16"},
+            "vpcConfig": {**inputs.get("vpcConfig", {}), "clusterSecurityGroupId": "sg-own"},
+        },
+        "aws:ssm/activation:Activation": {"activationCode": "hush-hush"},
         "aws:ec2/eip:Eip": {"publicIp": "192.0.2.1"},
         "aws:ec2/instance:Instance": {"primaryNetworkInterfaceId": f"{name}-eni"},
         "aws:ec2/vpnConnection:VpnConnection": {"tunnel1Address": "192.0.2.11", "tunnel2Address": "192.0.2.12"},
