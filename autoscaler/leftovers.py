@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.fleet import COMING_TIER
 from autoscaler.gangs import Gang
-from autoscaler.pack import Packing
+from autoscaler.pack import Packing, packing_of
 from autoscaler.places import Place, Shape
 from autoscaler.reservations import is_reserved
 from autoscaler.scene import Scene
@@ -32,7 +32,7 @@ def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packi
         return packing
     homes = packing.homes
     moving = _Moving(loose, homes, scene)
-    needless = moving.off_what_is_bought([place for one in packing.placed.values() if one for place in one.bought])
+    needless = moving.off_what_is_bought(packing.bought)
     moving.to_what_has_joined()
     placed = {
         name: one
@@ -43,7 +43,7 @@ def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packi
         )
         for name, one in packing.placed.items()
     }
-    return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None))
+    return packing_of(placed)
 
 
 @dataclass(slots=True)

@@ -92,6 +92,7 @@ class Market:
         self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
         self.ceilings = ceilings
         self.bought: Counter[str] = Counter()
+        self.forgone: Counter[str] = Counter()
         self.opened: list[Place] = []
         self._samples: dict[str, Place] = {}
         self._at_hand: dict[str, list[Place]] = defaultdict(list)
@@ -110,7 +111,7 @@ class Market:
         """How many may still be bought within its own bounds; zero where a ceiling forbids even one."""
         if self.ceilings.why_not(offering.group):
             return 0
-        return max(0, offering.buyable - self.bought[offering.group.name])
+        return max(0, offering.buyable - self.bought[offering.group.name] + self.forgone[offering.group.name])
 
     def sample(self, offering: Offering) -> Place:
         """A new node of it to ask questions of; it is in no scene."""
@@ -157,6 +158,17 @@ class Market:
             at_hand = self._at_hand[place.group.name]
             self._take(at_hand, at_hand.index(place))
         return True
+
+    def forgo(self, bought: Iterable[Place], *, but: Iterable[Place]) -> list[Place]:
+        """What was bought is not, ``but`` these: their like may be bought again. The scene changes for good."""
+        kept = {id(place) for place in but}
+        forgone = [place for place in bought if id(place) not in kept]
+        for place in forgone:
+            if place.group is not None:
+                self.forgone[place.group.name] += 1
+                self.ceilings.take(place.group, -1)
+            self.scene.remove(place)
+        return forgone
 
     def _take(self, at_hand: list[Place], position: int) -> Place:
         place = at_hand.pop(position)

@@ -64,11 +64,20 @@ class Packing:
         """Pod key -> where it would go."""
         return {key: place for one in self.placed.values() if one is not None for key, place in one.places}
 
+    @property
+    def bought(self) -> list[Place]:
+        """What would be bought."""
+        return [place for one in self.placed.values() if one is not None for place in one.bought]
+
+
+def packing_of(placed: Mapping[str, Placed | None]) -> Packing:
+    """These outcomes and their price."""
+    return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None))
+
 
 def pack(demands: Iterable[Demand], market: Market, *, buy: bool = True) -> Packing:
     """Place each demand as a whole, in order; what fits nowhere as a whole leaves no trace on the scene."""
-    placed = {demand.name: _place_elastic(demand, market, buy=buy) for demand in demands}
-    return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None))
+    return packing_of({demand.name: _place_elastic(demand, market, buy=buy) for demand in demands})
 
 
 def taken_from_others(placed: Placed, demand: Demand, market: Market) -> dict[str, Place]:
@@ -83,9 +92,10 @@ def taken_from_others(placed: Placed, demand: Demand, market: Market) -> dict[st
 
 def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """All of the gang; else as many as must be together, and of the others those that fit at no price."""
-    kept = _as_meant(demand, market) if demand.meant else None
+    kept = as_meant(demand, market) if demand.meant else None
     if kept is not None:
-        return kept
+        more = _place_elastic(still_to_come(demand, kept), market, buy=buy)
+        return replace(kept, places=(*kept.places, *more.places), bought=more.bought) if more is not None else kept
     start = market.scene.mark()
     if demand.minimum is None or demand.minimum >= len(demand.pods):
         return _nearly_as_meant(demand, market, buy=buy) if demand.meant else _place(demand, market, buy=buy)
@@ -104,26 +114,31 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
     return Placed(places=tuple(places), bought=core.bought if core else ()) if places else None
 
 
-def _as_meant(demand: Demand, market: Market) -> Placed | None:
-    """Every pod where it was planned before, those that were not on standing places; ``None`` if one fails.
+def as_meant(demand: Demand, market: Market) -> Placed | None:
+    """Pods where they were planned before, if all of those can be there and they are enough; else ``None``.
 
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
+    Those who were not planned before go to standing places, if it takes them to be enough.
     """
     scene, start = market.scene, market.scene.mark()
     places, moved = _settled(demand, market)
-    if moved:
-        scene.undo(start)
-        return None
-    for key, shape in demand.ranked:
+    least = len(demand.pods) if demand.minimum is None else demand.minimum
+    for key, shape in demand.ranked if not moved and len(places) < least else ():
         place = None if key in demand.meant else scene.find(shape)
         if place is not None:
             scene.put(shape, place, key)
             places.append((key, place))
-    least = len(demand.pods) if demand.minimum is None else demand.minimum
-    if len(places) < max(1, least) or _is_torn(demand, places):
+    if moved or len(places) < max(1, least) or _is_torn(demand, places):
         scene.undo(start)
         return None
     return Placed(places=tuple(places))
+
+
+def still_to_come(demand: Demand, placed: Placed) -> Demand:
+    """The other pods of a gang that is placed with as many as it must have."""
+    there = dict(placed.places)
+    rest = tuple(item for item in demand.pods if item[0] not in there)
+    return replace(demand, pods=rest, minimum=0, anchor=_anchor(demand, placed.places), meant={})
 
 
 def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | None:

@@ -61,6 +61,10 @@ class Patience:
         own = [pod.patience for pod in gang.waiting if pod.patience is not None]
         return timedelta(0) if gang.settled else max(own, default=self._policy.patience)
 
+    def forget(self) -> None:
+        """Nobody has been asked yet."""
+        self._waiting.clear()
+
     def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:
         """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the scene."""
         now, ends = self._cluster.seen_at, gang.oldest + self.of(gang)

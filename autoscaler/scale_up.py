@@ -18,12 +18,11 @@ from autoscaler.cluster import Cluster, Pod
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.labels import HOSTNAME, ZONE
-from autoscaler.leftovers import as_scheduled
 from autoscaler.market import Market
 from autoscaler.namespaces import resolve, resolved, why_held
 from autoscaler.nominations import homes_of, is_contended, nominations, overstayed
-from autoscaler.pack import Demand, Packing, Placed, pack, taken_from_others
-from autoscaler.patience import Patience, Wait
+from autoscaler.pack import Packing
+from autoscaler.patience import Patience
 from autoscaler.places import Place
 from autoscaler.policy import Policy
 from autoscaler.purchases import free_on_prem, never_joined, purchases, withdrawals
@@ -33,11 +32,10 @@ from autoscaler.scene import Scene
 from autoscaler.starts import not_yet, start
 from autoscaler.steps import Admit, Meant, Recreate, Step, Waiting
 from autoscaler.supply import ceilings, coming, offerings
-from autoscaler.together import place_together
+from autoscaler.turns import Turns, demand_of
 from autoscaler.unmet import Unmet
 from autoscaler.untried import may_be_bought, untried
 
-_HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
 
 
@@ -85,8 +83,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)
     ends = untried(gangs, scene, cluster.seen_at)
-    packing, waits = _pack([gang for gang in gangs if gang.name not in held], market, patience, homes)
-    packing = as_scheduled(gangs, packing, scene)
+    packing, waits = Turns([gang for gang in gangs if gang.name not in held], market, patience, homes).serve()
     contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(gangs, pinned, packing, fleet, scene) if cluster.may_nominate else frozenset()
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
@@ -98,7 +95,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         elif gang.name in waits:
             waiting += [Waiting(pod=pod.key, because=waits[gang.name].because) for pod in gang.waiting]
         elif placed is None:
-            waiting += unmet.explain(gang, _demand(gang, scene))
+            waiting += unmet.explain(gang, demand_of(gang, scene))
         else:
             admit = start(gang, placed, contended=contended, taken=taken)
             admits += [admit] if admit else []
@@ -156,38 +153,6 @@ def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], scene: Scene) -> d
         if one not in found and fresh[one.group]:
             found[one] = fresh[one.group].pop()
     return {pod.key: found[meant[pod.key]] for pod in pods if meant[pod.key] in found}
-
-
-def _pack(
-    gangs: Sequence[Gang], market: Market, patience: Patience, homes: Mapping[str, Place]
-) -> tuple[Packing, dict[str, Wait]]:
-    """Each gang in turn: placed, bought for, or left to wait for machines that we own; then together, if cheaper."""
-    placed: dict[str, Placed | None] = {}
-    demands: list[Demand] = []
-    waits: dict[str, Wait] = {}
-    scene, now = market.scene, patience.now
-    start = scene.mark()
-    for gang in gangs:
-        demand, before = _demand(gang, scene, homes), scene.mark()
-        found = pack([demand], market).placed[gang.name]
-        usd = _price(found, demand, market) if found is not None else 0.0
-        if usd and gang.oldest + patience.of(gang) > now:
-            scene.undo(before)
-            wait = patience.wait(gang, demand, usd_per_hour=usd)
-            if wait is not None:
-                waits[gang.name] = wait
-                continue
-            found = pack([demand], market).placed[gang.name]
-        placed[gang.name] = found
-        demands.append(demand)
-    placed = place_together(demands, placed, market, start)
-    return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None)), waits
-
-
-def _price(found: Placed, demand: Demand, market: Market) -> float:
-    """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""
-    others = taken_from_others(found, demand, market)
-    return found.usd + sum(place.group.usd_per_hour for place in others.values() if place.group is not None)
 
 
 def _is_pinned(pod: Pod) -> bool:
@@ -269,27 +234,3 @@ def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
     if gang.missing:
         return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
     return ""
-
-
-def _demand(gang: Gang, scene: Scene, homes: Mapping[str, Place] = _HOMELESS) -> Demand:
-    shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
-    topology = gang.topology or _common_ground(gang)
-    anchor = None
-    if topology and gang.topology:
-        known = [place for host in gang.nodes if (place := scene.place_on(host)) is not None]
-        anchor = next((place.labels[topology] for place in known if topology in place.labels), None)
-    return Demand(
-        name=gang.name,
-        pods=tuple((pod.key, shape) for pod, shape in shapes),
-        minimum=gang.minimum,
-        topology=topology,
-        anchor=anchor,
-        meant={pod.key: homes[pod.key] for pod in gang.waiting if pod.key in homes},
-    )
-
-
-def _common_ground(gang: Gang) -> str | None:
-    """The topology key by which all its pods must be near to each other, if there is one."""
-    keys = [{term.topology_key for term in pod.near_to} for pod in gang.waiting]
-    common = set.intersection(*keys) if keys else set()
-    return min(common) if common and len(gang.waiting) > 1 else None

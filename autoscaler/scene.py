@@ -156,6 +156,11 @@ class Scene:
         old.guests.remove(key)
         self.put(shape, new, key)
 
+    def remove(self, place: Place) -> None:
+        """Take an empty place away, for good."""
+        self.places = [one for one in self.places if one is not place]
+        self._forget(place)
+
     def expect(self, prospects: Iterable[Place]) -> None:
         """Samples of nodes that may be bought: pods are spread as if one of each were there."""
         self._prospects = tuple(prospects)
@@ -183,7 +188,9 @@ class Scene:
         self._occupy(shape, place, by=-1)
 
     def _drop_last(self) -> None:
-        place = self.places.pop()
+        self._forget(self.places.pop())
+
+    def _forget(self, place: Place) -> None:
         self._count_domains(place, -1)
         del self._by_name[place.name]
         del self._by_host[place.labels.get(HOSTNAME, place.name)]

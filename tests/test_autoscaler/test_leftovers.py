@@ -14,7 +14,7 @@ from autoscaler.plan import plan
 from autoscaler.resources import Resources
 from autoscaler.scene import Scene
 from autoscaler.steps import Grow, Meant, Memory, Nominate
-from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, nodes_of
+from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, later, nodes_of
 
 NO_PLACE = "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -95,3 +95,18 @@ def test_a_pod_whose_node_is_on_its_way_is_planned_on_one_that_has_joined() -> N
     (step,) = [step for step in decided.steps if isinstance(step, Nominate)]
     assert dict(step.placements) == {pod.key: node.name, gpu.key: node.name}
     assert Resources.total((pod.requests, gpu.requests)).fits_in(node.allocatable)
+
+
+def test_who_was_refused_is_asked_again_when_less_is_bought() -> None:
+    """The limit of two nodes has room again when one of them need not be bought: at once, not in the next plan."""
+    small = a_pod("small", cpu=4, tolerations=(TOLERATES_GPU,), unschedulable_because=NO_PLACE)
+    elastic = a_gang("elastic", pods=2, gpus=8, minimum=1, created=later(seconds=1))
+    last = a_gang("last", pods=1, cpu=14, created=later(seconds=2))
+    groups = [a_group("cpu", maximum=2), a_group("gpu-a100", maximum=1)]
+    policy = a_policy(limits={"nodes": 2})
+    decided = plan(a_cluster(pods=[small, *elastic, *last], groups=groups), policy, Memory())
+    bought = {step.group: step.demand for step in decided.steps if isinstance(step, Grow)}
+    assert bought == {
+        groups[0].name: ("team/last-worker-0",),
+        groups[1].name: ("team/elastic-worker-0", "team/small"),
+    }

@@ -1,0 +1,158 @@
+"""Whose turn it is: gangs that were planned before, then the others by priority and age; then as the scheduler has it.
+
+What was bought for a gang, or is kept for it, stays its own while its pods wait for it: nobody who was refused a moment
+ago takes it from them, to have it bought again. Where somebody of higher priority would find no place that way, all are
+served in strict order. A gang that has fewer pods than it may have grows when it is its turn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from autoscaler.gangs import Gang
+from autoscaler.leftovers import as_scheduled
+from autoscaler.market import Market
+from autoscaler.pack import Demand, Packing, Placed, as_meant, pack, packing_of, still_to_come, taken_from_others
+from autoscaler.patience import Patience, Wait
+from autoscaler.places import Place
+from autoscaler.scene import Scene
+from autoscaler.together import place_together
+
+_HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
+_Found = dict[str, Placed | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Gangs, the first to be served first, and what they are served from."""
+
+    gangs: Sequence[Gang]
+    market: Market
+    patience: Patience
+    homes: Mapping[str, Place]
+    """Pod key -> where it was planned before."""
+
+    def serve(self) -> tuple[Packing, dict[str, Wait]]:
+        """Each gang's outcome, and which wait for machines that we own. The scene changes for good.
+
+        Who has no place is asked again: who waits for room, where others have been placed there since, and who was
+        refused, where the scheduler puts pods without our gate so that less need be bought and limits have room again.
+        """
+        packing, waits = self._in_order()
+        must_ask = bool(waits)
+        while True:
+            before, packing = packing, as_scheduled(self.gangs, packing, self.market.scene)
+            forgone = self.market.forgo(before.bought, but=packing.bought)
+            unplaced = [gang for gang in self.gangs if packing.placed.get(gang.name) is None]
+            if not unplaced or not (forgone or must_ask):
+                return packing, waits
+            _, more, waits = self._each(unplaced, {})
+            packing, must_ask = packing_of({**packing.placed, **more}), False
+
+    def _in_order(self) -> tuple[Packing, dict[str, Wait]]:
+        start = self.market.scene.mark()
+        settled = self._settled()
+        packing, waits = self._after(settled)
+        least = min((gang.priority for gang in self.gangs if gang.name in settled), default=0)
+        outranked = [
+            gang
+            for gang in self.gangs
+            if settled and gang.priority > least and packing.placed.get(gang.name) is None and gang.name not in waits
+        ]
+        if not outranked:
+            return packing, waits
+        self.market.scene.undo(start)
+        could = any(self._could_be_placed(gang) for gang in outranked)
+        return self._after({} if could else self._settled())
+
+    def _settled(self) -> dict[str, Placed]:
+        """Those that can be where they were planned before, there."""
+        found = {}
+        for gang in self.gangs:
+            demand = self._demand(gang)
+            placed = as_meant(demand, self.market) if demand.meant else None
+            if placed is not None:
+                found[gang.name] = placed
+        return found
+
+    def _could_be_placed(self, gang: Gang) -> bool:
+        mark = self.market.scene.mark()
+        placed = pack([self._demand(gang)], self.market).placed[gang.name]
+        self.market.scene.undo(mark)
+        return placed is not None
+
+    def _after(self, settled: Mapping[str, Placed]) -> tuple[Packing, dict[str, Wait]]:
+        """The others in turn; then together, if that is cheaper."""
+        start = self.market.scene.mark()
+        demands, placed, waits = self._each(self.gangs, settled)
+        more = place_together(demands, placed, self.market, start)
+        both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
+        return packing_of(both), waits
+
+    def _each(
+        self, gangs: Iterable[Gang], settled: Mapping[str, Placed]
+    ) -> tuple[list[Demand], _Found, dict[str, Wait]]:
+        """Each gang in turn: placed, bought for, or left to wait for machines that we own; the settled ones grow."""
+        demands, placed, waits = [], _Found(), dict[str, Wait]()
+        scene, patience = self.market.scene, self.patience
+        patience.forget()
+        for gang in gangs:
+            demand, before = self._demand(gang), scene.mark()
+            if gang.name in settled:
+                demand = still_to_come(demand, settled[gang.name])
+                if not demand.pods:
+                    continue
+            found = pack([demand], self.market).placed[gang.name]
+            usd = self._price(found, demand) if found is not None else 0.0
+            if usd and gang.name not in settled and gang.oldest + patience.of(gang) > patience.now:
+                scene.undo(before)
+                wait = patience.wait(gang, demand, usd_per_hour=usd)
+                if wait is not None:
+                    waits[gang.name] = wait
+                    continue
+                found = pack([demand], self.market).placed[gang.name]
+            placed[gang.name] = found
+            demands.append(demand)
+        return demands, placed, waits
+
+    def _price(self, found: Placed, demand: Demand) -> float:
+        """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""
+        others = taken_from_others(found, demand, self.market)
+        return found.usd + sum(place.group.usd_per_hour for place in others.values() if place.group is not None)
+
+    def _demand(self, gang: Gang) -> Demand:
+        return demand_of(gang, self.market.scene, self.homes)
+
+
+def demand_of(gang: Gang, scene: Scene, homes: Mapping[str, Place] = _HOMELESS) -> Demand:
+    """What a gang asks for; ``homes``: pod key -> where it was planned before."""
+    shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
+    topology = gang.topology or _common_ground(gang)
+    anchor = None
+    if topology and gang.topology:
+        known = [place for host in gang.nodes if (place := scene.place_on(host)) is not None]
+        anchor = next((place.labels[topology] for place in known if topology in place.labels), None)
+    return Demand(
+        name=gang.name,
+        pods=tuple((pod.key, shape) for pod, shape in shapes),
+        minimum=gang.minimum,
+        topology=topology,
+        anchor=anchor,
+        meant={pod.key: homes[pod.key] for pod in gang.waiting if pod.key in homes},
+    )
+
+
+def _joined(first: Placed | None, more: Placed | None) -> Placed | None:
+    if first is None or more is None:
+        return first or more
+    return Placed(places=(*first.places, *more.places), bought=(*first.bought, *more.bought))
+
+
+def _common_ground(gang: Gang) -> str | None:
+    """The topology key by which all its pods must be near to each other, if there is one."""
+    keys = [{term.topology_key for term in pod.near_to} for pod in gang.waiting]
+    common = set.intersection(*keys) if keys else set()
+    return min(common) if common and len(gang.waiting) > 1 else None
