@@ -2,8 +2,9 @@
 
 From when such a pod is created until the scheduler has said that it finds no place, it may bind it anywhere that has
 room, whomever a plan has there. What is bought in that moment for the pod, or for those whose place it takes, may be
-for others than it was planned for. So a purchase for it waits until the scheduler has spoken, a few seconds at most:
-where it is that slow, or another one has the pod, waiting longer costs more than a wrong guess.
+for others than it was planned for. So a purchase for it waits until the scheduler has spoken: some seconds at most,
+more where it has many to try. Where it is slower, or another one has the pod, waiting longer costs more than a wrong
+guess.
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ from autoscaler.scene import Scene
 from autoscaler.steps import Grow
 
 _PATIENCE: Final = timedelta(seconds=3)
-"""A scheduler tries some hundred pods in a second."""
+_A_POD: Final = timedelta(seconds=1 / 50)
+"""``kube-scheduler`` asks 50 things of the API server in a second, unless told otherwise (``clientConnection.qps``)."""
+_AT_MOST: Final = timedelta(seconds=30)
 
 
 def untried(gangs: Iterable[Gang], scene: Scene, now: datetime) -> dict[str, datetime]:
     """Pod key -> until when it may still be bound to a node that is there. As the scene is before anyone is planned."""
-    young = [
-        pod
-        for gang in gangs
-        for pod in gang.waiting
-        if not (pod.gates or pod.unschedulable_because) and now < pod.created + _PATIENCE
-    ]
+    unheard = [pod for gang in gangs for pod in gang.waiting if not (pod.gates or pod.unschedulable_because)]
+    patience = min(_AT_MOST, _PATIENCE + len(unheard) * _A_POD)
+    young = [pod for pod in unheard if now < pod.created + patience]
     if not young:
         return {}
     fresh = [place for place in scene.places if not place.standing and _is_open(place)]
@@ -44,7 +44,7 @@ def untried(gangs: Iterable[Gang], scene: Scene, now: datetime) -> dict[str, dat
                 scene.why_not(shape, place) is None for place in fresh
             )
         if found[shape.number]:
-            ends[pod.key] = pod.created + _PATIENCE
+            ends[pod.key] = pod.created + patience
     return ends
 
 

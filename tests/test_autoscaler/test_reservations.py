@@ -221,10 +221,19 @@ def test_nothing_is_bought_for_a_pod_that_the_scheduler_may_find_room_for_at_thi
     cluster = a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=[a_group("gpu-a100")])
     decided = decide(cluster)
     assert steps(decided, Grow) == []
-    assert decided.wake_at == later(seconds=3)
-    assert len(steps(decide(replace(cluster, seen_at=later(seconds=3))), Grow)) == 1
+    assert decided.wake_at == later(seconds=3.04)
+    assert len(steps(decide(replace(cluster, seen_at=later(seconds=3.04))), Grow)) == 1
     tried = [replace(pod, unschedulable_because=NO_PLACE) for pod in pods]
     assert len(steps(decide(a_cluster(pods=tried, nodes=cluster.nodes, groups=cluster.groups)), Grow)) == 1
+
+
+def test_a_scheduler_with_hundreds_of_pods_to_try_is_heard_for_longer() -> None:
+    """It binds some 50 in a second; half a minute is the most."""
+    groups = [a_group("gpu-a100", maximum=9999)]
+    for many, seconds in ((500, 13), (3000, 30)):
+        pods = [untried(f"p-{number}", gpus=8) for number in range(many)]
+        decided = decide(a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=groups))
+        assert decided.wake_at == later(seconds=seconds)
 
 
 def test_a_plan_of_which_a_part_must_wait_buys_nothing() -> None:
