@@ -113,7 +113,8 @@ class ReleaseSettings(Document):
     )
     pull_secret: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         description="name of a Secret with the registry's credentials, e.g. registry-credentials",
     )
 

@@ -229,6 +229,15 @@ class Snapshots(Document):
             raise ValueError("must be 5m or more: each is a whole copy of etcd, e.g. 1h")
         return span
 
+    @model_validator(mode="after")
+    def _one_is_always_kept(self) -> Snapshots:
+        if self.every > timedelta(days=self.keep_days) / 2:
+            raise ValueError(
+                f"every must be half of keep_days ({self.keep_days}) or less: else the last one goes before the next "
+                "is sure to be there"
+            )
+        return self
+
 
 class KubeadmSettings(Document):
     """A control plane on instances of our own, made by kubeadm."""
