@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pulumi
 import pulumi_aws as aws
 
-from stacks.addresses import check_networks, check_room, tell_docker
+from stacks.addresses import check_networks, check_room, tell_docker, tell_pods
 from stacks.caller import check_caller
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
@@ -126,6 +126,7 @@ def _look_at_control_plane(plans: Plans, standing: StandingStack | None, provide
         check_zones_stay(plans.zones, leaving=set(offered.zones) - set(plans.zones), holds=offered.zones)
         return offered.zones
     if isinstance(settings, KubeadmSettings):
+        _warn(tell_pods(plans.settings, plans.policy, plans.inventory))
         _look_at_members(settings, cluster, provider=provider)
     return ()
 
