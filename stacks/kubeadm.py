@@ -70,7 +70,9 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         kubeconfig = self._read_kubeconfig(after=gates)
         self.part = ControlPlanePart(kind="kubeadm", about=self._about(kubeconfig), kubeconfig=kubeconfig)
         founded = {"pod_network": args.settings.pod_network, "service_network": args.settings.service_network}
-        self.register_outputs({"endpoint": self._balancer.dns_name, "networks": founded})
+        self.register_outputs(
+            {"endpoint": self._balancer.dns_name, "networks": founded, "names": list(args.settings.names)}
+        )
 
     def _child(self, **more: Any) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, **more)
