@@ -112,3 +112,16 @@ LEASE: Final = "spillway-autoscaler"
 MEMORY: Final = "spillway-autoscaler-memory"
 """Name of the ConfigMap, in the same namespace, in which it writes down what its plans remember."""
 NAMESPACE: Final = "spillway"
+
+_OF_KUBERNETES: Final = (".kubernetes.io", ".k8s.io")
+_OF_KUBELETS: Final = ("node.kubernetes.io", "kubelet.kubernetes.io")
+_SELF_GIVEN: Final = (HOSTNAME, ARCH, OS, ZONE, REGION, INSTANCE_TYPE)
+
+
+def may_kubelet_give(key: str) -> bool:
+    """Whether a kubelet may give its own node this label: of Kubernetes' own names it may few.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+    """
+    prefix = key.rpartition("/")[0]
+    return key in _SELF_GIVEN or prefix in _OF_KUBELETS or not f".{prefix}".endswith(_OF_KUBERNETES)

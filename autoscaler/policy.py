@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 
 from autoscaler.constraints import Taint
 from autoscaler.documents import Document, Span, read_document
-from autoscaler.labels import PREFIX
+from autoscaler.labels import PREFIX, may_kubelet_give
 from autoscaler.resources import Resources, parse_quantity
 
 LABEL_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -129,6 +129,18 @@ class GroupEntry(Document):
     def types(self) -> tuple[str, ...]:
         """What its nodes may be: the type, or those of the set, the preferred one first."""
         return self.instance_types or (self.instance_type or "",)
+
+    @field_validator("labels")
+    @classmethod
+    def _a_node_brings_them(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key in labels:
+            if not may_kubelet_give(key):
+                message = (
+                    f"sets {key!r}, which no kubelet may give its own node: a new one would come without it, or not at "
+                    f"all: choose another prefix, e.g. example.com/{key.rpartition('/')[2]}"
+                )
+                raise ValueError(message)
+        return labels
 
     @field_validator("taints")
     @classmethod

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_document, read_document
+from autoscaler.image_names import ImageName
 from autoscaler.policy import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
 from autoscaler.resources import Resources, parse_quantity
 
@@ -34,11 +35,6 @@ _LONGEST: Final = timedelta(days=3650)
 _PORT_NAME: Final = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _VARIABLE: Final = re.compile(r"[ -<>-~]+")
 """Printable ASCII without ``=``, as Kubernetes has it."""
-_IMAGE: Final = re.compile(
-    r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
-    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
-)
-"""https://github.com/distribution/reference: registry, path, tag, digest."""
 _CLASS_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 PortNumber = Annotated[int, Field(ge=1, le=65_535)]
@@ -145,7 +141,7 @@ class TrainingJob(Document):
     name: Name = Field(description="the job's name, e.g. mnist")
     namespace: Name = "default"
     framework: Literal["tensorflow"] = "tensorflow"
-    image: str = Field(description="container image of every task", min_length=1)
+    image: ImageName = Field(description="container image of every task")
     tasks: dict[Role, Task] = Field(description="tasks by role: chief, worker, ps, evaluator")
     priority: str = Field(default="", description="name of a PriorityClass")
     restarts: int = Field(
@@ -169,13 +165,6 @@ class TrainingJob(Document):
             message = "must begin with a letter: it becomes part of host names"
             raise ValueError(message)
         return name
-
-    @field_validator("image")
-    @classmethod
-    def _can_be_fetched(cls, image: str) -> str:
-        if not _IMAGE.fullmatch(image):
-            raise ValueError("is not the name of an image: write one such as registry.example.com/team/mnist:1.0")
-        return image
 
     @field_validator("priority")
     @classmethod

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from autoscaler.documents import Document
 from autoscaler.hosts import DnsName, why_not_reached
+from autoscaler.image_names import ImageName
 from autoscaler.resources import parse_quantity
 from roles.addresses import host_of
 from roles.controller import local_path
@@ -19,7 +20,6 @@ from roles.kubelet_keys import why_wrong
 _RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 _NAME_SERVERS: Final = 3
 """A pod's resolv.conf holds no more."""
-_IMAGE: Final = r"^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEGINS: Final = "-----BEGIN CERTIFICATE-----"
 _FEWEST_PODS: Final = 16
@@ -52,7 +52,7 @@ class Download(Document):
 class Image(Download):
     """An archive with a container image, for machines that reach no registry."""
 
-    name: str = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10", pattern=_IMAGE)
+    name: ImageName = Field(description="the image's name, as pods write it, e.g. registry.k8s.io/pause:3.10")
 
 
 class ContainerRuntime(Document):
@@ -64,9 +64,8 @@ class ContainerRuntime(Document):
     cgroup_driver: Literal["systemd", "cgroupfs"] = Field(
         default="systemd", description="of containerd and kubelet alike; cgroupfs where systemd does not own the tree"
     )
-    sandbox_image: str = Field(
+    sandbox_image: ImageName = Field(
         default="registry.k8s.io/pause:3.10",
-        pattern=_IMAGE,
         description="the image that holds a pod's namespaces, e.g. registry.k8s.io/pause:3.10",
     )
     images: tuple[Image, ...] = Field(default=(), description="images imported from archives: no registry is asked")

@@ -26,7 +26,6 @@ PACKAGED: Final = "/usr/bin/kubelet"
 _JOINING: Final = {"key": words.JOINING, "effect": "NoSchedule"}
 _SELF_GIVEN: Final = {words.HOSTNAME, words.ARCH, words.OS}
 """Labels that a kubelet gives its node without being told."""
-_ALLOWED_TO_KUBELET: Final = {words.INSTANCE_TYPE, words.ZONE, words.REGION}
 
 
 @deploy("Kubelet")
@@ -157,12 +156,7 @@ def kubelet_unit(machine: MachineSettings, wanted: Kubelet) -> str:
 
 def self_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Those that a kubelet may give its own node: none of Kubernetes' own names but a few."""
-    return {
-        key: value
-        for key, value in labels.items()
-        if key not in _SELF_GIVEN
-        and (key in _ALLOWED_TO_KUBELET or not f".{key.partition('/')[0]}".endswith((".kubernetes.io", ".k8s.io")))
-    }
+    return {key: value for key, value in labels.items() if key not in _SELF_GIVEN and words.may_kubelet_give(key)}
 
 
 def taints_of(machine: MachineSettings) -> list[dict[str, str]]:

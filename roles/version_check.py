@@ -80,7 +80,10 @@ def _signing(name: str, repository: Repository, uri: str) -> Finding | None:
 
 def _unused(machine: MachineSettings) -> tuple[str, ...]:
     """The parts that this machine does not get."""
-    unused = () if machine.kubelet or machine.node_image or machine.control_plane else ("kubelet",)
+    if machine.control_plane:
+        unused: tuple[str, ...] = ("api_server",)  # no other than its own, which comes in kubeadm's images
+    else:
+        unused = () if machine.kubelet or machine.node_image else ("kubelet",)
     if machine.gpu is None or not machine.gpu_count:
         return (*unused, *_OF_GPUS)
     if not machine.gpu.cuda:

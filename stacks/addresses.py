@@ -15,7 +15,7 @@ from typing import Final, Literal
 from autoscaler.failures import BadInput
 from autoscaler.policy import Policy
 from stacks.config import Settings
-from stacks.control_plane_settings import EksSettings, KubeadmSettings
+from stacks.control_plane_settings import NODE_PODS, EksSettings, KubeadmSettings
 from stacks.inventory import Inventory
 from stacks.network_settings import FEWEST_ZONES, MOST_ZONES
 
@@ -111,6 +111,23 @@ def tell_docker(settings: Settings, inventory: Inventory, vpc: Iterable[Range] =
         for one in known
         if one.network.overlaps(DOCKER.network) and _is_told(one, DOCKER)
     ]
+
+
+def tell_pods(settings: Settings, policy: Policy, inventory: Inventory) -> list[str]:
+    """A line where a kubeadm cluster may have more nodes than its network of pods has parts for."""
+    wanted = settings.control_plane
+    if not isinstance(wanted, KubeadmSettings):
+        return []
+    parts = 2 ** (NODE_PODS - ipaddress.IPv4Network(wanted.pod_network).prefixlen)
+    nodes = wanted.instances + sum(entry.max for entry in policy.groups) + len(inventory.machines)
+    if nodes <= parts:
+        return []
+    told = (
+        f"spillway:control_plane.pod_network = {wanted.pod_network!r} has {parts} parts of /{NODE_PODS}, one for a "
+        f"node, and members, groups at their max and machines are {nodes}: the last ones get no addresses for pods, "
+        "unless the pod network hands out its own, as Calico does; once the cluster is founded it cannot be made wider"
+    )
+    return [told]
 
 
 def named_networks(settings: Settings) -> Iterator[Range]:

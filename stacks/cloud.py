@@ -106,7 +106,13 @@ class _Built:
         cluster = plans.policy.cluster
         network: Network | ExistingNetwork
         if self._ahead.vpc:
-            network = ExistingNetwork(cluster, self._ahead.vpc, trusted=settings.trusted, opts=self._on_aws)
+            network = ExistingNetwork(
+                cluster,
+                self._ahead.vpc,
+                trusted=settings.trusted,
+                has_shared_rules=plans.has_shared_rules,
+                opts=self._on_aws,
+            )
         else:
             args = NetworkArgs(
                 cidr=ipaddress.IPv4Network(settings.cidr),
@@ -116,6 +122,7 @@ class _Built:
                 endpoints=plans.endpoints,
                 flow_logs=settings.flow_logs,
                 trusted=settings.trusted,
+                has_shared_rules=plans.has_shared_rules,
                 protect=settings.protect,
                 gateways=self._ahead.gateways,
             )

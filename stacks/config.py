@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from autoscaler import labels as words
 from autoscaler.documents import Document, Span, parse_data
 from autoscaler.failures import BadInput
+from autoscaler.image_names import ImageName
 from stacks.control_plane_settings import ControlPlaneSettings, ExistingSettings
 from stacks.network_settings import NetworkSettings
 from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
@@ -105,17 +106,15 @@ class StackNames(Document):
 class ReleaseSettings(Document):
     """The autoscaler in the cluster."""
 
-    image: str = Field(
-        description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0",
-        pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[A-Za-z0-9._-]{1,128})?(@sha256:[0-9a-f]{64})?$",
-    )
+    image: ImageName = Field(description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0")
     aws_access: Literal["irsa", "instance-profile", "access-key"] | None = Field(
         default=None,
         description="how it gets its rights on AWS; else irsa (eks), instance-profile (kubeadm), access-key (existing)",
     )
     pull_secret: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         description="name of a Secret with the registry's credentials, e.g. registry-credentials",
     )
 

@@ -19,6 +19,7 @@ from autoscaler.failures import BadInput
 from stacks.machines import OnPremProvider, WireguardKey
 from stacks.on_prem_routes import ConnectivityArgs, Fields, Routed, routes
 from stacks.on_prem_settings import ConnectivitySettings, RoutedSettings, WireguardSettings
+from stacks.security_groups import SecurityGroup
 from stacks.trust import trust_of
 from stacks.vpn import Vpn
 from stacks.wireguard import FETCH, INTERFACE, check_pair, ends, render, render_gateway
@@ -143,36 +144,23 @@ class Wireguard(pulumi.ComponentResource):
 
     def _security_group(self) -> pulumi.Output[str]:
         """Your side's address reaches the one port, the nodes reach what is behind it; nobody else does."""
-        name, settings, child = f"{self._name}-gateway", self._settings, pulumi.ResourceOptions(parent=self)
-        group = aws.ec2.SecurityGroup(
-            name,
-            description="WireGuard gateway of the cluster",
-            vpc_id=self._args.network.vpc_id,
-            revoke_rules_on_delete=True,
-            tags={"Name": name},
-            opts=child,
-        )
-        aws.vpc.SecurityGroupIngressRule(
+        name, settings, network = f"{self._name}-gateway", self._settings, self._args.network
+        child = pulumi.ResourceOptions(parent=self)
+        group = SecurityGroup(name, "WireGuard gateway of the cluster", vpc_id=network.vpc_id, opts=child)
+        group.let_in(
             f"{name}-tunnel",
-            security_group_id=group.id,
-            ip_protocol="udp",
-            from_port=settings.port,
-            to_port=settings.port,
+            "the other end of the tunnel",
+            port=settings.port,
+            protocol="udp",
             cidr_ipv4=f"{settings.address}/32",
-            description="the other end of the tunnel",
-            opts=child,
         )
-        aws.vpc.SecurityGroupIngressRule(
+        group.let_in(
             f"{name}-nodes",
-            security_group_id=group.id,
-            ip_protocol="-1",
-            referenced_security_group_id=self._args.network.node_security_group_id,
-            description="what nodes send on-prem",
-            opts=child,
+            "what nodes send on-prem",
+            referenced_security_group_id=network.node_security_group_id,
         )
-        aws.vpc.SecurityGroupEgressRule(
-            f"{name}-out", security_group_id=group.id, ip_protocol="-1", cidr_ipv4="0.0.0.0/0", opts=child
-        )
+        group.let_out(f"{name}-out", cidr_ipv4="0.0.0.0/0")
+        group.close()
         return group.id
 
     def _profile(self, parameter: aws.ssm.Parameter) -> pulumi.Output[str]:

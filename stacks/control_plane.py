@@ -30,6 +30,11 @@ def check_settings(settings: Settings, *, zones: tuple[str, ...], source: str) -
         raise BadInput(
             f"{source}: all groups are in {', '.join(zones)}: EKS needs subnets in two zones, so name another one"
         )
+    if isinstance(wanted, EksSettings) and settings.network.rules == "own":
+        raise BadInput(
+            "spillway:network.rules = 'own': with control_plane.kind eks the ways from its API server to the nodes are "
+            "rules of their security group as well, and not of the network: write rules: shared, or take it out"
+        )
 
 
 def check_reachable(settings: Settings) -> None:

@@ -30,7 +30,7 @@ _SHARED: Final = ipaddress.IPv4Network("100.64.0.0/10")
 _WORLD: Final = 8
 """A network with a shorter prefix is the world, also where it is written in two halves."""
 _FEWEST_SERVICES, _MOST_SERVICES = 28, 12
-_NODE_PODS: Final = 24
+NODE_PODS: Final = 24
 """Prefix of each node's part of the network of pods, as kubeadm's controller manager has it."""
 
 
@@ -229,6 +229,15 @@ class Snapshots(Document):
             raise ValueError("must be 5m or more: each is a whole copy of etcd, e.g. 1h")
         return span
 
+    @model_validator(mode="after")
+    def _one_is_always_kept(self) -> Snapshots:
+        if self.every > timedelta(days=self.keep_days) / 2:
+            raise ValueError(
+                f"every must be half of keep_days ({self.keep_days}) or less: else the last one goes before the next "
+                "is sure to be there"
+            )
+        return self
+
 
 class KubeadmSettings(Document):
     """A control plane on instances of our own, made by kubeadm."""
@@ -277,8 +286,8 @@ class KubeadmSettings(Document):
     @field_validator("pod_network")
     @classmethod
     def _pods_of_a_node_fit(cls, text: str) -> str:
-        if ipaddress.IPv4Network(text).prefixlen >= _NODE_PODS:
-            raise ValueError(f"must be larger than /{_NODE_PODS}, which each node has of it, e.g. 10.244.0.0/16")
+        if ipaddress.IPv4Network(text).prefixlen >= NODE_PODS:
+            raise ValueError(f"must be larger than /{NODE_PODS}, which each node has of it, e.g. 10.244.0.0/16")
         return text
 
     @field_validator("service_network")

@@ -127,7 +127,7 @@ def _maxima(cost: CostOutput, *, limit: float | None) -> Iterator[str]:
         f"  sum {cost.max_usd_per_hour:.2f} $/h (on-demand {cost.max_on_demand_usd_per_hour:.2f}, "
         f"spot {cost.max_spot_usd_per_hour:.2f})"
     )
-    unknown = [group.entry for group in cost.groups if group.usd_per_hour is None]
+    unknown = [group.entry for group in cost.groups if group.max and group.usd_per_hour is None]
     if unknown:
         yield f"  without {', '.join(unknown)}: write usd_per_hour into its entry of the policy"
     if limit is not None:

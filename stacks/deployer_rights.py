@@ -76,6 +76,7 @@ WRITES: Final[Mapping[str, tuple[str, ...]]] = {
         "ec2:RevokeSecurityGroupEgress",
     ),
     "ec2.Subnet": ("ec2:CreateSubnet", "ec2:ModifySubnetAttribute", "ec2:DeleteSubnet"),
+    "ec2.VpcSecurityGroupRulesExclusive": ("ec2:RevokeSecurityGroupIngress", "ec2:RevokeSecurityGroupEgress"),
     "ec2.VolumeAttachment": ("ec2:AttachVolume", "ec2:DetachVolume", "ec2:StopInstances"),
     "ec2.Vpc": ("ec2:CreateVpc", "ec2:ModifyVpcAttribute", "ec2:DeleteVpc"),
     "ec2.VpcEndpoint": ("ec2:CreateVpcEndpoint", "ec2:ModifyVpcEndpoint", "ec2:DeleteVpcEndpoints"),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
+from stacks.security_groups import SecurityGroup
+
 _HTTPS = 443
 
 
@@ -51,25 +53,11 @@ class Endpoints(pulumi.ComponentResource):
 
     def _security_group(self, name: str) -> pulumi.Output[str]:
         """Whoever is in the VPC may ask; an endpoint asks nobody."""
-        child = pulumi.ResourceOptions(parent=self)
-        group = aws.ec2.SecurityGroup(
-            name,
-            description="Endpoints of AWS services",
-            vpc_id=self._args.vpc_id,
-            revoke_rules_on_delete=True,
-            tags={"Name": name},
-            opts=child,
+        group = SecurityGroup(
+            name, "Endpoints of AWS services", vpc_id=self._args.vpc_id, opts=pulumi.ResourceOptions(parent=self)
         )
-        aws.vpc.SecurityGroupIngressRule(
-            f"{name}-https",
-            security_group_id=group.id,
-            ip_protocol="tcp",
-            from_port=_HTTPS,
-            to_port=_HTTPS,
-            cidr_ipv4=self._args.vpc_cidr,
-            description="HTTPS from the VPC",
-            opts=child,
-        )
+        group.let_in(f"{name}-https", "HTTPS from the VPC", port=_HTTPS, cidr_ipv4=self._args.vpc_cidr)
+        group.close()
         return group.id
 
     def _interface(self, service: str, group: pulumi.Output[str]) -> None:

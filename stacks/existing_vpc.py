@@ -63,7 +63,13 @@ class ExistingNetwork(pulumi.ComponentResource):
     node_security_group_id: pulumi.Output[str]
 
     def __init__(
-        self, name: str, found: FoundVpc, *, trusted: tuple[str, ...], opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        found: FoundVpc,
+        *,
+        trusted: tuple[str, ...],
+        has_shared_rules: bool = False,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("spillway:network:ExistingNetwork", name, None, opts)
         known = pulumi.Output.from_input
@@ -72,7 +78,11 @@ class ExistingNetwork(pulumi.ComponentResource):
         self.public_subnets = {}
         self.route_tables = {zone: known(subnet.route_table) for zone, subnet in found.subnets.items()}
         self.node_security_group_id = node_security_group(
-            f"{name}-nodes", vpc_id=found.id, trusted=trusted, opts=pulumi.ResourceOptions(parent=self)
+            f"{name}-nodes",
+            vpc_id=found.id,
+            trusted=trusted,
+            is_shared=has_shared_rules,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs(
             {"vpcId": self.vpc_id, "subnets": self.subnets, "nodeSecurityGroupId": self.node_security_group_id}

@@ -93,6 +93,17 @@ def _of_control_plane(plans: Plans, standing: StandingStack) -> Iterator[str]:
                     f"{key}.{name} = {getattr(wanted, name)!r}, and the cluster was founded with {there}, which it "
                     f"keeps: its members would be replaced for nothing: write {name}: {there}"
                 )
+        if standing.names is not None and wanted.names != standing.names:
+            yield (
+                f"{key}.names = {_listed(wanted.names)}, and the cluster was founded with {_listed(standing.names)}, "
+                "which no later `pulumi up` changes in a certificate: its members would be replaced for nothing: "
+                f"write names: {_listed(standing.names)}, and give the members that stand another certificate "
+                "(stacks/README.md, Another name in the certificate)"
+            )
+
+
+def _listed(names: Collection[str]) -> str:
+    return f"[{', '.join(names)}]"
 
 
 def _of_secrets_key(wanted: EksSettings, standing: StandingStack) -> Iterator[str]:

@@ -25,6 +25,7 @@ from stacks.member_rights import member_rights
 from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, healthy_command, render_member
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.security_groups import SecurityGroup
 from stacks.snapshots import SnapshotStore
 from stacks.standing_members import TAG_KEY, key_from, member_name, parameters_of
 from stacks.trust import trust_of
@@ -69,7 +70,9 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         kubeconfig = self._read_kubeconfig(after=gates)
         self.part = ControlPlanePart(kind="kubeadm", about=self._about(kubeconfig), kubeconfig=kubeconfig)
         founded = {"pod_network": args.settings.pod_network, "service_network": args.settings.service_network}
-        self.register_outputs({"endpoint": self._balancer.dns_name, "networks": founded})
+        self.register_outputs(
+            {"endpoint": self._balancer.dns_name, "networks": founded, "names": list(args.settings.names)}
+        )
 
     def _child(self, **more: Any) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, **more)
@@ -121,49 +124,26 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         )
         return role, profile
 
-    def _make_groups(self) -> tuple[aws.ec2.SecurityGroup, aws.ec2.SecurityGroup]:
+    def _make_groups(self) -> tuple[SecurityGroup, SecurityGroup]:
         """Of the load balancer, which nodes and clients reach, and of the members, which it reaches."""
-        name, network = self._name, self._args.network
-        balancer = self._security_group(f"{name}-balancer", "Load balancer of the API server")
-        members = self._security_group(name, "Control plane of the cluster")
-        nodes = network.node_security_group_id
-        self._ingress("nodes-to-api", to=balancer.id, referenced_security_group_id=nodes)
-        self._ingress("members-to-api", to=balancer.id, referenced_security_group_id=members.id)
+        name, vpc = self._name, self._args.network.vpc_id
+        balancer = SecurityGroup(f"{name}-balancer", "Load balancer of the API server", vpc_id=vpc, opts=self._child())
+        members = SecurityGroup(name, "Control plane of the cluster", vpc_id=vpc, opts=self._child())
+
+        def open_way(what: str, *, to: SecurityGroup, port: int | None = API_PORT, **source: Any) -> None:
+            to.let_in(f"{name}-{what}", what.replace("-", " "), port=port, **source)
+
+        nodes = self._args.network.node_security_group_id
+        open_way("nodes-to-api", to=balancer, referenced_security_group_id=nodes)
+        open_way("members-to-api", to=balancer, referenced_security_group_id=members.id)
         for block in self._settings.clients:
-            self._ingress(f"{block.replace('/', '-')}-to-api", to=balancer.id, cidr_ipv4=block)
-        self._ingress("balancer-to-members", to=members.id, referenced_security_group_id=balancer.id)
-        self._ingress("member-to-member", to=members.id, port=None, referenced_security_group_id=members.id)
+            open_way(f"{block.replace('/', '-')}-to-api", to=balancer, cidr_ipv4=block)
+        open_way("balancer-to-members", to=members, referenced_security_group_id=balancer.id)
+        open_way("member-to-member", to=members, port=None, referenced_security_group_id=members.id)
         for what, group in (("balancer", balancer), ("members", members)):
-            aws.vpc.SecurityGroupEgressRule(
-                f"{name}-{what}-out",
-                security_group_id=group.id,
-                ip_protocol="-1",
-                cidr_ipv4="0.0.0.0/0",
-                opts=self._child(),
-            )
+            group.let_out(f"{name}-{what}-out", cidr_ipv4="0.0.0.0/0")
+            group.close()
         return balancer, members
-
-    def _security_group(self, name: str, description: str) -> aws.ec2.SecurityGroup:
-        return aws.ec2.SecurityGroup(
-            name,
-            description=description,
-            vpc_id=self._args.network.vpc_id,
-            revoke_rules_on_delete=True,
-            tags={"Name": name},
-            opts=self._child(),
-        )
-
-    def _ingress(self, what: str, *, to: pulumi.Input[str], port: int | None = API_PORT, **source: Any) -> None:
-        aws.vpc.SecurityGroupIngressRule(
-            f"{self._name}-{what}",
-            security_group_id=to,
-            ip_protocol="tcp" if port else "-1",
-            from_port=port,
-            to_port=port,
-            description=what.replace("-", " "),
-            opts=self._child(),
-            **source,
-        )
 
     def _make_balancer(self) -> tuple[aws.lb.LoadBalancer, aws.lb.TargetGroup]:
         cluster, network = self._args.cluster, self._args.network

@@ -32,6 +32,7 @@ def check_limits(settings: Settings, policy: Policy, inventory: Inventory, *, so
         *_of_keys(settings, policy.region),
         *_of_members(settings, policy.cluster),
         *_of_hybrid_machines(settings, inventory),
+        *_of_removals(settings, inventory),
         *_of_probes(settings, inventory),
     ]
     if wrong:
@@ -100,6 +101,22 @@ def _of_hybrid_machines(settings: Settings, inventory: Inventory) -> Iterator[st
             yield (
                 f"{settings.inventory}: machines[{place}] ({machine.name}).address = {address} is in no network of "
                 f"spillway:control_plane.remote_node_networks ({', '.join(map(str, networks))}): add its network there"
+            )
+
+
+def _of_removals(settings: Settings, inventory: Inventory) -> Iterator[str]:
+    """A name that is no machine's says nothing now, and takes a later machine of that name for dead."""
+    if settings.program not in ("all", "on-prem"):
+        return
+    known = [machine.name for machine in inventory.machines]
+    where = (
+        f"{settings.inventory} has no such machine ({', '.join(known)})" if known else "no inventory has such a machine"
+    )
+    for name in settings.machines.force_removal:
+        if name not in known:
+            yield (
+                f"spillway:machines.force_removal names {name!r}, and {where}: name one of its machines; one that "
+                "is taken out there goes from this list in the same change"
             )
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pulumi
 import pulumi_aws as aws
 
-from stacks.addresses import check_networks, check_room, tell_docker
+from stacks.addresses import check_networks, check_room, tell_docker, tell_pods
 from stacks.caller import check_caller
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
@@ -26,7 +26,7 @@ from stacks.node_bundle import check_architecture
 from stacks.on_prem_settings import WireguardSettings
 from stacks.plans import Plans
 from stacks.services import check_services, look_up_services, needed_services
-from stacks.shapes import Shape, check_shapes, look_up_shape, look_up_shapes
+from stacks.shapes import Shape, check_member, check_shapes, look_up_shape, look_up_shapes
 from stacks.shrinking import sizes_now, tell_shrinking
 from stacks.standing_members import check_standing, data_volumes, version_told
 from stacks.standing_stack import StandingStack
@@ -126,6 +126,7 @@ def _look_at_control_plane(plans: Plans, standing: StandingStack | None, provide
         check_zones_stay(plans.zones, leaving=set(offered.zones) - set(plans.zones), holds=offered.zones)
         return offered.zones
     if isinstance(settings, KubeadmSettings):
+        _warn(tell_pods(plans.settings, plans.policy, plans.inventory))
         _look_at_members(settings, cluster, provider=provider)
     return ()
 
@@ -141,24 +142,29 @@ def _member_image(plans: Plans, images: Images, provider: aws.Provider) -> Machi
     settings = plans.settings.control_plane
     if not isinstance(settings, KubeadmSettings):
         return None
-    return _image_of(settings, "spillway:control_plane", plans, images, provider)
+    shape = _shape_of(settings, "spillway:control_plane", plans, provider)
+    check_member(shape, settings.instance_type, where="spillway:control_plane.instance_type")
+    return _image_of(settings, "spillway:control_plane", shape, images)
 
 
 def _gateway_image(plans: Plans, images: Images, provider: aws.Provider) -> MachineImage | None:
     settings = plans.settings.connectivity
     if not isinstance(settings, WireguardSettings):
         return None
-    return _image_of(settings, "spillway:connectivity", plans, images, provider)
+    shape = _shape_of(settings, "spillway:connectivity", plans, provider)
+    return _image_of(settings, "spillway:connectivity", shape, images)
 
 
-def _image_of(
-    settings: KubeadmSettings | WireguardSettings, key: str, plans: Plans, images: Images, provider: aws.Provider
-) -> MachineImage:
-    """What machines of that section of the stack file boot from, Ubuntu's where it names nothing."""
+def _shape_of(settings: KubeadmSettings | WireguardSettings, key: str, plans: Plans, provider: aws.Provider) -> Shape:
+    """Of machines of that section of the stack file."""
     kind, region = settings.instance_type, plans.policy.region
-    shape = look_up_shape(kind, provider=provider, region=region, where=f"{key}.instance_type")
+    return look_up_shape(kind, provider=provider, region=region, where=f"{key}.instance_type")
+
+
+def _image_of(settings: KubeadmSettings | WireguardSettings, key: str, shape: Shape, images: Images) -> MachineImage:
+    """What they boot from, Ubuntu's where the section names nothing."""
     ami = settings.ami or ubuntu(shape.architecture)
-    return images.find(ami, where=f"{key}.ami", instance_type=kind, architecture=shape.architecture)
+    return images.find(ami, where=f"{key}.ami", instance_type=settings.instance_type, architecture=shape.architecture)
 
 
 def _look_at_types(plans: Plans, provider: aws.Provider) -> Mapping[str, Shape]:

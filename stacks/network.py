@@ -20,6 +20,7 @@ from stacks.addresses import node_block, public_block
 from stacks.endpoints import Endpoints, EndpointsArgs
 from stacks.flow_logs import FlowLogs, FlowLogsArgs
 from stacks.network_settings import FlowLogSettings
+from stacks.security_groups import SecurityGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class NetworkArgs:
     """Services of AWS that have an interface endpoint, e.g. ``ecr.api``."""
     flow_logs: FlowLogSettings | None = None
     trusted: tuple[str, ...] = ()
+    has_shared_rules: bool = False
+    """Others write rules of the nodes' security group too."""
     """Networks that may reach the nodes on every port: those of the on-prem machines."""
     protect: bool = False
     gateways: tuple[str, ...] = ()
@@ -71,7 +74,11 @@ class Network(pulumi.ComponentResource):
         for zone in args.zones:
             self.subnets[zone], self.route_tables[zone] = self._node_subnet(zone, gateways.get(zone))
         self.node_security_group_id = node_security_group(
-            f"{name}-nodes", vpc_id=self.vpc_id, trusted=args.trusted, opts=self._child
+            f"{name}-nodes",
+            vpc_id=self.vpc_id,
+            trusted=args.trusted,
+            is_shared=args.has_shared_rules,
+            opts=self._child,
         )
         self._endpoints()
         if args.flow_logs:
@@ -191,44 +198,24 @@ class Network(pulumi.ComponentResource):
 
 
 def node_security_group(
-    name: str, *, vpc_id: pulumi.Input[str], trusted: tuple[str, ...], opts: pulumi.ResourceOptions
+    name: str,
+    *,
+    vpc_id: pulumi.Input[str],
+    trusted: tuple[str, ...],
+    is_shared: bool,
+    opts: pulumi.ResourceOptions,
 ) -> pulumi.Output[str]:
-    """Nodes reach each other and the world; only the trusted networks reach them."""
-    group = aws.ec2.SecurityGroup(
-        name,
-        description="Nodes of the cluster",
-        vpc_id=vpc_id,
-        revoke_rules_on_delete=True,
-        tags={"Name": name},
-        opts=opts,
-    )
-    aws.vpc.SecurityGroupEgressRule(
-        f"{name}-out", security_group_id=group.id, ip_protocol="-1", cidr_ipv4="0.0.0.0/0", opts=opts
-    )
+    """Nodes reach each other and the world; only the trusted networks reach them.
+
+    ``is_shared``: others write rules there too, which stay.
+    """
+    group = SecurityGroup(name, "Nodes of the cluster", vpc_id=vpc_id, opts=opts)
+    group.let_out(f"{name}-out", cidr_ipv4="0.0.0.0/0")
     # Fabric traffic is no IP traffic: only a rule that names the group lets it out, whatever addresses are let out to.
-    aws.vpc.SecurityGroupEgressRule(
-        f"{name}-fabric-out",
-        security_group_id=group.id,
-        ip_protocol="-1",
-        referenced_security_group_id=group.id,
-        description="from node to node, by fabric adapters",
-        opts=opts,
-    )
-    aws.vpc.SecurityGroupIngressRule(
-        f"{name}-each-other",
-        security_group_id=group.id,
-        ip_protocol="-1",
-        referenced_security_group_id=group.id,
-        description="from node to node",
-        opts=opts,
-    )
+    group.let_out(f"{name}-fabric-out", "from node to node, by fabric adapters", referenced_security_group_id=group.id)
+    group.let_in(f"{name}-each-other", "from node to node", referenced_security_group_id=group.id)
     for block in trusted:
-        aws.vpc.SecurityGroupIngressRule(
-            f"{name}-from-{block.replace('/', '-')}",
-            security_group_id=group.id,
-            ip_protocol="-1",
-            cidr_ipv4=block,
-            description="from a trusted network",
-            opts=opts,
-        )
+        group.let_in(f"{name}-from-{block.replace('/', '-')}", "from a trusted network", cidr_ipv4=block)
+    if not is_shared:
+        group.close()
     return group.id

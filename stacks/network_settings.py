@@ -82,6 +82,11 @@ class NetworkSettings(Document):
     trusted: Annotated[tuple[PrivateNetwork, ...], Apart] = Field(
         default=(), description="private networks, on-prem ones as a rule, that may reach the nodes on every port"
     )
+    rules: Literal["own", "shared"] | None = Field(
+        default=None,
+        description="whether the nodes' security group has no rules but this stack's own, or is shared with "
+        "controllers that write there; absent: own, but with eks and in a stack of the network alone shared",
+    )
     protect: bool = Field(default=False, description="whether the engine refuses to delete the VPC")
 
     @field_validator("cidr")

@@ -8,21 +8,25 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
+from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from autoscaler.documents import Document, parse_span
 from autoscaler.resources import parse_quantity
+from stacks.control_plane_settings import Once
 
 _SMALLEST_TUNNEL: Final = 30
 _WIREGUARD_KEY: Final = 32
+_SHORTEST: Final = timedelta(seconds=1)
 _RESERVED_INSIDE: Final = frozenset(f"169.254.{third}.0/30" for third in (0, 1, 2, 3, 4, 5)) | {"169.254.169.252/30"}
 """https://docs.aws.amazon.com/vpn/latest/s2svpn/VPNTunnels.html"""
 
 
-def _a_span(text: str) -> str:
-    parse_span(text)
+def _a_patience(text: str) -> str:
+    if parse_span(text) < _SHORTEST:
+        raise ValueError("must be 1s or more: with none no pod is asked to leave, and a machine with any never goes")
     return text
 
 
@@ -75,13 +79,13 @@ class MachineSettings(Document):
     probe: Literal["ssh", "none"] | None = Field(
         default=None, description="for all machines, whatever their entries say; none: they are stand-ins"
     )
-    drain_timeout: Annotated[str, AfterValidator(_a_span)] = Field(
+    drain_timeout: Annotated[str, AfterValidator(_a_patience)] = Field(
         default="10m", description="how long pods may take to leave a machine that is taken out, e.g. 10m"
     )
     min_disk_free: Annotated[str, AfterValidator(_a_quantity)] = Field(
         default="20Gi", description="disk that must be free for images and logs, e.g. 20Gi"
     )
-    force_removal: tuple[str, ...] = Field(
+    force_removal: Annotated[tuple[str, ...], Once] = Field(
         default=(), description="names of machines that are down for good: nobody waits for their pods"
     )
     renew_join: str = Field(default="", description="any new text: every machine gets new join credentials")

@@ -16,7 +16,7 @@ _WRITTEN_OVER: Final = (
     *("kubernetes:", "spillway:", "spillway-onprem:", "pulumi:", "aws:autoscaling/lifecycleHook:"),
     *("aws:iam/rolePolicy:", "aws:iam/rolePolicyAttachment:", "aws:iam/userPolicy:"),
     *("aws:ec2/eipAssociation:", "aws:ec2/volumeAttachment:", "aws:ec2/vpnGatewayRoutePropagation:"),
-    *("aws:eks/accessPolicyAssociation:", "aws:lb/targetGroupAttachment:"),
+    *("aws:ec2/vpcSecurityGroupRulesExclusive:", "aws:eks/accessPolicyAssociation:", "aws:lb/targetGroupAttachment:"),
     *("aws:s3/bucketLifecycleConfiguration:", "aws:s3/bucketObjectv2:", "aws:s3/bucketPolicy:"),
     *("aws:s3/bucketPublicAccessBlock:", "aws:s3/bucketServerSideEncryptionConfiguration:", "aws:s3/bucketVersioning:"),
 )

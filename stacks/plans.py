@@ -44,6 +44,16 @@ class Plans:
         control_plane = self.settings.control_plane
         return self.settings.network.interface_endpoints(eks=control_plane is not None and control_plane.kind == "eks")
 
+    @property
+    def has_shared_rules(self) -> bool:
+        """Whether others write rules of the nodes' security group too.
+
+        So does EKS's part of the programs, in a stack of its own maybe, and so do controllers in most of its clusters.
+        """
+        kind = self.settings.control_plane.kind if self.settings.control_plane else None
+        own = self.settings.program == "all" and kind != "eks"
+        return (self.settings.network.rules or ("own" if own else "shared")) == "shared"
+
 
 def read_plans(settings: Settings) -> Plans:
     """Read all files, and check them against each other before anything is made. Raises ``BadInput``."""

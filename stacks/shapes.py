@@ -20,6 +20,9 @@ from autoscaler.policy import GroupEntry, Policy
 _NOT_THERE: Final = ("InvalidInstanceType", "no matching EC2 Instance Type")
 _PLAIN_FIRST_CARD: Final = ("p6-b300.",)
 """EC2 lists ``interface`` alone under the first of their ``NetworkCards``, which the plugin's look-up does not tell."""
+_MEMBER_VCPUS: Final = 2
+_MEMBER_MIB: Final = 1700
+"""Below them `kubeadm init` stops in its first checks: ControlPlaneNumCPU, ControlPlaneMem in its constants."""
 _TWICE: Final = 2
 """A set in which one type has more than this many times the CPU or memory of another is not of one shape."""
 
@@ -88,6 +91,15 @@ def check_shapes(policy: Policy, shapes: Mapping[str, Shape], *, source: str) ->
     ]
     if wrong:
         raise BadInput("\n".join(wrong))
+
+
+def check_member(shape: Shape, name: str, *, where: str) -> None:
+    """Whether kubeadm founds a control plane on it. Raises ``BadInput``."""
+    if shape.vcpus < _MEMBER_VCPUS or shape.memory_mib < _MEMBER_MIB:
+        raise BadInput(
+            f"{where} = {name!r} has {shape.vcpus} vCPU and {shape.memory_mib} MiB of memory: kubeadm wants "
+            f"{_MEMBER_VCPUS} and {_MEMBER_MIB} MiB at least, e.g. m6i.large"
+        )
 
 
 def adapters_of(entry: GroupEntry, shapes: Mapping[str, Shape]) -> int:

@@ -73,6 +73,8 @@ class StandingStack:
     """Until when on-prem machines of an EKS cluster may register."""
     networks: Mapping[str, str] = field(default_factory=dict)
     """Of pods and services in a kubeadm cluster, by their keys in the stack file."""
+    names: tuple[str, ...] | None = None
+    """Further ones in the certificate that a kubeadm cluster was founded with; ``None`` where none was founded."""
 
 
 def look_up_stack() -> StandingStack | None:
@@ -99,6 +101,7 @@ def standing_in(resources: Resources) -> StandingStack | None:
     cluster, region = _provider_of(resources)
     network = next(_outputs(resources, _NETWORK, _EXISTING_NETWORK), {})
     eks = next(_outputs(resources, _EKS_CLUSTER), {})
+    kubeadm = next(_outputs(resources, _KUBEADM), {})
     return StandingStack(
         cluster=cluster,
         region=region,
@@ -111,7 +114,8 @@ def standing_in(resources: Resources) -> StandingStack | None:
         secrets_key=((eks.get("encryptionConfig") or {}).get("provider") or {}).get("keyArn") or "",
         makes_secrets_key=any(_name(urn).endswith("-eks-secrets") for urn in _urns(resources, "aws:kms/key:Key")),
         expires=next(_outputs(resources, "aws:ssm/activation:Activation"), {}).get("expirationDate") or "",
-        networks=next(_outputs(resources, _KUBEADM), {}).get("networks") or {},
+        networks=kubeadm.get("networks") or {},
+        names=tuple(kubeadm["names"]) if "names" in kubeadm else None,
     )
 
 

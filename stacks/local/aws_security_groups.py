@@ -115,4 +115,42 @@ class EgressRule(_Rule):
     _authorize, _revoke = "authorize_security_group_egress", "revoke_security_group_egress"
 
 
-KINDS: Final[tuple[Kind, ...]] = (SecurityGroup(), IngressRule(), EgressRule())
+class RulesExclusive(Kind):
+    """That a group has these rules, and no others. It is nothing in AWS: to delete it changes nothing there."""
+
+    token = "aws:ec2/vpcSecurityGroupRulesExclusive:VpcSecurityGroupRulesExclusive"
+    inputs = frozenset({"securityGroupId", "ingressRuleIds", "egressRuleIds"})
+    fixed = frozenset({"securityGroupId"})
+    unordered = frozenset({"ingressRuleIds", "egressRuleIds"})
+    tagged = False
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        key: str = wanted["securityGroupId"]
+        self.update(cloud, key, {}, wanted)
+        return key
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        if first(cloud.ec2.describe_security_groups, "SecurityGroups", GroupIds=[key]) is None:
+            return None
+        by_group = [{"Name": "group-id", "Values": [key]}]
+        rules = cloud.ec2.describe_security_group_rules(Filters=by_group)["SecurityGroupRules"]
+        ways = {True: "egressRuleIds", False: "ingressRuleIds"}
+        found: Properties = {"securityGroupId": key, "ingressRuleIds": [], "egressRuleIds": []}
+        for rule in rules:
+            found[ways[rule["IsEgress"]]].append(rule["SecurityGroupRuleId"])
+        return found
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        found = self.read(cloud, key, new) or {}
+        for name, revoke in (
+            ("ingressRuleIds", cloud.ec2.revoke_security_group_ingress),
+            ("egressRuleIds", cloud.ec2.revoke_security_group_egress),
+        ):
+            for rule in sorted(set(found.get(name, ())) - set(new[name])):
+                revoke(GroupId=key, SecurityGroupRuleIds=[rule])
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        """No rule goes."""
+
+
+KINDS: Final[tuple[Kind, ...]] = (SecurityGroup(), IngressRule(), EgressRule(), RulesExclusive())

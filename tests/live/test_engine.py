@@ -94,17 +94,19 @@ def edit_by_hand(scaling: Any, name: str) -> None:
 
 
 MENDING = {
-    *("CreateRoute", "AuthorizeSecurityGroupEgress", "PutRolePolicy"),
+    *("CreateRoute", "AuthorizeSecurityGroupEgress", "RevokeSecurityGroupIngress", "PutRolePolicy"),
     *("CreateLaunchTemplateVersion", "ModifyLaunchTemplate"),  # and it is the default one
 }
 
 
 def edit_around_the_groups(outputs: StackOutputs, url: str) -> None:
-    """The same, of what else nodes need: one of each is gone, or lets in more."""
+    """The same, of what else nodes need: one of each is gone, lets in more, or is one too many."""
     ec2 = client("ec2", url)
     ec2.delete_route(RouteTableId=outputs.route_tables["us-east-1b"], DestinationCidrBlock=WORLD)
     [out] = [one["SecurityGroupRuleId"] for one in rules_of(outputs, ec2) if one["IsEgress"] and "CidrIpv4" in one]
     ec2.revoke_security_group_egress(GroupId=outputs.node_security_group_id, SecurityGroupRuleIds=[out])
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": WORLD}]}
+    ec2.authorize_security_group_ingress(GroupId=outputs.node_security_group_id, IpPermissions=[ssh])
     all_of_it = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
     client("iam", url).put_role_policy(RoleName="lab-node", PolicyName="node", PolicyDocument=json.dumps(all_of_it))
     open_to_all = {"MetadataOptions": {"HttpTokens": "optional", "HttpEndpoint": "enabled"}}

@@ -93,6 +93,8 @@ def test_a_group_has_one_name_per_zone() -> None:
         (("cluster: lab", "cluster: Lab_1"), "policy.yaml:1: cluster = 'Lab_1': must be lower-case letters"),
         (("cluster: lab\n", ""), "cluster is missing: the cluster's name"),
         (("max: 6", "max: 6\n    labels: {spillway.dev/group: x}"), "labels under spillway.dev/ are Spillway's own"),
+        (("max: 6", "max: 6\n    labels: {node-role.kubernetes.io/gpu: x}"), "which no kubelet may give its own node"),
+        (("max: 6", "max: 6\n    labels: {k8s.io/tier: x}"), "choose another prefix, e.g. example.com/tier"),
         (
             ("key: nvidia.com/gpu", "key: spillway.dev/reserved"),
             "taints: has spillway.dev/reserved, which Spillway puts on and takes off itself: choose another key",

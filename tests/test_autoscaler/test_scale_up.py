@@ -14,7 +14,20 @@ from autoscaler.constraints import Requirement, Spread, Taint
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
 from autoscaler.resources import Resources
-from autoscaler.steps import Admit, Grow, Meant, Memory, Nominate, Plan, Recreate, Remove, Uncordon, Waiting, Withdraw
+from autoscaler.steps import (
+    Admit,
+    Cordon,
+    Grow,
+    Meant,
+    Memory,
+    Nominate,
+    Plan,
+    Recreate,
+    Remove,
+    Uncordon,
+    Waiting,
+    Withdraw,
+)
 from tests.builders import (
     NOW,
     a_cluster,
@@ -443,6 +456,18 @@ def test_running_nodes_count_against_the_limits() -> None:
     decided = decide(a_cluster(pods=pods, nodes=nodes_of(there), groups=[there]), a_policy(limits={"usd_per_hour": 30}))
     assert grown(decided) == {}
     assert "leaves 8.04" in words_for(decided, "team/mnist-worker-0").because
+
+
+def test_an_entry_that_is_switched_off_buys_nothing_and_gives_back_what_runs() -> None:
+    """By ``max: 0``: another one serves whom it can, who needs this one is told, and its idle nodes go."""
+    policy = a_policy(an_entry("gpu-a10g"), an_entry("gpu-a100", max=0))
+    off, other = a_group("gpu-a100", maximum=0), a_group("gpu-a10g")
+    decided = decide(a_cluster(pods=[a_pod("pod", gpus=4), a_pod("large", gpus=8)], groups=[off, other]), policy)
+    assert grown(decided) == {other.name: 1}
+    assert "max of group gpu-a100 is 1 or more" in words_for(decided, "team/large").would_fit_if
+    running = a_group("gpu-a100", maximum=0, joined=2, desired=0)
+    idle = decide(a_cluster(nodes=nodes_of(running), groups=[running, other]), policy)
+    assert [step.node for step in steps(idle, Cordon)] == [node.name for node in nodes_of(running)]
 
 
 def test_an_entry_s_maximum_is_shared_by_its_zones() -> None:

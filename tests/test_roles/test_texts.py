@@ -94,10 +94,16 @@ def test_a_kubelet_gives_itself_no_label_that_it_may_not() -> None:
         "topology.kubernetes.io/zone": "a",
         "node-role.kubernetes.io/worker": "",
         "node-restriction.kubernetes.io/team": "v",
+        "node.kubernetes.io/exclude-from-external-load-balancers": "",
         "nvidia.com/gpu.count": "8",
         "plain": "1",
     }
-    assert sorted(self_labels(labels)) == ["nvidia.com/gpu.count", "plain", "topology.kubernetes.io/zone"]
+    assert sorted(self_labels(labels)) == [
+        "node.kubernetes.io/exclude-from-external-load-balancers",
+        "nvidia.com/gpu.count",
+        "plain",
+        "topology.kubernetes.io/zone",
+    ]
 
 
 def node(**spec: Any) -> dict[str, Any]:
@@ -289,6 +295,16 @@ def test_what_is_to_be_an_image_of_members_joins_nothing_itself() -> None:
     kubelet = {"server": "https://api", "authority": NOBODY}
     with pytest.raises(ValidationError, match="has both control_plane and kubelet"):
         MachineSettings.model_validate({**said, "kubelet": kubelet})
+
+
+def test_an_image_of_the_next_version_of_a_control_plane_brings_its_own_api_server() -> None:
+    """A node of that version waits for the API servers, and says by which key it is told that they run it."""
+    said = {"name": "image", "address": "10.0.0.1", "versions": {"kubelet": "1.36.3", "containerd": "2.1.4"}}
+    assert machine_mistakes(MachineSettings.model_validate({**said, "control_plane": {}})) == []
+    node = MachineSettings.model_validate({**said, "node_image": {}})
+    [mistake] = [one for one in machine_mistakes(node) if one.stops]
+    assert mistake.pair == ("api_server", "kubelet")
+    assert "its API server, which versions.api_server names, and never newer" in mistake.text
 
 
 def test_what_is_to_be_an_image_of_nodes_has_their_kubelet_and_no_cluster() -> None:

@@ -20,6 +20,7 @@ from stacks.addresses import (
     public_block,
     room,
     tell_docker,
+    tell_pods,
 )
 from stacks.config import Settings, read_settings
 from stacks.inventory import Inventory
@@ -184,6 +185,18 @@ def test_a_lab_in_dockers_own_network_is_told_of(
     told = tell_docker(settings(**configured), inventory(*machines))
     assert len(told) == (says is not None)
     assert all(says in line and "/etc/docker/daemon.json" in line for line in told if says)
+
+
+@pytest.mark.parametrize(
+    ("pods", "most", "told"), [("10.244.0.0/21", 3, 0), ("10.244.0.0/21", 4, 1), ("10.244.0.0/16", 99, 0)]
+)
+def test_a_network_of_pods_with_fewer_parts_than_nodes_is_told_of(pods: str, most: int, told: int) -> None:
+    """Three members and two machines are nodes as well; a network that hands out its own addresses needs no part."""
+    wanted = settings(control_plane={**KUBEADM, "pod_network": pods})
+    lines = tell_pods(wanted, policy(group(max=most)), inventory("10.20.0.1", "10.20.0.2"))
+    assert len(lines) == told
+    assert all("has 8 parts of /24" in line and "machines are 9" in line for line in lines)
+    assert not tell_pods(settings(), policy(group(max=999)), NOBODY)
 
 
 @given(on_prem=st.lists(PREFIXES, max_size=3, unique=True), cidr=PREFIXES.filter(lambda text: int(text[-2:]) <= 20))

@@ -57,6 +57,14 @@ def test_an_unknown_price_is_told_and_not_taken_as_free() -> None:
     assert "without cheap: write usd_per_hour into its entry of the policy" in told
 
 
+def test_an_entry_that_is_switched_off_needs_no_price() -> None:
+    """With ``max: 0`` nothing of it is bought."""
+    off = policy(group(name="gpu", max=6), group(name="cheap", max=0))
+    told = tell(costs(group_maxima(off, {"gpu": 5.672, "cheap": None}), ()), (), limit=None)
+    assert "sum 34.03 $/h" in told
+    assert "write usd_per_hour" not in told
+
+
 @pytest.mark.parametrize(
     ("configured", "endpoints", "usd"),
     [

@@ -89,6 +89,14 @@ def test_the_same_files_give_nothing_up(
     check_nothing_is_given_up(again, there, parts=ALL)
 
 
+def test_more_members_and_other_snapshots_give_nothing_up(tmp_path: Path) -> None:
+    """Of a kubeadm cluster that has the names that it was founded with."""
+    named = {**KUBEADM, "names": ["api.lab.example.org"]}
+    there = standing(tmp_path, control_plane=named)
+    grown = {**named, "instances": 3, "clients": ["10.20.0.0/16"], "snapshots": {"every": "2h"}}
+    check_nothing_is_given_up(plans(tmp_path, control_plane=grown), there, parts=ALL)
+
+
 def test_nothing_has_been_made_yet(tmp_path: Path) -> None:
     """By a stack that is new, or whose first `pulumi up` came no further than its provider: all may change."""
     provider = {"type": "pulumi:providers:aws", "outputs": {"defaultTags": "{}"}}
@@ -124,6 +132,16 @@ def test_nothing_has_been_made_yet(tmp_path: Path) -> None:
             {"control_plane": KUBEADM},
             {"control_plane": {**KUBEADM, "service_network": "10.112.0.0/12"}},
             "control_plane.service_network = '10.112.0.0/12', and the cluster was founded with 10.96.0.0/12",
+        ),
+        (
+            {"control_plane": KUBEADM},
+            {"control_plane": {**KUBEADM, "names": ["api.lab.example.org"]}},
+            "control_plane.names = [api.lab.example.org], and the cluster was founded with [], which no later",
+        ),
+        (
+            {"control_plane": {**KUBEADM, "names": ["api.lab.example.org", "10.20.0.5"]}},
+            {"control_plane": {**KUBEADM, "instances": 3}},
+            "control_plane.names = [], and the cluster was founded with [api.lab.example.org, 10.20.0.5], which no",
         ),
         (
             {"control_plane": EKS},
