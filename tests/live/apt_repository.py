@@ -99,7 +99,7 @@ class AptRepository:
             f"Date: {email.utils.formatdate(usegmt=True).replace('GMT', 'UTC')}\n"
             f"SHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n"
         )
-        (self.folder / "InRelease").write_bytes(signer.gpg("--clear-sign", given=release.encode()))
+        (self.folder / "InRelease").write_bytes(signer.in_clear(release))
 
     def for_all(self, signer: Signer, folder: Path) -> dict[str, Any]:
         """Settings of a machine that has this for its one mirror, with NVIDIA's packages signed by the tests."""
