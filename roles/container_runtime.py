@@ -74,6 +74,7 @@ def container_runtime() -> None:
         services.only_drop_ins(unit="containerd", allowed=(DROP_IN,), name="containerd has no other overrides")
     services.daemon_reload(name="systemd knows containerd's unit")
     services.running(unit="containerd", name="containerd runs")
+    files.guarded(dest="/run/containerd/containerd.sock", mode="660", name="containerd listens to root alone")
     for image in wanted.images:
         images.imported(image=image.name, url=image.url, sha256=image.sha256, name=f"image {image.name}")
 
