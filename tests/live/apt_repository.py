@@ -33,6 +33,7 @@ class Deb:
     depends: str = ""
     conflicts: str = ""
     provides: str = ""
+    replaces: str = ""
     scripts: Mapping[str, str] = field(default_factory=dict)
     """``postinst`` and others, as shell."""
     conffiles: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Deb:
             "Depends": self.depends,
             "Conflicts": self.conflicts,
             "Provides": self.provides,
+            "Replaces": self.replaces,
             "Description": "stand-in of the tests",
         }
         return "".join(f"{key}: {value}\n" for key, value in lines.items() if value)
