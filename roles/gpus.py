@@ -58,13 +58,14 @@ def gpu_software(
         return packages(matrix, chosen, part, distribution=distribution)
 
     have: dict[str, Package] = host.get_fact(Packages)
+    versions = {name: package.version for name, package in have.items()}
     kernel = settings().kernel
     kinds = ("open", "proprietary") if chosen.driver_modules == "open" else ("proprietary", "open")
     if software.driver:
         nvidia_driver(
             version=chosen.driver,
             wanted={**of("driver"), **of(f"driver_{kinds[0]}")},
-            unwanted=(*of(f"driver_{kinds[1]}"), *of_other_branches(have, chosen.driver)),
+            unwanted=(*of(f"driver_{kinds[1]}"), *of_other_branches(versions, chosen.driver, wanted=of("driver"))),
             signs_modules=software.signs_modules,
             reboot_seconds=kernel.reboot_seconds if "nouveau" in kernel.reboot_for else 0,
         )
