@@ -10,6 +10,7 @@ from pyinfra.context import host
 
 from roles.cluster_settings import ContainerRuntime
 from roles.disruption import Disruption, disrupts
+from roles.docker import docker_packages, other_containerd
 from roles.facts.packages import OsRelease
 from roles.operations import files, images, packages, services
 from roles.operations.services import DAEMON_RELOAD, restarts
@@ -42,7 +43,8 @@ def container_runtime() -> None:
     needed = runtime_packages(wanted, chosen, os=host.get_fact(OsRelease))
     with restarts("containerd"):
         packages.pinned(pins_of="containerd", wanted=needed, name="containerd's version is pinned")
-        packages.installed(wanted=needed, name=f"containerd {chosen.containerd}")
+        others = others_of(wanted.package, docker=bool(machine.gpu and machine.gpu.docker))
+        packages.installed(wanted=needed, instead_of=others, name=f"containerd {chosen.containerd}")
         if "runc" in needed:  # a package of its own, small enough to be read every night
             packages.unaltered(names=("runc",), name="runc as packed")
     with disrupts(Disruption.CONTAINERD_RESTART):  # by the package itself, when it is unpacked
@@ -74,6 +76,7 @@ def container_runtime() -> None:
         services.only_drop_ins(unit="containerd", allowed=(DROP_IN,), name="containerd has no other overrides")
     services.daemon_reload(name="systemd knows containerd's unit")
     services.running(unit="containerd", name="containerd runs")
+    files.guarded(dest="/run/containerd/containerd.sock", mode="660", name="containerd listens to root alone")
     for image in wanted.images:
         images.imported(image=image.name, url=image.url, sha256=image.sha256, name=f"image {image.name}")
 
@@ -85,6 +88,13 @@ def runtime_packages(wanted: ContainerRuntime, chosen: Chosen, *, os: str) -> di
     if os.startswith("ubuntu"):
         return {"containerd": f"{chosen.containerd}-*", "runc": f"{chosen.runc}-*"}
     return {"containerd": f"{chosen.containerd}~*", "runc": f"{chosen.runc}+*"}
+
+
+def others_of(package: str, *, docker: bool) -> tuple[str, ...]:
+    """What this package of containerd takes the place of. A Docker of the other kind goes with it, where it is ours."""
+    other = other_containerd(package)
+    runtime = ("containerd", "runc") if other == "containerd" else (other,)
+    return (*runtime, *docker_packages(other)) if docker else runtime
 
 
 def programs(wanted: ContainerRuntime) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from roles.container_toolkit import container_toolkit
-from roles.docker import docker, docker_packages
+from roles.docker import docker
 from roles.driver import nvidia_driver
 from roles.facts.gpu import DriverState
 from roles.facts.packages import OsRelease, Package, Packages
@@ -41,7 +41,7 @@ def gpus() -> None:
     )
     if machine.gpu.docker:
         runtime = machine.container_runtime
-        docker(wanted=docker_packages(runtime.package), systemd_cgroup=runtime.cgroup_driver == "systemd")
+        docker(containerd=runtime.package, systemd_cgroup=runtime.cgroup_driver == "systemd")
     state = host.get_fact(DriverState)
     host.connector_data.setdefault("versions", {}).update(
         {"driver (running)": state.running, "driver (on disk)": state.on_disk, "libnvidia-ml": ", ".join(state.library)}
@@ -58,13 +58,14 @@ def gpu_software(
         return packages(matrix, chosen, part, distribution=distribution)
 
     have: dict[str, Package] = host.get_fact(Packages)
+    versions = {name: package.version for name, package in have.items()}
     kernel = settings().kernel
     kinds = ("open", "proprietary") if chosen.driver_modules == "open" else ("proprietary", "open")
     if software.driver:
         nvidia_driver(
             version=chosen.driver,
             wanted={**of("driver"), **of(f"driver_{kinds[0]}")},
-            unwanted=(*of(f"driver_{kinds[1]}"), *of_other_branches(have, chosen.driver)),
+            unwanted=(*of(f"driver_{kinds[1]}"), *of_other_branches(versions, chosen.driver, wanted=of("driver"))),
             signs_modules=software.signs_modules,
             reboot_seconds=kernel.reboot_seconds if "nouveau" in kernel.reboot_for else 0,
         )

@@ -3,6 +3,9 @@
 Which of them a machine has depends on its settings and on what is found on it, but each is written down in a role:
 a deploy by its title, an operation by its ``name``. They are read there, so that a name that means nothing is told
 before any machine is asked, and a list of the whole fleet may name what some machines have not.
+
+They are not taken from a plan, where pyinfra has prepared every operation with its name: a plan is made of a machine
+that answers, and has what this one can drift in by its settings and its state. A live test holds one against these.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Final
 from pyinfra.api.deploy import deploy
 
 from roles.operations import files, services
-from roles.operations.services import restarts
+from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings import settings
 
 SHIPPING: Final = "/etc/rsyslog.d/90-spillway.conf"
@@ -28,6 +28,10 @@ def logs() -> None:
         validate='said=$(logrotate -d {path} 2>&1) || {{ echo "$said" | grep "^error:" >&2; false; }}',
     )
     files.included(by="/etc/logrotate.conf", line="include /etc/logrotate.d", name="logrotate reads its folder")
+    with restarts(DAEMON_RELOAD), restarts("logrotate.timer"):
+        services.no_unit_of_that_name(unit="logrotate.timer", name="log rotation's timer is the packaged one")
+        services.only_drop_ins(unit="logrotate.timer", name="log rotation's timer has no overrides")
+    services.daemon_reload(name="systemd knows log rotation's timer")
     services.running(unit="logrotate.timer", name="log rotation runs daily")
     if not wanted.ship_to:
         files.absent(name="logs stay here", dest=SHIPPING)

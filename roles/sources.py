@@ -300,6 +300,7 @@ def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
     ours, chosen = set(), list(chosen)
     entries = tuple((source.entry_path, source.entry, source.key) for source in chosen)
     packages.come_from(entries, exclusive=exclusive)
+    files.guarded(dest=KEYRINGS, mode="755", name="apt may look into the folder of the keys")
     for source in chosen:
         if source.key:
             files.place(name=f"key of {source.name}", dest=source.key_path, content=source.key)

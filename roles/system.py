@@ -29,6 +29,8 @@ SYSCTL: Final = {
 }
 TIME_DAEMONS: Final = ("systemd-timesyncd", "ntp", "ntpsec", "openntpd")
 """chrony conflicts with each. The first is what Debian and Ubuntu are installed with, and nothing else goes with it."""
+LOADERS: Final = ("systemd-modules-load.service", "systemd-sysctl.service")
+"""They read at boot what the roles have written for it."""
 LIMITS: Final = "/etc/security/limits.d/90-spillway.conf"
 JOURNAL: Final = "/etc/systemd/journald.conf.d/90-spillway.conf"
 SPARED: Final = (
@@ -52,6 +54,8 @@ def system() -> None:
     modules = (*MODULES, *wanted.kernel.modules)
     kernel.modules(names=modules, name="kernel modules, now and at boot")
     kernel.sysctl(values=SYSCTL | wanted.kernel.sysctl, brought_by=modules, name="kernel settings, now and at boot")
+    services.unmasked(units=LOADERS, name="modules and settings are taken at boot")
+    services.boots_into_service(name="the machine boots into service")
     if wanted.kernel.swap == "off":
         kernel.no_swap(name="no swap")
     _limits()
@@ -101,6 +105,7 @@ def _limits() -> None:
         meaning="text",
     )
     files.last_word(name="no later limits", dest=LIMITS, about=r"(\*|root)\s+\S+\s+(memlock|nofile)\s")
+    files.included(by="/etc/pam.d/sshd", line="session required pam_limits.so", name="sshd gives limits")
 
 
 def _journal() -> None:

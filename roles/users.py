@@ -33,6 +33,7 @@ def accounts() -> None:
             )
     if wanted.users:
         users.own_keys_alone(name="sshd reads the accounts' own keys")
+        users.nobody_kept_out(name="accounts are let in")
     if wanted.ssh_passwords == "refused":
         with disrupts(Disruption.RELOAD), restarts("ssh"):
             files.place(

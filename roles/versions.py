@@ -32,6 +32,11 @@ _BEFORE: Final = re.compile(r"(\w+)_before_([0-9]+)")
 """A part that had other packages up to a branch of the driver."""
 _BRANCHED: Final = re.compile(r"(?:.*-|lib)?(?:nvidia|cuda-drivers)(?:-[a-z0-9]+)*?-([0-9]{3})(?:-.*)?")
 """A name of a package of NVIDIA's with a branch of the driver in it."""
+_ONCE_BRANCHED: Final = re.compile(
+    r"libnvidia-(?!container|nscq|sdm).*|nvidia-(?:compute-utils|dkms|driver|firmware|headless|kernel|utils)(?:-.*)?"
+    r"|xserver-xorg-video-nvidia|cuda-drivers"
+)
+"""Names of packages on Ubuntu that bear none from R590 on, and did before."""
 _MODULES: Final = ("open", "proprietary")
 _OF_PACKAGES: Final = ("cuda", "container_toolkit", "containerd", "runc", "kubelet")
 """Parts whose packages put a revision of their own behind the version."""
@@ -255,10 +260,20 @@ def packages(matrix: Matrix, chosen: Chosen, part: str, *, distribution: str) ->
     return {name.format(**words): version.format(**words) for name, version in named.items()}
 
 
-def of_other_branches(names: Iterable[str], driver: str) -> list[str]:
-    """Of installed packages those that bear another branch than this driver's: the new ones conflict with them."""
+def of_other_branches(have: Mapping[str, str], driver: str, *, wanted: Iterable[str]) -> list[str]:
+    """Of installed packages (name to version) those that the ``wanted`` ones of this driver conflict with.
+
+    They bear another branch in their names; or none, where the wanted ones have one there and the same name before it.
+    """
     branch = driver.partition(".")[0]
-    return sorted(name for name in names if (found := _BRANCHED.fullmatch(name)) and found[1] != branch)
+    bears_one = any(_BRANCHED.fullmatch(name) for name in wanted)
+    return sorted(name for name, version in have.items() if _branch_of(name, version, bears_one) not in ("", branch))
+
+
+def _branch_of(name: str, version: str, bears_one: bool) -> str:  # noqa: FBT001 - of the names
+    if found := _BRANCHED.fullmatch(name):
+        return found[1]
+    return version.partition(".")[0] if bears_one and _ONCE_BRANCHED.fullmatch(name) else ""
 
 
 def setting_of(package: str) -> str:

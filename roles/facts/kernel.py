@@ -126,6 +126,10 @@ class ModuleState(FactBase[str]):
         return output[0].split()[1] if output else "absent"
 
 
+_NOTHING: Final = {"install": ("false", "true"), "alias": ("off",)}
+"""What stands for a module in modprobe.d(5) and loads none."""
+
+
 class ForbiddenModules(FactBase[dict[str, str]]):
     """Kernel modules that modprobe.d(5) keeps from being loaded, with the file that says so."""
 
@@ -137,15 +141,15 @@ class ForbiddenModules(FactBase[dict[str, str]]):
     def command(self) -> StringCommand:
         """Of the folders that people write into: what a package brings along knows what it does."""
         files = "/run/modprobe.d/*.conf /etc/modprobe.d/*.conf"
-        return Plain(f"grep -D skip -sHE '^[[:space:]]*(blacklist|install)[[:space:]]' {files}; true")
+        return Plain(f"grep -D skip -sHE '^[[:space:]]*(blacklist|install|alias)[[:space:]]' {files}; true")
 
     def process(self, output: list[str]) -> dict[str, str]:
-        """``blacklist NAME``, or ``install NAME /bin/false``: other commands in its place load it in their own way."""
+        """``blacklist X``, ``alias X off``, or ``install X /bin/false``: other commands load it in their own way."""
         found = {}
         for line in output:
             path, _, rule = line.partition(":")
             verb, name, *instead = [*rule.split(), "", ""][:3]
-            if verb == "blacklist" or instead[0].rpartition("/")[2] in ("false", "true"):
+            if verb == "blacklist" or instead[0].rpartition("/")[2] in _NOTHING[verb]:
                 found[name.replace("-", "_")] = path
         return found
 

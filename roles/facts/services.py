@@ -13,6 +13,23 @@ from pyinfra.api.facts import FactBase
 from roles.facts.many import About, Kind, Lines, Plain
 
 
+class DefaultTarget(FactBase[str]):
+    """What the machine boots into, such as ``graphical.target``; empty where there is no systemd."""
+
+    @staticmethod
+    def default() -> str:
+        """Unknown."""
+        return ""
+
+    def command(self) -> StringCommand:
+        """Systemd's own word: a link, or what its program was built with."""
+        return Plain("systemctl get-default 2>/dev/null; true")
+
+    def process(self, output: list[str]) -> str:
+        """One line."""
+        return output[0].strip() if output else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A unit in systemd's own words."""

@@ -52,6 +52,7 @@ def place(
     other words. The text of a ``secret`` file appears in no diff and no journal.
     """
     now: Found | None = host.get_fact(FileState, path=dest)
+    yield from _guard(posixpath.dirname(dest), user)
     if now and not now.is_file and now.kind != "symbolic link":
         raise OperationError(f"{dest} is a {now.kind}, not a file: move it away by hand")
     if now and now.is_file and _says_the_same(dest, now, content, meaning):
@@ -70,6 +71,16 @@ def absent(dest: str) -> Commands:
         return
     _record_diff(dest, _text_of(dest, now) if now.is_file else "", "", secret=not now.is_file)
     yield StringCommand(f"set -eu\n{_keep(dest)}\nrm -rf -- {shlex.quote(dest)}")
+
+
+@operation()
+def guarded(dest: str, *, mode: str, group: str = "root") -> Commands:
+    """Have a socket or folder that others make be root's, of this mode and group; nothing where it is not there yet."""
+    now: Found | None = host.get_fact(FileState, path=dest)
+    if now is None:
+        host.noop("not there yet")
+        return
+    yield from _correct(dest, now, mode=mode, user="root", group=group)
 
 
 @operation()
@@ -98,10 +109,10 @@ def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
 
 @operation()
 def included(by: str, *, line: str) -> Commands:
-    """Have this line in the file ``by``, through which the folder of ours is read. Who took it out had a reason."""
+    """Have this line in the file ``by``, through which what is ours has an effect. Who took it out had a reason."""
     text = host.get_fact(FileText, path=by)
     if text is not None and line not in (" ".join(one.split()) for one in text.splitlines()):
-        raise OperationError(f"{by} has no line {line!r}: what lies there is not read. Put it back")
+        raise OperationError(f"{by} has no line {line!r}: without it what is written there means nothing. Put it back")
     host.noop("it is read")
     yield from ()
 
@@ -124,6 +135,18 @@ def restore_kept(kept: str) -> str:
 def forget_kept(kept: str) -> str:
     """Shell for when the node proved healthy: what is there now is the last good."""
     return f"rm -rf -- {shlex.quote(kept)}"
+
+
+def _guard(folder: str, user: str | None) -> Commands:
+    """Nobody else may write where a file of this user's lies: they would put another one into its place."""
+    now: Found | None = host.get_fact(FileState, path=folder)
+    if user is None or now is None or now.kind != "directory":
+        return
+    bits = int(now.mode, 8)
+    if now.user not in ("root", user):
+        yield StringCommand(f"chown root -- {shlex.quote(folder)}")
+    if bits & 0o022 and not bits & 0o1000:
+        yield StringCommand(f"chmod go-w -- {shlex.quote(folder)}")
 
 
 def _says_the_same(dest: str, now: Found, content: str, meaning: str | None) -> bool:
@@ -158,7 +181,7 @@ def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | N
     steps = [
         "set -eu; umask 022",
         f"t={shlex.quote(candidate)}",
-        f"mkdir -p -- {shlex.quote(folder)}",
+        f'd={shlex.quote(folder)}; [ -d "$d" ] || [ ! -L "$d" ] || rm -- "$d"; mkdir -p -- "$d"',
         "trap 'rm -f -- \"$t\"' EXIT; umask 077",
         'base64 -d > "$t"',
         f'chown {owners} -- "$t"' if owners else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -29,6 +30,7 @@ from roles.operations.files import Commands
 
 SYSCTL_FILE: Final = "/etc/sysctl.d/99-zz-spillway.conf"
 """Late in the order in which files are read, so that a distribution's own settings do not come after it."""
+_SWITCH: Final = "/etc/nsswitch.conf"
 MODULES_FILE: Final = "/etc/modules-load.d/spillway.conf"
 
 
@@ -114,7 +116,13 @@ def hostname(wanted: str, *, address: str) -> Commands:
     table = host.get_fact(FileText, path="/etc/hosts") or "127.0.0.1 localhost\n"
     if not finds_itself(table, wanted, address=address):
         others = "".join(_without(line, wanted) for line in table.splitlines(keepends=True)).rstrip()
-        yield from files.place._inner("/etc/hosts", f"{others}\n{address} {wanted}\n")  # noqa: SLF001 - as above
+        table = f"{others}\n{address} {wanted}\n"
+    yield from files.place._inner("/etc/hosts", table)  # noqa: SLF001 - as above
+    switch = re.search(r"^hosts:(.*)$", host.get_fact(FileText, path=_SWITCH) or "", flags=re.MULTILINE)
+    if switch and "files" not in switch[1].split():
+        raise OperationError(
+            f"{_SWITCH} says {switch[0]!r}: names are not looked up in /etc/hosts. Have files in there"
+        )
     if host.get_fact(LiveHostname) != wanted:
         yield StringCommand(f"printf %s {shlex.quote(wanted)} > /proc/sys/kernel/hostname")
 

@@ -4,7 +4,7 @@
     packages.installed({"nvidia-driver-cuda": "580.126.09-1"})
 
 apt waits for its lock instead of failing (unattended-upgrades runs at boot), goes back to an older version where that
-one is wanted, and refuses where another package would have to go.
+one is wanted, and refuses where a package would have to go that was not named.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KNOWN: Final = (
 """A pin changes no index: on a bare machine each role brings one, and would have all of them fetched again."""
 _UPDATE: Final = f"{{ {_APT} -o APT::Update::Error-Mode=any update >/dev/null && touch {_STAMP}; }}"
 """Fails where a source cannot be read or is signed by an unknown key; apt by itself would only warn."""
-_INSTALL: Final = f"{_APT} --no-install-recommends --no-remove --allow-downgrades --allow-change-held-packages install"
+_INSTALL: Final = f"{_APT} --no-install-recommends --allow-downgrades --allow-change-held-packages install"
 _WHOLE: Final = (
     "{ apt-get -q check >/dev/null 2>&1"
     f" || {_APT} --no-remove --allow-downgrades --allow-change-held-packages --ignore-hold -f install; }}"
@@ -94,22 +94,29 @@ class Nowhere(OperationError):  # noqa: N818 - reads as what it is at the raise 
 
 
 @operation()
-def installed(wanted: Mapping[str, str], *, hold: bool = True) -> Commands:
-    """Have these packages in these versions (``580.126.09-*``: any revision; ``*``: any), and held there."""
+def installed(wanted: Mapping[str, str], *, hold: bool = True, instead_of: Collection[str] = ()) -> Commands:
+    """Have these packages in these versions (``580.126.09-*``: any revision; ``*``: any), and held there.
+
+    ``instead_of``: what they take the place of, in one step: all is fetched before anything goes. What else would have
+    to go is refused.
+    """
     have: dict[str, Package] = host.get_fact(Packages)
+    gone = sorted(name for name in instead_of if name in have)
     if any(package.broken for package in have.values()):
         yield StringCommand(f"{_remember()} && {{ {_FINISH}; }}")
     wrong = [name for name, version in wanted.items() if name not in have or not have[name].fits(version)]
-    if wrong:
+    if wrong or gone:
         _refuse_what_is_nowhere({name: wanted[name] for name in wrong})
-        files.told("\n".join(_step(name, have.get(name), wanted[name]) for name in wrong))
+        steps = [_step(name, have.get(name), wanted[name]) for name in wrong]
+        files.told("\n".join(steps + [f"remove {name} {have[name].version}" for name in gone]))
         # All of them in one go: a driver and its library must never be apart, not even between two commands.
         words = " ".join(shlex.quote(_word(name, version)) for name, version in wanted.items())
-        yield StringCommand(f"{_remember()} && {_install(words)}")
-    loose = [name for name in wanted if hold and (wrong or not have[name].held)]  # apt lets go of what it changes
+        yield StringCommand(f"{_remember()} && {_install(words, gone=gone)}")
+    changed = bool(wrong or gone)  # apt lets go of what it changes
+    loose = [name for name in wanted if hold and (changed or not have[name].held)]
     if loose:
         yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, loose))} >/dev/null")
-    if not wrong and not loose:
+    if not changed and not loose:
         host.noop("installed and held")
 
 
@@ -156,13 +163,8 @@ def removed(names: Collection[str]) -> Commands:
         host.noop("not there")
         return
     files.told("\n".join(f"remove {name} {have[name].version}" for name in gone))
-    words = " ".join(map(shlex.quote, gone))
-    check = (
-        f"also=$({_APT} -s --allow-change-held-packages remove {words} | sed -n 's/^Remv \\([^ ]*\\).*/\\1/p'"
-        f" | grep -vxF {' '.join(f'-e {shlex.quote(name)}' for name in gone)} || true);"
-        ' [ -z "$also" ] || { echo "refused: would also remove $also" >&2; exit 1; }'
-    )
-    yield StringCommand(f"{check}; {_remember()} && {_APT} --allow-change-held-packages remove {words}")
+    step = f"{_APT} --allow-change-held-packages remove {' '.join(map(shlex.quote, gone))}"
+    yield StringCommand(f"{_removes_no_other(step, gone)} && {_remember()} && {step}")
 
 
 @operation()
@@ -298,9 +300,21 @@ def _remember() -> str:
     return f"k={kept}; {{ [ -e $k/packages ] || {{ {write}; }}; }}"
 
 
-def _install(words: str) -> str:
+def _install(words: str, *, gone: Collection[str] = ()) -> str:
     """Shell that installs, with an index fetched anew where it is old, or not from the sources of now, or too small."""
-    return f"{{ {_KNOWN} && {_INSTALL} -s {words} >/dev/null 2>&1 || {_UPDATE}; }} && {_WHOLE} && {_INSTALL} {words}"
+    away = " ".join(shlex.quote(f"{name}-") for name in gone)
+    step = f"{_INSTALL} {words} {away}" if gone else f"{_INSTALL} --no-remove {words}"
+    check = f"{_removes_no_other(step, gone)} && " if gone else ""
+    return f"{{ {_KNOWN} && {step} -s >/dev/null 2>&1 || {_UPDATE}; }} && {_WHOLE} && {check}{step}"
+
+
+def _removes_no_other(step: str, gone: Collection[str]) -> str:
+    """Shell that ends the command where the step of apt's would take more away than these."""
+    return (
+        f"{{ also=$({step} -s | sed -n 's/^Remv \\([^ ]*\\).*/\\1/p'"
+        f" | grep -vxF {' '.join(f'-e {shlex.quote(name)}' for name in gone)} || true);"
+        ' [ -z "$also" ] || { echo "refused: would also remove $also" >&2; exit 1; }; }'
+    )
 
 
 def _step(name: str, now: Package | None, wanted: str) -> str:

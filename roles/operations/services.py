@@ -20,7 +20,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
 from roles.disruption import Disruption, disrupts, note, of_restart
-from roles.facts.services import Owed, Unit, UnitState
+from roles.facts.services import DefaultTarget, Owed, Unit, UnitState
 from roles.operations.files import Commands, absent, forget_kept, kept_at
 
 DAEMON_RELOAD: Final = "daemon-reload"
@@ -52,10 +52,11 @@ def restarts(unit: str) -> Iterator[None]:
 
 
 @operation()
-def running(unit: str, *, enabled: bool | None = True, reload: bool = False) -> Commands:
+def running(unit: str, *, enabled: bool | None = True, reload: bool = False, before: str = "") -> Commands:
     """Have the unit unmasked, running and (``None``: leave it) enabled, and restarted where a restart is owed.
 
-    ``reload`` where the service reads its configuration anew without a restart.
+    ``reload`` where the service reads its configuration anew without a restart. ``before``: shell without which there
+    is none.
     """
     now: Unit = host.get_fact(UnitState, unit=unit)
     owed = _is_owed(unit)
@@ -68,7 +69,8 @@ def running(unit: str, *, enabled: bool | None = True, reload: bool = False) -> 
         note(Disruption.RELOAD if reload else of_restart(unit))
         verb = "reload-or-restart" if reload and now.is_running else "restart"
         at = owed_at(host.data)
-        yield StringCommand(f"systemctl {verb} {quoted} && echo {quoted} >> {at}.done && rm -f {at}/{quoted}")
+        first = f"{before} && " if before else ""
+        yield StringCommand(f"{first}systemctl {verb} {quoted} && echo {quoted} >> {at}.done && rm -f {at}/{quoted}")
     elif not now.is_running:
         note(Disruption.RELOAD)
         yield StringCommand(f"systemctl start {quoted}")
@@ -101,6 +103,23 @@ def only_drop_ins(unit: str, allowed: Iterable[str] = ()) -> Commands:
     strangers = [path for path in now.drop_ins if path.startswith(("/etc/", "/run/")) and path not in set(allowed)]
     for path in strangers:
         yield from absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest operations
+
+
+@operation()
+def boots_into_service() -> Commands:
+    """Have the machine boot into a target that starts its services: not into one for repairs."""
+    if host.get_fact(DefaultTarget) in ("", "multi-user.target", "graphical.target"):
+        host.noop("it does")
+        return
+    yield StringCommand("systemctl -q set-default multi-user.target")
+
+
+@operation()
+def unmasked(units: Iterable[str]) -> Commands:
+    """Have none of these masked, which systemd starts by itself at boot."""
+    for unit in units:
+        if host.get_fact(UnitState, unit=unit).is_masked:
+            yield StringCommand(f"systemctl unmask {shlex.quote(unit)}")
 
 
 @operation()

@@ -12,12 +12,13 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.facts.files import FileState, FileText
+from roles.facts.files import FileState, FileText, FolderLines
 from roles.facts.users import Account, Accounts, ForeignKeys, LaxPasswords
 from roles.operations import files
 from roles.operations.files import Commands
 
 _SUDOERS: Final = "/etc/sudoers"
+_CLOSED: Final = "/etc/nologin"
 
 
 @operation()
@@ -63,6 +64,15 @@ def own_keys_alone() -> Commands:
             " this alone where keys are kept centrally (left_alone)"
         )
     host.noop("their own files")
+    yield from ()
+
+
+@operation()
+def nobody_kept_out() -> Commands:
+    """Have the accounts let in: whoever closed the machine to all but root knows why, and is asked."""
+    if host.get_fact(FileState, path=_CLOSED):
+        raise OperationError(f"{_CLOSED} lets nobody but root in: remove it, if whoever put it there is done")
+    host.noop("let in")
     yield from ()
 
 
@@ -120,5 +130,8 @@ def _rights(user: str, *, sudo: bool) -> Commands:
         raise OperationError(
             f"{_SUDOERS} has no line '@includedir {_SUDOERS}.d': what lies there is not read. Put it back"
         )
+    for later, line in host.get_fact(FolderLines, path=path):
+        if later > path and re.match(rf"{re.escape(user)}\s", line):  # of several rules the last counts
+            raise OperationError(f"{later} says {line!r} after {path}: two writers. Remove that line")
     text = f"{user} ALL=(ALL) NOPASSWD:ALL\n"
     yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="text")  # noqa: SLF001

@@ -68,7 +68,9 @@ def main() -> int:
     parser.add_argument("--situations", type=int, default=50)
     parser.add_argument("--deaths", type=int, default=100, help="controllers that are killed, for deaths")
     parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first situation")
+    parser.add_argument(
+        "--first", type=int, default=0, help="seed of the first situation, or number of the first death"
+    )
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--ansible", type=int, default=10, help="machines that Ansible sees")
@@ -180,7 +182,7 @@ def _show(figures: list[Figure]) -> None:
 BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]] = {
     "help": _help,
     "nodes": _nodes,
-    "deaths": lambda asked: deaths(asked.deaths),
+    "deaths": lambda asked: deaths(asked.deaths, first=asked.first),
     "planner": lambda _asked: planner(),
     "replay": lambda _asked: replays(data_folder()),
     "trials": lambda asked: trials(asked.trials),

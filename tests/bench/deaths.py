@@ -19,8 +19,8 @@ from tests.live.hybrid import kept
 from tests.live.machines import Bench
 
 
-def deaths(many: int) -> Iterator[Figure]:
-    """So many processes, on six machines."""
+def deaths(many: int, *, first: int) -> Iterator[Figure]:
+    """So many processes, on six machines; ``first`` goes on where another run stopped."""
     if reason := why_not():
         raise SystemExit(f"no machines to change: {reason}")
     tools = ensure_tools(BINARIES, progress=lambda line: print(f"  {line}", flush=True))
@@ -39,7 +39,7 @@ def deaths(many: int) -> Iterator[Figure]:
                 directory=folder,
             )
             began = time.monotonic()
-            found = campaign(plane, bench, folder / "run", deaths=many)
+            found = campaign(plane, bench, folder / "run", deaths=many, first=first)
             seconds = time.monotonic() - began
     for entry, count in found.at.most_common():
         print(f"  {count:3} died at: {entry}")

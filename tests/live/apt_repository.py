@@ -33,6 +33,7 @@ class Deb:
     depends: str = ""
     conflicts: str = ""
     provides: str = ""
+    replaces: str = ""
     scripts: Mapping[str, str] = field(default_factory=dict)
     """``postinst`` and others, as shell."""
     conffiles: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Deb:
             "Depends": self.depends,
             "Conflicts": self.conflicts,
             "Provides": self.provides,
+            "Replaces": self.replaces,
             "Description": "stand-in of the tests",
         }
         return "".join(f"{key}: {value}\n" for key, value in lines.items() if value)
@@ -99,7 +101,7 @@ class AptRepository:
             f"Date: {email.utils.formatdate(usegmt=True).replace('GMT', 'UTC')}\n"
             f"SHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n"
         )
-        (self.folder / "InRelease").write_bytes(signer.gpg("--clear-sign", given=release.encode()))
+        (self.folder / "InRelease").write_bytes(signer.in_clear(release))
 
     def for_all(self, signer: Signer, folder: Path) -> dict[str, Any]:
         """Settings of a machine that has this for its one mirror, with NVIDIA's packages signed by the tests."""

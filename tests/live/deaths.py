@@ -63,8 +63,11 @@ class Campaign:
     harm: tuple[str, ...]
 
 
-def campaign(plane: Plane, bench: Bench, folder: Path, *, deaths: int) -> Campaign:
-    """Kill so many controllers, then let one come to its end. Raises ``AssertionError`` where that one does not."""
+def campaign(plane: Plane, bench: Bench, folder: Path, *, deaths: int, first: int = 0) -> Campaign:
+    """Kill so many controllers, then let one come to its end. Raises ``AssertionError`` where that one does not.
+
+    ``first``: where in the row of points the deaths begin, for a campaign in pieces.
+    """
     hosts = {host.name: host for host in bench.light(*NAMES)}
     folder.mkdir(parents=True, exist_ok=True)
     role, rolling = "tests.live.deaths_role:prepare", ("--kubeconfig", str(plane.kubeconfig), *_OPTIONS)
@@ -77,7 +80,7 @@ def campaign(plane: Plane, bench: Bench, folder: Path, *, deaths: int) -> Campai
             version += 1
             operator.environment["WANTED"] = str(version)
             _make_pods(plane.kube, EVICTED)
-            while at.total() < deaths and (entry := _killed(operator, at.total())):
+            while at.total() < deaths and (entry := _killed(operator, first + at.total())):
                 at[entry] += 1
         status, said = operator.call("apply")
         assert status == 2, said  # two machines wait for pods that must stay

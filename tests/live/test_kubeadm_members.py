@@ -42,9 +42,9 @@ from tests.live.hybrid import until
 from tests.live.lab import digest_of, serving, spillway
 from tests.live.machines import Bench, Host
 from tests.live.stacks import client
-from tests.test_roles.signing import Signer, needs_gpg
+from tests.test_roles.signing import Signer
 
-pytestmark = [pytest.mark.live, needs_gpg]
+pytestmark = pytest.mark.live
 
 ENDPOINT = "api.lab.internal"
 PARAMETERS = parameters_of("lab")
@@ -222,7 +222,8 @@ def kubernetes_packages(bench: Bench, folder: Path, tools: Mapping[str, Path]) -
     version = f"{VERSION}-1.1"
     programs = {name: {f"/usr/bin/{name}": tools[name]} for name in ON_MACHINE}
     unit = {"/usr/lib/systemd/system/kubelet.service": KUBELET}
-    with Signer("Kubernetes of the bench") as signer, AptRepository(folder, signer, listen=bench.gateway) as served:
+    signer = Signer("Kubernetes of the bench")
+    with AptRepository(folder, signer, listen=bench.gateway) as served:
         key = folder / "key.asc"
         key.write_bytes(signer.public)
         served.add(

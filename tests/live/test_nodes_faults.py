@@ -15,9 +15,9 @@ import pytest
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.machines import Bench, Host
 from tests.live.operating import ROOT, Operator, ended
-from tests.test_roles.signing import Signer, needs_gpg
+from tests.test_roles.signing import Signer
 
-pytestmark = [pytest.mark.live, needs_gpg]
+pytestmark = pytest.mark.live
 
 NAMES = ("m0", "m1", "m2")
 _UNIT = "[Service]\nExecStart=/usr/bin/lab-daemon\n[Install]\nWantedBy=multi-user.target\n"
@@ -72,7 +72,8 @@ def daemon(version: str) -> list[Deb]:
 def ground(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Machines with version 1."""
     folder = tmp_path_factory.mktemp("mirror")
-    with Signer("the lab") as signer, AptRepository(folder, signer, listen=bench.gateway) as mirror:
+    signer = Signer("the lab")
+    with AptRepository(folder, signer, listen=bench.gateway) as mirror:
         for version in ("1", "2", "3", "4"):
             mirror.add(*daemon(version))
         (folder / "key.asc").write_bytes(signer.public)

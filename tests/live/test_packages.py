@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from roles.sources import Repository, chosen_sources, package_sources, read_sour
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.machines import Bench, Host
 from tests.live.operating import Operator
-from tests.test_roles.signing import Signer, needs_gpg
+from tests.test_roles.signing import Signer
 
-pytestmark = [pytest.mark.live, needs_gpg]
+pytestmark = pytest.mark.live
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,10 @@ class Machine:
     described: Repository
     key: Path
 
-    def want(self, wanted: Mapping[str, str]) -> str:
+    def want(self, wanted: Mapping[str, str], *, instead_of: Collection[str] = ()) -> str:
         """Have these packages; gives why not."""
-        with connected([(self.host.name, self.host.ssh_data())], lambda: self._role(wanted)) as fleet:
+        role = functools.partial(self._role, wanted, instead_of)
+        with connected([(self.host.name, self.host.ssh_data())], role) as fleet:
             plan = fleet.plan()[self.host.name]
             assert not plan.failed, plan.failed
             (done,) = fleet.apply([self.host.name])
@@ -50,20 +52,19 @@ class Machine:
         shown = self.host.run(f"dpkg-query -W -f '${{db:Status-Abbrev}} ${{Version}}' {package}", check=False).stdout
         return shown.split()[1] if shown[1:2] == "i" else ""
 
-    def _role(self, wanted: Mapping[str, str]) -> None:
+    def _role(self, wanted: Mapping[str, str], instead_of: Collection[str] = ()) -> None:
         entry = {"uri": "https://nowhere.invalid", "key": str(self.key), "fingerprints": [self.signer.fingerprint]}
         sources = read_sources({"mirror": self.repository.address, "repositories": {"nvidia-cuda": entry}})
         chosen = chosen_sources(sources, ["nvidia-cuda"], os="debian-12", minor="1.35")
         package_sources(name="sources", chosen=chosen, exclusive=True)
         packages.pinned(name="pinned", pins_of="lab", wanted=wanted)
-        packages.installed(name="installed", wanted=wanted)
+        packages.installed(name="installed", wanted=wanted, instead_of=instead_of)
 
 
 @pytest.fixture(scope="module")
-def signer() -> Iterator[Signer]:
+def signer() -> Signer:
     """The key of the mirror."""
-    with Signer("the mirror") as made:
-        yield made
+    return Signer("the mirror")
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +129,10 @@ def test_a_repository_signed_by_an_unknown_key_is_refused(machine: Machine) -> N
     """The machine does not believe it, and the controller knows whose key it is now."""
     uri = f"{machine.repository.address}/nvidia-cuda"
     assert why_not_signed_by_us("nvidia-cuda", machine.described, uri) == ""
-    with Signer("a stranger") as stranger:
-        machine.repository.sign(stranger)
-        assert "NO_PUBKEY" in machine.want({"lab-tool": "2.0-1"})
-        assert stranger.fingerprint in why_not_signed_by_us("nvidia-cuda", machine.described, uri)
+    stranger = Signer("a stranger")
+    machine.repository.sign(stranger)
+    assert "NO_PUBKEY" in machine.want({"lab-tool": "2.0-1"})
+    assert stranger.fingerprint in why_not_signed_by_us("nvidia-cuda", machine.described, uri)
     assert machine.version("lab-tool") == ""
 
 
@@ -142,6 +143,24 @@ def test_no_other_package_is_taken_away_for_the_sake_of_one(machine: Machine) ->
     machine.host.run("rm -f /var/lib/apt/lists/spillway-updated")
     assert "Conflicts: lab-tool" in machine.want({"lab-rival": "1-1"})
     assert (machine.version("lab-tool"), machine.version("lab-rival")) == ("2.0-1", "")
+
+
+def test_a_package_takes_the_place_of_another_once_it_is_here_and_of_no_third(machine: Machine) -> None:
+    """The old one stays where the new one cannot be fetched, or where somebody else needs it."""
+    machine.repository.add(Deb("lab-rival", "1-1", conflicts="lab-tool"), Deb("lab-user", "1-1", depends="lab-tool"))
+    assert machine.want({"lab-tool": "2.0-1", "lab-user": "1-1"}) == ""
+    machine.host.run("apt-mark unhold lab-user")
+    refused = machine.want({"lab-rival": "1-1"}, instead_of=["lab-tool"])
+    assert "refused: would also remove lab-user" in refused
+    machine.host.run("dpkg --purge lab-user")
+    (file,) = machine.repository.folder.glob("lab-rival_*.deb")
+    away = file.rename(file.with_suffix(".away"))
+    assert "404" in machine.want({"lab-rival": "1-1"}, instead_of=["lab-tool"])
+    assert (machine.version("lab-tool"), machine.version("lab-rival")) == ("2.0-1", "")
+    away.rename(file)
+    assert machine.want({"lab-rival": "1-1"}, instead_of=["lab-tool"]) == ""
+    assert (machine.version("lab-tool"), machine.version("lab-rival")) == ("", "1-1")
+    assert machine.host.run("apt-mark showhold").stdout.split() == ["lab-rival"]
 
 
 def test_apt_waits_for_another_apt(machine: Machine) -> None:

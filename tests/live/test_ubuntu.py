@@ -26,7 +26,7 @@ from tests.test_roles.signing import Signer
 pytestmark = pytest.mark.live
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS ada"
-DRIVER, NEXT_DRIVER = "570.211.01", "580.126.09"
+DRIVER, NEXT_DRIVER, NEWEST_DRIVER = "570.211.01", "580.126.09", "590.48.01"
 KINDS = read_kinds(FOLDER / "ubuntu")
 ROUNDS = rounds(KINDS)
 
@@ -66,16 +66,14 @@ def fleet(ground: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
     """Bare machines. The second has GPUs, and gets all its packages from one mirror."""
     if reason := why_not():
         pytest.skip(reason)
-    if not shutil.which("gcc") or not shutil.which("gpg"):
-        pytest.skip("needs gcc and gpg to make packages")
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc to make packages")
     folder = tmp_path_factory.mktemp("repository")
     ctk = ensure_tools(["nvidia-ctk"], progress=print)["nvidia-ctk"]
     passes_on = {"/ubuntu/": f"{ubuntu_archive()}/"}
-    with (
-        Signer("the tests") as signer,
-        AptRepository(folder, signer, listen=ground.bench.gateway, passes_on=passes_on) as repository,
-    ):
-        for version in (DRIVER, NEXT_DRIVER, "580.159.03"):
+    signer = Signer("the tests")
+    with AptRepository(folder, signer, listen=ground.bench.gateway, passes_on=passes_on) as repository:
+        for version in (DRIVER, NEXT_DRIVER, "580.159.03", NEWEST_DRIVER):
             repository.add(*packages.driver_of_ubuntu(version))
         repository.add(*packages.container_toolkit("1.20.0", ctk=ctk), *packages.kernel())
         own = {
@@ -168,6 +166,18 @@ def test_the_driver_of_the_next_branch_takes_the_place_of_all_packages_of_the_la
     assert ready.ubuntu.run("cat /proc/driver/nvidia/version").stdout.count(NEXT_DRIVER) == 1
     assert ready.ubuntu.run("dpkg -l | grep '^ii.*nvidia.*570'", check=False).stdout == ""
     assert ready.drift(driver=NEXT_DRIVER) == ""
+
+
+@pytest.mark.parametrize("driver", [NEWEST_DRIVER, NEXT_DRIVER])
+def test_the_branch_without_a_name_of_its_own_comes_and_goes(ready: Fleet, driver: str) -> None:
+    """From R590 on no package bears the branch. The way back is no other than the way there."""
+    assert "Changed: ubuntu-1\n" in ready.applied(driver=driver)
+    have = ready.ubuntu.run("dpkg-query -W -f '${db:Status-Abbrev} ${Version} ${Package}\\n' '*nvidia*'").stdout
+    installed = [line.split()[1:] for line in have.splitlines() if line[1] == "i" and "container" not in line]
+    assert {version.partition("-")[0] for version, _ in installed} == {driver}
+    assert {"-580" in name for _, name in installed if "compute" in name} == {driver == NEXT_DRIVER}
+    assert ready.ubuntu.run("cat /proc/driver/nvidia/version").stdout.count(driver) == 1
+    assert ready.drift(driver=driver) == ""
 
 
 @pytest.mark.parametrize("number", range(len(ROUNDS)), ids=lambda number: f"round-{number}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,53 @@ import pytest
 from autoscaler.failures import BadInput
 from roles.signatures import armored, fingerprints, signers
 from roles.sources import checked_key, chosen_sources, read_sources
-from tests.test_roles.signing import Signer, needs_gpg
+from tests.test_roles.signing import Signer
 
-pytestmark = needs_gpg
+needs_gpg = pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg (Debian package gnupg)")
+BY_GPG = "725F21F388835F198E8BCC7AAE138E36B5B3F466"
+"""Of the key with which gpg 2.2.40 signed ``Origin: tests`` in the forms below."""
+IN_CLEAR = """\
+-----BEGIN PGP SIGNED MESSAGE-----
+Hash: SHA256
+
+Origin: tests
+-----BEGIN PGP SIGNATURE-----
+
+iHUEARYIAB0WIQRyXyHziINfGY6LzHquE442tbP0ZgUCawMFjwAKCRCuE442tbP0
+Zg7GAQCalsbG25GgN3zKjugOSoDLMh1aW7mnHOAO0n7mpxRbaAEAztOZIJzaRpv/
+KA6oyQPr5iZNtnLxfPcIqHNtS4wU+AI=
+=TSlb
+-----END PGP SIGNATURE-----
+"""
+APART = """\
+-----BEGIN PGP SIGNATURE-----
+
+iHQEABYIAB0WIQRyXyHziINfGY6LzHquE442tbP0ZgUCawMFjwAKCRCuE442tbP0
+ZhwUAPQPirK0KLGbhjnetk9zwRG6EW6KS9NnnvHW2ryFk3XEAP9GP103q1sAEMWQ
+4ezNSGxU6CceyeeqgrCoEU2r8DRIDA==
+=ol7s
+-----END PGP SIGNATURE-----
+"""
+SIGNATURE = base64.b64decode("".join(APART.splitlines()[2:5]))
+KEY_BY_GPG = base64.b64decode(
+    "mDMEawMFjxYJKwYBBAHaRw8BAQdA7Fsgnrwvhmh+xdMDZ1KuK1zS2H068C8/uR7pKrXBNY20GHRoZSBhcmNoaXZlIG9mIHRoZSB0ZXN0c4iQ"
+    "BBMWCAA4FiEEcl8h84iDXxmOi8x6rhOONrWz9GYFAmsDBY8CGwMFCwkIBwIGFQoJCAsCBBYCAwECHgECF4AACgkQrhOONrWz9GYPzQEA+2W+"
+    "MuXAx9nvb/HcPqdtQ97dblq4CahkxnXYg0AdtaUA/jbt2kEz0xd5KOnvPnaZg8Pbt0ycA3O0efzVNwIFMFwB"
+)
 
 
 @pytest.fixture(scope="module")
-def signer() -> Iterator[Signer]:
+def signer() -> Signer:
     """A key made for these tests."""
-    with Signer("the archive of the tests") as made:
-        yield made
+    return Signer("the archive of the tests")
+
+
+def gpg(home: Path, *words: str, given: bytes = b"") -> bytes:
+    """What gpg says of what needs no secret key, so that it starts no agent."""
+    options = ["--homedir", str(home), "--no-autostart", "--batch", "--quiet"]
+    done = subprocess.run(["gpg", *options, *words], input=given, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 def own(signer: Signer, tmp_path: Path, **entry: object) -> dict[str, object]:
@@ -34,26 +71,53 @@ def own(signer: Signer, tmp_path: Path, **entry: object) -> dict[str, object]:
     return {"repositories": {"nvidia-cuda": {"key": str(key), "fingerprints": [signer.fingerprint], **entry}}}
 
 
-def test_a_fingerprint_is_what_gpg_says_it_is(signer: Signer) -> None:
+@needs_gpg
+def test_a_fingerprint_is_what_gpg_says_it_is(signer: Signer, tmp_path: Path) -> None:
     """Armoured or not, and after our own armour, which gpg must be able to read again."""
-    assert fingerprints(signer.public, source="k") == [signer.fingerprint]
-    raw = signer.gpg("--export")
-    assert fingerprints(raw, source="k") == [signer.fingerprint]
-    assert signer.gpg("--dearmor", given=armored(raw).encode()) == raw
+    for key, fingerprint in ((signer.packets, signer.fingerprint), (KEY_BY_GPG, BY_GPG)):
+        assert fingerprints(key, source="k") == [fingerprint]
+        assert fingerprints(armored(key).encode(), source="k") == [fingerprint]
+        assert f":{fingerprint}:" in gpg(tmp_path, "--show-keys", "--with-colons", given=key).decode()
+        assert gpg(tmp_path, "--dearmor", given=armored(key).encode()) == key
 
 
-@pytest.mark.parametrize("way", [["--clear-sign"], ["--detach-sign"], ["--detach-sign", "--armor"]])
-def test_who_signed_is_read_from_every_form_of_signature(signer: Signer, way: list[str]) -> None:
+@pytest.mark.parametrize(
+    "signed", [IN_CLEAR.encode(), APART.encode(), SIGNATURE], ids=["in clear", "apart", "apart, not armoured"]
+)
+def test_who_signed_is_read_from_every_form_of_signature(signed: bytes) -> None:
     """An InRelease is signed in clear, a Release.gpg apart."""
-    assert signers(signer.gpg(*way, given=b"Origin: tests\n"), source="s") == [signer.fingerprint]
+    assert signers(signed, source="s") == [BY_GPG]
 
 
-def test_the_debian_keyring_of_this_machine_can_be_read(signer: Signer) -> None:
+@pytest.mark.skipif(not shutil.which("gpgv"), reason="needs gpgv (Debian package gpgv)")
+def test_what_our_signer_signs_is_believed_until_a_byte_of_it_differs(signer: Signer, tmp_path: Path) -> None:
+    """By the program that apt asks; and so are its words of whose it is."""
+    key, signed, text = (tmp_path / name for name in ("key", "InRelease", "Release"))
+    key.write_bytes(signer.packets)
+    text.write_bytes(b"Origin: tests\nSHA256:\n 0123 4 Packages\n")
+    ask = ["gpgv", "--keyring", str(key), "--output", "-"]
+    signed.write_bytes(signer.in_clear(text.read_text(encoding="ascii")))
+    assert subprocess.run([*ask, str(signed)], check=True, capture_output=True).stdout == text.read_bytes()
+    assert signers(signed.read_bytes(), source="s") == [signer.fingerprint]
+    signed.write_bytes(signed.read_bytes().replace(b"0123", b"0124"))
+    assert b"BAD signature" in subprocess.run([*ask, str(signed)], check=False, capture_output=True).stderr
+
+
+def test_signing_asks_no_other_program() -> None:
+    """An agent in the background ended under a test now and then."""
+    makes = "from tests.test_roles.signing import Signer; print(Signer('x').in_clear('Origin: tests').decode())"
+    bare = {"PATH": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", makes], env=bare, check=True, capture_output=True, text=True)
+    assert "\nOrigin: tests\n-----BEGIN PGP SIGNATURE-----\n" in done.stdout
+
+
+@needs_gpg
+def test_the_debian_keyring_of_this_machine_can_be_read(tmp_path: Path) -> None:
     """Keys of several kinds and ages in one file."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     if not keyring.exists():
         pytest.skip("no Debian keyring here")
-    listed = signer.gpg("--show-keys", "--with-colons", str(keyring)).decode()
+    listed = gpg(tmp_path, "--show-keys", "--with-colons", str(keyring)).decode()
     primary = re.findall(r"^pub:.*\n(?:.*\n)*?fpr:+([0-9A-F]+):", listed, flags=re.MULTILINE)
     assert fingerprints(keyring.read_bytes(), source=str(keyring)) == primary
 
@@ -95,10 +159,8 @@ def test_a_repository_of_another_distribution_is_passed_over() -> None:
 
 def test_a_key_with_another_fingerprint_is_refused(signer: Signer, tmp_path: Path) -> None:
     """The message has both, for whoever must decide whether the rotation was announced."""
-    with (
-        Signer("a stranger") as stranger,
-        pytest.raises(BadInput, match=f"is {stranger.fingerprint}, not {signer.fingerprint}"),
-    ):
+    stranger = Signer("a stranger")
+    with pytest.raises(BadInput, match=f"is {stranger.fingerprint}, not {signer.fingerprint}"):
         checked_key("nvidia-cuda", read_sources(own(signer, tmp_path)).repositories["nvidia-cuda"], stranger.public)
 
 
@@ -120,35 +182,3 @@ def test_the_shipped_repositories_are_signed_and_by_whole_fingerprints() -> None
     """Nothing is taken on trust."""
     for repository in read_sources().repositories.values():
         assert repository.keyring or repository.fingerprints
-
-
-def test_nothing_is_left_of_a_test_process_that_is_killed() -> None:
-    """Its agent ends within seconds, and its folder goes: nobody would do it later.
-
-    Whoever asks the agent keeps it from looking whether we are there.
-    """
-    makes = "from tests.test_roles.signing import Signer; signer = Signer('x'); print(signer.home, flush=True); input()"
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", makes], stdin=pipe, stdout=pipe, text=True)
-    assert process.stdout
-    home = process.stdout.readline().strip()
-    try:
-        asks = ["gpg-connect-agent", "--homedir", home, "--no-autostart", "GETINFO pid", "/bye"]
-        agent = subprocess.run(asks, check=True, capture_output=True, text=True).stdout.split()[1]
-        process.kill()
-        process.communicate()
-        end = time.monotonic() + 60
-        while is_alive(agent) or Path(home).exists():
-            assert time.monotonic() < end, "its agent lives on, or its folder is there"
-            time.sleep(0.2)
-    finally:
-        process.kill()
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def is_alive(process: str) -> bool:
-    """And no zombie that waits to be asked how it ended."""
-    try:
-        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -13,6 +14,7 @@ import pytest
 import tomli_w
 from pydantic import ValidationError
 
+import roles
 from roles import join
 from roles.bundle import NOBODY
 from roles.cluster_settings import ContainerRuntime, Kubelet
@@ -166,11 +168,14 @@ def test_a_module_is_forbidden_by_name_or_by_a_command_that_does_nothing() -> No
         "/etc/modprobe.d/c.conf:install overlay /usr/bin/true",
         "/etc/modprobe.d/d.conf:install nvidia /sbin/modprobe --ignore-install nvidia",
         "/etc/modprobe.d/e.conf:install",
+        "/etc/modprobe.d/f.conf:alias ib_core off",
+        "/etc/modprobe.d/g.conf:alias eth0 virtio_net",
     ]
     assert ForbiddenModules().process(lines) == {
         "nvidia_uvm": "/etc/modprobe.d/a.conf",
         "br_netfilter": "/etc/modprobe.d/b.conf",
         "overlay": "/etc/modprobe.d/c.conf",
+        "ib_core": "/etc/modprobe.d/f.conf",
     }
 
 
@@ -370,3 +375,12 @@ def test_an_imported_image_counts_while_containerd_has_it(tmp_path: Path) -> Non
     for number, name in enumerate(("lab/a:1", "lab/b:1", "lab/c:1")):
         (tmp_path / "marks" / f"{number}.imported").write_text(f"{name} digest{number}\n", encoding="ascii")
     assert marks() == {("lab/a:1", "digest0")}
+
+
+def test_a_restart_that_is_owed_is_paid_under_the_name_under_which_it_is_owed() -> None:
+    """Else the service goes on with what it read before, and nobody is told."""
+    sources = "".join(file.read_text(encoding="utf-8") for file in Path(roles.__file__).parent.glob("*.py"))
+    owed = set(re.findall(r"""\brestarts\("([^"]+)"\)""", sources))
+    paid = set(re.findall(r"""\b(?:running\([^)]*\bunit=|_runs\()"([^"]+)\"""", sources))
+    assert len(owed) > 5
+    assert owed - paid == set()

@@ -139,7 +139,20 @@ def test_packages_of_another_branch_are_known_by_their_names() -> None:
     others += ["linux-modules-nvidia-570-6.8.0-100-generic", "nvidia-fabricmanager-570"]
     kept = ["libnvidia-compute-580", "nvidia-persistenced", "libnvidia-container1", "linux-headers-6.8.0-100-nvidia"]
     kept += ["cuda-toolkit-13-0", "nvidia-container-toolkit", "linux-image-6.8.0-100-generic"]
-    assert of_other_branches([*others, *kept], "580.126.09") == sorted(others)
+    have = dict.fromkeys([*others, *kept], "1")
+    assert of_other_branches(have, "580.126.09", wanted=["nvidia-driver-cuda"]) == sorted(others)
+    assert of_other_branches(have, "580.126.09", wanted=["nvidia-utils-580"]) == sorted(others)
+
+
+def test_packages_of_a_branch_without_a_name_are_known_by_their_version() -> None:
+    """On the way back from R590, on Ubuntu; on Debian no name ever had a branch, and they are downgraded in place."""
+    others = ["libnvidia-compute", "nvidia-utils", "nvidia-dkms-open", "nvidia-kernel-common", "libnvidia-gl"]
+    have = dict.fromkeys(others, "590.48.01-0ubuntu1") | {"libnvidia-compute-580": "580.126.09-0ubuntu1"}
+    have |= dict.fromkeys(["nvidia-persistenced", "nvidia-fabricmanager", "nvidia-modprobe"], "590.48.01-0ubuntu1")
+    have |= {"libnvidia-container1": "1.20.0-1", "nvidia-container-toolkit": "1.20.0-1"}
+    assert of_other_branches(have, "580.126.09", wanted=["nvidia-utils-580"]) == sorted(others)
+    assert of_other_branches(have, "580.126.09", wanted=["nvidia-driver-cuda"]) == []
+    assert of_other_branches(have, "590.48.01", wanted=["nvidia-utils"]) == ["libnvidia-compute-580"]
 
 
 def test_a_matrix_with_a_range_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -92,15 +92,16 @@ def driver(version: str) -> list[Deb]:
 
 
 def driver_of_ubuntu(version: str) -> list[Deb]:
-    """The same with the names that they have on Ubuntu up to R580: with the branch, of which there can be one only."""
+    """The same with the names that they have on Ubuntu: up to R580 with the branch, of which there can be one only."""
     branch, revision = version.partition(".")[0], f"{version}-0ubuntu1"
+    of_branch = f"-{branch}" if branch < "590" else ""
     library, nvml = _library("libnvidia-ml", _nvml(version), version)
     cuda, cuda_link = _library("libcuda", _nvml(version), version)
-    common = f"nvidia-kernel-common-{branch} (= {revision})"
+    common = f"nvidia-kernel-common{of_branch} (= {revision})"
     return [
-        Deb(f"nvidia-kernel-common-{branch}", revision, **_the_only("nvidia-kernel-common")),
+        Deb(f"nvidia-kernel-common{of_branch}", revision, **_the_only("nvidia-kernel-common")),
         Deb(
-            f"libnvidia-compute-{branch}",
+            f"libnvidia-compute{of_branch}",
             revision,
             {**library, **cuda},
             {**nvml, **cuda_link},
@@ -108,11 +109,11 @@ def driver_of_ubuntu(version: str) -> list[Deb]:
             **_the_only("libnvidia-compute"),
         ),
         Deb(
-            f"nvidia-utils-{branch}",
+            f"nvidia-utils{of_branch}",
             revision,
             {"/usr/bin/nvidia-smi": HERE / "nvidia-smi"},
             programs=("/usr/bin/nvidia-smi",),
-            depends=f"libnvidia-compute-{branch}",
+            depends=f"libnvidia-compute{of_branch}",
             **_the_only("nvidia-utils"),
         ),
         *(
@@ -122,7 +123,7 @@ def driver_of_ubuntu(version: str) -> list[Deb]:
                 depends=f"dkms, kmod, {common}",
                 provides="nvidia-kernel-source",
             )
-            for name, licence in ((f"nvidia-dkms-{branch}-open", _OPEN), (f"nvidia-dkms-{branch}", "NVIDIA"))
+            for name, licence in ((f"nvidia-dkms{of_branch}-open", _OPEN), (f"nvidia-dkms{of_branch}", "NVIDIA"))
         ),
         _service("nvidia-persistenced", revision, "/usr/bin/nvidia-persistenced", _DAEMON),
         replace(
