@@ -35,9 +35,9 @@ class NetworkArgs:
     """Services of AWS that have an interface endpoint, e.g. ``ecr.api``."""
     flow_logs: FlowLogSettings | None = None
     trusted: tuple[str, ...] = ()
+    """Networks that may reach the nodes on every port: those of the on-prem machines."""
     has_shared_rules: bool = False
     """Others write rules of the nodes' security group too."""
-    """Networks that may reach the nodes on every port: those of the on-prem machines."""
     protect: bool = False
     gateways: tuple[str, ...] = ()
     """Zones that have a NAT gateway already: with one for all, it stays where it is, and keeps its address."""
