@@ -29,8 +29,8 @@ from autoscaler.room import Room
 from autoscaler.sorts import sorts_of
 from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods, without_collection
 
-_TELLING = 0.7
-"""Who goes where is written down after the planning; that takes so much of the time that making ready took."""
+_TELLING = 1.2
+"""Seats are given out and written down after the planning; that takes so many times as long as making ready took."""
 _LATE = 0.7
 """Part of the time after which the bound is found in a hurry."""
 _ADMITTING = 0.4
