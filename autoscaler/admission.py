@@ -12,17 +12,27 @@ from autoscaler import labels as words
 from autoscaler.cluster import Pod
 from autoscaler.drafts import Draft, Drafting
 from autoscaler.fit import in_words, sum_up, why_not_on
+from autoscaler.likely import Gang, Likely, Proposal
 from autoscaler.neighbours import FREE, by_zone, not_kept
 from autoscaler.policy import Policy
 from autoscaler.resources import CPU, MEMORY, PODS
 from autoscaler.room import Amounts
+from autoscaler.stopwatch import Watch
 
-Gang = list[int]
-"""Pods by number."""
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
-_REFINED = 3
-"""Halvings that are done whatever the time: an eighth of those who could be served may stay untried."""
+_EXPLORING, _PROPOSING, _ADMITTING = 0.22, 0.3, 0.4
+"""Parts of the time after which no more is looked for that would serve more, nobody else proposed, and nobody tried."""
+_FEW_PODS = 300
+"""Drafts tell who of so few is refused."""
+_IN_FULL = 0.25
+"""Part of the time after which there is too little for a draft and then for a plan."""
+_TRIAL = 0.08
+"""Part of the time for a plan that would be served, were it not too dear."""
+_MANY, _LESS = 100, 0.9
+"""Of more gangs not all that can probably be served are tried first; and a part of those for whom there was no room."""
+_KEPT_BACK, _PASSES = 0.03, 4
+"""Part of what is scarce, at first; and so many times that less or more of it is kept back."""
 _UNTRIED = ("there was no time to try it", "the --deadline is longer")
 _CORELESS = ("its gang waits for as many as must be together", "these fit")
 _TORN = "another pod of its gang has no zone"
@@ -46,8 +56,14 @@ class Admission:
         self.waiting: list[LeftWaiting] = []
         self.served: Draft | None = None
         """Of the gangs taken, where one had to be made to know that they can be served."""
+        self.in_full = False
+        """Whether that took all the time."""
+        self._too_dear = False
+        """Whether only dollars kept the one who was tried last from being served."""
         self._share = 1.0
         """Of those tried last in vain: how many of them there may be room for."""
+        self._refused: set[int] = set()
+        """For whom there is no room."""
         self._core: dict[int, int] = {}
         """Of those that an elastic gang could do without: one of those that it cannot."""
 
@@ -77,47 +93,89 @@ class Admission:
             for part in (self._parts(gang) if self.pods[gang[0]].gang is not None else (gang,))
         ]
 
-    def admit(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> list[Gang]:
-        """The gangs that can be served together, in order; the others wait. By doubling and halving.
+    def admit(self, gangs: list[Gang], watch: Watch) -> list[Gang]:
+        """The gangs that can be served together, in order; the others wait.
 
-        Who comes later and asks for no less than one for whom there was no room need not be tried; when time is over
-        and some were taken, nobody is any more.
+        Linear programs tell who probably can be (:mod:`autoscaler.likely`), drafts of a plan who is. Who comes after
+        one whom no draft served, and asks for no less, is not tried. When a part of the time is over, and some were
+        taken, nobody is tried any more.
         """
-        if self._serves(gangs):
+        if not gangs or self._are_surely_served(gangs):
             return gangs
-        taken: list[Gang] = []
-        hopeless: list[Counter[int]] = []
-        """What was asked for by those for whom there was no room."""
-        position = 0
-        refused: set[int] = set()
-        while position < len(gangs):
-            if self._core.get(gangs[position][0]) in refused:
-                self._leave(gangs[position], *_CORELESS)
-                position += 1
-                continue
-            if any(self._asks_no_less(gangs[position], less) for less in hopeless):
-                refused.update(gangs[position])
-                self._leave(gangs[position], *self._why(gangs[position]))
-                position += 1
-                continue
-            if taken and not in_time():
-                refused.update(gangs[position])
-                self._leave(gangs[position], *_UNTRIED)
-                position += 1
-                continue
-            good, sure = (
-                self._as_many(taken, gangs, position, in_time=in_time)
-                if taken or position
-                else self._first(gangs, in_time=in_time)
-            )
-            taken += gangs[position : position + good]
-            position += good
-            if position < len(gangs) and sure:
-                hopeless.append(self._asked(gangs[position]))
-                refused.update(gangs[position])
-                self._leave(gangs[position], *self._why(gangs[position]))
-                position += 1
+        usd = self.policy.limits.usd_per_hour if self.policy else None
+        likely = Likely(gangs, self.drafting, usd_per_hour=usd, in_time=lambda: watch.spent() < _ADMITTING)
+        likely.explore(gangs, in_time=lambda: watch.spent() < _EXPLORING)
+        taken = self._with_slack(likely, gangs, watch) if len(gangs) > _MANY else []
+        served = {one[0] for one in taken}
+        rest = [gang for gang in gangs if gang[0] not in served]
+        likely.keep_back(0.0)
+        while rest and not (taken and watch.spent() > _ADMITTING):
+            rest = self._next(taken, rest, likely, watch)
+        for gang in rest:
+            self._leave(gang, *_UNTRIED)
         return taken
+
+    def _next(self, taken: list[Gang], rest: list[Gang], likely: Likely, watch: Watch) -> list[Gang]:
+        """Take or refuse some of the rest; gives the others."""
+
+        def in_time() -> bool:
+            return watch.spent() < _ADMITTING
+
+        proposal = likely.proposed(taken, rest, self._core, in_time=in_time)
+        if sum(map(len, rest)) <= _FEW_PODS and proposal.refused:
+            # The linear programs may have missed a filling: of a few pods drafts tell.
+            first = min(proposal.refused)
+            if not first:
+                if not self._serves([*taken, rest[0]]):
+                    return self._without(rest[0], rest[1:])
+                taken.append(rest[0])
+                return rest[1:]
+            proposal = Proposal([one for one in proposal.few if one < first], looked=first)
+        few = [rest[one] for one in proposal.few]
+        good, sure = self._as_many(taken, few, in_time=in_time)
+        taken += few[:good]
+        end = proposal.looked if good == len(few) else proposal.few[good]
+        for one in range(end):
+            if one in proposal.refused or one in proposal.coreless:
+                self._refuse(rest[one])
+        return self._without(rest[end], rest[end + 1 :]) if sure else rest[end:]
+
+    def _with_slack(self, likely: Likely, gangs: list[Gang], watch: Watch) -> list[Gang]:
+        """Those who can be served with a little of what is scarce kept back: less and less of it, while there is time.
+
+        The more there is left, the sooner a plan is found, and the cheaper it is.
+        """
+        taken: list[Gang] = []
+        part = _KEPT_BACK
+        for _ in range(_PASSES):
+            likely.keep_back(part)
+            proposal = likely.proposed([], gangs, self._core, in_time=lambda: watch.spent() < _PROPOSING)
+            few = [gangs[one] for one in proposal.few]
+            self.in_full = watch.spent() > _IN_FULL and part == _KEPT_BACK
+            served = self._serves(few, watch.within(watch.left()) if self.in_full else None)
+            if not served and self._too_dear and not self.in_full:
+                served = self._serves(few, watch.within(_TRIAL * watch.deadline))
+            if served:
+                taken, part = few, part / 3
+            elif taken:
+                break
+            else:
+                part = max(1.5 * part, 1 - (1 - part) * self._share + _KEPT_BACK)
+            if taken and watch.spent() > _ADMITTING:
+                break
+            self.in_full = False
+        return taken
+
+    def _without(self, refused: Gang, gangs: Sequence[Gang]) -> list[Gang]:
+        """Without those who ask for no less than one whom no draft served; these wait, as it does."""
+        self._refuse(refused)
+        less, kept = self._asked(refused), []
+        for gang in gangs:
+            if self._core.get(gang[0]) in self._refused or self._asks_no_less(gang, less):
+                self._refuse(gang)
+            else:
+                kept.append(gang)
+        return kept
 
     def broken(self, draft: Draft) -> bool:
         """Whether someone is left over or a limit is not kept."""
@@ -145,6 +203,11 @@ class Admission:
 
     def _leave(self, gang: Gang, reason: str, would_fit_if: str) -> None:
         self.waiting += [LeftWaiting(self.names[one], reason, would_fit_if) for one in gang]
+
+    def _refuse(self, gang: Gang) -> None:
+        coreless = self._core.get(gang[0]) in self._refused
+        self._refused.update(gang)
+        self._leave(gang, *(_CORELESS if coreless else self._why(gang)))
 
     def _leave_for(self, first: int, gang: Gang, whys: Sequence[tuple[str, str] | None]) -> None:
         """Each for what keeps itself, or else for what keeps the first of its gang."""
@@ -230,39 +293,35 @@ class Admission:
         )
         return sum(large) >= less[sort]
 
-    def _first(self, gangs: list[Gang], *, in_time: Callable[[], bool]) -> tuple[int, bool]:
-        """How many of the first can be served, where all together cannot; whether the one after them cannot."""
-        low, high, tries = 0, len(gangs), 0
-        while high - low > 1 and (not low or tries < _REFINED or in_time()):
-            middle = max(low + 1, min(int(high * self._share), (low + high) // 2))
-            low, high = (middle, high) if self._serves(gangs[:middle]) else (low, middle)
-            tries += 1
-        return low, high - low == 1
+    def _as_many(self, taken: list[Gang], few: list[Gang], *, in_time: Callable[[], bool]) -> tuple[int, bool]:
+        """How many of these can be served besides those that are taken; whether the one after them cannot."""
+        low, high = 0, len(few) + 1
+        tried = len(few)
+        while low < len(few) and high - low > 1 and (in_time() or not (taken or low)):
+            if self._serves(taken + few[:tried]):
+                low, tried = tried, len(few) if high > len(few) else (tried + high) // 2
+            else:
+                high, tried = tried, (low + tried) // 2 if low else int(tried * _LESS)
+            tried = max(low + 1, min(high - 1, tried))
+        return low, low < len(few) and high - low == 1
 
-    def _as_many(
-        self, taken: list[Gang], gangs: list[Gang], position: int, *, in_time: Callable[[], bool]
-    ) -> tuple[int, bool]:
-        """How many of the next gangs can be served besides those that are taken; whether the one after them cannot."""
-        left, good, step = len(gangs) - position, 0, 1
-        while good < left and self._serves(taken + gangs[position : position + min(good + step, left)]):
-            good = min(good + step, left)
-            step *= 2
-        halvings = 0
-        while step > 1 and (halvings < _REFINED or in_time()):
-            halvings += 1
-            step //= 2
-            if good + step <= left and self._serves(taken + gangs[position : position + good + step]):
-                good += step
-        return good, step == 1
+    def _are_surely_served(self, gangs: list[Gang]) -> bool:
+        """Whether there is something that can be bought without end for everyone."""
+        if self.policy is not None and self.policy.limits.usd_per_hour is not None:
+            return False
+        return self.drafting.are_surely_served([one for gang in gangs for one in gang])
 
-    def _serves(self, gangs: list[Gang]) -> bool:
+    def _serves(self, gangs: list[Gang], watch: Watch | None = None) -> bool:
+        """``watch``: for a plan that takes so long."""
         numbers = [one for gang in gangs for one in gang]
-        if self.policy is None and self.room.held()[0][[self.sorts[one] for one in numbers]].all():
-            return True  # anything can be bought: only a pod that fits machines alone may be left over
-        draft = self.drafting.draft(numbers)
+        if watch is None:
+            draft = self.drafting.draft(numbers)
+        else:
+            draft = self.drafting.draft(numbers, deadline=watch.left(), clock=watch.clock)
         if self.broken(draft):
             most = self.policy.limits.usd_per_hour if self.policy else None
-            self._share = 1 - len(draft.left) / len(numbers)
+            self._too_dear = not draft.left and watch is None
+            self._share = 1 - len(draft.left) / sum(map(len, gangs))
             self._share *= min(1.0, most / draft.usd) if most and draft.usd else 1.0
             return False
         self.served = draft

@@ -15,17 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from autoscaler.answers import Answer
 from autoscaler.cluster import Pod
-from autoscaler.columns import Kind, Limit, Shape, Vector, cheapest, lower_bound
-from autoscaler.crowds import crowded
+from autoscaler.columns import cheapest, lower_bound
+from autoscaler.cutting import Limit, Shape, Vector
+from autoscaler.free_kinds import MachineGroups
 from autoscaler.joint import Joint
 from autoscaler.known import Known
 from autoscaler.machines import Filling
 from autoscaler.neighbours import Neighbours
-from autoscaler.room import Amounts, Room
+from autoscaler.room import Room
 from autoscaler.seats import seat
 from autoscaler.seats_by_size import Middle, SizedSeats
 from autoscaler.shaping import Crowd, Shaping, are_mixed, few, worths
@@ -44,6 +43,11 @@ _IMPROVED = 0.8
 _AGAIN, _TURNS = 12, 6
 _SHORT = 5
 """Rounds of pricing for plans that are only to tell who can be served under limits."""
+_HOPELESS, _BESIDE_FEW = 0.05, 40
+"""Part of the pods, and pods: if more are left over, no places are sought for them where it is only told who can be
+served."""
+_FEW = 100
+"""Pods for which whole numbers of fillings are searched each time."""
 _TORN = 40
 _FAILED = 8
 _FIRST, _JOINTLY = 0.1, 0.93
@@ -51,8 +55,8 @@ _FIRST, _JOINTLY = 0.1, 0.93
 _CENT = 1e-6
 _ROUNDS = 4
 _BESIDE = 2_000
-_BOUNDED, _HURRIED, _GROUPS = 64, 40, 24
-"""So many crowds for the bound, and for a bound in a hurry; and groups of machines."""
+_BOUNDED, _HURRIED = 64, 40
+"""So many crowds for the bound, and for a bound in a hurry."""
 
 
 @dataclass(slots=True)
@@ -100,31 +104,41 @@ class Drafting:
         self.pods, self.sorts, self.room, self.rules, self.limits = pods, sorts, room, rules, limits
         self.stances = [rules.number[sort] for sort in sorts]
         self.shaping = Shaping(sorts, room, rules)
-        self._known = Known()
+        self.known = Known()
+        """What was found for some of them."""
 
     def draft(
         self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
     ) -> Draft:
         """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
         time = _Time(clock, deadline, clock() if clock else 0.0)
-        shop = Shop(self.room.kinds((1,) * len(self.rules.exclusive)), self.limits)
+        shop = self.shop()
         joint = Joint(self.pods, self.shaping)
         asked = joint.asked(numbers) if clock is not None else None
         if clock is None or asked is None:
             return self._machines_first(numbers, shop, time)
         first = None
-        if not self._surely_served(numbers, shop):
+        if not self._surely_served(numbers, shop) and not self.known:
             first = self._machines_first(numbers, shop, _Time(clock, _FIRST * deadline, time.start), bounded=True)
-        found = joint.settled(asked, shop, deadline=time.until(_JOINTLY), clock=clock)
+        known = self.known or None
+        found = joint.settled(asked, shop, known=known, deadline=time.until(_JOINTLY), clock=clock)
         if found is None:
             return first or self._machines_first(numbers, shop, time)
         second = Draft(found.at_home, found.nodes, found.left, found.lower_bound, covers_home=True)
         best = min((second, first or second), key=lambda draft: (len(draft.left), draft.usd))
         return replace(best, lower_bound=found.lower_bound, covers_home=True)
 
-    def _surely_served(self, numbers: Sequence[int], shop: Shop) -> bool:
+    def are_surely_served(self, numbers: Sequence[int]) -> bool:
         """Whether something that can be bought without end holds each of them."""
-        endless = all(kind.available is None for kind in shop.kinds) and not shop.limits
+        return self._surely_served(numbers, self.shop())
+
+    def shop(self) -> Shop:
+        """What may be bought."""
+        return Shop(self.room.kinds((1,) * len(self.rules.exclusive)), self.limits)
+
+    def _surely_served(self, numbers: Sequence[int], shop: Shop) -> bool:
+        endless = all(kind.available is None or kind.available >= len(numbers) for kind in shop.kinds)
+        endless = endless and not shop.limits
         return endless and bool(self.room.held()[0][[self.sorts[number] for number in numbers]].all())
 
     def _machines_first(self, numbers: Sequence[int], shop: Shop, time: _Time, *, bounded: bool = False) -> Draft:
@@ -140,7 +154,8 @@ class Drafting:
         answer = self._asked(crowds, shop, time, part=part)
         bound = None if any(answer.left) else answer.lower_bound
         nodes, left = self._seated(answer, crowds)
-        nodes, left = self._squeezed(nodes, left, shop, rounds=0 if are_mixed(crowds) else _ROUNDS)
+        if time.clock is not None or len(left) <= max(_BESIDE_FEW, _HOPELESS * len(numbers)):
+            nodes, left = self._squeezed(nodes, left, shop, rounds=0 if are_mixed(crowds) else _ROUNDS)
         if are_mixed(crowds):
             worth = dict(zip((pod for crowd in crowds for pod in crowd.pods), worths(crowds, answer), strict=True))
             nodes = self._improved(nodes, shop, worth.__getitem__, time, part=_IMPROVED - kept_back)
@@ -158,26 +173,12 @@ class Drafting:
             return draft.lower_bound
         alone = (1,) * len(self.rules.exclusive)
         several = Counter(self.sorts[number] for number in chosen)
-        groups = self._groups(several)
-        machines = [
-            Kind(
-                f"machine-{number}",
-                (*self.room.spare[group].max(axis=0).tolist(), *alone),
-                0.0,
-                len(group),
-                np.hstack([self.room.spare[group], np.ones((len(group), len(alone)), dtype=np.int64)]),
-            )
-            for number, group in enumerate(groups)
-        ]
-        first = np.array([group[0] for group in groups], dtype=np.int64)
-        names: dict[frozenset[str], frozenset[str]] = {}
+        machines = MachineGroups(self.room, several, alone)
         rows: Counter[tuple[Vector, frozenset[str]]] = Counter()
         for sort, many in several.items():
-            there = self.room.suits(sort)[1][first]
-            all_names = self.room.names(sort, None) | {machines[one].name for one in np.nonzero(there)[0].tolist()}
-            rows[self.shaping.size(sort), names.setdefault(all_names, all_names)] += many
+            rows[self.shaping.size(sort), machines.names(sort, self.room.names(sort, None))] += many
         return lower_bound(
-            few(rows, many=_HURRIED if hurried else _BOUNDED), self.room.kinds(alone) + machines, self.limits
+            few(rows, many=_HURRIED if hurried else _BOUNDED), self.room.kinds(alone) + machines.kinds(), self.limits
         )
 
     def _at_home(self, numbers: Sequence[int], time: _Time, *, part: float) -> dict[int, int]:
@@ -192,25 +193,18 @@ class Drafting:
         if time.clock is None:
             return self._at_once(shapes, shop)
         left = max(0.05, time.until(part))
-        known = self._known or None
+        known = self.known or None
         return cheapest(shapes, shop.kinds, limits=shop.limits, known=known, deadline=left, clock=time.clock)
 
     def _at_once(self, shapes: Sequence[Shape], shop: Shop) -> Answer:
-        """A short search where nodes are in short supply; the next time what it found is known."""
-        scarce = any(kind.available is not None for kind in shop.kinds)
-        rounds = _SHORT if scarce and not self._known else 0
-        known = self._known if scarce else None
-        return cheapest(shapes, shop.kinds, limits=shop.limits, known=known, rounds=rounds, turns=0, deadline=math.inf)
-
-    def _groups(self, several: Iterable[int]) -> list[Amounts]:
-        """Machines that suit the same pods, and have about the same room."""
-        if not self.room.machines:
-            return []
-        suiting = {id(mask): mask for mask in (self.room.suits(sort)[1] for sort in several)}
-        signs: dict[bytes, int] = {}
-        sign_of = [signs.setdefault(column.tobytes(), len(signs)) for column in np.array(list(suiting.values())).T]
-        like = np.stack([np.array(sign_of, dtype=np.int64), self.room.spare[:, 2]], axis=1)
-        return crowded(self.room.spare, np.ones(len(like), dtype=np.int64), like, many=_GROUPS)
+        """A short search where nodes are in short supply; of many pods what it found is known the next time."""
+        scarce = bool(shop.limits) or any(kind.available is not None for kind in shop.kinds)
+        known = self.known if scarce else None
+        few = scarce and sum(shape.count for shape in shapes) <= _FEW
+        rounds = _SHORT if few or (scarce and not known) else 0
+        return cheapest(
+            shapes, shop.kinds, limits=shop.limits, known=known, rounds=rounds, turns=few, deadline=math.inf
+        )
 
     def _seated(self, answer: Answer, crowds: Sequence[Crowd]) -> tuple[list[Fresh], list[int]]:
         lots = [(self.room.offer(lot.kind, lot.part), lot.pods) for lot in answer.nodes for _ in range(lot.times)]

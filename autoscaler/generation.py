@@ -30,7 +30,7 @@ _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
-_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.78, 0.6, 0.8, 0.95
+_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.78, 0.5, 0.8, 0.95
 """Parts of the time after which no more fillings are sought (or where something is scarce: rounding is harder then),
 or to place everybody, and no more exact ceilings."""
 _FEW_PODS = 400
@@ -126,7 +126,7 @@ class Generation:
         if not rounds:
             self._look_once()
             return
-        best, _, _ = self._look(self.prices, kinds=_KINDS_FIRST)
+        best, _, _ = self.look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
         steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
         limited = len(self.master.limits) or (np.isfinite(self.problem.available) & (self.problem.usd > 0)).any()
@@ -136,14 +136,14 @@ class Generation:
                 break
         self._steady = steady.centre
         self.master.let_go()
-        self._settle()
+        self.settle()
         for _ in range(rounds if np.isfinite(self.watch.deadline) else 0):
             if not self.master.lacks() or self.watch.spent() > _PLACED_UNTIL:
                 break
             self._reach[:] = 1.0
-            if not self._look(self.prices, kinds=_KINDS_SOMETIMES)[1]:
+            if not self.look(self.prices, kinds=_KINDS_SOMETIMES)[1]:
                 break
-            self._settle()
+            self.settle()
 
     def _goes_on(self, steady: Steady, turn: int) -> bool:
         """One round; whether there is anything left to be found."""
@@ -156,11 +156,9 @@ class Generation:
             return False
         steady.widen(low, high)
         prices = steady.between(asked)
-        best, added, all_seen = self._look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
-        if not added and steady.trust <= 0 and not low.any() and not high.any():
-            self._reach[:] = 1.0
-            if not self._look(prices, kinds=len(self.usd))[1]:
-                return False
+        best, added, all_seen = self.look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
+        if not added and steady.trust <= 0 and not low.any() and not high.any() and not self.look_at_all(prices):
+            return False
         height, best = self._proves(prices, best) if all_seen and best > 0 else (0.0, 1.0)
         steady.learn(prices / best, height, added)
         return True
@@ -176,17 +174,22 @@ class Generation:
 
     def _look_once(self) -> None:
         """A few fillings; where kinds are in short supply, of more kinds."""
-        self._look(self.prices, kinds=_KINDS_ONCE if self.master.is_short else 2)
-        self._settle()
+        self.look(self.prices, kinds=_KINDS_ONCE if self.master.is_short else 2)
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Prices of the master over the fillings known."""
         self.prices = self.master.solve()
         self.shortage = self.master.shortage
 
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
         """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""
         if self._grid is not None:
-            return self._look_at_all(self._grid, np.where(limits > 0, prices, 0.0))[1]
+            return self._look_together(self._grid, np.where(limits > 0, prices, 0.0))[1]
+        return self.look_within(prices, limits, kinds=kinds)
+
+    def look_within(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
+        """Fillings with at most so many pods of each shape, kind by kind; gives how many are new."""
         added = 0
         hope = self._hopes(prices, limits)
         for kind in np.argsort(-hope, kind="stable")[:kinds].tolist():
@@ -265,10 +268,13 @@ class Generation:
         """Price of a node, with what the shortage of its kind adds."""
         return float(self.usd[kind] + self.master.shortage[kind])
 
-    def _look(self, prices: Floats, *, kinds: int) -> tuple[float, int, bool]:
-        """Look at the most promising kinds. Gives the best worth found as a part of a price, how many are new, all."""
+    def look(self, prices: Floats, *, kinds: int) -> tuple[float, int, bool]:
+        """Look for fillings at these prices, of the most promising kinds.
+
+        Gives the best worth found as a part of a price, how many are new, and whether all that promised any were seen.
+        """
         if self._grid is not None:
-            return self._look_at_all(self._grid, prices)
+            return self._look_together(self._grid, prices)
         hope = self._hopes(prices, self.problem.counts)
         values = hope * (self.usd + self.master.shortage)
         best, added, all_seen = 0.0, 0, False
@@ -292,7 +298,12 @@ class Generation:
         self._values = values
         return best, added, all_seen
 
-    def _look_at_all(self, grid: Grid, prices: Floats) -> tuple[float, int, bool]:
+    def look_at_all(self, prices: Floats) -> int:
+        """Look at every kind that may help, whatever was seen before; gives how many fillings are new."""
+        self._reach[:] = 1.0
+        return self.look(prices, kinds=len(self.usd))[1]
+
+    def _look_together(self, grid: Grid, prices: Floats) -> tuple[float, int, bool]:
         """The same for kinds that are priced together."""
         charged = self.usd + self.master.shortage
         found = grid.best(prices, charged, least=1 - _SLACK, kinds=_KINDS_AT_ONCE, take=_TAKE_EACH)

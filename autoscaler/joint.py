@@ -9,16 +9,14 @@ import numpy as np
 
 from autoscaler.cluster import Pod
 from autoscaler.columns import cheapest
-from autoscaler.free_kinds import FreeKinds
+from autoscaler.free_kinds import GROUPED, FreeKinds
+from autoscaler.known import Known
 from autoscaler.machines import Filling
 from autoscaler.neighbours import FREE
 from autoscaler.seats import seat
 from autoscaler.shaping import Crowd, Shaping, are_mixed
 from autoscaler.shop import Shop
 from autoscaler.tidying import Fresh, Tidying
-
-_GROUPED = 64
-"""Kinds of machine at most that are planned for together with what is bought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,11 @@ class Joint:
         if are_mixed(crowds) or any(shaping.rules.stance(crowd.sort) != FREE for crowd in crowds):
             return None
         free = FreeKinds(shaping.room, [crowd.sort for crowd in crowds])
-        return Asked(crowds, free) if len(free) <= _GROUPED else None
+        return Asked(crowds, free) if len(free) <= GROUPED else None
 
-    def settled(self, asked: Asked, shop: Shop, *, deadline: float, clock: Callable[[], float]) -> Settled | None:
+    def settled(
+        self, asked: Asked, shop: Shop, *, known: Known | None, deadline: float, clock: Callable[[], float]
+    ) -> Settled | None:
         """``None`` where some have no place."""
         shaping, crowds, free = self.shaping, asked.crowds, asked.free
         shapes = [shaping.shape(crowd) for crowd in crowds]
@@ -69,7 +69,7 @@ class Joint:
             for shape, crowd in zip(shapes, crowds, strict=True)
         ]
         kinds = [*shop.kinds, *free.kinds()]
-        answer = cheapest(shapes, kinds, limits=shop.limits, deadline=deadline, clock=clock)
+        answer = cheapest(shapes, kinds, limits=shop.limits, known=known, deadline=deadline, clock=clock)
         if any(answer.left):
             return None
         lots = [lot for lot in answer.nodes for _ in range(lot.times)]

@@ -1,9 +1,10 @@
 """The linear program over the fillings known, and the one that needs none: HiGHS on one thread, warm from step to step.
 
 Besides the fillings the master has three artificial columns for each shape (a pod bought, or given away, near the
-price that is believed; a pod without a node) and *swaps*: where a pod of one shape has a place, one that asks for no
-more of anything, and may run wherever the first may, has one, too. Swaps cost nothing and change no whole plan; they
-keep the prices in order (a pod is never worth less than a smaller one), which saves most of the rounds.
+price that is believed; a pod without a node), one that leaves out the same part of all pods (for
+:mod:`autoscaler.reach` alone), and *swaps*: where a pod of one shape has a place, one that asks for no more of
+anything, and may run wherever the first may, has one, too. Swaps cost nothing and change no whole plan; they keep the
+prices in order (a pod is never worth less than a smaller one), which saves most of the rounds.
 (Valerio de Carvalho, "Using extra dual cuts to accelerate column generation", INFORMS J. on Computing 17, 2005.)
 """
 
@@ -50,6 +51,8 @@ class Problem:
     """[limit, kind]: what a node takes of a limit that several kinds share"""
     most: Floats
     """By limit."""
+    leave: float = 0.0
+    """Dollars for each pod, if the same part of all of them is left out by the relaxation; nought: nobody may be."""
 
     def smaller(self) -> Mask:
         """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
@@ -78,20 +81,21 @@ class Master:
         self.swaps: Whole = np.argwhere(smaller & (steps @ steps == 0))
         """(the shape that gives its place away, the one that takes it)"""
         swaps = self.swaps.astype(np.int32)
-        self.first = 3 * rows + len(swaps)
-        """Number of the first filling's column."""
+        self.first = 3 * rows + len(swaps) + 1
+        """Number of the first filling's column; the one before it leaves a part of everything without a node."""
         self.solver = quiet_solver()
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = self.first, rows + len(limited) + len(problem.most)
-        model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(len(swaps))])
+        model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(len(swaps) + 1)])
         model.col_lower_ = np.zeros(self.first)
-        model.col_upper_ = np.concatenate([np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf)])
+        model.col_upper_ = np.concatenate([np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf), [0.0]])
         model.row_lower_ = np.concatenate(
             [problem.counts, np.full(len(limited) + len(problem.most), -highspy.kHighsInf)]
         )
         model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), problem.available[limited], problem.most])
         alone = np.arange(3 * rows + 1)
-        model.a_matrix_.start_ = np.concatenate([alone, alone[-1] + 2 * np.arange(1, len(swaps) + 1)]).astype(np.int32)
+        pairs = alone[-1] + 2 * np.arange(1, len(swaps) + 1)
+        model.a_matrix_.start_ = np.concatenate([alone, pairs, [alone[-1] + 2 * len(swaps)]]).astype(np.int32)
         model.a_matrix_.index_ = np.concatenate([np.tile(np.arange(rows, dtype=np.int32), 3), swaps.ravel()])
         signs = np.concatenate([np.repeat([1.0, -1.0, 1.0], rows), np.tile([-1.0, 1.0], len(swaps))])
         model.a_matrix_.value_ = signs
@@ -157,6 +161,26 @@ class Master:
         """Whether the fillings known leave somebody without a node."""
         return bool(max(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows], default=0.0) > _PRESENT)
 
+    def lacking(self) -> float:
+        """How many pods the fillings known leave without a node."""
+        return float(sum(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows]))
+
+    def usd(self) -> float:
+        """What it all costs, with those who are left out."""
+        return float(self.solver.getInfo().objective_function_value)
+
+    def may_leave(self, counts: Whole, usd: float) -> None:
+        """The same part of so many pods of each shape may be left out, all of them for so much; nobody: no part."""
+        column = self.first - 1
+        self.solver.changeColCost(column, usd)
+        self.solver.changeColBounds(column, 0.0, 1.0 if counts.any() else 0.0)
+        for row, many in enumerate(counts.tolist()):
+            self.solver.changeCoeff(row, column, float(many))
+
+    def part_left(self) -> float:
+        """The part of them that is."""
+        return float(self.solver.getSolution().col_value[self.first - 1])
+
     def _artificial(self, usd: Floats, upper: Floats) -> None:
         columns = np.arange(2 * self.rows, dtype=np.int32)
         self.solver.changeColsCost(len(columns), columns, usd)
@@ -189,12 +213,12 @@ class Master:
 
     def swapped(self) -> Floats:
         """How many places are given away by each swap."""
-        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self.first]
+        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self.first - 1]
         return values
 
     def allow_swaps(self, *, allowed: bool) -> None:
         """Or else every place is for a pod of its own shape."""
-        columns = np.arange(3 * self.rows, self.first, dtype=np.int32)
+        columns = np.arange(3 * self.rows, self.first - 1, dtype=np.int32)
         most = np.full(len(columns), highspy.kHighsInf if allowed else 0.0)
         self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), most)
 
@@ -210,7 +234,7 @@ class Master:
                 event.interrupt()
 
         solver = self.solver
-        swaps = np.arange(2 * self.rows, self.first, dtype=np.int32)
+        swaps = np.arange(2 * self.rows, self.first - 1, dtype=np.int32)
         none = np.zeros(len(swaps))
         solver.changeColsBounds(
             len(swaps), swaps, none, np.repeat([highspy.kHighsInf, 0.0], [self.rows, len(swaps) - self.rows])
@@ -252,11 +276,16 @@ def relaxation(problem: Problem) -> Relaxed:
     pairs = np.argwhere(problem.holds)
     scale = np.where(problem.rooms > 0, problem.rooms, 1.0)
     model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = kinds + rows + len(pairs), rows + many * kinds + len(problem.most)
-    model.col_cost_ = np.concatenate([problem.usd, np.full(rows, NEVER), np.zeros(len(pairs))])
+    model.num_col_, model.num_row_ = kinds + rows + len(pairs) + 1, rows + many * kinds + len(problem.most)
+    leave = problem.leave * float(problem.counts.sum())
+    model.col_cost_ = np.concatenate([problem.usd, np.full(rows, NEVER), np.zeros(len(pairs)), [leave]])
     model.col_lower_ = np.zeros(model.num_col_)
     model.col_upper_ = np.concatenate(
-        [np.minimum(problem.available, highspy.kHighsInf), np.full(rows + len(pairs), highspy.kHighsInf)]
+        [
+            np.minimum(problem.available, highspy.kHighsInf),
+            np.full(rows + len(pairs), highspy.kHighsInf),
+            [1.0 if leave else 0.0],
+        ]
     )
     limits = len(problem.most)
     model.row_lower_ = np.concatenate([problem.counts, np.full(many * kinds + limits, -highspy.kHighsInf)])
@@ -274,7 +303,7 @@ def relaxation(problem: Problem) -> Relaxed:
 
 
 def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
-    """Columns: nodes of each kind; pods without a node; pods of a shape on a kind."""
+    """Columns: nodes of each kind; pods without a node; pods of a shape on a kind; a part of all pods left out."""
     rows, kinds = problem.holds.shape
     many = problem.sizes.shape[1]
     offset = rows + many * np.arange(kinds)[:, None] + np.arange(many)[None, :]
@@ -286,7 +315,9 @@ def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
     indices = np.concatenate([pairs[:, :1], offset[pairs[:, 1]]], axis=1)
     amounts = np.concatenate([np.ones((len(pairs), 1)), shares], axis=1)
     used = amounts > 0
-    lengths = np.concatenate([has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1)])
+    lengths = np.concatenate([has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1), [rows]])
     model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used]]).astype(np.int32)
-    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used]])
+    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used], np.arange(rows)]).astype(
+        np.int32
+    )
+    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used], problem.counts])

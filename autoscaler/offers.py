@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from autoscaler import labels as words
 from autoscaler.cluster import Pod
-from autoscaler.columns import Kind, Limit, Vector
 from autoscaler.constraints import Taint
+from autoscaler.cutting import Kind, Limit, Vector
 from autoscaler.failures import BadInput
 from autoscaler.policy import GroupEntry, Policy
 from autoscaler.resources import CPU, MEMORY, PODS, Resources

@@ -27,14 +27,13 @@ from autoscaler.offers import Offer, limits_of, offers_of
 from autoscaler.policy import Policy, read_policy
 from autoscaler.room import Room
 from autoscaler.sorts import sorts_of
+from autoscaler.stopwatch import Watch
 from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods, without_collection
 
 _TELLING = 1.2
 """Seats are given out and written down after the planning; that takes so many times as long as making ready took."""
 _LATE = 0.7
 """Part of the time after which the bound is found in a hurry."""
-_ADMITTING = 0.4
-"""Part of the time after which no more gangs are tried under limits."""
 _WORTH_IT = 0.1
 """Less than that part of the time is too little to plan once more for those who are known to be served."""
 _SHOWN: Final = 3
@@ -125,10 +124,11 @@ def _planned(
     admission = Admission(pods, names, drafting, policy)
     gangs = admission.gangs()
     telling = min(_TELLING * (clock() - start), seconds / 4)
-    taken = admission.admit(gangs, in_time=lambda: clock() - start < _ADMITTING * seconds)
+    watch = Watch(clock, start, seconds - telling)
+    taken = admission.admit(gangs, watch)
     chosen = [number for gang in taken for number in gang]
-    draft, left = admission.served, seconds - (clock() - start) - telling
-    if draft is None or left > _WORTH_IT * seconds:
+    draft, left = admission.served, watch.left()
+    if draft is None or (left > _WORTH_IT * seconds and not admission.in_full):
         better = drafting.draft(chosen, deadline=max(0.05, left), clock=clock)
         draft = better if draft is None or _is_better(better, draft, admission) else draft
     plan = _told(

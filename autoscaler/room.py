@@ -12,8 +12,8 @@ import numpy as np
 
 from autoscaler import labels as words
 from autoscaler.cluster import Node, Pod
-from autoscaler.columns import Kind
 from autoscaler.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.cutting import Kind
 from autoscaler.fit import NODE_NAME, requirement_holds, tolerates
 from autoscaler.offers import Offer, vector, wanted
 

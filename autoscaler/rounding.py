@@ -19,6 +19,8 @@ from autoscaler.swaps import written_out
 
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
 """Parts of the time after which no such step is begun."""
+_DIVE_UNTIL_SHORT = 0.94
+"""Where something is scarce: who is left then takes longer to place."""
 _EXACT_UNTIL = 0.9
 _FEW_PODS, _FEW_FILLINGS = 200, 1500
 """Where all whole numbers of the fillings known are searched, with a limit on the steps rather than on the time."""
@@ -163,9 +165,14 @@ class Rounding:
         """Round the master down, then again for what is left; round up where nothing is whole any more."""
         given, counts, stock, plan = stock, counts.copy(), stock.copy(), Lots()
         step = 0
-        while counts.any() and self.watch.spent() < _DIVE_UNTIL:
+        until = _DIVE_UNTIL_SHORT if self.master.is_short else _DIVE_UNTIL
+        while counts.any() and self.watch.spent() < until:
             self.master.demand(counts, stock)
             duals, values = self._solved()
+            if self.master.is_short and self.master.lacks() and self.watch.spent() < _LOOK_UNTIL:
+                # What is left of that which is scarce needs fillings of its own.
+                self.generation.look_within(duals, counts, kinds=len(self.problem.usd))
+                duals, values = self._solved()
             whole = np.floor(values + _EPSILON).astype(int)
             before = int(counts.sum())
             columns = np.nonzero(whole)[0].tolist()

@@ -10,8 +10,8 @@ from itertools import chain, repeat
 import numpy as np
 
 from autoscaler.answers import Answer
-from autoscaler.columns import Shape, Vector
 from autoscaler.crowds import MANY, crowded, middles
+from autoscaler.cutting import Shape, Vector
 from autoscaler.neighbours import Neighbours
 from autoscaler.room import Amounts, Room
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autoscaler.columns import Kind, Limit
+from autoscaler.cutting import Kind, Limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ class Watch:
         """Seconds until the deadline."""
         return max(0.0, self.deadline - (self.clock() - self.start))
 
+    def within(self, seconds: float) -> Watch:
+        """From now on, for so long."""
+        return Watch(self.clock, self.clock(), seconds)
+
     def share(self, many: int) -> Watch:
         """The same, with a deadline that leaves as much time to each of the ``many - 1`` who come after."""
         if math.isinf(self.deadline):

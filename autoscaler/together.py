@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler import columns
+from autoscaler import cutting
 from autoscaler.answers import Nodes
+from autoscaler.columns import cheapest
 from autoscaler.labels import GPU
 from autoscaler.market import Market, Offering
 from autoscaler.pack import Demand, Placed, pack
@@ -111,7 +112,7 @@ def _bought(pool: _Pool, market: Market) -> bool:
     """Whether there are nodes for all of the pool, which are opened and filled."""
     shapes = list(pool.pods)
     offerings = {offering.group.name: offering for offering in market.offerings if market.buyable(offering)}
-    answer = columns.cheapest(*_as_columns(pool, offerings, market), rounds=ROUNDS)
+    answer = cheapest(*_as_columns(pool, offerings, market), rounds=ROUNDS)
     if any(answer.left):
         return False
 
@@ -139,7 +140,7 @@ def _fill(pool: _Pool, offering: Offering, contents: Sequence[Shape], market: Ma
 
 def _as_columns(
     pool: _Pool, offerings: Mapping[str, Offering], market: Market
-) -> tuple[list[columns.Shape], list[columns.Kind]]:
+) -> tuple[list[cutting.Shape], list[cutting.Kind]]:
     """In the solver's words."""
     asked = {name for shape in pool.pods for name, _ in shape.amounts}
     names = (CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS}))
@@ -149,13 +150,13 @@ def _as_columns(
         takers = frozenset(name for name, sample in samples.items() if market.scene.why_not_new(shape, sample) is None)
         amounts = dict(shape.amounts)
         vector = tuple(-(-amounts.get(name, 0) // _unit(name)) for name in names)
-        shapes.append(columns.Shape(vector, len(keys), takers))
+        shapes.append(cutting.Shape(vector, len(keys), takers))
     most = sum(map(len, pool.pods.values()))
     kinds = []
     for name, sample in samples.items():
         room = tuple(max(0, sample.free.get(one, 0)) // _unit(one) for one in names)
         many = market.buyable(offerings[name])
-        kinds.append(columns.Kind(name, room, offerings[name].usd or _FREE, None if many >= most else many))
+        kinds.append(cutting.Kind(name, room, offerings[name].usd or _FREE, None if many >= most else many))
     return shapes, kinds
 
 

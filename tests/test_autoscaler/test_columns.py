@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from autoscaler.answers import Answer
 from autoscaler.ceilings import Scale
-from autoscaler.columns import Kind, Shape, Vector, cheapest, lower_bound
+from autoscaler.columns import cheapest, lower_bound
+from autoscaler.cutting import Kind, Shape, Vector
 from autoscaler.knapsack import Bin
 
 AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))

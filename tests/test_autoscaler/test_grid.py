@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.columns import Kind, Shape, cheapest, lower_bound
+from autoscaler.columns import cheapest, lower_bound
+from autoscaler.cutting import Kind, Shape
 from autoscaler.grid import Grid
 from autoscaler.master import Problem
 from tests.test_autoscaler.test_columns import faults, optimum, patterns

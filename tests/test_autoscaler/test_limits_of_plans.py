@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from autoscaler.answers import Answer
-from autoscaler.columns import Kind, Limit, Shape, cheapest
+from autoscaler.columns import cheapest
+from autoscaler.cutting import Kind, Limit, Shape
 from autoscaler.drafts import Drafting
 from autoscaler.generation import Generation
 from autoscaler.master import Problem

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.columns import Kind, Shape, lower_bound
+from autoscaler.columns import lower_bound
+from autoscaler.cutting import Kind, Shape
 from tests.test_autoscaler.test_columns import AMOUNTS, ROOMS, optimum
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.columns import Kind, Shape, cheapest
+from autoscaler.columns import cheapest
+from autoscaler.cutting import Kind, Shape
 from autoscaler.swaps import written_out
 
 MANY = 4
