@@ -31,8 +31,8 @@ _TRIAL = 0.08
 """Part of the time for a plan that would be served, were it not too dear."""
 _MANY, _LESS = 100, 0.9
 """Of more gangs not all that can probably be served are tried first; and a part of those for whom there was no room."""
-_KEPT_BACK, _PASSES = 0.03, 4
-"""Part of what is scarce, at first; and so many times that less or more of it is kept back."""
+_KEPT_BACK, _KEPT_BACK_AT_MOST, _PASSES = 0.03, 0.9, 4
+"""Parts of what is scarce, at first and at most; and so many times that less or more of it is kept back."""
 _UNTRIED = ("there was no time to try it", "the --deadline is longer")
 _CORELESS = ("its gang waits for as many as must be together", "these fit")
 _TORN = "another pod of its gang has no zone"
@@ -57,7 +57,7 @@ class Admission:
         self.served: Draft | None = None
         """Of the gangs taken, where one had to be made to know that they can be served."""
         self.in_full = False
-        """Whether that took all the time."""
+        """Whether it took all the time."""
         self._too_dear = False
         """Whether only dollars kept the one who was tried last from being served."""
         self._share = 1.0
@@ -121,7 +121,7 @@ class Admission:
         def in_time() -> bool:
             return watch.spent() < _ADMITTING
 
-        proposal = likely.proposed(taken, rest, self._core, in_time=in_time)
+        proposal = likely.proposed(taken, rest, core=self._core, lost=self._refused, in_time=in_time)
         if sum(map(len, rest)) <= _FEW_PODS and proposal.refused:
             # The linear programs may have missed a filling: of a few pods drafts tell.
             first = min(proposal.refused)
@@ -149,21 +149,24 @@ class Admission:
         part = _KEPT_BACK
         for _ in range(_PASSES):
             likely.keep_back(part)
-            proposal = likely.proposed([], gangs, self._core, in_time=lambda: watch.spent() < _PROPOSING)
+            proposal = likely.proposed(
+                [], gangs, core=self._core, lost=self._refused, in_time=lambda: watch.spent() < _PROPOSING
+            )
             few = [gangs[one] for one in proposal.few]
-            self.in_full = watch.spent() > _IN_FULL and part == _KEPT_BACK
-            served = self._serves(few, watch.within(watch.left()) if self.in_full else None)
-            if not served and self._too_dear and not self.in_full:
-                served = self._serves(few, watch.within(_TRIAL * watch.deadline))
+            if part == _KEPT_BACK and watch.spent() > _IN_FULL:
+                self.in_full = served = self._serves(few, watch.within(watch.left()))
+            else:
+                served = self._serves(few)
+                if not served and self._too_dear:
+                    served = self._serves(few, watch.within(_TRIAL * watch.deadline))
             if served:
                 taken, part = few, part / 3
             elif taken:
                 break
             else:
-                part = max(1.5 * part, 1 - (1 - part) * self._share + _KEPT_BACK)
+                part = min(_KEPT_BACK_AT_MOST, max(1.5 * part, 1 - (1 - part) * self._share + _KEPT_BACK))
             if taken and watch.spent() > _ADMITTING:
                 break
-            self.in_full = False
         return taken
 
     def _without(self, refused: Gang, gangs: Sequence[Gang]) -> list[Gang]:
@@ -320,11 +323,11 @@ class Admission:
             draft = self.drafting.draft(numbers, deadline=watch.left(), clock=watch.clock)
         if self.broken(draft):
             most = self.policy.limits.usd_per_hour if self.policy else None
-            self._too_dear = not draft.left and watch is None
+            self._too_dear = not draft.left
             self._share = 1 - len(draft.left) / sum(map(len, gangs))
             self._share *= min(1.0, most / draft.usd) if most and draft.usd else 1.0
             return False
-        self.served = draft
+        self.served, self.in_full = draft, False
         return True
 
     def _why(self, gang: Gang) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import le
@@ -81,16 +81,22 @@ class Likely:
             self._reach.keep_back(part)
 
     def proposed(
-        self, taken: Sequence[Gang], gangs: Sequence[Gang], core: Mapping[int, int], *, in_time: Callable[[], bool]
+        self,
+        taken: Sequence[Gang],
+        gangs: Sequence[Gang],
+        *,
+        core: Mapping[int, int],
+        lost: Collection[int],
+        in_time: Callable[[], bool],
     ) -> Proposal:
         """Of these gangs those who can probably be served besides those taken; at least one is looked at.
 
-        ``core``: of pods that an elastic gang could do without one that it cannot.
+        ``core``: of pods that an elastic gang could do without one that it cannot. ``lost``: pods refused before.
         """
         several = [self._row[gang] for gang in gangs]
         refused = {one for one, rows in enumerate(several) if (rows < 0).any()}
         proposal = Proposal(refused=refused, looked=len(gangs))
-        lost = {pod for one in refused for pod in gangs[one]}
+        gone = {*lost, *(pod for one in refused for pod in gangs[one])}
         if (reach := self._reach) is None:
             return proposal
         base = self._counts(np.concatenate([self._row[gang] for gang in taken]) if taken else self._row[:0])
@@ -117,11 +123,11 @@ class Likely:
             kept = []
             for place in range(many, len(left)):
                 gang = gangs[left[place]]
-                if core.get(gang[0]) in lost:
+                if core.get(gang[0]) in gone:
                     proposal.coreless.add(left[place])
                 elif worth[place]:
                     proposal.refused.add(left[place])
-                    lost.update(gang)
+                    gone.update(gang)
                 else:
                     kept.append(left[place])
             left = kept
