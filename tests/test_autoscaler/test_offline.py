@@ -194,8 +194,8 @@ def _pod_group(name: str, least: int) -> dict[str, Any]:
     }
 
 
-def _member(name: str, group: str) -> dict[str, Any]:
-    pod = _pod(name, gpus=1)
+def _member(name: str, group: str, *, gpus: int = 1) -> dict[str, Any]:
+    pod = _pod(name, gpus=gpus)
     pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": group}
     return pod
 
@@ -235,6 +235,25 @@ def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) 
     assert sorted(made["placements"]) == ["few-0", "few-1"]
     policy = policy.replace("max: 2", "max: 1")
     assert plan(tmp_path, items, policy=policy, pods_as="pods.json")["placements"] == {}
+
+
+@pytest.mark.parametrize("many", [20, 120])
+def test_nobody_goes_whose_gang_lacks_those_who_must_be_together(tmp_path: Path, many: int) -> None:
+    """Also where there is room for the others, and where so many gangs wait that not each is tried."""
+    pods = [
+        _member(f"g{gang}-{number}", f"g{gang}", gpus=4 if number < 2 else 1)
+        for gang in range(many)
+        for number in range(4)
+    ]
+    items = json.dumps({"kind": "List", "items": [*(_pod_group(f"g{gang}", 2) for gang in range(many)), *pods]})
+    group = "  - {{name: {}, instance_type: {}, zones: [us-east-1a], max: {}}}\n"
+    policy = "cluster: c\ngroups:\n" + group.format("four", "g.four", 11) + group.format("one", "g.one", 1000)
+    made = plan(tmp_path, items, policy=policy, pods_as="pods.json")
+    served = {pod.split("-")[0] for pod in made["placements"]}
+    assert served == {f"g{gang}" for gang in range(5)}
+    assert len(made["placements"]) == 4 * 5
+    told = {one["pod"]: one["reason"] for one in made["waiting"]}
+    assert told["g7-3"] == "its gang waits for as many as must be together"
 
 
 def test_a_machine_stays_useful_for_the_pods_that_wait(tmp_path: Path) -> None:
