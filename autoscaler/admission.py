@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +27,16 @@ _FEW_PODS = 300
 """Drafts tell who of so few is refused."""
 _IN_FULL = 0.25
 """Part of the time after which there is too little for a draft and then for a plan."""
-_TRIAL = 0.08
-"""Part of the time for a plan that would be served, were it not too dear."""
-_MANY, _LESS = 100, 0.9
-"""Of more gangs not all that can probably be served are tried first; and a part of those for whom there was no room."""
+_SECONDS = 0.05
+"""For a plan at least."""
+_FEW_LEFT = 20
+"""For each pod that is left over so many at most may wait with it, where there is time for no other plan."""
+_ANYBODY = 2.0
+"""Part of the time until which somebody is sought who can be served."""
+_DRAFT, _TRIAL = 0.2, 0.08
+"""Parts of the time for a first draft, and for a plan where that was only too dear."""
+_MANY, _LESS, _HURRIED = 100, 0.9, 0.6
+"""Of more gangs not all that can probably be served are tried first; and parts of those for whom there was room."""
 _KEPT_BACK, _KEPT_BACK_AT_MOST, _PASSES = 0.03, 0.9, 4
 """Parts of what is scarce, at first and at most; and so many times that less or more of it is kept back."""
 _UNTRIED = ("there was no time to try it", "the --deadline is longer")
@@ -60,6 +66,8 @@ class Admission:
         """Whether it took all the time."""
         self._too_dear = False
         """Whether only dollars kept the one who was tried last from being served."""
+        self._failed: Draft | None = None
+        """Of those who were tried last in vain."""
         self._share = 1.0
         """Of those tried last in vain: how many of them there may be room for."""
         self._refused: set[int] = set()
@@ -109,7 +117,7 @@ class Admission:
         served = {one[0] for one in taken}
         rest = [gang for gang in gangs if gang[0] not in served]
         likely.keep_back(0.0)
-        while rest and not (taken and watch.spent() > _ADMITTING):
+        while rest and watch.spent() <= (_ADMITTING if taken else _ANYBODY):
             rest = self._next(taken, rest, likely, watch)
         for gang in rest:
             self._leave(gang, *_UNTRIED)
@@ -126,13 +134,13 @@ class Admission:
             # The linear programs may have missed a filling: of a few pods drafts tell.
             first = min(proposal.refused)
             if not first:
-                if not self._serves([*taken, rest[0]]):
+                if not self._serves([*taken, rest[0]], watch.within(_DRAFT * watch.deadline)):
                     return self._without(rest[0], rest[1:])
                 taken.append(rest[0])
                 return rest[1:]
             proposal = Proposal([one for one in proposal.few if one < first], looked=first)
         few = [rest[one] for one in proposal.few]
-        good, sure = self._as_many(taken, few, in_time=in_time)
+        good, sure = self._as_many(taken, few, watch)
         taken += few[:good]
         end = proposal.looked if good == len(few) else proposal.few[good]
         for one in range(end):
@@ -154,20 +162,42 @@ class Admission:
             )
             few = [gangs[one] for one in proposal.few]
             if part == _KEPT_BACK and watch.spent() > _IN_FULL:
-                self.in_full = served = self._serves(few, watch.within(watch.left()))
+                served = self._serves(few, watch, planned=True)
+                if not served and self._failed is not None:
+                    few, served = self._but_for_a_few(self._failed, few)
+                self.in_full = served
             else:
-                served = self._serves(few)
-                if not served and self._too_dear:
-                    served = self._serves(few, watch.within(_TRIAL * watch.deadline))
+                served = self._serves(few, watch.within(_DRAFT * watch.deadline))
+                if not served and self._too_dear and watch.spent():
+                    served = self._serves(few, watch.within(_TRIAL * watch.deadline), planned=True)
             if served:
                 taken, part = few, part / 3
             elif taken:
                 break
             else:
                 part = min(_KEPT_BACK_AT_MOST, max(1.5 * part, 1 - (1 - part) * self._share + _KEPT_BACK))
-            if taken and watch.spent() > _ADMITTING:
+            if watch.spent() > _ADMITTING:
                 break
         return taken
+
+    def _but_for_a_few(self, draft: Draft, gangs: list[Gang]) -> tuple[list[Gang], bool]:
+        """The same plan without the gangs of those whom it leaves over; whether it then serves all the others."""
+        lost = set(draft.left)
+        kept = []
+        for gang in gangs:
+            if lost.isdisjoint(gang) and self._core.get(gang[0]) not in lost:
+                kept.append(gang)
+            else:
+                lost.update(gang)
+        for node in draft.nodes:
+            node.pods = [one for one in node.pods if one not in lost]
+        nodes = [node for node in draft.nodes if node.pods]
+        at_home = {one: machine for one, machine in draft.at_home.items() if one not in lost}
+        found = Draft(at_home, nodes, [], None)
+        if len(lost) > _FEW_LEFT * len(draft.left) or self.broken(found):
+            return gangs, False
+        self.served = found
+        return kept, True
 
     def _without(self, refused: Gang, gangs: Sequence[Gang]) -> list[Gang]:
         """Without those who ask for no less than one whom no draft served; these wait, as it does."""
@@ -296,15 +326,18 @@ class Admission:
         )
         return sum(large) >= less[sort]
 
-    def _as_many(self, taken: list[Gang], few: list[Gang], *, in_time: Callable[[], bool]) -> tuple[int, bool]:
+    def _as_many(self, taken: list[Gang], few: list[Gang], watch: Watch) -> tuple[int, bool]:
         """How many of these can be served besides those that are taken; whether the one after them cannot."""
         low, high = 0, len(few) + 1
         tried = len(few)
-        while low < len(few) and high - low > 1 and (in_time() or not (taken or low)):
-            if self._serves(taken + few[:tried]):
+        while low < len(few) and high - low > 1 and not ((taken or low) and watch.spent() > _ADMITTING):
+            if self._serves(taken + few[:tried], watch.within(_DRAFT * watch.deadline)):
                 low, tried = tried, len(few) if high > len(few) else (tried + high) // 2
+            elif low:
+                high, tried = tried, (low + tried) // 2
             else:
-                high, tried = tried, (low + tried) // 2 if low else int(tried * _LESS)
+                less = _LESS if watch.spent() < _ADMITTING else _HURRIED
+                high, tried = tried, int(tried * less * self._share)
             tried = max(low + 1, min(high - 1, tried))
         return low, low < len(few) and high - low == 1
 
@@ -314,16 +347,16 @@ class Admission:
             return False
         return self.drafting.are_surely_served([one for gang in gangs for one in gang])
 
-    def _serves(self, gangs: list[Gang], watch: Watch | None = None) -> bool:
-        """``watch``: for a plan that takes so long."""
+    def _serves(self, gangs: list[Gang], watch: Watch, *, planned: bool = False) -> bool:
+        """By a first draft, or by a plan that takes all that time."""
         numbers = [one for gang in gangs for one in gang]
-        if watch is None:
-            draft = self.drafting.draft(numbers)
+        if planned:
+            draft = self.drafting.draft(numbers, deadline=max(_SECONDS, watch.left()), clock=watch.clock)
         else:
-            draft = self.drafting.draft(numbers, deadline=watch.left(), clock=watch.clock)
+            draft = self.drafting.first_draft(numbers, watch)
         if self.broken(draft):
             most = self.policy.limits.usd_per_hour if self.policy else None
-            self._too_dear = not draft.left
+            self._too_dear, self._failed = not draft.left, draft
             self._share = 1 - len(draft.left) / sum(map(len, gangs))
             self._share *= min(1.0, most / draft.usd) if most and draft.usd else 1.0
             return False

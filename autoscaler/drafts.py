@@ -29,6 +29,7 @@ from autoscaler.seats import seat
 from autoscaler.seats_by_size import Middle, SizedSeats
 from autoscaler.shaping import Crowd, Shaping, are_mixed, few, worths
 from autoscaler.shop import Shop
+from autoscaler.stopwatch import Watch
 from autoscaler.tidying import Fresh, Tidying
 
 _BOUNDING = 0.3
@@ -46,6 +47,8 @@ _SHORT = 5
 _HOPELESS, _BESIDE_FEW = 0.05, 40
 """Part of the pods, and pods: if more are left over, no places are sought for them where it is only told who can be
 served."""
+_LEAST_AT_ONCE = 0.05
+"""Seconds."""
 _FEW = 100
 """Pods for which whole numbers of fillings are searched each time."""
 _TORN = 40
@@ -84,6 +87,8 @@ class _Time:
     clock: Callable[[], float] | None
     deadline: float
     start: float
+    at_once: Watch | None = None
+    """For a plan at once, where it may not take as long as it likes."""
 
     def spent(self) -> float:
         """As a part of all of it."""
@@ -107,15 +112,17 @@ class Drafting:
         self.known = Known()
         """What was found for some of them."""
 
-    def draft(
-        self, numbers: Sequence[int], *, deadline: float = 0.0, clock: Callable[[], float] | None = None
-    ) -> Draft:
-        """Machines first, then the cheapest nodes; without a clock the first plan at hand."""
-        time = _Time(clock, deadline, clock() if clock else 0.0)
+    def first_draft(self, numbers: Sequence[int], watch: Watch) -> Draft:
+        """The first plan at hand, within that time."""
+        return self._machines_first(numbers, self.shop(), _Time(None, 0.0, 0.0, watch))
+
+    def draft(self, numbers: Sequence[int], *, deadline: float, clock: Callable[[], float]) -> Draft:
+        """Machines first, then the cheapest nodes."""
+        time = _Time(clock, deadline, clock())
         shop = self.shop()
         joint = Joint(self.pods, self.shaping)
-        asked = joint.asked(numbers) if clock is not None else None
-        if clock is None or asked is None:
+        asked = joint.asked(numbers)
+        if asked is None:
             return self._machines_first(numbers, shop, time)
         first = None
         if not self._surely_served(numbers, shop) and not self.known:
@@ -191,19 +198,27 @@ class Drafting:
         """The solver's answer, with so much of the time as is left until that part of it is over."""
         shapes = [self.shaping.shape(crowd, bounded=True) for crowd in crowds]
         if time.clock is None:
-            return self._at_once(shapes, shop)
+            return self._at_once(shapes, shop, time.at_once)
         left = max(0.05, time.until(part))
         known = self.known or None
         return cheapest(shapes, shop.kinds, limits=shop.limits, known=known, deadline=left, clock=time.clock)
 
-    def _at_once(self, shapes: Sequence[Shape], shop: Shop) -> Answer:
+    def _at_once(self, shapes: Sequence[Shape], shop: Shop, watch: Watch | None) -> Answer:
         """A short search where nodes are in short supply; of many pods what it found is known the next time."""
         scarce = bool(shop.limits) or any(kind.available is not None for kind in shop.kinds)
         known = self.known if scarce else None
         few = scarce and sum(shape.count for shape in shapes) <= _FEW
         rounds = _SHORT if few or (scarce and not known) else 0
+        left, clock = (watch.left(), watch.clock) if watch else (math.inf, lambda: 0.0)
         return cheapest(
-            shapes, shop.kinds, limits=shop.limits, known=known, rounds=rounds, turns=few, deadline=math.inf
+            shapes,
+            shop.kinds,
+            limits=shop.limits,
+            known=known,
+            rounds=rounds,
+            turns=few,
+            deadline=max(_LEAST_AT_ONCE, left),
+            clock=clock,
         )
 
     def _seated(self, answer: Answer, crowds: Sequence[Crowd]) -> tuple[list[Fresh], list[int]]:

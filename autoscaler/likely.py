@@ -50,7 +50,8 @@ class Likely:
         if usd_per_hour is not None:
             limits.append(Limit({kind.name: kind.usd for kind in shop.kinds}, usd_per_hour))
         at_home = machines.kinds()
-        kinds = [*shop.kinds, *at_home]
+        kinds = [kind for kind in shop.kinds if all(one.uses.get(kind.name, 0.0) <= one.most for one in limits)]
+        kinds += at_home
         shapes = []
         for crowd in crowds:
             shape = shaping.shape(crowd)

@@ -49,6 +49,7 @@ class Reach:
         """``cutting``: with the pods of everybody, some of whom some kind holds. ``in_time``: to look for fillings."""
         self._cutting = cutting
         self._problem = problem = replace(cutting.problem, leave=_DEAR)
+        self._in_time = in_time
         watch = Watch(clock=lambda: 0.0 if in_time() else 1.0, start=0.0, deadline=1.0)
         self._generation = Generation(problem, watch)
         self._generation.relax()
@@ -97,7 +98,7 @@ class Reach:
         others; if all prices are nought nothing is known of that.
         """
         generation, master = self._generation, self._generation.master
-        patience = _SURE if counts.sum() > _MANY else _EXACT
+        patience = 1 if not self._in_time() else _SURE if counts.sum() > _MANY else _EXACT
         prices, best, stalled = self._solved(counts), math.inf, 0
         while (lacking := master.lacking()) > _NOBODY and stalled < patience:
             best, stalled = min(best, lacking), 0 if lacking < best * _LESS else stalled + 1
@@ -108,8 +109,12 @@ class Reach:
         if lacking <= _NOBODY:
             return None
         dollars = master.usd() - NEVER * lacking
-        known = (counts > 0) & (NEVER * lacking > dollars)  # of shapes that were not asked for it knows too little
-        return np.where(known, prices, 0.0)
+        if NEVER * lacking <= dollars:
+            return np.zeros_like(prices)
+        # Of shapes that were not asked for it knows only that they are worth what smaller ones are.
+        asked = np.where(counts > 0, prices, 0.0)
+        worth: Floats = np.maximum(asked, np.where(generation.smaller, asked[None, :], 0.0).max(axis=1))
+        return worth
 
     def remember(self, counts: Whole, known: Known, *, machines: frozenset[str]) -> None:
         """For plans to begin with: fillings for so many pods, for whom there are nodes.

@@ -7,7 +7,7 @@ import io
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -38,8 +38,16 @@ g.four,amd64,48,196608,48000,180000,60,4,3.6
 COLUMNS = "name,cpu_milli,memory_mib,num_gpu\n"
 
 
-def planned(directory: Path, pods: str, *, policy: str = "", nodes: str = "", seconds: float = 1.0) -> OfflinePlan:
-    """Planned and checked; no time passes."""
+def planned(
+    directory: Path,
+    pods: str,
+    *,
+    policy: str = "",
+    nodes: str = "",
+    seconds: float = 1.0,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> OfflinePlan:
+    """Planned and checked; no time passes but by the clock."""
     texts = {"pods.csv": COLUMNS + pods, "catalog.csv": CATALOG, "policy.yaml": policy, "nodes.csv": nodes}
     paths = {name: directory / name for name in texts}
     for name, text in texts.items():
@@ -50,6 +58,7 @@ def planned(directory: Path, pods: str, *, policy: str = "", nodes: str = "", se
         read_nodes(paths["nodes.csv"]) if nodes else (),
         policy=read_policy(paths["policy.yaml"]) if policy else None,
         deadline=timedelta(seconds=seconds),
+        clock=clock,
     )
     rows = [list(csv.DictReader(io.StringIO(texts[name]))) for name in ("pods.csv", "catalog.csv", "nodes.csv")]
     assert faults(plan.as_json(), pods=rows[0], catalog=rows[1], nodes=rows[2]) == []
@@ -140,13 +149,13 @@ def test_who_asks_for_more_than_one_that_was_refused_is_not_tried(
 ) -> None:
     """A hundred pods, each larger than the one before, and room for few: a handful of drafts, not hundreds."""
     made = count()
-    draft = Drafting.draft
+    draft = Drafting.first_draft
 
     def counted(self: Drafting, *given: object, **more: object) -> object:
         next(made)
         return draft(self, *given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Drafting, "draft", counted)
+    monkeypatch.setattr(Drafting, "first_draft", counted)
     policy = "cluster: c\ngroups:\n  - {name: gpu, instance_type: g.one, zones: [us-east-1a], max: 3}\n"
     plan = planned(tmp_path, "".join(f"p{one},{4100 + one},8000,1\n" for one in range(100)), policy=policy)
     assert len(plan.placements) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, count
 from pathlib import Path
 
 import numpy as np
@@ -94,10 +94,8 @@ def test_what_was_refuted_is_told_by_prices() -> None:
 
 def test_as_many_as_there_are_nodes_for_are_served(tmp_path: Path) -> None:
     """A search for all of them would find fillings for other pods, with which a sixth fewer have a place."""
-    dice = random.Random(4)  # noqa: S311 - the same each time
-    sizes = [(dice.choice((500, 2_000, 6_000, 11_000)), dice.choice((1_024, 8_192, 20_000))) for _ in range(1_500)]
-    rows = "".join(f"p{one},{cpu},{memory},{one % 3 == 0:d}\n" for one, (cpu, memory) in enumerate(sizes))
-    plan = planned(tmp_path, rows, policy=policy("nodes: 60"))
+    sizes = many_sizes()
+    plan = planned(tmp_path, table(sizes), policy=policy("nodes: 60"))
     first = next(one for one in range(1_500) if f"p{one}" not in plan.placements)
     upto = range(first + 1)
     gpus, cpu, memory = (
@@ -108,6 +106,35 @@ def test_as_many_as_there_are_nodes_for_are_served(tmp_path: Path) -> None:
     fullest = max(gpus / (60 * 4), cpu / (60 * 64_000), memory / (60 * 180_000))
     assert len(plan.nodes) == 60
     assert fullest > 0.85, "of what 60 nodes have at most, those before the first who waits take so much"
+
+
+@pytest.mark.parametrize("step", [0.0005, 0.002, 0.01, 0.05, 0.4])
+def test_however_soon_time_is_over_a_plan_keeps_the_limits(tmp_path: Path, step: float) -> None:
+    """And serves somebody; who waits was not tried, or is over the limit."""
+    clock = count()
+    plan = planned(tmp_path, table(many_sizes()), policy=policy("nodes: 60"), clock=lambda: next(clock) * step)
+    assert 0 < len(plan.nodes) <= 60
+    assert len(plan.placements) + len(plan.waiting) == 1_500
+    assert {one.reason for one in plan.waiting} <= {"there was no time to try it", "the limits are reached"}
+
+
+def test_where_nothing_may_be_bought_nobody_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told that the limits are reached."""
+    monkeypatch.setattr(Reach, "refutation", lambda *_: pytest.fail("asked about what may not be bought"))
+    plan = planned(tmp_path, table(many_sizes()), policy=policy("nodes: 0"))
+    assert {one.reason for one in plan.waiting} == {"the limits are reached"}
+    assert len(plan.waiting) == 1_500
+
+
+def many_sizes() -> list[tuple[int, int]]:
+    """Cpu and memory of 1,500 pods; every third asks for a GPU."""
+    dice = random.Random(4)  # noqa: S311 - the same each time
+    return [(dice.choice((500, 2_000, 6_000, 11_000)), dice.choice((1_024, 8_192, 20_000))) for _ in range(1_500)]
+
+
+def table(sizes: Sequence[tuple[int, int]]) -> str:
+    """Such pods."""
+    return "".join(f"p{one},{cpu},{memory},{one % 3 == 0:d}\n" for one, (cpu, memory) in enumerate(sizes))
 
 
 @settings(deadline=None)
