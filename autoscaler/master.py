@@ -81,21 +81,26 @@ class Master:
         self.swaps: Whole = np.argwhere(smaller & (steps @ steps == 0))
         """(the shape that gives its place away, the one that takes it)"""
         swaps = self.swaps.astype(np.int32)
-        self.first = 3 * rows + len(swaps) + 1
-        """Number of the first filling's column; the one before it leaves a part of everything without a node."""
+        self._fixed = 3 * rows + len(swaps)
+        self.first = self._fixed + (1 if problem.leave else 0)
+        """Number of the first filling's column; before it one may leave a part of everything without a node."""
         self.solver = quiet_solver()
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = self.first, rows + len(limited) + len(problem.most)
-        model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(len(swaps) + 1)])
+        model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(self.first - 3 * rows)])
         model.col_lower_ = np.zeros(self.first)
-        model.col_upper_ = np.concatenate([np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf), [0.0]])
+        model.col_upper_ = np.concatenate(
+            [np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf), np.zeros(self.first - self._fixed)]
+        )
         model.row_lower_ = np.concatenate(
             [problem.counts, np.full(len(limited) + len(problem.most), -highspy.kHighsInf)]
         )
         model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), problem.available[limited], problem.most])
         alone = np.arange(3 * rows + 1)
         pairs = alone[-1] + 2 * np.arange(1, len(swaps) + 1)
-        model.a_matrix_.start_ = np.concatenate([alone, pairs, [alone[-1] + 2 * len(swaps)]]).astype(np.int32)
+        model.a_matrix_.start_ = np.concatenate(
+            [alone, pairs, np.full(self.first - self._fixed, alone[-1] + 2 * len(swaps))]
+        ).astype(np.int32)
         model.a_matrix_.index_ = np.concatenate([np.tile(np.arange(rows, dtype=np.int32), 3), swaps.ravel()])
         signs = np.concatenate([np.repeat([1.0, -1.0, 1.0], rows), np.tile([-1.0, 1.0], len(swaps))])
         model.a_matrix_.value_ = signs
@@ -171,7 +176,7 @@ class Master:
 
     def may_leave(self, counts: Whole, usd: float) -> None:
         """The same part of so many pods of each shape may be left out, all of them for so much; nobody: no part."""
-        column = self.first - 1
+        column = self._fixed
         self.solver.changeColCost(column, usd)
         self.solver.changeColBounds(column, 0.0, 1.0 if counts.any() else 0.0)
         for row, many in enumerate(counts.tolist()):
@@ -179,7 +184,7 @@ class Master:
 
     def part_left(self) -> float:
         """The part of them that is."""
-        return float(self.solver.getSolution().col_value[self.first - 1])
+        return float(self.solver.getSolution().col_value[self._fixed])
 
     def _artificial(self, usd: Floats, upper: Floats) -> None:
         columns = np.arange(2 * self.rows, dtype=np.int32)
@@ -213,12 +218,12 @@ class Master:
 
     def swapped(self) -> Floats:
         """How many places are given away by each swap."""
-        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self.first - 1]
+        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self._fixed]
         return values
 
     def allow_swaps(self, *, allowed: bool) -> None:
         """Or else every place is for a pod of its own shape."""
-        columns = np.arange(3 * self.rows, self.first - 1, dtype=np.int32)
+        columns = np.arange(3 * self.rows, self._fixed, dtype=np.int32)
         most = np.full(len(columns), highspy.kHighsInf if allowed else 0.0)
         self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), most)
 
@@ -234,7 +239,7 @@ class Master:
                 event.interrupt()
 
         solver = self.solver
-        swaps = np.arange(2 * self.rows, self.first - 1, dtype=np.int32)
+        swaps = np.arange(2 * self.rows, self._fixed, dtype=np.int32)
         none = np.zeros(len(swaps))
         solver.changeColsBounds(
             len(swaps), swaps, none, np.repeat([highspy.kHighsInf, 0.0], [self.rows, len(swaps) - self.rows])
@@ -315,9 +320,10 @@ def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
     indices = np.concatenate([pairs[:, :1], offset[pairs[:, 1]]], axis=1)
     amounts = np.concatenate([np.ones((len(pairs), 1)), shares], axis=1)
     used = amounts > 0
-    lengths = np.concatenate([has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1), [rows]])
-    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used], np.arange(rows)]).astype(
-        np.int32
+    lengths = np.concatenate(
+        [has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1), [rows if problem.leave else 0]]
     )
-    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used], problem.counts])
+    left = np.arange(rows) if problem.leave else np.arange(0)
+    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used], left]).astype(np.int32)
+    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used], problem.counts[left]])
