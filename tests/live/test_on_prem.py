@@ -146,8 +146,7 @@ def stack(tmp_path: Path, engine_tools: dict[str, Path], plane: Plane) -> Iterat
     status, said = (made.folder.mkdir(), made.run("stack", "init"))[1]
     assert status == 0, said
     yield made
-    for secret in tokens(plane.kube):
-        plane.kube.send("DELETE", f"/api/v1/namespaces/kube-system/secrets/{secret['metadata']['name']}")
+    plane.kube.send("DELETE", f"/api/v1/namespaces/kube-system/secrets?labelSelector={words.BOOTSTRAP_TOKEN}")
 
 
 @pytest.fixture

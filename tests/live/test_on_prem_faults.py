@@ -35,12 +35,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshMachine]:
 def kube(plane: Plane) -> Iterator[Kube]:
     """The provider's own door to the API server."""
     yield Kube(plane.kubeconfig.read_text(encoding="utf-8"))
-    tokens = f"/api/v1/namespaces/kube-system/secrets?labelSelector={words.BOOTSTRAP_TOKEN}"
-    for secret in plane.kube.get(tokens)["items"]:
-        plane.kube.send("DELETE", f"/api/v1/namespaces/kube-system/secrets/{secret['metadata']['name']}")
-    for budget in plane.kube.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets")["items"]:
-        name = budget["metadata"]["name"]
-        plane.kube.send("DELETE", f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{name}")
+    plane.kube.send("DELETE", f"/api/v1/namespaces/kube-system/secrets?labelSelector={words.BOOTSTRAP_TOKEN}")
+    plane.kube.send("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets")
 
 
 def wanted(host: SshMachine | None = None, **changed: Any) -> dict[str, Any]:
