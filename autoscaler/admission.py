@@ -134,7 +134,7 @@ class Admission:
             # The linear programs may have missed a filling: of a few pods drafts tell.
             first = min(proposal.refused)
             if not first:
-                if not self._serves([*taken, rest[0]], watch.within(_DRAFT * watch.deadline)):
+                if not self._serves([*taken, rest[0]], watch):
                     return self._without(rest[0], rest[1:])
                 taken.append(rest[0])
                 return rest[1:]
@@ -167,7 +167,7 @@ class Admission:
                     few, served = self._but_for_a_few(self._failed, few)
                 self.in_full = served
             else:
-                served = self._serves(few, watch.within(_DRAFT * watch.deadline))
+                served = self._serves(few, watch)
                 if not served and self._too_dear and watch.spent():
                     served = self._serves(few, watch.within(_TRIAL * watch.deadline), planned=True)
             if served:
@@ -331,7 +331,7 @@ class Admission:
         low, high = 0, len(few) + 1
         tried = len(few)
         while low < len(few) and high - low > 1 and not ((taken or low) and watch.spent() > _ADMITTING):
-            if self._serves(taken + few[:tried], watch.within(_DRAFT * watch.deadline)):
+            if self._serves(taken + few[:tried], watch):
                 low, tried = tried, len(few) if high > len(few) else (tried + high) // 2
             elif low:
                 high, tried = tried, (low + tried) // 2
@@ -348,12 +348,12 @@ class Admission:
         return self.drafting.are_surely_served([one for gang in gangs for one in gang])
 
     def _serves(self, gangs: list[Gang], watch: Watch, *, planned: bool = False) -> bool:
-        """By a first draft, or by a plan that takes all that time."""
+        """By a first draft, or by a plan that takes all the time that is left."""
         numbers = [one for gang in gangs for one in gang]
         if planned:
             draft = self.drafting.draft(numbers, deadline=max(_SECONDS, watch.left()), clock=watch.clock)
         else:
-            draft = self.drafting.first_draft(numbers, watch)
+            draft = self.drafting.first_draft(numbers, watch.within(_DRAFT * watch.deadline))
         if self.broken(draft):
             most = self.policy.limits.usd_per_hour if self.policy else None
             self._too_dear, self._failed = not draft.left, draft

@@ -75,7 +75,7 @@ class Reach:
             if served > tried - 1:
                 tried = min(many, int(tried * _UP) + 1)
                 continue
-            if not generation.look(prices, kinds=_KINDS)[1] and not generation.look_at_all(prices):
+            if not self._found(prices):
                 break
             tried = min(tried, int(served * _ABOVE) + 1)
         master.may_leave(np.zeros_like(self._problem.counts), 0.0)
@@ -83,8 +83,7 @@ class Reach:
 
     def keep_back(self, part: float) -> None:
         """Of everything that is scarce."""
-        everything = self._all
-        self._stock = Stock(everything.own * (1 - part), everything.uses, everything.most * (1 - part))
+        self._stock = self._all.less(part, whole=False)
 
     def serves(self, counts: Whole) -> bool:
         """Whether there are nodes for these pods, made of the fillings known."""
@@ -102,8 +101,7 @@ class Reach:
         prices, best, stalled = self._solved(counts), math.inf, 0
         while (lacking := master.lacking()) > _NOBODY and stalled < patience:
             best, stalled = min(best, lacking), 0 if lacking < best * _LESS else stalled + 1
-            found = generation.look(prices, kinds=_KINDS)[1] or generation.look_at_all(prices)
-            if not found and not generation.look_within(prices, counts, kinds=len(self._problem.usd)):
+            if not self._found(prices) and not generation.look_within(prices, counts, kinds=len(self._problem.usd)):
                 break
             prices = self._solved(counts)
         if lacking <= _NOBODY:
@@ -126,8 +124,12 @@ class Reach:
         generation.prices = self._solved(counts)
         generation.run(rounds=_POLISHED)
         generation.problem = self._problem
-        for without in {machines, frozenset()}:
-            self._cutting.remember(known, self._generation, without=without)
+        for without in dict.fromkeys((machines, frozenset[str]())):  # in the same order each time
+            self._cutting.remember(known, generation, without=without)
+
+    def _found(self, prices: Floats) -> int:
+        """How many fillings of the most promising kinds are new, or else of all of them."""
+        return self._generation.look(prices, kinds=_KINDS)[1] or self._generation.look_at_all(prices)
 
     def _solved(self, counts: Whole) -> Floats:
         """Prices, of which those of pods that are left out are very high."""

@@ -31,10 +31,10 @@ class Stock:
         """To be taken from apart."""
         return Stock(self.own, self.uses, self.most)
 
-    def less(self, part: float) -> Stock:
-        """Without that part of it."""
-        own = np.where(np.isinf(self.own), self.own, np.floor(self.own * (1 - part)))
-        return Stock(own, self.uses, self.most * (1 - part))
+    def less(self, part: float, *, whole: bool = True) -> Stock:
+        """Without that part of it; ``whole``: of nodes, not of parts of them."""
+        own = self.own * (1 - part)
+        return Stock(np.floor(own) if whole else own, self.uses, self.most * (1 - part))
 
     def take(self, kind: int, times: int) -> None:
         """So many nodes; less than none are given back."""
