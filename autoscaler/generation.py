@@ -152,6 +152,8 @@ class Generation:
         asked = self.master.solve()
         low, high = self.master.pressed()
         low &= steady.below < 1
+        if not low.any() and not high.any() and self.master.usd() <= (1 + EPSILON) * self.bound(counts):
+            return False  # as cheap as is proven that it can be
         if self._grid is not None and not high.any() and steady.height > _NEARLY_ALL * float(asked @ counts):
             return False
         steady.widen(low, high)
