@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoscaler import labels as words
 from autoscaler.cluster import Pod
 from autoscaler.drafts import Draft, Drafting
+from autoscaler.evenness import Evenness
+from autoscaler.fill_up import FillUp
 from autoscaler.fit import in_words, sum_up, why_not_on
 from autoscaler.likely import Gang, Likely, Proposal
 from autoscaler.neighbours import FREE, by_zone, not_kept
@@ -21,8 +23,9 @@ from autoscaler.stopwatch import Watch
 
 _MODELLED = frozenset({CPU, MEMORY, words.GPU, PODS, "ephemeral-storage"})
 _CENT = 1e-6
-_EXPLORING, _PROPOSING, _ADMITTING = 0.22, 0.3, 0.4
-"""Parts of the time after which no more is looked for that would serve more, nobody else proposed, and nobody tried."""
+_EXPLORING, _PROPOSING, _PROPOSED, _ADMITTING = 0.22, 0.3, 0.38, 0.4
+"""Parts of the time after which no more is looked for that would serve more, nor that would serve somebody else, nobody
+else is proposed, and nobody tried."""
 _FEW_PODS = 300
 """Drafts tell who of so few is refused."""
 _IN_FULL = 0.25
@@ -41,6 +44,7 @@ _KEPT_BACK, _KEPT_BACK_AT_MOST, _PASSES = 0.03, 0.9, 4
 """Parts of what is scarce, at first and at most; and so many times that less or more of it is kept back."""
 _UNTRIED = ("there was no time to try it", "the --deadline is longer")
 _CORELESS = ("its gang waits for as many as must be together", "these fit")
+_UNEVEN = ("would be spread unevenly over zones", "there is room for as many in the other zones")
 _TORN = "another pod of its gang has no zone"
 
 
@@ -72,6 +76,8 @@ class Admission:
         """Of those tried last in vain: how many of them there may be room for."""
         self._refused: set[int] = set()
         """For whom there is no room."""
+        self._whys: dict[frozenset[tuple[int, int]], tuple[str, str]] = {}
+        """By what a gang asks for."""
         self._core: dict[int, int] = {}
         """Of those that an elastic gang could do without: one of those that it cannot."""
 
@@ -102,14 +108,14 @@ class Admission:
         ]
 
     def admit(self, gangs: list[Gang], watch: Watch) -> list[Gang]:
-        """The gangs that can be served together, in order; the others wait.
+        """The gangs that can be served together, in order.
 
         Linear programs tell who probably can be (:mod:`autoscaler.likely`), drafts of a plan who is. Who comes after
         one whom no draft served, and asks for no less, is not tried. When a part of the time is over, and some were
         taken, nobody is tried any more.
         """
-        if not gangs or self._are_surely_served(gangs):
-            return gangs
+        if not gangs or self.are_surely_served(gangs):
+            return list(gangs)
         usd = self.policy.limits.usd_per_hour if self.policy else None
         likely = Likely(gangs, self.drafting, usd_per_hour=usd, in_time=lambda: watch.spent() < _ADMITTING)
         likely.explore(gangs, in_time=lambda: watch.spent() < _EXPLORING)
@@ -119,9 +125,39 @@ class Admission:
         likely.keep_back(0.0)
         while rest and watch.spent() <= (_ADMITTING if taken else _ANYBODY):
             rest = self._next(taken, rest, likely, watch)
-        for gang in rest:
-            self._leave(gang, *_UNTRIED)
         return taken
+
+    def completed(self, draft: Draft, gangs: list[Gang], taken: list[Gang], *, in_time: Callable[[], bool]) -> Draft:
+        """With those of the other gangs for whom there is room left; the rest wait.
+
+        Where zones differ in what they have, some who are taken wait, too, or they would be spread unevenly.
+        """
+        if len(taken) == len(gangs) and not self.waiting:
+            return draft
+        even = Evenness(self.rules, self.sorts, self.drafting.shaping.zone_of, self.room.zones_for)
+        even.join(one for gang in taken for one in gang)
+        kept = even.kept(taken, core=self._core)
+        served = {gang[0] for gang in kept}
+        rest = [gang for gang in gangs if gang[0] not in served]
+        draft = _without(draft, {one for gang in rest for one in gang}) if len(kept) < len(taken) else draft
+        usd = self.policy.limits.usd_per_hour if self.policy else None
+        filling = FillUp(self.drafting, draft, rest, usd_per_hour=usd, even=even)
+        untried = {gang[0] for gang in filling.fill(rest, served, core=self._core, in_time=in_time)}
+        taken[:] = kept + [gang for gang in rest if gang[0] in served]
+        self._tell([gang for gang in rest if gang[0] not in served], untried - self._refused, even)
+        found = filling.draft(tidied=True)
+        return filling.draft(tidied=False) if self.broken(found) else found
+
+    def _tell(self, gangs: Sequence[Gang], untried: Collection[int], even: Evenness) -> None:
+        """Why these wait. ``untried``: first pods of gangs of whom it is not known whether they can be served."""
+        lost = {one for gang in gangs for one in gang}
+        for gang in gangs:
+            if self._core.get(gang[0]) in lost:
+                self._leave(gang, *_CORELESS)
+            elif not even.admits(gang):
+                self._leave(gang, *_UNEVEN)
+            else:
+                self._leave(gang, *(_UNTRIED if gang[0] in untried else self._why(gang)))
 
     def _next(self, taken: list[Gang], rest: list[Gang], likely: Likely, watch: Watch) -> list[Gang]:
         """Take or refuse some of the rest; gives the others."""
@@ -129,7 +165,7 @@ class Admission:
         def in_time() -> bool:
             return watch.spent() < _ADMITTING
 
-        proposal = likely.proposed(taken, rest, core=self._core, lost=self._refused, in_time=in_time)
+        proposal = likely.proposed(taken, rest, core=self._core, lost=self._refused, looking=in_time, in_time=in_time)
         if sum(map(len, rest)) <= _FEW_PODS and proposal.refused:
             # The linear programs may have missed a filling: of a few pods drafts tell.
             first = min(proposal.refused)
@@ -145,7 +181,7 @@ class Admission:
         end = proposal.looked if good == len(few) else proposal.few[good]
         for one in range(end):
             if one in proposal.refused or one in proposal.coreless:
-                self._refuse(rest[one])
+                self._refused.update(rest[one])
         return self._without(rest[end], rest[end + 1 :]) if sure else rest[end:]
 
     def _with_slack(self, likely: Likely, gangs: list[Gang], watch: Watch) -> list[Gang]:
@@ -158,7 +194,12 @@ class Admission:
         for _ in range(_PASSES):
             likely.keep_back(part)
             proposal = likely.proposed(
-                [], gangs, core=self._core, lost=self._refused, in_time=lambda: watch.spent() < _PROPOSING
+                [],
+                gangs,
+                core=self._core,
+                lost=self._refused,
+                looking=lambda: watch.spent() < _PROPOSING,
+                in_time=lambda: watch.spent() < _PROPOSED,
             )
             few = [gangs[one] for one in proposal.few]
             if part == _KEPT_BACK and watch.spent() > _IN_FULL:
@@ -189,11 +230,7 @@ class Admission:
                 kept.append(gang)
             else:
                 lost.update(gang)
-        for node in draft.nodes:
-            node.pods = [one for one in node.pods if one not in lost]
-        nodes = [node for node in draft.nodes if node.pods]
-        at_home = {one: machine for one, machine in draft.at_home.items() if one not in lost}
-        found = Draft(at_home, nodes, [], None)
+        found = _without(draft, lost)
         if len(lost) > _FEW_LEFT * len(draft.left) or self.broken(found):
             return gangs, False
         self.served = found
@@ -201,11 +238,11 @@ class Admission:
 
     def _without(self, refused: Gang, gangs: Sequence[Gang]) -> list[Gang]:
         """Without those who ask for no less than one whom no draft served; these wait, as it does."""
-        self._refuse(refused)
+        self._refused.update(refused)
         less, kept = self._asked(refused), []
         for gang in gangs:
             if self._core.get(gang[0]) in self._refused or self._asks_no_less(gang, less):
-                self._refuse(gang)
+                self._refused.update(gang)
             else:
                 kept.append(gang)
         return kept
@@ -236,11 +273,6 @@ class Admission:
 
     def _leave(self, gang: Gang, reason: str, would_fit_if: str) -> None:
         self.waiting += [LeftWaiting(self.names[one], reason, would_fit_if) for one in gang]
-
-    def _refuse(self, gang: Gang) -> None:
-        coreless = self._core.get(gang[0]) in self._refused
-        self._refused.update(gang)
-        self._leave(gang, *(_CORELESS if coreless else self._why(gang)))
 
     def _leave_for(self, first: int, gang: Gang, whys: Sequence[tuple[str, str] | None]) -> None:
         """Each for what keeps itself, or else for what keeps the first of its gang."""
@@ -341,7 +373,7 @@ class Admission:
             tried = max(low + 1, min(high - 1, tried))
         return low, low < len(few) and high - low == 1
 
-    def _are_surely_served(self, gangs: list[Gang]) -> bool:
+    def are_surely_served(self, gangs: list[Gang]) -> bool:
         """Whether there is something that can be bought without end for everyone."""
         if self.policy is not None and self.policy.limits.usd_per_hour is not None:
             return False
@@ -365,6 +397,13 @@ class Admission:
 
     def _why(self, gang: Gang) -> tuple[str, str]:
         """For a gang that the limits leave out; the nodes told would be enough, if not the cheapest."""
+        asked = frozenset(self._asked(gang).items())
+        known = self._whys.get(asked)
+        if known is None:
+            known = self._whys[asked] = self._told(gang)
+        return known
+
+    def _told(self, gang: Gang) -> tuple[str, str]:
         reason = "the policy's limits leave no room for all of its gang" if len(gang) > 1 else "the limits are reached"
         if self.policy is None:
             reason = "the machines that it may run on are full"
@@ -379,6 +418,13 @@ class Admission:
             best = int(np.argmin(prices))
             usd, nodes = usd + float(prices[best]), nodes + int(more[best])
         return reason, f"{usd:g} $/h for {nodes} more nodes are allowed"
+
+
+def _without(draft: Draft, lost: Collection[int]) -> Draft:
+    """The same, as far as it is for others."""
+    nodes = [replace(node, pods=[one for one in node.pods if one not in lost]) for node in draft.nodes]
+    at_home = {one: machine for one, machine in draft.at_home.items() if one not in lost}
+    return replace(draft, at_home=at_home, nodes=[node for node in nodes if node.pods], left=[])
 
 
 def _holding(rooms: Amounts, size: Amounts) -> Amounts:

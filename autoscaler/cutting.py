@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -172,7 +173,17 @@ class Cutting:
         for numbers, price in zip(self.shape_of, generation.prices.tolist(), strict=True):
             for number in numbers:
                 prices[number] = price
-        return Answer(joined(nodes), usd, bound, tuple(waiting), tuple(prices))
+        bound_for = partial(self._bound_for, generation, [shape.count for shape in shapes])
+        return Answer(joined(nodes), usd, bound, tuple(waiting), tuple(prices), bound_for)
+
+    def _bound_for(self, generation: Generation, asked: Sequence[int], counts: Sequence[int]) -> float | None:
+        """For other numbers of the caller's shapes; where shapes stand for others, for no fewer than were asked for."""
+        if self.apart is not None and any(many < one for many, one in zip(counts, asked, strict=True)):
+            return None
+        rows = np.array([sum(counts[one] for one in numbers) for numbers in self.shape_of], dtype=np.int64)
+        if (rows > self.problem.counts).any():
+            generation.prove_for(rows)
+        return max(0.0, self.bound(generation, rows))
 
     def _told(self, lot: Lot, part: str, rows: Sequence[Sequence[int]], waiting: list[int]) -> list[Nodes]:
         """The lot's nodes. Where a row stands for several shapes, they may hold different ones."""

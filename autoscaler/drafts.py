@@ -69,8 +69,8 @@ class Draft:
     at_home: dict[int, int]
     nodes: list[Fresh]
     left: list[int]
-    lower_bound: float | None
-    """``None``: it is yet to be found, for the first plan left some without a node."""
+    bound_for: Callable[[Sequence[int]], float | None]
+    """What no plan for other pods, by number, can undercut, as far as the search for these tells."""
     covers_home: bool = False
     """Whether it is for those on machines, too."""
 
@@ -131,9 +131,10 @@ class Drafting:
         found = joint.settled(asked, shop, known=known, deadline=time.until(_JOINTLY), clock=clock)
         if found is None:
             return first or self._machines_first(numbers, shop, time)
-        second = Draft(found.at_home, found.nodes, found.left, found.lower_bound, covers_home=True)
+        bound_for = self._bound_for(asked.crowds, found.answer)
+        second = Draft(found.at_home, found.nodes, found.left, bound_for, covers_home=True)
         best = min((second, first or second), key=lambda draft: (len(draft.left), draft.usd))
-        return replace(best, lower_bound=found.lower_bound, covers_home=True)
+        return replace(best, bound_for=bound_for, covers_home=True)
 
     def are_surely_served(self, numbers: Sequence[int]) -> bool:
         """Whether something that can be bought without end holds each of them."""
@@ -159,7 +160,6 @@ class Drafting:
         if are_mixed(crowds):
             part = max(time.spent() + _LEAST, part - _SEATING * (time.spent() - began))
         answer = self._asked(crowds, shop, time, part=part)
-        bound = None if any(answer.left) else answer.lower_bound
         nodes, left = self._seated(answer, crowds)
         if time.clock is not None or len(left) <= max(_BESIDE_FEW, _HOPELESS * len(numbers)):
             nodes, left = self._squeezed(nodes, left, shop, rounds=0 if are_mixed(crowds) else _ROUNDS)
@@ -168,7 +168,20 @@ class Drafting:
             nodes = self._improved(nodes, shop, worth.__getitem__, time, part=_IMPROVED - kept_back)
         if time.clock is not None:
             nodes = Tidying(self.sorts, self.room, self.rules, self.shaping.zone_of).joined(nodes)
-        return Draft(at_home, nodes, left, bound)
+        return Draft(at_home, nodes, left, self._bound_for(crowds, answer))
+
+    def _bound_for(self, crowds: Sequence[Crowd], answer: Answer) -> Callable[[Sequence[int]], float | None]:
+        """The answer's bound for pods by number; those that ask for what no crowd does count for nothing."""
+        crowd_of = {key: place for place, crowd in enumerate(crowds) for key in self.shaping.rows(crowd.pods)}
+
+        def bound(numbers: Sequence[int]) -> float | None:
+            counts = [0] * len(crowds)
+            for key, pods in self.shaping.rows(numbers).items():
+                if key in crowd_of:
+                    counts[crowd_of[key]] += len(pods)
+            return answer.bound_for(counts)
+
+        return bound
 
     def bound(self, draft: Draft, chosen: Sequence[int], *, hurried: bool = False) -> float:
         """Of all ways to serve the same pods; where machines are there, of all ways to choose who goes on them.
@@ -176,8 +189,10 @@ class Drafting:
         ``hurried``: where pods are of many sizes, a weaker bound in less time.
         """
         whole = draft.covers_home or not draft.at_home
-        if draft.lower_bound is not None and whole and (not self.shaping.zone_of or self.room.merges):
-            return draft.lower_bound
+        if whole and (not self.shaping.zone_of or self.room.merges):
+            known = draft.bound_for(chosen)
+            if known is not None:
+                return known
         alone = (1,) * len(self.rules.exclusive)
         several = Counter(self.sorts[number] for number in chosen)
         machines = MachineGroups(self.room, several, alone)

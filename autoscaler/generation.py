@@ -17,6 +17,7 @@ from autoscaler.grid import Grid
 from autoscaler.knapsack import Fillings
 from autoscaler.master import Master, Problem
 from autoscaler.steady import Steady
+from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
 from autoscaler.weights import EPSILON, Bins, Weights
 
@@ -219,6 +220,13 @@ class Generation:
                 break
             ceilings[kind] = own
         self._proofs.append((prices, ceilings, self.master.charges))
+
+    def prove_for(self, counts: Whole) -> None:
+        """Another bound, from the prices of other numbers of pods, where something is scarce."""
+        if self.master.is_short:
+            self.master.demand(counts, Stock(self.problem.available, self.problem.uses, self.problem.most))
+            prices = self.master.solve()
+            self._proofs.append((prices, self._weights.ceilings(prices), self.master.charges))
 
     def prove_exactly(self) -> None:
         """For few pods another bound: what a node is worth at best when it holds no more pods than there are.

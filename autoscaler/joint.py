@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoscaler.answers import Answer
 from autoscaler.cluster import Pod
 from autoscaler.columns import cheapest
 from autoscaler.free_kinds import GROUPED, FreeKinds
@@ -27,8 +28,8 @@ class Settled:
     """The machine of each pod that has a place on one."""
     nodes: list[Fresh]
     left: list[int]
-    lower_bound: float
-    """Of all ways to serve them, whoever goes to machines."""
+    answer: Answer
+    """The solver's, for the crowds; its bound is of all ways to serve them, whoever goes to machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Joint:
                 nodes.append(Fresh(shaping.room.offer(lot.kind, lot.part), pods, company, len(pods)))
             else:
                 at_home |= dict.fromkeys(pods, machine)
-        return Settled(at_home, self._drained(nodes, at_home), left, answer.lower_bound)
+        return Settled(at_home, self._drained(nodes, at_home), left, answer)
 
     def _spills(self, numbers: Sequence[int]) -> bool:
         """Whether there are machines, and together they are too small."""

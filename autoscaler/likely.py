@@ -88,11 +88,13 @@ class Likely:
         *,
         core: Mapping[int, int],
         lost: Collection[int],
+        looking: Callable[[], bool],
         in_time: Callable[[], bool],
     ) -> Proposal:
         """Of these gangs those who can probably be served besides those taken; at least one is looked at.
 
         ``core``: of pods that an elastic gang could do without one that it cannot. ``lost``: pods refused before.
+        ``looking``: whether fillings are sought that would serve somebody else. ``in_time``: for anything.
         """
         several = [self._row[gang] for gang in gangs]
         refused = {one for one, rows in enumerate(several) if (rows < 0).any()}
@@ -112,7 +114,7 @@ class Likely:
             worth = np.zeros(len(left), dtype=bool)
             if many < len(left):
                 own = self._counts(several[left[many]])
-                prices = reach.refutation(base + own)
+                prices = reach.refutation(base + own, looking=looking())
                 if prices is None:
                     proposal.few.append(left[many])
                     base = base + own

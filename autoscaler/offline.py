@@ -32,6 +32,8 @@ from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods, wit
 
 _TELLING = 1.2
 """Seats are given out and written down after the planning; that takes so many times as long as making ready took."""
+_FILLING_UP = 4
+"""The same for finding room for those whom the plan left out."""
 _LATE = 0.7
 """Part of the time after which the bound is found in a hurry."""
 _WORTH_IT = 0.1
@@ -123,14 +125,17 @@ def _planned(
     drafting = Drafting(pods, sorts, room, rules, limits_of(room.offers, policy))
     admission = Admission(pods, names, drafting, policy)
     gangs = admission.gangs()
-    telling = min(_TELLING * (clock() - start), seconds / 4)
-    watch = Watch(clock, start, seconds - telling)
+    ready = clock() - start
+    telling = min(_TELLING * ready, seconds / 4)
+    filling_up = 0.0 if admission.are_surely_served(gangs) else min(_FILLING_UP * ready, seconds / 10)
+    watch = Watch(clock, start, seconds - telling - filling_up)
     taken = admission.admit(gangs, watch)
-    chosen = [number for gang in taken for number in gang]
     draft, left = admission.served, watch.left()
     if draft is None or (left > _WORTH_IT * seconds and not admission.in_full):
-        better = drafting.draft(chosen, deadline=max(0.05, left), clock=clock)
+        better = drafting.draft([one for gang in taken for one in gang], deadline=max(0.05, left), clock=clock)
         draft = better if draft is None or _is_better(better, draft, admission) else draft
+    draft = admission.completed(draft, gangs, taken, in_time=lambda: clock() - start < seconds - telling)
+    chosen = [number for gang in taken for number in gang]
     plan = _told(
         draft,
         names=names,

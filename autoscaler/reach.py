@@ -90,14 +90,14 @@ class Reach:
         self._solved(counts)
         return self._generation.master.lacking() <= _NOBODY
 
-    def refutation(self, counts: Whole) -> Floats | None:
-        """``None``: there are nodes for these pods, when more fillings are sought. Else prices of pods.
+    def refutation(self, counts: Whole, *, looking: bool = True) -> Floats | None:
+        """``None``: there are nodes for these pods, when more fillings are sought, if any are. Else prices of pods.
 
         Who is worth as much at these prices as the last of those pods is not served in its place, either, nor besides
         others; if all prices are nought nothing is known of that.
         """
         generation, master = self._generation, self._generation.master
-        patience = 1 if not self._in_time() else _SURE if counts.sum() > _MANY else _EXACT
+        patience = 0 if not looking else 1 if not self._in_time() else _SURE if counts.sum() > _MANY else _EXACT
         prices, best, stalled = self._solved(counts), math.inf, 0
         while (lacking := master.lacking()) > _NOBODY and stalled < patience:
             best, stalled = min(best, lacking), 0 if lacking < best * _LESS else stalled + 1

@@ -21,6 +21,8 @@ _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
 """Parts of the time after which no such step is begun."""
 _DIVE_UNTIL_SHORT = 0.94
 """Where something is scarce: who is left then takes longer to place."""
+_HARDLY_ANY = 0.05
+"""Part of the pods."""
 _EXACT_UNTIL = 0.9
 _FEW_PODS, _FEW_FILLINGS = 200, 1500
 """Where all whole numbers of the fillings known are searched, with a limit on the steps rather than on the time."""
@@ -60,6 +62,8 @@ class Rounding:
         smaller = generation.smaller
         self.stand_ins = [order[smaller[row][order]] for row in range(len(order))]
         """Of each shape the smaller ones, the most valuable first."""
+        self._broken_off = False
+        """Whether the last dive left more than a few of the pods to greed."""
 
     def best(self, *, rounds: int) -> Lots:
         """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
@@ -118,7 +122,7 @@ class Rounding:
         began = self.watch.spent()
         plan = self._served()
         step = _AS_LONG * (self.watch.spent() - began)
-        if self.watch.spent() > _DIVE_UNTIL:
+        if self._broken_off:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
         plan = self._improved(plan, rounds=rounds, step=step)
         if (
@@ -164,7 +168,7 @@ class Rounding:
     def _dive(self, counts: Whole, stock: Stock) -> Lots:
         """Round the master down, then again for what is left; round up where nothing is whole any more."""
         given, counts, stock, plan = stock, counts.copy(), stock.copy(), Lots()
-        step = 0
+        everybody, step = int(counts.sum()), 0
         until = _DIVE_UNTIL_SHORT if self.master.is_short else _DIVE_UNTIL
         while counts.any() and self.watch.spent() < until:
             self.master.demand(counts, stock)
@@ -193,6 +197,7 @@ class Rounding:
                 self.generation.look_again(duals, counts, kinds=3)
         self.master.demand(self.counts, self.stock)
         self._top_up(plan, counts)
+        self._broken_off = int(counts.sum()) > _HARDLY_ANY * everybody
         return self._shrunk(plan + self._filled(counts, stock), given)
 
     def _solved(self) -> tuple[Floats, Floats]:
