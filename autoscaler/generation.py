@@ -150,7 +150,8 @@ class Generation:
         """One round; whether there is anything left to be found."""
         counts = self.problem.counts
         self.master.keep_near(steady.centre, steady.below, steady.above, least=_NATURAL * self._alone)
-        asked = self.master.solve()
+        asked, most = self.master.solve(), self.master.usd() * (1 + EPSILON)
+        steady.height = min(steady.height, most)
         low, high = self.master.pressed()
         low &= steady.below < 1
         if not low.any() and not high.any() and self.master.usd() <= (1 + EPSILON) * self.bound(counts):
@@ -160,10 +161,13 @@ class Generation:
         steady.widen(low, high)
         prices = steady.between(asked)
         best, added, all_seen = self.look(prices, kinds=_KINDS if turn % _SOMETIMES else _KINDS_SOMETIMES)
-        if not added and steady.trust <= 0 and not low.any() and not high.any() and not self.look_at_all(prices):
-            return False
+        if not added and steady.trust <= 0:
+            added = self.look_at_all(prices)
+            if not added and not low.any() and not high.any():
+                return False
         height, best = self._proves(prices, best) if all_seen and best > 0 else (0.0, 1.0)
-        steady.learn(prices / best, height, added)
+        # No prices in the box prove more than the master costs: where they seem to, a filling was missed.
+        steady.learn(prices / best, height if height <= most else 0.0, added)
         return True
 
     def _proves(self, prices: Floats, best: float) -> tuple[float, float]:
