@@ -32,8 +32,8 @@ from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods, wit
 
 _TELLING = 1.2
 """Seats are given out and written down after the planning; that takes so many times as long as making ready took."""
-_FILLING_UP = 4
-"""The same for finding room for those whom the plan left out."""
+_FILLING_UP = 6
+"""The same for finding room for those whom the plan left out, and the bound for all."""
 _LATE = 0.7
 """Part of the time after which the bound is found in a hurry."""
 _WORTH_IT = 0.1
