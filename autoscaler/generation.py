@@ -16,6 +16,7 @@ from autoscaler.farley import farley
 from autoscaler.grid import Grid
 from autoscaler.knapsack import Fillings
 from autoscaler.master import Master, Problem
+from autoscaler.packing import packed, promising
 from autoscaler.steady import Steady
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
@@ -37,6 +38,8 @@ or to place everybody, and no more exact ceilings."""
 _FEW_PODS = 400
 _SIMPLE = 6
 """Kinds in short supply at most for which a filling with pods of one shape is written down from the start."""
+_PACKED, _PLACED = 12, 4_000
+"""Kinds at most that are packed to begin with, and pods with all of them together."""
 _HALVES = 15
 _FORGET = 1.002
 _NATURAL = 0.1
@@ -62,6 +65,8 @@ class Generation:
         self._bins = Bins(problem)
         self._weights = Weights(problem, self.usd, self._bins)
         self._grid = Grid.of(problem)
+        self.packed: list[tuple[int, Whole]] = []
+        """Kinds of node with pods by shape: a plan for everybody by packing alone, if there is one."""
         self._alone = np.full(len(problem.counts), np.inf)
         """What a pod of each shape costs at most: on the best node that holds nothing else."""
         self._proofs: list[tuple[Floats, Floats, Floats]] = []
@@ -127,6 +132,7 @@ class Generation:
         if not rounds:
             self._look_once()
             return
+        self._pack()
         best, _, _ = self.look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
         steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
@@ -145,6 +151,24 @@ class Generation:
             if not self.look(self.prices, kinds=_KINDS_SOMETIMES)[1]:
                 break
             self.settle()
+
+    def _pack(self) -> None:
+        """Begin with fillings of the most promising kinds, each moved to the cheapest that holds as much.
+
+        Where something is scarce it is worth more than its price, and nothing is begun with.
+        """
+        problem, cheapest = self.problem, np.inf
+        many = 0 if self.master.is_short else _PLACED // max(1, int(problem.counts.sum()))
+        for kind in promising(problem, self.prices, many=min(_PACKED, many)):
+            plan = []
+            for pods in packed(problem, kind):
+                used, asked = pods @ problem.sizes, pods > 0
+                holds = problem.holds[asked].all(axis=0) & (problem.rooms >= used).all(axis=1)
+                plan.append((int(np.argmin(np.where(holds, problem.usd, np.inf))), pods))
+                self.add(plan[-1][0], pods[None, :])
+            usd = sum(problem.usd[one] for one, _ in plan)
+            if problem.holds[:, kind].all() and usd < cheapest:
+                self.packed, cheapest = plan, usd
 
     def _goes_on(self, steady: Steady, turn: int) -> bool:
         """One round; whether there is anything left to be found."""

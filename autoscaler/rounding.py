@@ -124,6 +124,9 @@ class Rounding:
         step = _AS_LONG * (self.watch.spent() - began)
         if self._broken_off:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
+        packed = self._packed()
+        if packed and self._cost(packed) < self._cost(plan):
+            plan = packed
         plan = self._improved(plan, rounds=rounds, step=step)
         if (
             self.counts.sum() <= _FEW_PODS
@@ -132,6 +135,12 @@ class Rounding:
         ):
             plan = min(plan, self._shrunk(self._exact(), self.stock), key=self._rank)
         return plan
+
+    def _packed(self) -> Lots:
+        """The plan that the search for fillings began with, if there was one."""
+        if (self.counts != self.problem.counts).any():
+            return []
+        return [Lot(kind, pods) for kind, pods in self.generation.packed]
 
     def _served(self) -> Lots:
         """Everyone, where limits allow it: else again with some of what is scarce kept back for those who are left."""

@@ -26,8 +26,8 @@ def sizes(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
     cases: list[tuple[str, Sequence[Row], Sequence[Row], float]] = [
         ("openb, each pod of another size", other, (), 8.0),
         ("30,000 small pods of other sizes", small, (), 20.0),
-        ("150 small pods of other sizes", small[:150], (), 40.0),
-        ("2,000 pods of log-normal sizes", _log_normal(2_000), (), 40.0),
+        ("150 small pods of other sizes", small[:150], (), 30.0),
+        ("2,000 pods of log-normal sizes", _log_normal(2_000), (), 20.0),
         (f"openb on all its {len(machines):,} machines", asked, machines, 2.0),
         *((f"openb on every {name} of its machines", asked, machines[::every], 3.0) for every, name in _EVERY),
         ("openb, each size times a number, on a third of its machines", _stretched(asked), machines[::3], 7.0),
