@@ -140,6 +140,8 @@ class Admission:
         served = {gang[0] for gang in kept}
         rest = [gang for gang in gangs if gang[0] not in served]
         draft = _without(draft, {one for gang in rest for one in gang}) if len(kept) < len(taken) else draft
+        if not rest:
+            return draft
         usd = self.policy.limits.usd_per_hour if self.policy else None
         filling = FillUp(self.drafting, draft, rest, usd_per_hour=usd, even=even)
         untried = {gang[0] for gang in filling.fill(rest, served, core=self._core, in_time=in_time)}
