@@ -40,6 +40,8 @@ _SIMPLE = 6
 """Kinds in short supply at most for which a filling with pods of one shape is written down from the start."""
 _PACKED, _PLACED = 12, 4_000
 """Kinds at most that are packed to begin with, and pods with all of them together."""
+_PACKED_UNTIL = 0.25
+"""Part of the time."""
 _HALVES = 15
 _FORGET = 1.002
 _NATURAL = 0.1
@@ -160,6 +162,8 @@ class Generation:
         problem, cheapest = self.problem, np.inf
         many = 0 if self.master.is_short else _PLACED // max(1, int(problem.counts.sum()))
         for kind in promising(problem, self.prices, many=min(_PACKED, many)):
+            if self.watch.spent() > _PACKED_UNTIL:
+                break
             plan = []
             for pods in packed(problem, kind):
                 used, asked = pods @ problem.sizes, pods > 0
