@@ -17,6 +17,7 @@ import numpy as np
 from autoscaler.drafts import Draft, Drafting
 from autoscaler.evenness import Evenness
 from autoscaler.likely import Gang
+from autoscaler.machines import is_within
 from autoscaler.neighbours import FREE, Company, by_zone
 from autoscaler.room import Amounts, Mask
 from autoscaler.stock import Stock
@@ -137,7 +138,7 @@ class FillUp:
             size, stance = self._room.sizes[sort], self._rules.stance(sort)
             failed = self._failed.setdefault((self._room.choice[sort], zone, self._rules.number[sort]), [])
             asked = tuple(size.tolist())
-            if any(all(map(int.__le__, less, asked)) for less in failed):
+            if any(is_within(less, asked) for less in failed):
                 break
             place = self._place(sort, zone)
             if place is None:

@@ -178,11 +178,12 @@ class Generation:
         """One round; whether there is anything left to be found."""
         counts = self.problem.counts
         self.master.keep_near(steady.centre, steady.below, steady.above, least=_NATURAL * self._alone)
-        asked, most = self.master.solve(), self.master.usd() * (1 + EPSILON)
+        asked, usd = self.master.solve(), self.master.usd()
+        most = (1 + EPSILON) * usd
         steady.height = min(steady.height, most)
         low, high = self.master.pressed()
         low &= steady.below < 1
-        if not low.any() and not high.any() and self.master.usd() <= (1 + EPSILON) * self.bound(counts):
+        if not low.any() and not high.any() and usd <= (1 + EPSILON) * self.bound(counts):
             return False  # as cheap as is proven that it can be
         if self._grid is not None and not high.any() and steady.height > _NEARLY_ALL * float(asked @ counts):
             return False

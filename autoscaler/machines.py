@@ -103,14 +103,14 @@ class Filling:
         """Machines that hold such a pod and are what it selects; who asks for more than one that failed fails, too."""
         asked = tuple(size.tolist())
         failed = self._failed.setdefault(self.room.choice[sort], [])
-        if any(_is_within(less, asked) for less in failed):
+        if any(is_within(less, asked) for less in failed):
             return np.zeros(0, dtype=np.int64)
         fits: Mask = self.room.suits(sort)[1]
         for side in range(_SIDES):
             fits = fits & (self.free[:, side] >= size[side])
         found: Amounts = np.nonzero(fits)[0]
         if not len(found):
-            failed[:] = [*(more for more in failed if not _is_within(asked, more)), asked]
+            failed[:] = [*(more for more in failed if not is_within(asked, more)), asked]
         return found
 
     def _take(self, machine: int, size: Amounts, stranded: Stranded | None) -> None:
@@ -131,7 +131,8 @@ class Filling:
         return self._companies.setdefault(machine, Company())
 
 
-def _is_within(less: tuple[int, ...], more: tuple[int, ...]) -> bool:
+def is_within(less: tuple[int, ...], more: tuple[int, ...]) -> bool:
+    """Whether the first asks for no more of anything."""
     return less[0] <= more[0] and less[1] <= more[1] and less[2] <= more[2] and less[3] <= more[3]
 
 

@@ -28,9 +28,9 @@ from autoscaler.sorts import sorts_of
 from autoscaler.workloads import read_catalog, read_nodes, read_pods
 from tests.checker_of_lists import faults_of_list
 from tests.test_autoscaler.test_limits_of_plans import CATALOG, planned
+from tests.test_autoscaler.test_reach import ROOMS
 
 COLUMNS = "name,cpu_milli,memory_mib,num_gpu,gang,priority\n"
-ROOMS = {"c.huge": (64_000, 128_000, 0), "g.one": (8_000, 30_000, 1), "g.four": (48_000, 180_000, 4)}
 USD = {"c.huge": 3.0, "g.one": 1.0, "g.four": 3.6}
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
 GPU_ONLY = "cluster: c\ngroups:\n  - {name: gpu, instance_type: g.four, zones: [us-east-1a], max: 1}\n"

@@ -46,10 +46,9 @@ def planned(
     nodes: str = "",
     seconds: float = 1.0,
     clock: Callable[[], float] = lambda: 0.0,
-    columns: str = COLUMNS,
 ) -> OfflinePlan:
     """Planned and checked; no time passes but by the clock."""
-    texts = {"pods.csv": columns + pods, "catalog.csv": CATALOG, "policy.yaml": policy, "nodes.csv": nodes}
+    texts = {"pods.csv": COLUMNS + pods, "catalog.csv": CATALOG, "policy.yaml": policy, "nodes.csv": nodes}
     paths = {name: directory / name for name in texts}
     for name, text in texts.items():
         paths[name].write_text(text, encoding="utf-8")
