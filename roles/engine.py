@@ -226,6 +226,9 @@ class Fleet:
                 waiting.append(msgspec.structs.replace(change, disruption=found_out.worst))
                 late.add(change.role)
                 continue
+            if failed and op_hash in host.connector_data.get("alone", ()):
+                failed = ""  # told by the plan after this, as wanted again, and by the journal
+                continue
             if self.state.ops[host][op_hash].operation_meta.executed:
                 applied.append(change)
             if failed:

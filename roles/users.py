@@ -7,7 +7,7 @@ from typing import Final
 from pyinfra.api.deploy import deploy
 
 from roles.disruption import Disruption, disrupts
-from roles.operations import files, services, users
+from roles.operations import files, homes, services, users
 from roles.operations.services import restarts
 from roles.settings import settings
 
@@ -22,15 +22,16 @@ def accounts() -> None:
     for user in wanted.users:
         if user.gone:
             users.gone(user=user.name, name=f"account {user.name} is locked")
+            homes.keys(user=user.name, keys=(), name=f"no keys of account {user.name}")
         else:
             users.present(
                 user=user.name,
-                keys=user.keys,
                 groups=user.groups,
                 shell=user.shell,
                 sudo=user.sudo,
                 name=f"account {user.name}",
             )
+            homes.keys(user=user.name, keys=user.keys, name=f"the keys of account {user.name}")
     if wanted.users:
         users.own_keys_alone(name="sshd reads the accounts' own keys")
         users.nobody_kept_out(name="accounts are let in")

@@ -27,6 +27,8 @@ class Found:
     user: str
     group: str
     sha256: str = ""
+    locked: bool = False
+    """Immutable or append-only (chattr)."""
 
     @property
     def is_file(self) -> bool:
@@ -42,7 +44,8 @@ def _shell(paths: Sequence[str]) -> str:
     quoted = " ".join(map(shlex.quote, paths))
     regular = f'set --; for f in {quoted}; do [ ! -f "$f" ] || set -- "$@" "$f"; done'
     digests = f'{regular}; [ "$#" = 0 ] || sha256sum -- "$@" 2>/dev/null'
-    both = f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; {digests}"
+    locked = f"lsattr -d -- {quoted} 2>/dev/null | sed -n 's/^[^ ]*[ia][^ ]* /locked  /p'"
+    both = f"LC_ALL=C stat -c '%F|%a|%U|%G|%n' -- {quoted} 2>/dev/null; {locked}; {digests}"
     return f'printf "%s\\n" "$({both})"'
 
 
@@ -52,6 +55,8 @@ def _split(lines: Lines, paths: Sequence[str]) -> dict[str, Lines]:
         digest, _, path = line.partition("  ")
         if len(digest) == 64 and path in found:  # noqa: PLR2004 - hexadecimal digits of a SHA-256
             found[path].append(digest)
+        elif digest == "locked" and path in found:
+            found[path].append(line)
         elif line.count("|") >= 4 and (path := line.split("|", 4)[4]) in found:  # noqa: PLR2004 - fields of _shell
             found[path].insert(0, line)
     return found
@@ -73,9 +78,78 @@ class FileState(FactBase[Found | None]):
         if stat is None:
             return None
         kind, mode, user, group = stat.split("|")[:4]
-        digest = next((line.partition("  ")[0] for line in output if "|" not in line), "")
+        locked = any(line.startswith("locked  ") for line in output)
+        digest = next(
+            (word for line in output if (word := line.partition("  ")[0]) != "locked" and "|" not in line), ""
+        )
         is_file = kind.startswith("regular")
-        return Found(kind=kind, mode=mode, user=user, group=group, sha256=digest if is_file else "")
+        return Found(kind=kind, mode=mode, user=user, group=group, sha256=digest if is_file else "", locked=locked)
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A part of the way to a folder in whose place another account than root may put something else."""
+
+    name: str
+    user: str
+    mode: str
+    """As ls(1) shows it."""
+    is_the_folder: bool
+    """The folder itself, where no link led to it."""
+
+
+_STRANGERS: Final = """\
+function told(at_end) {
+  if (bad && (at_end || bad != "sticky")) print way "|" (at_end && !linked ? "last" : "on") "|" said
+  bad = ""
+}
+/^f: / { told(1); way = substr($0, 4); linked = 0; next }
+$1 !~ /^[-dlbcps][-r][-w][-xsS][-r][-w][-xsS][-r][-w][-xtT]$/ { next }
+{
+  told(0); kind = substr($1, 1, 1); written = substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"
+  if (kind == "l") linked = 1
+  if ($2 != "root" && $2 != me) bad = "owner"
+  else if (kind == "d" && written) bad = $1 ~ /[tT]$/ ? "sticky" : "open"
+  said = $2 "|" $1 "|"; name = $0; sub(/^ *[^ ]+ +[^ ]+ +[^ ]+ +/, "", name); said = said name
+}
+END { told(1) }"""
+
+
+def strangers(folders: Sequence[str]) -> str:
+    """Shell that prints which parts of the ways to these folders, links and all, are not root's or the caller's alone.
+
+    In a folder with the sticky bit what is there stays what it is, and new names are anybody's: it may stand on the
+    way, not at its end. Where nothing is printed, nobody else can change the way between this question and any act.
+    """
+    quoted = " ".join(map(shlex.quote, folders))
+    return f'LC_ALL=C namei -l -- {quoted} 2>/dev/null | awk -v me="$(id -un)" {shlex.quote(_STRANGERS)}'
+
+
+def _split_ways(lines: Lines, folders: Sequence[str]) -> dict[str, Lines]:
+    return {
+        folder: [line for line in lines if line.startswith((f"{folder}|last|", f"{folder}|on|"))] for folder in folders
+    }
+
+
+WAYS: Final = Kind("ways", strangers, _split_ways)
+
+
+class Strangers(FactBase[list[Stranger]]):
+    """The parts of the way to a folder, from the root on, that others than root may change."""
+
+    @staticmethod
+    def default() -> list[Stranger]:
+        """Root's alone."""
+        return []
+
+    def command(self, folder: str) -> StringCommand:
+        """One folder of the question."""
+        return About(WAYS, folder)
+
+    def process(self, output: list[str]) -> list[Stranger]:
+        """The lines of :func:`strangers`."""
+        parts = [line.rsplit("|", 4)[1:] for line in output if line.count("|") >= 4]  # noqa: PLR2004 - its fields
+        return [Stranger(name, user, mode, is_the_folder=at == "last") for at, user, mode, name in parts]
 
 
 class FolderLines(FactBase[list[tuple[str, str]]]):

@@ -10,13 +10,14 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState
-from roles.operations.files import Commands
+from roles.operations.files import Commands, refuse_strangers
 
 
 @operation()
 def fetched(url: str, dest: str, *, sha256: str, mode: str = "755") -> Commands:
     """Have the file of this digest at ``dest``. What is there is replaced in one step, once the new one is known."""
     now = host.get_fact(FileState, path=dest)
+    refuse_strangers(posixpath.dirname(dest))
     if now and now.is_file and now.sha256 == sha256 and now.mode == mode:
         host.noop(f"{dest} is as it should be")
         return

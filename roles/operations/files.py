@@ -15,14 +15,14 @@ import re
 import shlex
 import textwrap
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found
+from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found, Strangers, strangers
 from roles.operations import meaning as meanings
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -50,6 +50,8 @@ def place(
     ``validate`` is shell that reads the candidate at ``{path}`` and fails where it is no good, such as
     ``sshd -t -f {path}``. ``meaning`` (toml, json, yaml, sysctl, ini, text) leaves a file alone that says the same in
     other words. The text of a ``secret`` file appears in no diff and no journal.
+
+    Refused where another account than root may change the way there: it could lead root anywhere.
     """
     now: Found | None = host.get_fact(FileState, path=dest)
     yield from _guard(posixpath.dirname(dest), user)
@@ -58,6 +60,7 @@ def place(
     if now and now.is_file and _says_the_same(dest, now, content, meaning):
         yield from _correct(dest, now, mode=mode, user=user, group=group)
         return
+    _refuse_locked(dest, now)
     _record_diff(dest, _text_of(dest, now), content, secret=secret)
     yield _write(dest, content, mode=mode, owners=_owners(user, group), validate=validate)
 
@@ -69,6 +72,8 @@ def absent(dest: str) -> Commands:
     if now is None:
         host.noop(f"{dest} is absent")
         return
+    refuse_strangers(posixpath.dirname(dest))
+    _refuse_locked(dest, now)
     _record_diff(dest, _text_of(dest, now) if now.is_file else "", "", secret=not now.is_file)
     yield StringCommand(f"set -eu\n{_keep(dest)}\nrm -rf -- {shlex.quote(dest)}")
 
@@ -80,6 +85,9 @@ def guarded(dest: str, *, mode: str, group: str = "root") -> Commands:
     if now is None:
         host.noop("not there yet")
         return
+    refuse_strangers(posixpath.dirname(dest))
+    if now.kind == "symbolic link":
+        raise OperationError(f"{dest} is a link: see where it leads, and remove it by hand")
     yield from _correct(dest, now, mode=mode, user="root", group=group)
 
 
@@ -118,18 +126,11 @@ def included(by: str, *, line: str) -> Commands:
 
 
 def restore_kept(kept: str) -> str:
-    """Shell that puts every kept file back, removes what was not there before, and prints the paths."""
-    return textwrap.dedent(f"""\
-        set -eu; k={shlex.quote(kept)}
-        [ -d $k ] || exit 0
-        if [ -d $k/files ]; then
-          cd $k/files
-          find . ! -type d | sed 's/^\\.//' | while IFS= read -r f; do
-            mkdir -p "$(dirname "$f")"; cp -a "$k/files$f" "$f.spillway-back"; mv -fT "$f.spillway-back" "$f"; echo "$f"
-          done
-        fi
-        if [ -f $k/absent ]; then while IFS= read -r f; do rm -rf -- "$f"; echo "$f"; done < $k/absent; fi
-        rm -rf $k/files $k/absent; rmdir $k 2>/dev/null || true""")
+    """Shell that puts every kept file back, removes what was not there before, and prints the paths.
+
+    A file to which another account than root may change the way by now stays as it is.
+    """
+    return f"set -eu; k={shlex.quote(kept)}\n{_ROOTS}\n{_RESTORE}"
 
 
 def forget_kept(kept: str) -> str:
@@ -140,13 +141,43 @@ def forget_kept(kept: str) -> str:
 def _guard(folder: str, user: str | None) -> Commands:
     """Nobody else may write where a file of this user's lies: they would put another one into its place."""
     now: Found | None = host.get_fact(FileState, path=folder)
+    is_sticky = now is not None and bool(int(now.mode, 8) & 0o1000)
+    refuse_strangers(folder, but_itself=user is not None and not is_sticky)
     if user is None or now is None or now.kind != "directory":
         return
     bits = int(now.mode, 8)
     if now.user not in ("root", user):
         yield StringCommand(f"chown root -- {shlex.quote(folder)}")
-    if bits & 0o022 and not bits & 0o1000:
+    if bits & 0o022:
         yield StringCommand(f"chmod go-w -- {shlex.quote(folder)}")
+
+
+def refuse_strangers(folder: str, *, but_itself: bool = False) -> None:
+    """Raise ``OperationError`` where another account than root may change the way to a folder.
+
+    ``but_itself``: who may change what lies in the folder is mended by the caller.
+    """
+    for one in host.get_fact(Strangers, folder=folder):
+        if not (but_itself and one.is_the_folder):
+            raise OperationError(
+                f"{folder}: on the way there {one.name!r} ({one.mode}) is {one.user}'s, and others than root could put"
+                " something else there: root follows nobody there. Give it to root (chown root), and let nobody else"
+                " write there (chmod go-w)"
+            )
+
+
+def on_roots_ground(dest: str, command: str) -> str:
+    """The shell command about ``dest``, which fails where another account than root may change the way there."""
+    return f"{_ROOTS}\nroots {shlex.quote(dest)} && {command}"
+
+
+def _refuse_locked(dest: str, now: Found | None) -> None:
+    """An immutable file or folder fails every change; it costs this step and no other."""
+    folder = posixpath.dirname(dest)
+    around: Found | None = host.get_fact(FileState, path=folder)
+    for path, one in ((dest, now), (folder, around)):
+        if one and one.locked:
+            raise OperationError(f"{path} is immutable or append-only: chattr -i -a {shlex.quote(path)}")
 
 
 def _says_the_same(dest: str, now: Found, content: str, meaning: str | None) -> bool:
@@ -162,6 +193,8 @@ def _correct(dest: str, now: Found, *, mode: str, user: str | None, group: str |
     """Mode and owners only."""
     quoted, owners = shlex.quote(dest), _owners(user, group)
     found = _owners(now.user if user else None, now.group if group else None)
+    if now.locked and (owners != found or now.mode != mode.lstrip("0")):
+        _refuse_locked(dest, now)
     if owners != found:
         yield StringCommand(f"chown {owners} -- {quoted}")
     if now.mode != mode.lstrip("0") or owners != found:  # chown clears the set-user-id bit
@@ -182,8 +215,8 @@ def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | N
         "set -eu; umask 022",
         f"t={shlex.quote(candidate)}",
         f'd={shlex.quote(folder)}; [ -d "$d" ] || [ ! -L "$d" ] || rm -- "$d"; mkdir -p -- "$d"',
-        "trap 'rm -f -- \"$t\"' EXIT; umask 077",
-        'base64 -d > "$t"',
+        'rm -rf -- "$t"; trap \'rm -f -- "$t"\' EXIT; umask 077; set -C',
+        'base64 -d > "$t"; set +C',
         f'chown {owners} -- "$t"' if owners else "",
         f'chmod {mode} -- "$t"',
         f"{{ {validate.format(path=shlex.quote(candidate))}\n}} </dev/null >/dev/null" if validate else "",
@@ -213,11 +246,44 @@ def _text_of(dest: str, now: Found | None) -> str:
     return host.get_fact(FileText, path=dest) or ""
 
 
+_WAY: Final = strangers(["$d"]).replace("'$d'", '"$d"')
+"""Of the folder in the shell's variable ``d``."""
+_ROOTS: Final = f"""\
+roots() {{
+  d=$(dirname -- "$1"); s=$({_WAY})
+  [ -z "$s" ] || {{ echo "$1 stays as it is: others than root may change the way there: $s" >&2; false; }}
+}}"""
+_RESTORE: Final = """\
+[ -d $k ] || exit 0
+if [ -d $k/files ]; then
+  cd $k/files
+  find . ! -type d | sed 's/^\\.//' | while IFS= read -r f; do
+    roots "$f" || continue
+    mkdir -p "$(dirname "$f")"; rm -rf -- "$f.spillway-back"
+    cp -a "$k/files$f" "$f.spillway-back"; mv -fT "$f.spillway-back" "$f"; echo "$f"
+  done
+fi
+if [ -f $k/absent ]; then
+  while IFS= read -r f; do ! roots "$f" || { rm -rf -- "$f"; echo "$f"; }; done < $k/absent
+fi
+rm -rf $k/files $k/absent; rmdir $k 2>/dev/null || true"""
+
+
+def fails_alone() -> None:
+    """Have the failure of the current operation end nothing but itself: what failed is another account's alone."""
+    host.connector_data.setdefault("alone", set()).add(host.current_op_hash)
+
+
 def told(text: str) -> None:
     """Leave what an operation changes, in words or as a diff, where the plan finds it: with it, on the host."""
     host.connector_data.setdefault("diffs", {})[host.current_op_hash] = text
 
 
-def _record_diff(dest: str, before: str, after: str, *, secret: bool) -> None:
+def difference(dest: str, before: str, after: str) -> str:
+    """As diff -u shows it."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"{dest} (now)", dest, lineterm="")
-    told(f"{dest}: (not shown: secret)" if secret else "\n".join(lines))
+    return "\n".join(lines)
+
+
+def _record_diff(dest: str, before: str, after: str, *, secret: bool) -> None:
+    told(f"{dest}: (not shown: secret)" if secret else difference(dest, before, after))

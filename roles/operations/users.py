@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyinfra.api.command import StringCommand
@@ -22,23 +22,11 @@ _CLOSED: Final = "/etc/nologin"
 
 
 @operation()
-def present(
-    user: str, *, keys: Collection[str], groups: Collection[str] = (), shell: str = "/bin/bash", sudo: bool = False
-) -> Commands:
-    """Have this account, let in by exactly these keys, in (at least) these groups."""
+def present(user: str, *, groups: Collection[str] = (), shell: str = "/bin/bash", sudo: bool = False) -> Commands:
+    """Have this account, in (at least) these groups, with the rights of root or without."""
     accounts: dict[str, Account] = host.get_fact(Accounts)
     now, quoted = accounts.get(user), shlex.quote(user)
-    twins = [name for name, one in accounts.items() if now and one.number == now.number and name != user]
-    if now and twins and now.number != "0":
-        raise OperationError(
-            f"{', '.join(twins)} has the number of {user} (user id {now.number}): to files and to sudo they are one."
-            " Find out who made it so, and give it a number of its own, or take it away (userdel)"
-        )
-    if now and now.number == "0" and user != "root":
-        raise OperationError(
-            f"{user} is root by its number (user id 0): find out who made it so, and give it one of its own in"
-            f" /etc/passwd (vipw; usermod refuses while root runs anything), and its home with chown -R {user}"
-        )
+    refuse_shared_number(user, accounts)
     if now is None:
         yield StringCommand(f"useradd -m -s {shlex.quote(shell)} {quoted}")
     elif now.shell != shell:
@@ -50,8 +38,6 @@ def present(
         yield StringCommand(
             f"{{ getent group {group_} >/dev/null || groupadd {group_}; }} && usermod -aG {group_} {quoted}"
         )
-    home = now.home if now else f"/home/{user}"
-    yield from _keys(user, home, group=now.group if now else user, keys=keys)
     yield from _rights(user, sudo=sudo)
 
 
@@ -92,38 +78,36 @@ def no_passwords(ours: str) -> Commands:
 
 @operation()
 def gone(user: str) -> Commands:
-    """Have the account locked, without keys and without rights; its files stay."""
+    """Have the account locked and without rights; its files stay."""
     now: Account | None = host.get_fact(Accounts).get(user)
     if now is None:
         host.noop(f"there is no {user}")
         return
     if not now.expired:
         yield StringCommand(f"usermod -L -e 1 {shlex.quote(user)}")
-    yield from files.absent._inner(f"{now.home}/.ssh/authorized_keys")  # noqa: SLF001 - pyinfra's way to nest
     yield from _rights(user, sudo=False)
 
 
-def _keys(user: str, home: str, *, group: str, keys: Collection[str]) -> Commands:
-    """Sshd refuses keys in a folder that others can write: its mode and owner are part of the matter."""
-    at_home = host.get_fact(FileState, path=home)
-    if at_home and int(at_home.mode, 8) & 0o022:
-        yield StringCommand(f"chmod go-w -- {shlex.quote(home)}")
-    folder = f"{home}/.ssh"
-    found = host.get_fact(FileState, path=folder)
-    if found is None or (found.mode, found.user) != ("700", user):
-        quoted = shlex.quote(folder)
-        yield StringCommand(f"install -d -m 700 -o {shlex.quote(user)} -g {shlex.quote(group)} {quoted}")
-    text = "".join(f"{key.strip()}\n" for key in keys)
-    yield from files.place._inner(  # noqa: SLF001 - as above
-        f"{folder}/authorized_keys", text, mode="600", user=user, group=group, meaning="text"
-    )
-    yield from files.absent._inner(f"{folder}/authorized_keys2")  # noqa: SLF001 - sshd reads it as well
+def refuse_shared_number(user: str, accounts: Mapping[str, Account]) -> None:
+    """Raise ``OperationError`` for an account that is another one, or root, by its number."""
+    now = accounts.get(user)
+    twins = [name for name, one in accounts.items() if now and one.number == now.number and name != user]
+    if now and twins and now.number != "0":
+        raise OperationError(
+            f"{', '.join(twins)} has the number of {user} (user id {now.number}): to files and to sudo they are one."
+            " Find out who made it so, and give it a number of its own, or take it away (userdel)"
+        )
+    if now and now.number == "0" and user != "root":
+        raise OperationError(
+            f"{user} is root by its number (user id 0): find out who made it so, and give it one of its own in"
+            f" /etc/passwd (vipw; usermod refuses while root runs anything), and its home with chown -R {user}"
+        )
 
 
 def _rights(user: str, *, sudo: bool) -> Commands:
     path = f"{_SUDOERS}.d/spillway-{user}"
     if not sudo:
-        yield from files.absent._inner(path)  # noqa: SLF001 - as above
+        yield from files.absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest
         return
     table = host.get_fact(FileText, path=_SUDOERS)
     if table is not None and not re.search(rf"^[#@]includedir\s+{_SUDOERS}\.d\s*$", table, flags=re.MULTILINE):

@@ -1,0 +1,69 @@
+"""A copy of this machine that shares nothing writable with it, in which the roles run for real as root.
+
+    with Sandbox(folder) as sandbox:
+        found = sandbox.run({"plant": "touch /etc/x", "users": [...], "watch": ["/etc/x"]})
+
+Its root is an overlay of this machine's, in namespaces that end with its first process: accounts are made with useradd,
+and root's and the accounts' commands are the ones that a machine would run. There is no systemd and no sshd in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+
+_SET_UP: Final = """\
+set -e; cd "$1"; mkdir -p upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+for one in dev sys; do mount --rbind /$one root/$one; done
+mount -t proc proc root/proc
+mount -t tmpfs -o mode=755 tmpfs root/run; mkdir -p root/home root/srv/tests
+mount --bind "$2" root/srv/tests
+shift 2
+exec chroot root sh -c 'cd /srv/tests && exec "$@"' sh "$@"
+"""
+
+
+class Sandbox:
+    """Runs cases one after the other. Skips the test where there is no root, or no overlay."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        if os.geteuid() != 0:
+            pytest.skip("needs root: it makes accounts, and acts as each of them")
+        root = Path(__file__).parents[2]
+        alone = ("unshare", "-m", "-p", "-f", "--propagation", "private", "--kill-child=KILL")
+        self._process = subprocess.Popen(
+            [*alone, "sh", "-c", _SET_UP, "sh", str(self._folder), str(root), sys.executable, "-m", _DRIVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, and what it has started."""
+        self._process.kill()
+        self._process.wait()
+
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What became of one case; ``tests/test_roles/sandbox_role.py`` says what it may hold."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(case) + "\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+
+_DRIVER: Final = "tests.test_roles.sandbox_role"

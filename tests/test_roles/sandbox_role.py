@@ -1,0 +1,86 @@
+"""In a sandbox, in a process of its own for gevent's sake: reads cases from standard input, one JSON object a line.
+
+``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
+``place``: in place of that, paths at which a file is placed. ``watch``: paths whose state is told, before and after.
+"""
+
+if __name__ == "__main__":
+    from gevent import monkey
+
+    monkey.patch_all()
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.deploy import deploy
+
+from roles.engine import connected
+from roles.operations import files
+from roles.settings import MachineSettings
+from roles.users import accounts
+
+
+def main() -> None:
+    """Answer each line with one."""
+    for line in sys.stdin:
+        print(json.dumps(_case(json.loads(line))), flush=True)
+
+
+def _case(case: dict[str, Any]) -> dict[str, Any]:
+    subprocess.run(["sh", "-ec", case.get("plant", ":")], check=True, stdout=sys.stderr)
+    watched = case.get("watch", ())
+    before, began = _states(watched), time.monotonic()
+    settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", "users": case.get("users", ())})
+    role: Callable[[], Any] = _placing(case["place"]) if "place" in case else accounts
+    with connected([("@local", {"settings": settings})], role) as fleet:
+        plan = fleet.plan()["@local"]
+        (done,) = fleet.apply(["@local"])
+    with connected([("@local", {"settings": settings})], role) as fleet:
+        again = fleet.plan()["@local"]
+    return {
+        "changes": [one.resource for one in plan.changes],
+        "diffs": [one.diff for one in plan.changes],
+        "refused": {one.resource: one.reason for one in plan.refused},
+        "unknown": plan.failed,
+        "failed": done.failed,
+        "again": [one.resource for one in again.changes],
+        "still_refused": {one.resource: one.reason for one in again.refused},
+        "said": [said for _, fine, said in done.commands if not fine],
+        "before": before,
+        "after": _states(watched),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _placing(paths: Iterable[str]) -> Callable[[], Any]:
+    @deploy("Files")
+    def placed() -> None:
+        for path in paths:
+            files.place(path, "ours\n", name=path)
+
+    return placed
+
+
+def _states(paths: Iterable[str]) -> dict[str, str]:
+    """Kind, owner, mode, number of names, and the text of a regular file."""
+    return {path: _state(Path(path)) for path in paths}
+
+
+def _state(path: Path) -> str:
+    said = subprocess.run(["stat", "-c", "%F %U:%G %a", "--", path], capture_output=True, text=True, check=False).stdout
+    if said.startswith("regular"):
+        return f"{said.strip()} {path.read_bytes()!r}"
+    if said.startswith("symbolic"):
+        return f"{said.strip()} {path.readlink()}"
+    if said.startswith("directory"):
+        return f"{said.strip()} {sorted(one.name for one in path.iterdir())}"
+    return said.strip()
+
+
+if __name__ == "__main__":
+    main()
