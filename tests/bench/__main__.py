@@ -16,6 +16,7 @@ All of them: ``make bench``.
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
+``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
@@ -49,6 +50,7 @@ from tests.bench.mixes import mixes
 from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
 from tests.bench.replay import replays
+from tests.bench.rivals import HOURS, PODS_PER_HOUR, SEED, SPEED, rivals
 from tests.bench.scale import Loaded, Size, loaded_cluster
 from tests.bench.stacks import stacks
 from tests.bench.trials import trials
@@ -73,6 +75,10 @@ def main() -> int:
     )
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals")
+    parser.add_argument("--hours", type=float, default=HOURS, help="of the day around noon, for rivals")
+    parser.add_argument("--pods-per-hour", type=float, default=PODS_PER_HOUR, help="at noon, for rivals")
+    parser.add_argument("--speed", type=float, default=SPEED, help="how much faster than a clock, for rivals")
     parser.add_argument("--ansible", type=int, default=10, help="machines that Ansible sees")
     asked = parser.parse_args()
     unknown = set(asked.names) - BENCHMARKS.keys()
@@ -191,6 +197,9 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     "stacks": lambda _asked: stacks(),
     "scale": _scale,
     "large": lambda _asked: large(),
+    "rivals": lambda asked: rivals(
+        data_folder(), seed=asked.seed, hours=asked.hours, pods_per_hour=asked.pods_per_hour, speed=asked.speed
+    ),
     "mixes": lambda _asked: mixes(),
 }
 
