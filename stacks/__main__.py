@@ -1,11 +1,21 @@
 """What ``pulumi up`` runs."""
 
+# ruff: noqa: E402 - in the code of another checkout, the modules of this one may not be there to be imported
+
 from __future__ import annotations
 
 import pulumi
-from pulumi.runtime import config
 
 from autoscaler.failures import BadInput, Unavailable
+from stacks.project import check_code, project_folder
+
+try:
+    check_code(project_folder())
+except BadInput as mistake:
+    raise pulumi.RunError(f"bad input: {mistake}") from None
+
+from pulumi.runtime import config
+
 from stacks.cloud import build, check, export
 from stacks.config import check_secrets, read_settings
 from stacks.interrupted import end_without_a_trace

@@ -21,6 +21,7 @@ from autoscaler.image_names import ImageName
 from stacks.control_plane_settings import ControlPlaneSettings, ExistingSettings
 from stacks.network_settings import NetworkSettings
 from stacks.on_prem_settings import ConnectivitySettings, MachineSettings
+from stacks.project import project_folder
 
 PROJECT: Final = "spillway"
 _TAG_KEY: Final = re.compile(r"[\w .:/=+@-]{1,128}")
@@ -29,9 +30,6 @@ _MOST_TAGS: Final = 20
 _SHOWN: Final = 40
 _OWN_TAGS: Final = ("Name",)
 """https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html"""
-ROOT: Final = Path(__file__).parents[1]
-"""Where relative paths in a stack's configuration start: the folder of ``Pulumi.yaml``."""
-
 _STACK: Final = r"^[^/\s]+/[^/\s]+/[^/\s]+$"
 
 Program = Literal["all", "network", "control-plane", "node-pools", "on-prem", "release"]
@@ -120,7 +118,7 @@ class ReleaseSettings(Document):
 
 
 class Settings(Document):
-    """Everything under ``spillway:`` in a stack file."""
+    """Everything under ``spillway:`` in a stack file. Its paths start at the folder of ``Pulumi.yaml``."""
 
     model_config = ConfigDict(alias_generator=lambda name: f"{PROJECT}:{name}")
 
@@ -168,17 +166,17 @@ class Settings(Document):
     @property
     def policy_path(self) -> Path:
         """The policy file."""
-        return ROOT / self.policy
+        return project_folder() / self.policy
 
     @property
     def bundle_path(self) -> Path | None:
         """The bundle that nodes fetch, where they do."""
-        return ROOT / self.nodes.bundle if self.nodes.bundle else None
+        return project_folder() / self.nodes.bundle if self.nodes.bundle else None
 
     @property
     def inventory_path(self) -> Path | None:
         """The inventory file, where there is one."""
-        return ROOT / self.inventory if self.inventory else None
+        return project_folder() / self.inventory if self.inventory else None
 
 
 def read_settings(configuration: Mapping[str, Any], *, stack: str) -> Settings:

@@ -8,7 +8,7 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler.failures import BadInput
-from stacks.config import ROOT, Settings
+from stacks.config import Settings
 from stacks.control_plane_settings import EksSettings, ExistingSettings, KubeadmSettings
 from stacks.eks import EksControlPlane
 from stacks.existing import check_existing, read_kubeconfig
@@ -17,6 +17,7 @@ from stacks.kubeadm import KubeadmArgs, KubeadmControlPlane
 from stacks.machine_images import MachineImage
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
+from stacks.project import project_folder
 
 _EKS_ZONES = 2
 
@@ -25,7 +26,7 @@ def check_settings(settings: Settings, *, zones: tuple[str, ...], source: str) -
     """What the rest of the stack must be for this control plane. Raises ``BadInput``; asks nobody."""
     wanted = settings.control_plane
     if isinstance(wanted, ExistingSettings):
-        read_kubeconfig(wanted, root=ROOT)
+        read_kubeconfig(wanted, root=project_folder())
     if isinstance(wanted, EksSettings) and len(set(zones)) < _EKS_ZONES:
         raise BadInput(
             f"{source}: all groups are in {', '.join(zones)}: EKS needs subnets in two zones, so name another one"
@@ -40,7 +41,7 @@ def check_settings(settings: Settings, *, zones: tuple[str, ...], source: str) -
 def check_reachable(settings: Settings) -> None:
     """Ask an existing cluster before anything is made. Raises ``BadInput`` or ``Unavailable``."""
     if isinstance(settings.control_plane, ExistingSettings):
-        kubeconfig = read_kubeconfig(settings.control_plane, root=ROOT)
+        kubeconfig = read_kubeconfig(settings.control_plane, root=project_folder())
         check_existing(kubeconfig, at_least=settings.control_plane.at_least)
 
 
@@ -109,7 +110,7 @@ class ExistingControlPlane(pulumi.ComponentResource):
 
 def existing_part(settings: ExistingSettings, *, cluster: str) -> ControlPlanePart:
     """What the other parts need to know of a cluster that is there: its kubeconfig says it all."""
-    kubeconfig = read_kubeconfig(settings, root=ROOT)
+    kubeconfig = read_kubeconfig(settings, root=project_folder())
     about = ControlPlaneOutput(
         kind="existing",
         endpoint=kubeconfig.endpoint,

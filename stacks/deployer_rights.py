@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.failures import BadInput
+from stacks.project import check_code_here
+
 LIMIT: Final = 6144
 """Characters of a managed policy, without white space."""
 _READS: Final = (
@@ -194,6 +197,11 @@ def main(arguments: list[str]) -> int:
     """Write one file for each policy."""
     if len(arguments) != 2:  # noqa: PLR2004 - a name and a folder
         print("usage: python -m stacks.deployer_rights CLUSTER FOLDER", file=sys.stderr)
+        return 2
+    try:
+        check_code_here()
+    except BadInput as mistake:
+        print(mistake, file=sys.stderr)
         return 2
     folder = Path(arguments[1])
     for name, document in deployer_rights(cluster=arguments[0]).items():

@@ -1,9 +1,17 @@
 """The policy pack: ``pulumi preview --policy-pack stacks/guardrails [--policy-pack-config FILE]``."""
 
+# ruff: noqa: E402 - what is imported is found once the path is set
+
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
+
+HERE: Final = Path(__file__).resolve().parent
+# The rules are those of the folder that was named, whichever checkout the environment has installed.
+sys.path[:] = [str(HERE.parents[1]), *(entry for entry in sys.path if entry != str(HERE))]
 
 from pulumi_policy import (
     EnforcementLevel,

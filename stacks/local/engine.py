@@ -1,6 +1,6 @@
 """The real Pulumi engine, run for the stack ``local``: the project's own program against the stand-in for AWS.
 
-State, plugins and the stack's settings lie in the ground's folder, as a project that links to this one's programs:
+State, plugins and the stack's settings lie in the ground's folder, as a project that links to this one's program:
 nothing is written in the checkout or ``~/.pulumi``.
 ``pulumi-resource-aws`` and ``pulumi-resource-kubernetes`` on the engine's PATH are ``aws_provider.py`` and
 ``kubernetes_provider.py``, since the published plugins are downloads.
@@ -29,7 +29,7 @@ from stacks.outputs import StackOutputs, parse_outputs
 
 STACK: Final = "local"
 ROOT: Final = Path(__file__).parents[2]
-PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "programs/"}
+PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "program/"}
 """As ``Pulumi.yaml`` has it, but for where things lie."""
 _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
@@ -124,10 +124,11 @@ def _refresh(refresh: bool) -> str:  # noqa: FBT001 - it is all that is said
 def prepare(settings: EngineSettings) -> None:
     """A project of the ground's own around this one's programs, and the programs that the engine calls."""
     project = settings.directory / "project"
-    for name in ("home", "state", "bin", "tmp", "project"):
+    for name in ("home", "state", "bin", "tmp", "project", "project/program"):
         (settings.directory / name).mkdir(parents=True, exist_ok=True)
-    if not (project / "programs").is_symlink():  # not named as the package: it would be imported from here as well
-        (project / "programs").symlink_to(settings.programs, target_is_directory=True)
+    entry = project / "program" / "__main__.py"  # a link to the file, not to its folder: the program runs in here
+    if not entry.is_symlink():
+        entry.symlink_to(settings.programs / "__main__.py")
     _write_yaml(project / "Pulumi.yaml", PROJECT)
     own = project / f"Pulumi.{settings.stack}.yaml"
     kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt

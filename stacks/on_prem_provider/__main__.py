@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# A folder that is run puts itself first on the path; its modules are found as those of the package.
+# A folder that is run puts itself first on the path; its modules are found as those of the package, and those of this
+# checkout, whichever one the environment has installed.
 sys.path[:] = [str(HERE.parents[1]), *(entry for entry in sys.path if entry != str(HERE))]
 
 

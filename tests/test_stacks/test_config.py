@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from autoscaler.failures import BadInput
-from stacks.config import ROOT, check_secrets, read_settings
+from stacks.config import check_secrets, read_settings
 from stacks.network_settings import INTERFACE_ENDPOINTS
 
+ROOT = Path(__file__).parents[2]
 PATHS = {"spillway:policy": "policy.yaml"}
 
 

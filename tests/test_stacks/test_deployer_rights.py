@@ -98,3 +98,14 @@ def test_a_folder_that_is_not_there_is_told_without_a_stack_trace(
     assert capsys.readouterr().err.endswith(
         "lab-deployer-look-and-iam.json: cannot write here: No such file or directory\n"
     )
+
+
+def test_rights_of_another_checkout_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whose programs may make other things: refused in the folder of a project that names other code."""
+    (tmp_path / "Pulumi.yaml").write_text("{name: spillway, runtime: python, main: stacks/}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["lab", str(tmp_path)]) == 2
+    assert f"main names the code in {tmp_path}/stacks" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["Pulumi.yaml"]

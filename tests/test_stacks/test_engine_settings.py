@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 import yaml
 
 from autoscaler.failures import BadInput, Unavailable
-from stacks.config import ROOT
 from stacks.local.aws_provider import Refused, _connect
 from stacks.local.engine import PROJECT, _failure
 
+ROOT = Path(__file__).parents[2]
 NOISE = """Updating (local):
  +  pulumi:pulumi:Stack spillway-local creating (0s)
 Diagnostics:

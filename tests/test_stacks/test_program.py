@@ -11,11 +11,12 @@ import pytest
 from autoscaler.failures import BadInput
 from autoscaler.policy import read_policy
 from stacks.cloud import build
-from stacks.config import ROOT, read_settings
+from stacks.config import read_settings
 from stacks.outputs import exported_name, parse_outputs
 from stacks.plans import Plans, read_plans
 from tests.test_stacks.declared import Declared, declare, of_type, plans
 
+ROOT = Path(__file__).parents[2]
 LOCAL = {
     "spillway:policy": "autoscaler/policies/local.yaml",
     "spillway:inventory": "stacks/local/inventory.yaml",

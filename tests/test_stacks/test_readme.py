@@ -12,10 +12,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from stacks.config import ROOT, Settings, read_settings
+from stacks.config import Settings, read_settings
 from stacks.guardrails.__main__ import CEILING
 
-README = (Path(__file__).parents[2] / "stacks" / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "stacks" / "README.md").read_text(encoding="utf-8")
 
 
 def models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.config import ROOT, Settings, read_settings
+from stacks.config import Settings, read_settings
 from stacks.plans import read_plans
 from tests.test_stacks.test_node_bundle import bundle
 
+ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "stacks/config").glob("Pulumi.*.yaml"))
 
 
