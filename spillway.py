@@ -21,7 +21,7 @@ COMMANDS: Final = {
     "jobs": ("images.cli:jobs", "Render and submit training jobs from templates."),
     "nodes": ("roles.cli:nodes", "Check, plan, apply and reconcile what the machines are."),
     "local": ("stacks.local.cli:local", "A hybrid cluster on this machine: up, status, down."),
-    "recover": ("stacks.cli:recover", "Mend a stack whose `pulumi up` was killed."),
+    "recover": ("stacks.cli:recover", "Mend a stack whose `pulumi up` or `destroy` was killed."),
 }
 
 

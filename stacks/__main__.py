@@ -1,7 +1,5 @@
 """What ``pulumi up`` runs."""
 
-# ruff: noqa: E402 - in the code of another checkout, the modules of this one may not be there to be imported
-
 from __future__ import annotations
 
 import pulumi
@@ -14,6 +12,7 @@ try:
 except BadInput as mistake:
     raise pulumi.RunError(f"bad input: {mistake}") from None
 
+# Only now: in the code of another checkout, the modules of this one may not be there to be imported.
 from pulumi.runtime import config
 
 from stacks.cloud import build, check, export

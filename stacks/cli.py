@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from autoscaler.documents import parse_span
+from autoscaler.failures import BadInput
 from stacks.orphans import Orphan
+from stacks.settling import WAIT, Patience
 
 
 @click.command()
-@click.option("--stack", required=True, help="The stack whose `pulumi up` was killed.")
+@click.option("--stack", required=True, help="The stack whose engine was killed.")
 @click.option(
     "--cwd",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -18,12 +22,23 @@ from stacks.orphans import Orphan
     help="Folder of Pulumi.yaml; default: here.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask before something is taken away.")
-def recover(stack: str, cwd: Path, *, yes: bool) -> None:
-    """Mend a stack whose `pulumi up` was killed: cancel it, take away what it began and never recorded."""
+@click.option(
+    "--wait",
+    default=f"{WAIT.total_seconds():.0f}s",
+    show_default=True,
+    help="How long AWS may still be at work on what was begun, e.g. 30s.",
+)
+def recover(stack: str, cwd: Path, *, yes: bool, wait: str) -> None:
+    """Mend a stack whose engine was killed: cancel it, take away what it began and never recorded."""
     from stacks.recover import recover as mend  # noqa: PLC0415 - only this command needs it
 
-    def confirm(orphans: list[Orphan]) -> bool:
+    try:
+        patience = Patience(wait=parse_span(wait))
+    except ValueError as mistake:
+        raise BadInput(f"--wait {wait!r}: {mistake}") from None
+
+    def confirm(orphans: Sequence[Orphan]) -> bool:
         return yes or click.confirm(f"Take away {len(orphans)} of them?")
 
-    if not mend(stack=stack, project=cwd, confirm=confirm, say=click.echo):
+    if not mend(stack=stack, project=cwd, confirm=confirm, say=click.echo, patience=patience):
         raise click.Abort

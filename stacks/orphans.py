@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,18 @@ _WRITTEN_OVER: Final = (
 """Types whose creation writes over, or takes for its own, what is there: made again they are the same thing."""
 
 
+_GONE: Final = ("NotFound", "NoSuchEntity", "NoSuchBucket", "DoesNotExist")
+"""In the codes by which AWS's services say that a thing is not there."""
+_TARGETS: Final[Mapping[str, str]] = {
+    # of a route: the program's property -> EC2's field
+    "gatewayId": "GatewayId",
+    "natGatewayId": "NatGatewayId",
+    "networkInterfaceId": "NetworkInterfaceId",
+    "transitGatewayId": "TransitGatewayId",
+    "vpcPeeringConnectionId": "VpcPeeringConnectionId",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Orphan:
     """One thing in AWS that nobody owns."""
@@ -32,6 +45,11 @@ class Orphan:
     what: str
     """Type and id, for people."""
     remove: Callable[[], object]
+
+    @property
+    def resource(self) -> str:
+        """Its type and what the program called it, as ``resource_of`` gives them."""
+        return resource_of(self.what.partition(" ")[0], self.name)
 
 
 class OrphanFinder:
@@ -70,9 +88,8 @@ class OrphanFinder:
 
     def find(self, token: str, name: str, inputs: Inputs) -> list[Orphan]:
         """What that creation has left, and no state records."""
-        kind = token.rpartition(":")[2]
         return [
-            Orphan(name=name, what=f"{kind} {key}", remove=remove)
+            Orphan(name=name, what=f"{kind_of(token)} {key}", remove=remove)
             for key, remove in self._finders[token](inputs)
             if (token, key) not in self._recorded
         ]
@@ -82,7 +99,7 @@ class OrphanFinder:
     def _route(self, inputs: Inputs) -> Found:
         table, destination = inputs["routeTableId"], inputs.get("destinationCidrBlock")
         for found in self._tables("route-table-id", table):
-            if any(route.get("DestinationCidrBlock") == destination for route in found["Routes"]):
+            if any(_leads(route, inputs) for route in found["Routes"]):
                 yield (
                     f"{table}_{destination}",
                     partial(self._ec2.delete_route, RouteTableId=table, DestinationCidrBlock=destination),
@@ -90,6 +107,8 @@ class OrphanFinder:
 
     def _association(self, inputs: Inputs) -> Found:
         for table in self._tables("association.subnet-id", inputs["subnetId"]):
+            if table["RouteTableId"] != inputs["routeTableId"]:
+                continue  # it leads elsewhere: another's
             for one in table["Associations"]:
                 if one.get("SubnetId") == inputs["subnetId"]:
                     key = one["RouteTableAssociationId"]
@@ -111,7 +130,7 @@ class OrphanFinder:
         by_group = [{"Name": "group-id", "Values": [group]}]
         revoke = self._ec2.revoke_security_group_egress if egress else self._ec2.revoke_security_group_ingress
         for rule in self._ec2.describe_security_group_rules(Filters=by_group)["SecurityGroupRules"]:
-            if rule["IsEgress"] is egress and _is_asked_for(rule, inputs):
+            if rule["IsEgress"] is egress and _is_asked_for(rule, inputs) and self._is_ours(rule):
                 key = rule["SecurityGroupRuleId"]
                 yield key, partial(revoke, GroupId=group, SecurityGroupRuleIds=[key])
 
@@ -156,7 +175,8 @@ class OrphanFinder:
 
     def _remove_profile(self, name: str, roles: list[str]) -> None:
         for role in roles:
-            self._iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
+            with contextlib.suppress(self._iam.exceptions.NoSuchEntityException):  # it has left by itself
+                self._iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
         self._iam.delete_instance_profile(InstanceProfileName=name)
 
     def _is_ours(self, described: Mapping[str, Any]) -> bool:
@@ -170,15 +190,17 @@ class OrphanFinder:
             return None
 
 
-def remove(orphan: Orphan) -> None:
-    """Take it away; one that has gone by itself is no failure."""
+def remove(orphan: Orphan) -> bool:
+    """Take it away; ``False`` where it has gone by itself, which is no failure."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - slow to import
 
     try:
         orphan.remove()
     except ClientError as error:
-        if "NotFound" not in error.response["Error"]["Code"]:
+        if not any(word in error.response["Error"]["Code"] for word in _GONE):
             raise
+        return False
+    return True
 
 
 def is_written_over(token: str) -> bool:
@@ -189,6 +211,27 @@ def is_written_over(token: str) -> bool:
 def token_of(urn: str) -> str:
     """The type in a URN: ``aws:ec2/vpc:Vpc``."""
     return urn.split("::")[2].rpartition("$")[2]
+
+
+def name_of(urn: str) -> str:
+    """What the program calls a resource."""
+    return urn.rpartition("::")[2]
+
+
+def kind_of(token: str) -> str:
+    """The last word of a type: ``Vpc`` of ``aws:ec2/vpc:Vpc``."""
+    return token.rpartition(":")[2]
+
+
+def resource_of(kind: str, name: str) -> str:
+    """What a resource is called to people: its type and its name in the program."""
+    return f"{kind} ({name})"
+
+
+def _leads(route: Mapping[str, Any], inputs: Inputs) -> bool:
+    """Whether it is the one that was asked for: one to the same networks by another way is another's."""
+    ways = [route.get(field) == inputs[key] for key, field in _TARGETS.items() if inputs.get(key)]
+    return route.get("DestinationCidrBlock") == inputs.get("destinationCidrBlock") and all(ways)
 
 
 def _is_asked_for(rule: Mapping[str, Any], inputs: Inputs) -> bool:

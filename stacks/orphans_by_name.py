@@ -6,10 +6,11 @@ scheduled to go, so that it can be had back for a week.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from autoscaler import labels as words
 
@@ -18,6 +19,8 @@ Found = Iterator[tuple[str, Callable[[], object]]]
 """Ids, and how each is taken away."""
 Finder = Callable[[Inputs], Found]
 _KEY_DAYS = 7
+_DRAWN: Final = re.compile(r".+-[0-9a-f]{7}")
+"""A name that the engine made up: the resource's own, and seven digits at random."""
 
 
 class NamedFinder:
@@ -81,8 +84,10 @@ class NamedFinder:
         except s3.exceptions.ClientError as error:
             if error.response["Error"]["Code"] != "NoSuchTagSet":
                 raise
-            return  # perhaps another's
-        if self._is_ours(tags):
+            tags = {}
+        # S3 may take a bucket's tags by a second call, which was cut off as well. The name was drawn for this creation
+        # alone (list_buckets names those of this account), so that it can be no other's.
+        if self._is_ours(tags) or (not tags and _DRAWN.fullmatch(name)):
             yield name, partial(s3.delete_bucket, Bucket=name)
 
     def _parameter(self, inputs: Inputs) -> Found:
@@ -104,10 +109,12 @@ class NamedFinder:
             yield name, partial(iam.delete_user, UserName=name)
 
     def _access_key(self, inputs: Inputs) -> Found:
-        """The user is recorded. A key whose secret nobody knows can only be taken away."""
+        """The user is recorded. A key whose secret is lost can only be taken away; one that was used has its owner."""
         iam, user = self._session.client("iam"), inputs["user"]
         for one in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]:
-            yield one["AccessKeyId"], partial(iam.delete_access_key, UserName=user, AccessKeyId=one["AccessKeyId"])
+            key = one["AccessKeyId"]
+            if "LastUsedDate" not in iam.get_access_key_last_used(AccessKeyId=key)["AccessKeyLastUsed"]:
+                yield key, partial(iam.delete_access_key, UserName=user, AccessKeyId=key)
 
     def _is_ours(self, tags: Mapping[str, str]) -> bool:
         return tags.get(words.TAG_CLUSTER) == self._cluster

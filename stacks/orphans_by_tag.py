@@ -12,10 +12,17 @@ from stacks.orphans_by_name import Found, Inputs, until
 
 Remove = Callable[[str], object]
 _ENDS: Final = ("deleting", "deleted", "failed", "shutting-down", "terminated", "gone")
-"""States of what goes, or has gone, and still has its tags for an hour."""
+"""States of what goes, or has gone: the tags stay for an hour, and are found that long."""
 _OVER: Final = ("deleted", "terminated", "gone")
 _LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
     # how ids begin -> call, field of its answer, and the argument that takes ids
+    "vpc-": ("describe_vpcs", "Vpcs", "VpcIds"),
+    "subnet-": ("describe_subnets", "Subnets", "SubnetIds"),
+    "igw-": ("describe_internet_gateways", "InternetGateways", "InternetGatewayIds"),
+    "eipalloc-": ("describe_addresses", "Addresses", "AllocationIds"),
+    "rtb-": ("describe_route_tables", "RouteTables", "RouteTableIds"),
+    "sg-": ("describe_security_groups", "SecurityGroups", "GroupIds"),
+    "fl-": ("describe_flow_logs", "FlowLogs", "FlowLogIds"),
     "nat-": ("describe_nat_gateways", "NatGateways", "NatGatewayIds"),
     "i-": ("describe_instances", "Reservations", "InstanceIds"),
     "vol-": ("describe_volumes", "Volumes", "VolumeIds"),
@@ -83,11 +90,9 @@ class TagFinder:
         return {one["ResourceId"] for page in pages for one in page["Tags"] if one["ResourceId"].startswith(prefix)}
 
     def _state(self, prefix: str, key: str) -> str:
-        """Of the types that take a while to go; ``gone`` where it is not there, and empty of all other types."""
+        """``gone`` where it is not there; empty where EC2 tells of none, as of an address."""
         from botocore.exceptions import ClientError  # noqa: PLC0415 - slow to import
 
-        if prefix not in _LOOKS:
-            return ""
         call, field, ids = _LOOKS[prefix]
         try:
             listed = getattr(self._ec2, call)(**{ids: [key]})[field]
@@ -98,7 +103,7 @@ class TagFinder:
         for found in listed:
             if prefix == "i-":
                 return str(found["Instances"][0]["State"]["Name"])
-            return str(found["Status"] if prefix == "eni-" else found["State"]).lower()
+            return str(found.get("Status" if prefix == "eni-" else "State", "")).lower()
         return "gone"
 
     def _remove_gateway(self, key: str) -> None:

@@ -62,8 +62,8 @@ def check_code(project: Path, *, running: Path = CODE) -> None:
 def _remedy(key: str, named: Path, running: Path) -> str:
     if named.name != running.name:
         return f"name the code that runs there, in {running}, or run the code of this project"
-    of_all = f"name the environment in which it is as runtime.options.virtualenv in {_FILE}, or" if key == "main" else ""
-    return f"{of_all} install this one in yours: `pip install --no-deps -e {named.parent}`".strip()
+    own = f"name the environment in which it is as runtime.options.virtualenv in {_FILE}, or " if key == "main" else ""
+    return f"{own}install this one in yours: `pip install --no-deps -e {named.parent}`"
 
 
 def _named_in(project: Path) -> Iterator[tuple[str, Path]]:

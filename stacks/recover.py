@@ -1,11 +1,11 @@
-"""After a `pulumi up` that was killed: ``spillway recover --stack NAME``, and `pulumi up` again converges.
+"""After an engine that was killed: ``spillway recover --stack NAME``, and `pulumi up` (or `destroy`) goes on.
 
 An engine that is killed while AWS makes something never learns its id. Its state then says only that a creation was
 begun; the next `pulumi up` would make the thing again, and the first one would stand unowned, and be paid for. Such a
 thing has nothing that hangs on it yet, since nobody knows its id: so it is taken away, and `up` makes it anew.
 
-It is looked for by what the creation asked for (name, or `Name` tag, and the cluster's tag), and what the state records
-is never touched.
+It is looked for by what the creation asked for (name, or `Name` tag, and the cluster's tag), more than once, since AWS
+may still be at work on the call (``settling.py``); and what the state records is never touched.
 
 A state that lies in files (`file://`) has beside each file one of attributes (`NAME.attrs`), which is not written in
 one step: cut off in there, the engine can read the whole file beside it no more ("failed to load checkpoint: EOF").
@@ -25,7 +25,9 @@ from typing import Any, Final
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput, Unavailable
-from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
+from stacks.orphans import Orphan, OrphanFinder, is_written_over, kind_of, name_of, remove, resource_of, token_of
+from stacks.project import check_code, find_project
+from stacks.settling import Patience, look_until_settled
 
 _PROVIDER: Final = "pulumi:providers:aws"
 Say = Callable[[str], None]
@@ -47,15 +49,28 @@ class Begun:
     @property
     def name(self) -> str:
         """What the program calls it."""
-        return self.urn.rpartition("::")[2]
+        return name_of(self.urn)
+
+    @property
+    def resource(self) -> str:
+        """What it is called to people."""
+        return resource_of(kind_of(self.token), self.name)
 
 
-def recover(*, stack: str, project: Path, confirm: Callable[[list[Orphan]], bool], say: Say) -> bool:
-    """Mend the stack whose update was killed; ``False`` where the user does not want it.
+def recover(
+    *,
+    stack: str,
+    project: Path,
+    confirm: Callable[[Sequence[Orphan]], bool],
+    say: Say,
+    patience: Patience = Patience(),  # noqa: B008 - it is frozen
+) -> bool:
+    """Mend the stack whose engine was killed; ``False`` where the user does not want it.
 
-    Raises ``BadInput`` for a stack that is not there, ``Unavailable`` where a party does not answer or something was
-    begun that this cannot look for.
+    Raises ``BadInput`` for a stack that is not there or a project of other code, ``Unavailable`` where a party does not
+    answer or something was begun that this cannot look for.
     """
+    check_code(_project_at(project))
     for torn in torn_attributes(_where_the_state_lies(project)):
         torn.unlink()
         say(f"taken away: {torn}, which was cut off while it was written; {torn.stem} beside it is whole")
@@ -63,20 +78,33 @@ def recover(*, stack: str, project: Path, confirm: Callable[[list[Orphan]], bool
     deployment = json.loads(_pulumi(project, "stack", "export", "--stack", stack)).get("deployment") or {}
     begun = list(begun_creations(deployment))
     if not begun:
-        say(f"no creation was cut off in {stack}: `pulumi up --refresh` brings it up to date")
+        say(f"no creation was cut off in {stack}: {what_next(deployment)}")
         return True
-    orphans = _look_for(begun, deployment)
+    orphans = _look_for(begun, deployment, patience=patience, say=say)
     for one in orphans:
         say(f"begun and not recorded: {one.what}, for {one.name}")
     if orphans and not confirm(orphans):
         return False
     with _told_in_words():
         for one in reversed(orphans):
-            remove(one)
-            say(f"taken away: {one.what}")
+            say(f"{'taken away' if remove(one) else 'gone by itself'}: {one.what}")
     _pulumi(project, "refresh", "--stack", stack, "--yes", "--skip-preview", "--clear-pending-creates")
-    say(f"{stack} is whole again: `pulumi up` goes on where it was cut off")
+    say(f"{stack} is whole again: {what_next(deployment)}")
     return True
+
+
+def what_next(deployment: Mapping[str, Any]) -> str:
+    """By what the stack goes on, in words: as the operations tell that were cut off."""
+    pending = [(one["type"], one["resource"]["urn"]) for one in deployment.get("pending_operations") or ()]
+    ended = sorted({resource_of(kind_of(token_of(urn)), name_of(urn)) for kind, urn in pending if kind == "deleting"})
+    if ended and len(ended) == len({urn for _, urn in pending}):
+        return (
+            f"the deletion of {', '.join(ended)} was cut off: `pulumi destroy` goes on with taking the stack down; if "
+            "it was a `pulumi up` that was to delete it, `pulumi up --refresh` goes on with that"
+        )
+    if pending and not ended:
+        return "`pulumi up --refresh` goes on where it was cut off"
+    return "`pulumi up --refresh` goes on with a `pulumi up`, and `pulumi destroy` with a `pulumi destroy`"
 
 
 def begun_creations(deployment: Mapping[str, Any]) -> Iterator[Begun]:
@@ -127,18 +155,21 @@ def whereabouts(deployment: Mapping[str, Any]) -> tuple[str, str]:
     raise BadInput("this stack's state has no AWS provider with the cluster's tag: is it one of this project's?")
 
 
-def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orphan]:
+def _look_for(
+    begun: Iterable[Begun], deployment: Mapping[str, Any], *, patience: Patience, say: Say
+) -> Sequence[Orphan]:
     region, cluster = whereabouts(deployment)
     candidates = [one for one in begun if not is_written_over(one.token)]
     with _told_in_words():
         finder = OrphanFinder(region=region, cluster=cluster, recorded=recorded_in(deployment))
         unknown = [one for one in candidates if not finder.knows(one.token, one.inputs)]
-        found = [
-            orphan
-            for one in candidates
-            if one not in unknown
-            for orphan in finder.find(one.token, one.name, one.inputs)
-        ]
+        known = [one for one in candidates if one not in unknown]
+
+        def look() -> list[Orphan]:
+            return [orphan for one in known for orphan in finder.find(one.token, one.name, one.inputs)]
+
+        awaited = {one.resource for one in known}
+        found = look_until_settled(look, begun=awaited, patience=patience, say=say) if known else []
     if unknown:
         listed = "\n".join(f"    {one.token} ({one.name})" for one in unknown)
         raise Unavailable(
@@ -146,6 +177,13 @@ def _look_for(begun: Iterable[Begun], deployment: Mapping[str, Any]) -> list[Orp
             f"Look for them in the console by that name and the tag {words.TAG_CLUSTER}={cluster}, delete what is "
             "there, and run: pulumi refresh --clear-pending-creates"
         )
+    return found
+
+
+def _project_at(folder: Path) -> Path:
+    found = find_project(folder)
+    if found is None:
+        raise BadInput(f"{folder.resolve()}: no Pulumi.yaml is here or in a folder above: name its folder by --cwd")
     return found
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.ec2.models import ec2_backends
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from stacks.deployer_rights import WRITES
 from stacks.orphans import Orphan, OrphanFinder, is_written_over, remove, token_of
-from stacks.recover import begun_creations, recorded_in, state_folder, torn_attributes, whereabouts
+from stacks.recover import begun_creations, recorded_in, state_folder, torn_attributes, what_next, whereabouts
 from tests.test_stacks.stand_in import StandIn, client, stand_in
 
 URN = "urn:pulumi:lab::spillway::spillway:network:Network${token}::{name}"
@@ -172,9 +173,80 @@ def test_a_profile_is_no_less_an_orphan_for_the_role_of_its_name(here: StandIn) 
     remove(orphan)
 
 
-def test_one_that_has_gone_by_itself_is_no_failure(here: StandIn) -> None:
-    """Between the look and the act."""
-    remove(Orphan("lab-vpc", "Vpc", lambda: here.ec2.delete_vpc(VpcId="vpc-00000000")))
+def test_one_that_has_gone_by_itself_is_no_failure_and_was_not_taken_away(here: StandIn) -> None:
+    """Between the look and the act; whatever a service calls that."""
+    iam, s3, logs, ssm = (client(here.url, service) for service in ("iam", "s3", "logs", "ssm"))
+    acts: list[Callable[[], object]] = [
+        lambda: here.ec2.delete_vpc(VpcId="vpc-00000000"),
+        lambda: iam.delete_role(RoleName="none"),
+        lambda: s3.delete_bucket(Bucket="none"),
+        lambda: logs.delete_log_group(logGroupName="none"),
+        lambda: ssm.delete_association(AssociationId="00000000-0000-0000-0000-000000000000"),
+    ]
+    for act in acts:
+        assert remove(Orphan("lab-it", "It", act)) is False
+    kept = here.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    assert remove(Orphan("lab-it", "Vpc", lambda: here.ec2.delete_vpc(VpcId=kept))) is True
+
+
+TAGGED: dict[str, tuple[Callable[[StandIn, str], str], Callable[[StandIn, str], object]]] = {
+    VPC: (
+        lambda it, _: str(it.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]),
+        lambda it, key: it.ec2.delete_vpc(VpcId=key),
+    ),
+    "aws:ec2/subnet:Subnet": (
+        lambda it, vpc: str(it.ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/24")["Subnet"]["SubnetId"]),
+        lambda it, key: it.ec2.delete_subnet(SubnetId=key),
+    ),
+    "aws:ec2/internetGateway:InternetGateway": (
+        lambda it, _: str(it.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]),
+        lambda it, key: it.ec2.delete_internet_gateway(InternetGatewayId=key),
+    ),
+    "aws:ec2/eip:Eip": (
+        lambda it, _: str(it.ec2.allocate_address(Domain="vpc")["AllocationId"]),
+        lambda it, key: it.ec2.release_address(AllocationId=key),
+    ),
+    "aws:ec2/routeTable:RouteTable": (
+        lambda it, vpc: str(it.ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]),
+        lambda it, key: it.ec2.delete_route_table(RouteTableId=key),
+    ),
+    "aws:ec2/securityGroup:SecurityGroup": (
+        lambda it, vpc: str(it.ec2.create_security_group(GroupName="it", Description="it", VpcId=vpc)["GroupId"]),
+        lambda it, key: it.ec2.delete_security_group(GroupId=key),
+    ),
+}
+"""By type: how one is made, in a VPC, and how it is taken away."""
+
+
+@pytest.mark.parametrize("token", TAGGED)
+def test_what_has_gone_and_left_its_tags_is_not_found(here: StandIn, finder: OrphanFinder, token: str) -> None:
+    """EC2 keeps the tags for an hour: `recover` would claim to have taken it away."""
+    make, delete = TAGGED[token]
+    key = make(here, str(here.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]))
+    tags = [*TAGS, {"Key": "Name", "Value": "lab-gone"}]
+    here.ec2.create_tags(Resources=[key], Tags=tags)
+    inputs = {"tags": {"Name": "lab-gone"}}
+    assert [one.what for one in finder.find(token, "it", inputs)] == [f"{token.rpartition(':')[2]} {key}"]
+    delete(here, key)
+    backend = ec2_backends["123456789012"]["us-east-1"]
+    backend.tags.setdefault(key, {}).update({tag["Key"]: tag["Value"] for tag in tags})
+    kept = here.ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [key]}])["Tags"]
+    assert kept, "as EC2 keeps them"
+    assert finder.find(token, "it", inputs) == []
+
+
+def test_what_goes_on_is_told_by_what_was_cut_off() -> None:
+    """After a destroy never `up` alone, which would build it again."""
+    gone = operation(ROLE, "lab-node", "deleting")
+    made, changed = operation(VPC, "lab-vpc"), operation(VPC, "lab-vpc", "updating")
+    only_down = what_next({"pending_operations": [gone]})
+    assert only_down.startswith("the deletion of Role (lab-node) was cut off: `pulumi destroy` goes on")
+    for up in ([made], [changed]):
+        assert what_next({"pending_operations": up}) == "`pulumi up --refresh` goes on where it was cut off"
+    for either in ([], [gone, made]):
+        said = what_next({"pending_operations": either})
+        assert "`pulumi up --refresh` goes on with a `pulumi up`" in said
+        assert "`pulumi destroy` with a `pulumi destroy`" in said
 
 
 def test_whatever_a_program_makes_is_looked_for_or_written_over(finder: OrphanFinder) -> None:
