@@ -117,6 +117,7 @@ class AutoscalerRelease(pulumi.ComponentResource):
             name=f"{self._cluster}-autoscaler",
             assume_role_policy=trust,
             description=f"Autoscaler of the cluster {self._cluster}",
+            force_detach_policies=True,
             opts=self._child,
         )
         self._grant(role.name)

@@ -171,6 +171,7 @@ class Wireguard(pulumi.ComponentResource):
             name=name,
             assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
             description="WireGuard gateway of the cluster",
+            force_detach_policies=True,
             opts=child,
         )
         aws.iam.RolePolicy(

@@ -118,6 +118,7 @@ class EksControlPlane(pulumi.ComponentResource):
             name=f"{self._cluster_name}-eks",
             assume_role_policy=json.dumps(trust_of("eks.amazonaws.com")),
             description=f"Control plane of the cluster {self._cluster_name}",
+            force_detach_policies=True,
             opts=self._child(),
         )
         attached = aws.iam.RolePolicyAttachment(
@@ -205,6 +206,7 @@ class EksControlPlane(pulumi.ComponentResource):
             name=f"{self._cluster_name}-{add_on}",
             assume_role_policy=trust,
             description=f"Add-on {add_on} of the cluster {self._cluster_name}",
+            force_detach_policies=True,
             opts=self._child(),
         )
         attached = aws.iam.RolePolicyAttachment(own, role=role.name, policy_arn=policy, opts=self._child())

@@ -62,6 +62,7 @@ class FlowLogs(pulumi.ComponentResource):
             name=f"{self._args.name}-flow-logs",
             assume_role_policy=json.dumps(trust_of("vpc-flow-logs.amazonaws.com")),
             description="Writes the flow logs of the VPC, and nothing else",
+            force_detach_policies=True,
             opts=self._child,
         )
         rights = aws.iam.RolePolicy(

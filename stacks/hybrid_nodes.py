@@ -41,6 +41,7 @@ class HybridNodes(pulumi.ComponentResource):
             name=cluster.name.apply(lambda text: f"{text}-hybrid"),
             assume_role_policy=json.dumps(trust_of("ssm.amazonaws.com")),
             description="On-prem machines as EKS hybrid nodes",
+            force_detach_policies=True,
             opts=child,
         )
         attached = [

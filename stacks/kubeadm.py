@@ -111,6 +111,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             name=f"{args.cluster}-control-plane",
             assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
             description=f"Control plane of the cluster {args.cluster}",
+            force_detach_policies=True,
             opts=self._child(),
         )
         rights = pulumi.Output.all(key=self._key, bucket=self._store.bucket_arn).apply(

@@ -194,6 +194,7 @@ class NodeIdentity(pulumi.ComponentResource):
             name=f"{cluster}-node",
             assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
             description=f"Nodes of the cluster {cluster}",
+            force_detach_policies=True,
             opts=child,
         )
         aws.iam.RolePolicy(name, name="node", role=role.id, policy=json.dumps(_NODE_RIGHTS), opts=child)

@@ -27,7 +27,7 @@ def project_folder() -> Path:
     import pulumi  # noqa: PLC0415 - slow to import, and there already where an engine has started this
 
     told: str | None = pulumi.get_root_directory()
-    if told:
+    if told and Path(told).is_absolute():  # without an engine it is a word that stands for one
         return Path(told)
     # The language host that the tests build does not tell. It starts a program in its own folder.
     found = find_project(Path.cwd())

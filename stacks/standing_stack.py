@@ -1,6 +1,9 @@
 """What a stack has made already, as the engine has it in the stack's state: asked before any resource is declared.
 
 The state alone tells what the files said before: a cluster of another name is nothing that AWS could be asked for.
+
+A component stays in the state, with all that it told, until a `pulumi destroy` has come to its end: after one that
+failed half-way its words are of things that are gone. So it counts as long as something stands that it speaks of.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import pulumi
@@ -26,6 +30,7 @@ _PAUSES: Final = (0.1, 0.3, 1.0)
 """Seconds. Where the state lies in a file, the engine may be about to write it again, and it is half there."""
 _PROVIDER: Final = "pulumi:providers:aws"
 _NETWORK: Final = "spillway:network:Network"
+_VPC: Final = "aws:ec2/vpc:Vpc"
 _EXISTING_NETWORK: Final = "spillway:network:ExistingNetwork"
 _EKS_CLUSTER: Final = "aws:eks/cluster:Cluster"
 _GATEWAY: Final = "aws:ec2/natGateway:NatGateway"
@@ -99,16 +104,17 @@ def standing_in(resources: Resources) -> StandingStack | None:
     if not any(one.startswith("aws:") for one in made):
         return None
     cluster, region = _provider_of(resources)
-    network = next(_outputs(resources, _NETWORK, _EXISTING_NETWORK), {})
+    kind = next((kind for kind, token in _HELD_BY.items() if token in made), None)
+    network = next(_outputs(resources, *filter(partial(_holds, resources), (_NETWORK, _EXISTING_NETWORK))), {})
     eks = next(_outputs(resources, _EKS_CLUSTER), {})
-    kubeadm = next(_outputs(resources, _KUBEADM), {})
+    kubeadm = next(_outputs(resources, _KUBEADM), {}) if kind == "kubeadm" else {}
     return StandingStack(
         cluster=cluster,
         region=region,
-        parts=frozenset(part for token, part in _PARTS.items() if token in made),
-        kind=next((kind for kind, token in _HELD_BY.items() if token in made), None),
+        parts=frozenset(part for token, part in _PARTS.items() if token in made and _holds(resources, token)),
+        kind=kind,
         vpc_id=network.get("vpcId") or "",
-        cidr=next(_outputs(resources, "aws:ec2/vpc:Vpc"), {}).get("cidrBlock") or "",
+        cidr=next(_outputs(resources, _VPC), {}).get("cidrBlock") or "",
         zones=tuple(sorted(network.get("subnets") or {})),
         gateways=tuple(sorted(_name(urn).rpartition("-nat-")[2] for urn in _urns(resources, _GATEWAY))),
         secrets_key=((eks.get("encryptionConfig") or {}).get("provider") or {}).get("keyArn") or "",
@@ -131,6 +137,13 @@ def _provider_of(resources: Resources) -> tuple[str, str]:
         if words.TAG_CLUSTER in tags:
             return str(tags[words.TAG_CLUSTER]), str(outputs.get("region", ""))
     return "", ""
+
+
+def _holds(resources: Resources, component: str) -> bool:
+    """Whether anything stands that the component made; of a network of its own, the VPC."""
+    chains = [(urn.split("::")[2].split("$"), str(one["type"])) for urn, one in resources.items()]
+    below = {token for chain, token in chains if component in chain[:-1] and not token.startswith("spillway:")}
+    return _VPC in below if component == _NETWORK else bool(below)
 
 
 def _urns(resources: Resources, *tokens: str) -> Iterator[str]:

@@ -16,7 +16,9 @@ class Role(Kind):
     """An IAM role."""
 
     token = "aws:iam/role:Role"
-    inputs = frozenset({"name", "path", "assumeRolePolicy", "description", "maxSessionDuration", "tags"})
+    inputs = frozenset(
+        {"name", "path", "assumeRolePolicy", "description", "maxSessionDuration", "forceDetachPolicies", "tags"}
+    )
     fixed = frozenset({"name", "path"})
     named = "name"
 
@@ -57,7 +59,15 @@ class Role(Kind):
         cloud.iam.untag_role(RoleName=key, TagKeys=names)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        cloud.iam.delete_role(RoleName=key)
+        iam = cloud.iam
+        for profile in iam.list_instance_profiles_for_role(RoleName=key)["InstanceProfiles"]:
+            iam.remove_role_from_instance_profile(InstanceProfileName=profile["InstanceProfileName"], RoleName=key)
+        if state.get("forceDetachPolicies"):
+            for attached in iam.list_attached_role_policies(RoleName=key)["AttachedPolicies"]:
+                iam.detach_role_policy(RoleName=key, PolicyArn=attached["PolicyArn"])
+            for name in iam.list_role_policies(RoleName=key)["PolicyNames"]:
+                iam.delete_role_policy(RoleName=key, PolicyName=name)
+        iam.delete_role(RoleName=key)
 
 
 class InlinePolicy(Kind):

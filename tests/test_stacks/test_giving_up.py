@@ -170,6 +170,44 @@ def test_what_would_make_another_of_what_stands_is_refused(
     assert "`pulumi destroy` first (stacks/README.md, What makes another cluster of it)" in told
 
 
+def half_gone(state: Resources, *kept: str) -> Resources:
+    """After a destroy that failed: resources of these types, and all components with all that they told."""
+    return {
+        urn: one
+        for urn, one in state.items()
+        if one["type"] in kept or one["type"].startswith(("spillway:", "pulumi:providers:"))
+    }
+
+
+FOUNDED = {**KUBEADM, "names": ["api.lab.example.org"], "pod_network": "10.128.0.0/16"}
+
+
+@pytest.mark.parametrize("before", [{}, {"network": {"vpc": VPC}}, {"control_plane": EKS}, {"control_plane": FOUNDED}])
+@pytest.mark.parametrize(
+    "after", [{}, {"network": {"cidr": "10.50.0.0/16"}}, {"network": {"vpc": VPC}}], ids=str
+)
+def test_what_a_destroy_has_taken_away_already_is_not_given_up(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """Only a role is left, by which it failed. `up` may make the rest anew, also in another network."""
+    state = half_gone(state_of(made(plans(tmp_path, **before))), "aws:iam/role:Role")
+    there = standing_in(state)
+    assert there
+    assert (there.vpc_id, there.cidr, there.zones, there.gateways) == ("", "", (), ())
+    assert "network" not in there.parts
+    control_plane = {"control_plane": KUBEADM} if before.get("control_plane") == FOUNDED else {}
+    wanted = plans(tmp_path, **{**before, **control_plane, **after})
+    check_nothing_is_given_up(wanted, there, parts=ALL)
+    assert made(wanted, readStackResourceOutputs={"outputs": state})
+
+
+def test_what_a_destroy_has_left_is_still_not_given_up(tmp_path: Path) -> None:
+    """The VPC stands, though nothing stands in it."""
+    there = standing_in(half_gone(state_of(made(plans(tmp_path))), "aws:ec2/vpc:Vpc"))
+    assert there
+    assert "network.cidr = '10.50" in refusal(plans(tmp_path, network={"cidr": "10.50.0.0/16"}), there)
+
+
 def test_another_name_or_region_is_another_cluster(tmp_path: Path) -> None:
     """Both are told at once, by the policy's own keys."""
     there = standing(tmp_path)

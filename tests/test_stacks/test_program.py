@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from stacks.cloud import build
 from stacks.config import read_settings
 from stacks.outputs import exported_name, parse_outputs
 from stacks.plans import Plans, read_plans
-from tests.test_stacks.declared import Declared, declare, of_type, plans
+from tests.test_stacks.declared import Declared, Recorder, declare, of_type, plans
+from tests.test_stacks.graph import graph
 
 ROOT = Path(__file__).parents[2]
 LOCAL = {
@@ -108,3 +110,37 @@ def test_the_program_exports_each_field_of_the_record(tmp_path: Path, monkeypatc
             "machines",
         ),
     ]
+
+
+EKS = {
+    "kind": "eks",
+    "admins": ["arn:aws:iam::123456789012:role/platform"],
+    "remote_node_networks": ["10.80.0.0/16"],
+    "hybrid": {"machines": 2},
+}
+KUBEADM = {"kind": "kubeadm", "ami": "ami-0123456789abcdef0"}
+WIREGUARD = {"kind": "wireguard", "address": "198.51.100.7"}
+
+
+@pytest.mark.parametrize(
+    ("configured", "roles"),
+    [
+        ({"control_plane": EKS, "release": {"image": "registry.example.org/autoscaler:1"}}, 6),
+        ({"control_plane": KUBEADM, "connectivity": WIREGUARD}, 4),
+    ],
+    ids=["eks", "kubeadm"],
+)
+def test_no_role_is_kept_from_a_destroy_by_a_policy_that_others_gave_it(
+    tmp_path: Path, configured: dict[str, Any], roles: int
+) -> None:
+    """Each role of the programs: IAM deletes none that has policies, and remediations attach some."""
+    config = {"clusters": [{"name": "a", "cluster": {"certificate-authority-data": "UEVN"}}]}
+    network = {"flow_logs": {}, "on_prem": ["10.80.0.0/16"]}
+    built = graph(
+        lambda: build(plans(tmp_path, network=network, **configured)),
+        mocks=Recorder(getParameter={"value": json.dumps(config)}),
+    )
+    made = built.of_type("Role")
+    own = [one for one in made if one.token == "aws:iam/role:Role"]  # noqa: S105 - the name of a type
+    assert len(own) == roles
+    assert [str(one) for one in own if not one.inputs.get("forceDetachPolicies")] == []
