@@ -15,12 +15,14 @@ import pytest
 from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
 from tests.live import largest
 from tests.live.engine_deaths import QUIET, Death, kill, kill_at_a_new_kind, started
+from tests.live.relay import Relay, relay
 from tests.live.stacks import GROUPS, asked_since, calls_so_far, everything_in, settings_for
 from tests.live.test_control_planes import all_that_stands
 
 pytestmark = pytest.mark.live
 
 CLUSTERS = count()
+RECOVER = (sys.executable, "-m", "spillway", "recover", "--stack", "local", "--yes")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def run(settings: EngineSettings, *arguments: str) -> subprocess.CompletedProces
 def recover(settings: EngineSettings) -> str:
     """`spillway recover` as a user calls it; what it said."""
     done = subprocess.run(
-        [sys.executable, "-m", "spillway", "recover", "--stack", "local", "--yes"],
+        [*RECOVER, "--wait", "10s"],
         cwd=settings.directory / "project",
         env=environment(settings),
         stdin=subprocess.DEVNULL,
@@ -58,6 +60,15 @@ def recover(settings: EngineSettings) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def kill_with_a_call_on_its_way(settings: EngineSettings, way: Relay) -> None:
+    """Start the engine, and kill it while AWS has a call that it has not answered yet."""
+    run(settings, "stack", "select", "--create", "--stack", "local")
+    with started(replace(settings, aws_url=way.url), "up") as leash:
+        while leash.poll() is None and not way.caught.wait(0.05):
+            pass
+        assert kill(leash)
 
 
 def kill_in_the_middle(settings: EngineSettings, verb: str, *, after: int) -> bool:
@@ -148,9 +159,49 @@ def test_an_engine_killed_while_it_changes_and_removes_things_goes_on(settings: 
     assert {group.entry for group in outputs.groups} == {"gpus", "more"}
     assert pulumi_preview(settings)
     kill_in_the_middle(settings, "destroy", after=4)
-    recover(settings)
+    said = recover(settings)
+    assert "`pulumi destroy` " in said, said
     pulumi_destroy(settings)
     assert everything_in(settings.aws_url) == before
+
+
+def test_what_aws_makes_when_the_engine_is_dead_already_is_taken_away(settings: EngineSettings) -> None:
+    """A VPC, whose making AWS had begun: it arrives when `recover` has looked once and seen nothing."""
+    before, said = all_that_stands(settings.aws_url), ""
+    with relay(settings.aws_url, holds=lambda _method, _path, body: b"Action=CreateVpc&" in body) as way:
+        kill_with_a_call_on_its_way(settings, way)
+        with subprocess.Popen(
+            RECOVER,
+            cwd=settings.directory / "project",
+            env=environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as mending:
+            for line in mending.stdout or ():
+                said += line
+                if line.startswith("not seen so far: "):
+                    way.let_go()
+    assert mending.returncode == 0, said
+    assert "taken away: Vpc vpc-" in said, said
+    assert pending(settings) == []
+    pulumi_up(settings, refresh=True)
+    pulumi_destroy(settings)
+    assert all_that_stands(settings.aws_url) == before, "nothing was made twice"
+
+
+def test_a_bucket_whose_tags_never_came_is_taken_away(settings: EngineSettings) -> None:
+    """S3 may take them by a second call, and the engine was killed between the two."""
+    settings = replace(settings, overrides={"spillway:network": {"flow_logs": {"to": "s3"}}})
+    prepare(settings)
+    before = all_that_stands(settings.aws_url)
+    with relay(settings.aws_url, holds=lambda method, path, _: method == "PUT" and "tagging" in path) as way:
+        kill_with_a_call_on_its_way(settings, way)
+    said = recover(settings)
+    assert f"taken away: Bucket {settings.cluster}-flow-logs-" in said, said
+    pulumi_up(settings, refresh=True)
+    pulumi_destroy(settings)
+    assert all_that_stands(settings.aws_url) == before, "nothing was made twice"
 
 
 def test_an_engine_killed_while_it_makes_an_eks_cluster_leaves_none_unowned(settings: EngineSettings) -> None:
