@@ -183,9 +183,7 @@ FOUNDED = {**KUBEADM, "names": ["api.lab.example.org"], "pod_network": "10.128.0
 
 
 @pytest.mark.parametrize("before", [{}, {"network": {"vpc": VPC}}, {"control_plane": EKS}, {"control_plane": FOUNDED}])
-@pytest.mark.parametrize(
-    "after", [{}, {"network": {"cidr": "10.50.0.0/16"}}, {"network": {"vpc": VPC}}], ids=str
-)
+@pytest.mark.parametrize("after", [{}, {"network": {"cidr": "10.50.0.0/16"}}, {"network": {"vpc": VPC}}], ids=str)
 def test_what_a_destroy_has_taken_away_already_is_not_given_up(
     tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
