@@ -199,6 +199,15 @@ def test_what_a_destroy_has_taken_away_already_is_not_given_up(
     assert made(wanted, readStackResourceOutputs={"outputs": state})
 
 
+def test_a_network_whose_bucket_alone_is_left_is_not_given_up(tmp_path: Path) -> None:
+    """The VPC is what stands for it: a destroy may have failed at the bucket of its flow logs."""
+    logs = {"flow_logs": {"to": "s3"}}
+    there = standing_in(half_gone(state_of(made(plans(tmp_path, network=logs))), "aws:s3/bucket:Bucket"))
+    assert there
+    assert there.vpc_id == ""
+    check_nothing_is_given_up(plans(tmp_path, network={"cidr": "10.50.0.0/16"}), there, parts=ALL)
+
+
 def test_what_a_destroy_has_left_is_still_not_given_up(tmp_path: Path) -> None:
     """The VPC stands, though nothing stands in it."""
     there = standing_in(half_gone(state_of(made(plans(tmp_path))), "aws:ec2/vpc:Vpc"))
