@@ -146,8 +146,12 @@ class Loop:
         set_in_motion: Callable[[], None] = lambda: None,
         dry_run: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``set_in_motion`` is called after a step that AWS was asked for."""
+        """``set_in_motion`` is called after a step that AWS was asked for.
+
+        ``now`` is the time of day, which plans are made for; ``clock`` is monotonic, in seconds, for waiting.
+        """
         self._policy = policy
         self._planner = planner
         self._store = store
@@ -159,6 +163,7 @@ class Loop:
         self._set_in_motion = set_in_motion
         self._dry_run = dry_run
         self._now = now
+        self._clock = clock
         self._memory: Memory | None = None
         """Unknown until what the last one wrote is read."""
         self._held: dict[str, _Held] = {}
@@ -168,20 +173,20 @@ class Loop:
         """Until :meth:`stop`."""
         seen, due, decided = 0, 0.0, False
         while not self._stopping.is_set():
-            now = self._store.wait(seen, seconds=max(due - time.monotonic(), 0.0))
+            now = self._store.wait(seen, seconds=max(due - self._clock(), 0.0))
             seen = self._settle() if now > seen else now
             mine = self._leader.is_mine() or self._dry_run
             self._report.acting(mine=mine)
             if not mine:
                 self._memory = None  # another may write now
             if self._stopping.is_set() or not mine or not self._store.is_synced() or not self._recalls():
-                due = time.monotonic() + 1.0
+                due = self._clock() + 1.0
                 continue
             plan = self.once()
             if not decided:
                 decided = True
                 _spare_the_collector()
-            due = time.monotonic() + self._seconds_until_due(plan)
+            due = self._clock() + self._seconds_until_due(plan)
 
     def stop(self) -> None:
         """Finish the step at hand, then end."""
@@ -192,9 +197,9 @@ class Loop:
         """Look, decide, act, tell."""
         cluster = self._store.cluster(self._now())
         memory = self._recall()
-        began = time.monotonic()
+        began = self._clock()
         plan = self._planner(cluster, self._policy, memory)
-        self._report.decided(plan, cluster, took=time.monotonic() - began)
+        self._report.decided(plan, cluster, took=self._clock() - began)
         knows = self._store.knows_groups()
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
             self._memory = plan.memory
@@ -227,7 +232,7 @@ class Loop:
             if self._stopping.is_set() or not self._leader.is_mine():
                 return
             held = self._held.get(describe(step))
-            if held is None or held.until <= time.monotonic():
+            if held is None or held.until <= self._clock():
                 self._take(step)
 
     def _take(self, step: Step) -> None:
@@ -235,10 +240,11 @@ class Loop:
         try:
             self._hands.take(step)
         except NotYet:
+            self._held.pop(describe(step), None)  # the store will tell when: until then there is nothing to retry
             return
         except FAILURES as error:
             held = self._held.setdefault(describe(step), _Held())
-            held.until = time.monotonic() + held.pause.longer()
+            held.until = self._clock() + held.pause.longer()
             self._report.failed(step, error)
         else:
             self._held.pop(describe(step), None)
@@ -261,9 +267,11 @@ class Loop:
         )
 
     def _seconds_until_due(self, plan: Plan) -> float:
-        now = time.monotonic()
-        self._held = {key: held for key, held in self._held.items() if held.until > now - LOOK_AGAIN}
-        dues = [LOOK_AGAIN, *(held.until - now for held in self._held.values() if held.until > now)]
+        """A hold of a planned step may have run out while the rest of the turn took its time: it is due at once."""
+        now = self._clock()
+        planned = {describe(step) for step in plan.steps} if self._held else set()
+        self._held = {key: held for key, held in self._held.items() if key in planned or held.until > now - LOOK_AGAIN}
+        dues = [LOOK_AGAIN, *(held.until - now for key, held in self._held.items() if key in planned)]
         if plan.wake_at is not None:
             dues.append((plan.wake_at - self._now()).total_seconds())
         return max(min(dues), 0.05)

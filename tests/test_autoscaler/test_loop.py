@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
@@ -19,7 +21,7 @@ from autoscaler.act import Hands
 from autoscaler.cluster import Cluster, Group, Instance, Pod
 from autoscaler.failures import Unavailable
 from autoscaler.followed import KINDS, NODES, PODS
-from autoscaler.loop import GroupWatch, Loop, something_is_on_its_way
+from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
 from autoscaler.plan import plan
 from autoscaler.policy import Policy
@@ -237,22 +239,113 @@ def test_a_step_fails_alone_and_is_left_alone_for_a_while() -> None:
     loop.once()
     assert made.did() == ["grow", "cordon", "cordon"]
     assert made.out.getvalue().count("could not grow") == 1
-    assert loop._seconds_until_due(made.plans[0]) < 1
+
+
+@dataclass
+class Clock:
+    """A monotonic clock that stands still but for jumps, one before each time that it is read."""
+
+    jumps: Iterator[float]
+    at: float = 1000.0
+    jumped: float = 0.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        jump = next(self.jumps, 0.0)
+        self.jumped += jump
+        self.at += jump
+        return self.at
+
+
+@dataclass
+class Waits:
+    """What the loop waits for: time passes only here, and in the clock's jumps."""
+
+    store: Store
+    clock: Clock
+    loop: Loop | None = None
+    left: int = 40
+    asked: list[float] = field(default_factory=list)
+
+    def wait(self, _since: int, *, seconds: float) -> int:
+        """In place of the store's."""
+        self.asked.append(seconds)
+        self.clock.at += seconds
+        self.left -= 1
+        if self.left < 0 and self.loop is not None:
+            self.loop.stop()
+        return 0
+
+
+@given(
+    jumps=st.lists(st.sampled_from((0.0, 0.0, 0.0, 0.3, 0.9, 5.0, 70.0)), max_size=60),
+    failures=st.integers(1, 4),
+)
+def test_what_is_due_is_done_at_once_however_the_time_jumps(jumps: list[float], failures: int) -> None:
+    """A step that fails so many times is tried so many times more, and waits for nothing but its own pauses."""
+    made = bench(GROW)
+    clock = Clock(iter(jumps))
+    waits = Waits(made.store, clock)
+    tries: list[float] = []
+
+    def grow(*_given: Any, **_named: Any) -> None:
+        tries.append(clock.at)
+        if len(tries) <= failures:
+            raise Unavailable("AWS does not answer")
+        assert waits.loop is not None
+        waits.loop.stop()
+
+    made.fakes.grow = grow  # type: ignore[method-assign]
+    made.store.wait = waits.wait  # type: ignore[method-assign]
+    waits.loop = made.loop(clock=clock)
+    made.knows_aws()
+    waits.loop.run()
+    assert len(tries) == failures + 1
+    pauses = sum(0.5 * 2**number for number in range(failures))
+    assert tries[-1] - tries[0] <= pauses + clock.jumped + 0.05 * len(waits.asked) + 1e-6
+
+
+@given(jumps=st.lists(st.floats(0, 90), max_size=40), after=st.floats(0, 200))
+def test_the_time_that_a_plan_names_is_not_slept_through(jumps: list[float], after: float) -> None:
+    """``wake_at`` is a time of day; the loop never waits beyond it."""
+    made = bench()
+    clock = Clock(iter(jumps))
+    wake = NOW + timedelta(seconds=after)
+    made.plans = [Plan(wake_at=wake)]
+    loop = made.loop(clock=clock, now=lambda: NOW + timedelta(seconds=clock.at - 1000.0))
+    made.knows_aws()
+    plan = loop.once()
+    before = clock.at
+    assert before + loop._seconds_until_due(plan) <= max(before + 0.05, 1000.0 + after) + clock.jumped
+    assert loop._seconds_until_due(plan) <= LOOK_AGAIN
+
+
+def test_a_step_that_failed_and_is_not_planned_any_more_wakes_nobody() -> None:
+    """Its hold runs out, and the loop does not turn for it."""
+    made = Bench(plans=[Plan(steps=(GROW,)), Plan()])
+    made.fakes.failures["grow"] = Unavailable("AWS does not answer")
+    clock = Clock(iter(()))
+    loop = made.loop(clock=clock)
+    made.knows_aws()
+    loop.once()
+    clock.at += 1.0
+    assert loop._seconds_until_due(loop.once()) == LOOK_AGAIN
 
 
 def test_a_step_that_failed_is_tried_again_when_its_time_has_come() -> None:
-    """And once it succeeds, nothing of the failure stays."""
+    """And once it succeeds, nothing of the failure stays: the next failure waits for as short a time as the first."""
     made = bench(GROW)
     made.fakes.failures["grow"] = Unavailable("AWS does not answer")
-    loop = made.loop()
+    clock = Clock(iter(()))
+    loop = made.loop(clock=clock)
     made.knows_aws()
-    loop.once()
+    for _ in range(3):
+        clock.at += loop._seconds_until_due(loop.once())
     made.fakes.failures.clear()
-    for held in loop._held.values():
-        held.until = 0
     loop.once()
-    assert made.did() == ["grow", "grow"]
-    assert loop._held == {}
+    assert made.did() == ["grow"] * 4
+    made.fakes.failures["grow"] = Unavailable("AWS does not answer")
+    assert loop._seconds_until_due(loop.once()) <= 0.5
 
 
 def test_nothing_is_bought_for_a_pod_that_the_scheduler_has_bound_since_the_plan() -> None:
