@@ -1,8 +1,9 @@
-"""Which of several autoscalers acts: the one that holds a Lease (coordination.k8s.io), renewed every two seconds.
+"""Which of several autoscalers acts: the one that holds a Lease (coordination.k8s.io), renewed every 1.5 seconds.
 
-The usual numbers of Kubernetes components: a lease lasts 15 s, its holder gives up when it could not renew it for
-10 s, so that between the two nobody acts. Times are compared on our own clock only: how long a record stood unchanged
-before us.
+A lease lasts 10 s, and its holder gives up when it could not renew it for 7 s, so that none acts in between. Times are
+compared on our own clock only: how long a record stood unchanged before us. Another looks again at the moment when the
+record has stood for long enough, so that after a SIGKILL it acts within ``RETRY + LASTS``: the last renewal was seen at
+most ``RETRY`` after it was written.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from autoscaler import labels as words
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Kube, Refused
 
-LASTS: Final = 15.0
-RENEW_WITHIN: Final = 10.0
-RETRY: Final = 2.0
+LASTS: Final = 10.0
+RENEW_WITHIN: Final = 7.0
+RETRY: Final = 1.5
+_A_MOMENT: Final = 0.01
 _NOT_FOUND: Final = 404
 
 Tell = Callable[[str], None]
@@ -51,6 +53,8 @@ class Lease:
         self._renewed = float("-inf")
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = float("-inf")
+        self._stale_at = float("inf")
+        """When another's record will have stood for too long."""
         self._told = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -92,7 +96,8 @@ class Lease:
         record = (holder, str(spec.get("renewTime")))
         if record != self._seen:
             self._seen, self._seen_at = record, self._clock()
-        return self._clock() - self._seen_at > float(spec.get("leaseDurationSeconds") or LASTS)
+        self._stale_at = self._seen_at + float(spec.get("leaseDurationSeconds") or LASTS)
+        return self._clock() > self._stale_at
 
     def _write(self, method: str, path: str, lease: dict[str, Any], began: float) -> str:
         """Write ourselves into the record that was read: refused where somebody was faster."""
@@ -122,7 +127,12 @@ class Lease:
     def _keep(self) -> None:
         while not self._stopping.is_set():
             self._say(self._attempt())
-            self._stopping.wait(RETRY)
+            self._stopping.wait(self.pause())
+
+    def pause(self) -> float:
+        """Seconds until the next attempt."""
+        left = self._stale_at + _A_MOMENT - self._clock()
+        return min(RETRY, left) if left > 0 and not self.is_mine() else RETRY
 
     def _attempt(self) -> str:
         """What came of it, in words."""

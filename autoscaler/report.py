@@ -98,6 +98,8 @@ class Report:
         self._failures: dict[tuple[str, str], str] = {}
         self._waiting: dict[str, str] = {}
         self._would: frozenset[Step] = frozenset()
+        self.failures = 0
+        """Steps that failed, each time counted."""
         self._lock = threading.Lock()
 
     def note(self, line: str) -> None:
@@ -146,6 +148,7 @@ class Report:
 
     def failed(self, step: Step, why: Exception) -> None:
         """A step could not be taken; the same failure is told once."""
+        self.failures += 1
         if self._metrics:
             self._metrics.steps.labels(type(step).__name__, "failed").inc()
         if len(self._failures) > _REMEMBERED:

@@ -40,7 +40,7 @@ def scale_down(
         group = fleet.group_of.get(node.name)
         is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
         why_kept = _why_kept(node, fleet, wanted)
-        if group is None or why_kept or node.do_not_disrupt:
+        if group is None or why_kept:
             uncordons += [Uncordon(node=node.name, because=why_kept)] if is_ours and why_kept else []
             continue
         if not policy.scale_down.enabled or not _may_touch(node, group, live):
@@ -91,7 +91,7 @@ def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
         return f"{residents[0].key} runs on it"
     if node.name in wanted:
         return f"wanted for {wanted[node.name]}"
-    return ""
+    return "it is marked do-not-disrupt" if node.do_not_disrupt else ""
 
 
 def _may_touch(node: Node, group: Group, live: Mapping[str | None, str]) -> bool:

@@ -86,7 +86,10 @@ def serve(settings: Settings) -> None:
 
 
 def run_once(settings: Settings) -> None:
-    """One decision, carried out. Raises ``Unavailable`` where a party does not answer or another autoscaler acts."""
+    """One decision, carried out.
+
+    Raises ``Unavailable`` where a party does not answer, another autoscaler acts, or a step failed.
+    """
     report = Report(Log(settings.log_format))
     parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
     parties.look()
@@ -103,6 +106,8 @@ def run_once(settings: Settings) -> None:
             lease.stop()
     if not decided.steps:
         report.note("nothing to do")
+    if report.failures:
+        raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
 
 
 def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace: str) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoscaler.failures import Unavailable
 from autoscaler.kube import Refused
-from autoscaler.lease import LASTS, RENEW_WITHIN, Lease
+from autoscaler.lease import LASTS, RENEW_WITHIN, RETRY, Lease
 
 
 class Record:
@@ -160,3 +162,36 @@ def test_a_namespace_that_is_missing_names_what_makes_it(record: Record) -> None
     record.before_write = missing
     said = lease(record, "one", Clock())._attempt()
     assert said.endswith('namespaces "spillway" not found: apply autoscaler/rbac.yaml')
+
+
+@given(killed=st.floats(20, 60), phase=st.floats(0, RETRY))
+def test_after_a_kill_another_acts_within_what_a_lease_lasts_and_one_retry(killed: float, phase: float) -> None:
+    """Wherever the two stand in their turns; and never while the first one could still act."""
+    clock, record = Clock(), Record()
+    one, other = lease(record, "one", clock), lease(record, "other", clock)
+    turns = {one: clock.now, other: clock.now + phase}
+    end = clock.now + killed
+    while not other.is_mine():
+        whose = min(turns, key=lambda each: turns[each])
+        clock.now = turns[whose]
+        if whose is one and clock.now >= end:
+            del turns[one]
+            continue
+        whose.try_once()
+        turns[whose] = clock.now + whose.pause()
+        assert clock.now < end + 60
+    assert not one.is_mine()
+    assert clock.now - end <= LASTS + RETRY + 0.1 < 12
+
+
+def test_an_attempt_that_fails_is_not_made_again_at_once() -> None:
+    """A record that has run out, and an API server that does not answer, are no reason to hammer it."""
+    clock, record = Clock(), Record()
+    one, other = lease(record, "one", clock), lease(record, "other", clock)
+    one.try_once()
+    other.try_once()
+    clock.now += LASTS + 5
+    record.is_gone = True
+    with pytest.raises(Unavailable):
+        other.try_once()
+    assert other.pause() == RETRY

@@ -81,6 +81,13 @@ def test_daemons_and_finished_pods_do_not_keep_a_node() -> None:
     assert [type(step) for step in decide(a_cluster(pods=pods, nodes=[node], groups=[group])).steps] == [Cordon]
 
 
+def test_a_node_that_is_not_to_be_disrupted_is_opened_again() -> None:
+    """The mark came after our cordon: nothing else would ever lift that."""
+    group, node = one_node(**OURS, do_not_disrupt=True)
+    decided = decide(a_cluster(nodes=[node], groups=[group], seen_at=later(days=1)))
+    assert decided.steps == (Uncordon(node=node.name, because="it is marked do-not-disrupt"),)
+
+
 @pytest.mark.parametrize(
     "untouched",
     [{"cordoned": True, "cordoned_by": "kubectl"}, {"cordoned": True}, {"do_not_disrupt": True}, {"deleting": True}],
