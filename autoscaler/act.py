@@ -20,6 +20,7 @@ from autoscaler.resources import Resources
 from autoscaler.steps import (
     Admit,
     Cordon,
+    DeleteNode,
     EndJob,
     Grow,
     Nominate,
@@ -56,7 +57,7 @@ class Hands:
         self._nominated: dict[str, tuple[int, str]] = {}
         """Pod key -> its version since it was nominated last, and the node: the watch tells of it a moment later."""
 
-    def take(self, step: Step) -> None:  # noqa: C901 - one line for each kind of step
+    def take(self, step: Step) -> None:  # noqa: C901, PLR0912 - one line for each kind of step
         """Carry the step out. Raises one of ``FAILURES``, or ``NotYet``."""
         match step:
             case Admit():
@@ -79,6 +80,8 @@ class Hands:
                 self._store.saw_node(self._kube.cordon(node, at=datetime.now(UTC)))
             case Remove():
                 self._remove(step)
+            case DeleteNode():
+                self._delete_ghost(step)
             case Release():
                 self._release(step)
             case EndJob(namespace=namespace, name=name):
@@ -200,15 +203,36 @@ class Hands:
             self._store.wrote_group(replace(group, desired=to))
 
     def _remove(self, step: Remove) -> None:
-        """After one more look: the node is still closed by us and holds no pod, or it never came."""
-        uid = self._still_idle(step.node) if step.node else self._never_came(step.instance)
-        self._ec2.terminate(step.instance, group=step.group)
+        """After one more look: the node is still closed by us and holds no pod, or is not ready, or it never came."""
+        if step.node is None:
+            uid = self._never_came(step.instance)
+        else:
+            uid = self._still_dead(step.node) if step.is_dead else self._still_idle(step.node)
+        self._ec2.terminate(step.instance, group=step.group, is_dead=step.is_dead)
         group = self._store.group(step.group)
         if group is not None:
             left = tuple(one for one in group.instances if one.id != step.instance)
             self._store.wrote_group(replace(group, desired=max(group.desired - 1, group.minimum), instances=left))
         if step.node:
             self._kube.delete_node(step.node, uid=uid)
+
+    def _delete_ghost(self, step: DeleteNode) -> None:
+        """After one more look at both: the node does not answer, and EC2 has ended its instance."""
+        now = self._kube.node(step.node)
+        if _is_ready(now):
+            raise kube.Refused(409, f"node {step.node} is ready by now")
+        if not self._ec2.has_ended(step.instance):
+            raise kube.Refused(409, f"EC2 has not ended instance {step.instance}: it is in none of our groups")
+        self._kube.delete_node(step.node, uid=now.metadata.uid)
+
+    def _still_dead(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it answers, or is not closed by us, any more."""
+        now = self._kube.node(node)
+        if _is_ready(now):
+            raise kube.Refused(409, f"node {node} is ready again")
+        if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        return now.metadata.uid
 
     def _release(self, step: Release) -> None:
         """Whoever closed the node: its instance is being ended already, and only jobs could still want it."""
@@ -245,7 +269,7 @@ class Hands:
         return ""
 
 
-def describe(step: Step) -> str:  # noqa: C901, PLR0911 - one line for each kind of step
+def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of step
     """The step in one line, without its reason."""
     match step:
         case Admit(gang=gang, placements=placements):
@@ -274,10 +298,16 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911 - one line for each kind
             return f"close node {node} to new pods"
         case Remove(group=group, instance=instance, node=node):
             return f"give back {node or 'the instance'} ({instance} of {group})"
+        case DeleteNode(node=node, instance=instance):
+            return f"delete node {node}, whose instance {instance} is gone"
         case Release(group=group, instance=instance, node=node):
             return f"let {node or 'the instance'} go ({instance} of {group})"
         case EndJob(namespace=namespace, name=name):
             return f"end job {namespace}/{name}"
+
+
+def _is_ready(node: NodeJson) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
 
 
 def _holds(pod: PodJson) -> bool:

@@ -129,6 +129,8 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     ready: bool = True
+    unready_since: datetime | None = None
+    """Since when it has not been ready, where its kubelet's condition says so."""
     cordoned: bool = False
     cordoned_by: str = ""
     cordoned_at: datetime | None = None

@@ -122,8 +122,10 @@ class Ec2:
             raise Changed(f"{name} has {here} instances by now: nothing to withdraw", self.group(name))
         self._set_desired(name, to)
 
-    def terminate(self, instance: str, *, group: str) -> None:
+    def terminate(self, instance: str, *, group: str, is_dead: bool = False) -> None:
         """End one instance and lower its group's desired capacity by one. Raises ``Refused``.
+
+        One that ``is_dead`` ends also where its group is at its minimum: Auto Scaling launches another then.
 
         A group whose maximum was lowered below what runs desires less than it has: where it is at its minimum so, AWS
         lowers it no more, and an instance can end without, for the group has one too many anyway.
@@ -131,9 +133,16 @@ class Ec2:
         try:
             self._end(instance, lowers=True)
         except Refused as refused:
-            if _AT_MINIMUM not in str(refused) or not self._has_too_many(group):
+            if _AT_MINIMUM not in str(refused) or not (is_dead or self._has_too_many(group)):
                 raise
             self._end(instance, lowers=False)
+
+    def has_ended(self, instance: str) -> bool:
+        """Whether EC2 says that the instance is terminated, or knows it no more."""
+        with told_in_words(self._policy.region):
+            found = self._clients.ec2.describe_instances(Filters=[{"Name": "instance-id", "Values": [instance]}])
+        states = [one["State"]["Name"] for each in found["Reservations"] for one in each["Instances"]]
+        return all(state == "terminated" for state in states)
 
     def _end(self, instance: str, *, lowers: bool) -> None:
         with told_in_words(self._policy.region):

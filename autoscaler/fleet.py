@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from autoscaler import labels as words
 from autoscaler.cluster import Cluster, Group, Instance, Node, Pod
@@ -22,6 +22,8 @@ from autoscaler.roll import NO_LOAD, Load, roll_of
 
 ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
 
+_LISTED_WITHIN = timedelta(minutes=2)
+"""After a node has joined, its instance is in EC2's list."""
 _PASSING_TAINTS = frozenset(
     {
         "node.kubernetes.io/not-ready",
@@ -60,6 +62,8 @@ class Fleet:
     """Instances that a node stands for."""
     leaving: frozenset[str]
     """Names of nodes whose instances are being ended."""
+    ghosts: frozenset[str] = frozenset()
+    """Names of nodes of ours that are not ready, and whose instances no group has."""
 
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or will have, when this plan's withdrawals and removals are done."""
@@ -76,7 +80,12 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
     groups = sorted(cluster.groups, key=lambda group: group.name)
     ids = {node.name: instance for node in nodes if node.provider_id and (instance := node.instance_id)}
-    group_of = _groups_by_node(nodes, groups, ids)
+    group_of = _groups_by_node(nodes, groups, ids, cluster.seen_at)
+    ghosts = frozenset(
+        node.name
+        for node in nodes
+        if node.name in ids and node.name not in group_of and words.GROUP in node.labels and not node.ready
+    )
     rooms = {group.name: group.allocatable - _overhead(cluster, group) for group in groups}
     joined = frozenset(ids.values())
     lost = tuple(
@@ -92,7 +101,8 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     loads = roll_of(cluster.pods).loads
     unusable = {
         node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
-    } | dict.fromkeys(leaving, "its instance is being ended")
+    }
+    unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
     members: dict[str, int] = defaultdict(int)
     for name, group in group_of.items():
         members[group.name] += name not in leaving
@@ -121,6 +131,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
         residents={name: load.residents for name, load in loads.items()},
         joined=joined,
         leaving=leaving,
+        ghosts=ghosts,
     )
 
 
@@ -162,17 +173,22 @@ def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
     )
 
 
-def _groups_by_node(nodes: Iterable[Node], groups: Iterable[Group], ids: Mapping[str, str]) -> dict[str, Group]:
-    """By instance id; by labels where EC2's list is older than the node."""
+def _groups_by_node(
+    nodes: Iterable[Node], groups: Iterable[Group], ids: Mapping[str, str], now: datetime
+) -> dict[str, Group]:
+    """By instance id; by labels where EC2's list may be older than the node.
+
+    Of an older node whose instance no group has, the instance is gone or was detached: it is no member of a group.
+    """
     by_instance = {instance.id: group for group in groups for instance in group.instances}
     by_labels = {(group.entry, group.zone): group for group in groups}
     found = {}
     for node in nodes:
         if node.name not in ids:
             continue
-        group = by_instance.get(ids[node.name]) or by_labels.get(
-            (node.labels.get(words.GROUP, ""), node.labels.get(words.ZONE, ""))
-        )
+        group = by_instance.get(ids[node.name])
+        if group is None and now < node.created + _LISTED_WITHIN:
+            group = by_labels.get((node.labels.get(words.GROUP, ""), node.labels.get(words.ZONE, "")))
         if group is not None:
             found[node.name] = group
     return found

@@ -116,7 +116,8 @@ def pod_from(raw: PodJson) -> Pod:
 def node_from(raw: NodeJson) -> Node:
     """The noun. Taints that only repeat that it is cordoned or not ready are left out: its own fields say so."""
     meta, spec = raw.metadata, raw.spec
-    ready = any(one.type == "Ready" and one.status == "True" for one in raw.status.conditions)
+    condition = next((one for one in raw.status.conditions if one.type == "Ready"), None)
+    ready = condition is not None and condition.status == "True"
     return Node(
         name=meta.name,
         allocatable=_amounts(tuple(sorted(raw.status.allocatable.items()))),
@@ -130,6 +131,7 @@ def node_from(raw: NodeJson) -> Node:
             )
         ),
         ready=ready and not any(one.key in _LIFECYCLE_TAINTS for one in spec.taints),
+        unready_since=condition.last_transition_time if condition is not None and not ready else None,
         cordoned=spec.unschedulable,
         cordoned_by=meta.annotations.get(words.CORDONED_BY, "") if spec.unschedulable else "",
         cordoned_at=_time(meta.annotations.get(words.CORDONED_AT)) if spec.unschedulable else None,

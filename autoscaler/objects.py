@@ -215,6 +215,7 @@ class Condition(Json, frozen=True):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 class PodStatus(Json, frozen=True):

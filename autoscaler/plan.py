@@ -12,6 +12,7 @@ from datetime import datetime
 from autoscaler.cluster import Cluster
 from autoscaler.fleet import Fleet, survey
 from autoscaler.letting_go import let_go
+from autoscaler.node_health import unhealthy
 from autoscaler.policy import Policy
 from autoscaler.roll import roll_of
 from autoscaler.scale_down import scale_down
@@ -25,14 +26,18 @@ def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
     fleet = survey(cluster, policy, memory.backoffs)
     up = scale_up(cluster, policy, fleet, meant=memory.meant)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
-    down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing)
-    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *let_go(cluster, fleet))
+    sick = unhealthy(cluster, policy, fleet)
+    down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced)
+    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
     return Plan(
         steps=steps,
         waiting=up.waiting,
         memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
         usd_per_hour=_bill(cluster, fleet, steps),
-        wake_at=_wake_at(cluster, policy, fleet, (down.wake_at, *up.looks), someone_waits=bool(up.waiting)),
+        wake_at=_wake_at(
+            cluster, policy, fleet, (down.wake_at, sick.wake_at, *up.looks), someone_waits=bool(up.waiting)
+        ),
+        warnings=sick.warnings,
     )
 
 

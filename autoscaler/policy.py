@@ -262,6 +262,10 @@ class ScaleDown(Document):
     idle_after: Span = Field(
         default=timedelta(minutes=10), description="how long an EC2 node stands idle before it goes, e.g. 10m"
     )
+    unready_after: Span = Field(
+        default=timedelta(minutes=10),
+        description="an EC2 node that has not been ready for so long is terminated though pods are on it, e.g. 10m",
+    )
 
 
 class Policy(Document):

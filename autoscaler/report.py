@@ -69,6 +69,7 @@ class Metrics:
         self.usd = Gauge("spillway_ec2_usd_per_hour", "Price of all EC2 nodes wanted now.", **made)
         self.desired = Gauge("spillway_group_desired_nodes", "Desired nodes of a group.", ["group"], **made)
         self.acting = Gauge("spillway_acting", "1 where this autoscaler holds the lease.", **made)
+        self.warnings = Gauge("spillway_warnings", "What an operator should look at now: see the log.", **made)
         self.outages = Counter("spillway_outages", "Times that a party went out of reach.", ["party"], **made)
         self.took = Histogram("spillway_plan_seconds", "Time to decide.", **made)
         self.pending = Histogram(
@@ -98,6 +99,7 @@ class Report:
         self._failures: dict[tuple[str, str], str] = {}
         self._waiting: dict[str, str] = {}
         self._would: frozenset[Step] = frozenset()
+        self._warnings: frozenset[str] = frozenset()
         self.failures = 0
         """Steps that failed, each time counted."""
         self._lock = threading.Lock()
@@ -135,6 +137,17 @@ class Report:
             self._metrics.hopeless.set(sum(one.hopeless for one in plan.waiting))
             for group in cluster.groups:
                 self._metrics.desired.labels(group.name).set(group.desired)
+
+        self._warn(plan.warnings)
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        """Each is told when it is new."""
+        now = frozenset(warnings)
+        for line in sorted(now - self._warnings):
+            self._log.say("warning", line)
+        self._warnings = now
+        if self._metrics:
+            self._metrics.warnings.set(len(now))
 
     def done(self, step: Step, *, pods: Iterable[Pod] = ()) -> None:
         """A step was taken; ``pods``: those that a purchase is for."""

@@ -28,15 +28,26 @@ class ScaleDown:
 
 
 def scale_down(
-    cluster: Cluster, policy: Policy, fleet: Fleet, *, wanted: Mapping[str, str], growing: frozenset[str]
+    cluster: Cluster,
+    policy: Policy,
+    fleet: Fleet,
+    *,
+    wanted: Mapping[str, str],
+    growing: frozenset[str],
+    replaced: frozenset[str] = frozenset(),
 ) -> ScaleDown:
-    """Lift our cordons where nodes are used; cordon idle nodes; remove those idle for long enough."""
+    """Lift our cordons where nodes are used; cordon idle nodes; remove those idle for long enough.
+
+    ``replaced``: names of nodes that do not answer, and that others see to.
+    """
     uncordons: list[Step] = []
     leaving: list[Step] = []
     due: list[datetime] = []
     may_go = _spare(cluster, fleet)
     live = _live(cluster)
     for node in _own_nodes(cluster, fleet):
+        if node.name in replaced:
+            continue
         group = fleet.group_of.get(node.name)
         is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
         why_kept = _why_kept(node, fleet, wanted)

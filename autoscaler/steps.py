@@ -118,6 +118,17 @@ class Remove:
     instance: str
     node: str | None
     because: str
+    is_dead: bool = False
+    """Its node has not been ready for too long: it may hold pods, and is looked at once more for that alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    """Delete the Node of an instance that is gone. Carried out only where EC2 says that the instance has ended."""
+
+    node: str
+    instance: str
+    because: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,19 @@ class EndJob:
 
 
 Step = (
-    Admit | Nominate | Reserve | Unreserve | Recreate | Uncordon | Grow | Withdraw | Cordon | Remove | Release | EndJob
+    Admit
+    | Nominate
+    | Reserve
+    | Unreserve
+    | Recreate
+    | Uncordon
+    | Grow
+    | Withdraw
+    | Cordon
+    | Remove
+    | DeleteNode
+    | Release
+    | EndJob
 )
 
 
@@ -188,5 +211,7 @@ class Plan:
     memory: Memory = Memory()
     usd_per_hour: float = 0.0
     """Of all EC2 capacity when the steps are done."""
+    warnings: tuple[str, ...] = ()
+    """What an operator should know: nodes that do not answer, limits that are exceeded, in words."""
     wake_at: datetime | None = None
     """When time alone changes the decision (an idle node's end, a back-off's): look again then."""

@@ -63,6 +63,8 @@ class Fakes:
     group: Group = GROUP
     on_node: tuple[PodJson, ...] = ()
     closed: bool = True
+    ready: bool = True
+    ended: bool = True
 
     def _note(self, what: str, *details: object) -> None:
         self.asked.append((what, *details))
@@ -77,9 +79,14 @@ class Fakes:
         """EC2's."""
         self._note("withdraw", name, to, by)
 
-    def terminate(self, instance: str, *, group: str) -> None:
+    def terminate(self, instance: str, *, group: str, is_dead: bool = False) -> None:
         """EC2's."""
         self._note("terminate", instance)
+
+    def has_ended(self, instance: str) -> bool:
+        """EC2's."""
+        self._note("has_ended", instance)
+        return self.ended
 
     def release(self, group: str, instance: str) -> None:
         """EC2's."""
@@ -133,7 +140,8 @@ class Fakes:
         """The API server's."""
         marks = {words.CORDONED_BY: words.AUTOSCALER} if self.closed else {}
         meta = {"name": name, "uid": "node-uid", "annotations": marks}
-        return msgspec.convert({"metadata": meta, "spec": {"unschedulable": self.closed}}, NodeJson)
+        status = {"conditions": [{"type": "Ready", "status": "True" if self.ready else "Unknown"}]}
+        return msgspec.convert({"metadata": meta, "spec": {"unschedulable": self.closed}, "status": status}, NodeJson)
 
     def pods_on(self, node: str) -> tuple[PodJson, ...]:
         """The API server's."""
