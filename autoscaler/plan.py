@@ -18,16 +18,20 @@ from autoscaler.roll import roll_of
 from autoscaler.scale_down import scale_down
 from autoscaler.scale_up import scale_up
 from autoscaler.steps import EndJob, Grow, Meant, Memory, Plan, Remove, Step
+from autoscaler.surplus import surplus, without
 
 
 def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
     """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended."""
     cluster = replace(cluster, pods=roll_of(cluster.pods))
     fleet = survey(cluster, policy, memory.backoffs)
-    up = scale_up(cluster, policy, fleet, meant=memory.meant)
+    above = surplus(cluster, policy, fleet)
+    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
-    down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced)
+    down = scale_down(
+        cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced, surplus=above.nodes
+    )
     steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
     return Plan(
         steps=steps,
@@ -37,7 +41,7 @@ def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         wake_at=_wake_at(
             cluster, policy, fleet, (down.wake_at, sick.wake_at, *up.looks), someone_waits=bool(up.waiting)
         ),
-        warnings=sick.warnings,
+        warnings=(*above.warnings, *sick.warnings),
     )
 
 

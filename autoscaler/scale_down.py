@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from autoscaler.cluster import Cluster, Group, Node
 from autoscaler.fleet import Fleet
@@ -35,10 +35,12 @@ def scale_down(
     wanted: Mapping[str, str],
     growing: frozenset[str],
     replaced: frozenset[str] = frozenset(),
+    surplus: frozenset[str] = frozenset(),
 ) -> ScaleDown:
     """Lift our cordons where nodes are used; cordon idle nodes; remove those idle for long enough.
 
-    ``replaced``: names of nodes that do not answer, and that others see to.
+    ``replaced``: names of nodes that do not answer, which ``node_health`` sees to. ``surplus``: names of idle nodes
+    above a limit, which do not wait out their idle time.
     """
     uncordons: list[Step] = []
     leaving: list[Step] = []
@@ -62,13 +64,15 @@ def scale_down(
             )
             continue
         may_go[group.name] -= 1
-        end = node.cordoned_at + policy.scale_down.idle_after if is_ours and node.cordoned_at else None
+        is_above = node.name in surplus
+        patience = timedelta(0) if is_above else policy.scale_down.idle_after
+        end = node.cordoned_at + patience if is_ours and node.cordoned_at else None
         if end is None:
-            leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy)))
+            leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, is_above=is_above)))
         elif end > cluster.seen_at:
             due.append(end)
         elif group.name not in growing:
-            leaving.append(_remove(node, group, policy))
+            leaving.append(_remove(node, group, policy, is_above=is_above))
     return ScaleDown(uncordons=tuple(uncordons), leaving=tuple(leaving), wake_at=min(due, default=None))
 
 
@@ -116,16 +120,19 @@ def _live(cluster: Cluster) -> dict[str | None, str]:
     return {one.id: group.name for group in cluster.groups for one in group.instances if one.state != "terminating"}
 
 
-def _why_idle(node: Node, group: Group, policy: Policy) -> str:
+def _why_idle(node: Node, group: Group, policy: Policy, *, is_above: bool) -> str:
+    idle = f"{node.name} ({group.instance_type}) runs no job"
+    if is_above:
+        return f"{idle}, and a limit of the policy was lowered below what runs: it goes at once"
     patience = f"{policy.scale_down.idle_after.total_seconds():g} s"
-    return f"{node.name} ({group.instance_type}) runs no job and none waits for it; it goes after {patience} idle"
+    return f"{idle} and none waits for it; it goes after {patience} idle"
 
 
-def _remove(node: Node, group: Group, policy: Policy) -> Remove:
-    patience = f"{policy.scale_down.idle_after.total_seconds():g} s"
+def _remove(node: Node, group: Group, policy: Policy, *, is_above: bool) -> Remove:
+    why = "above a limit" if is_above else f"idle for {policy.scale_down.idle_after.total_seconds():g} s"
     return Remove(
         group=group.name,
         instance=node.instance_id or "",
         node=node.name,
-        because=f"{node.name} ({group.instance_type}) idle for {patience}: saves {group.usd_per_hour:.2f} $/h",
+        because=f"{node.name} ({group.instance_type}) {why}: saves {group.usd_per_hour:.2f} $/h",
     )
