@@ -81,6 +81,8 @@ class Ec2:
 
     def __init__(self, policy: Policy, clients: Clients, *, warn: Callable[[str], None] = lambda _line: None) -> None:
         """``warn`` is told once of each thing that a person should mend (an unknown price)."""
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked immediately before each write: a process that stood still may have lost its lease."""
         self._policy = policy
         self._clients = clients
         self._warn = warn
@@ -144,7 +146,12 @@ class Ec2:
         states = [one["State"]["Name"] for each in found["Reservations"] for one in each["Instances"]]
         return all(state == "terminated" for state in states)
 
+    def _fence(self) -> None:
+        if not self.may_write():
+            raise Refused("NotLeader", "another autoscaler may act by now: the lease was not renewed in time")
+
     def _end(self, instance: str, *, lowers: bool) -> None:
+        self._fence()
         with told_in_words(self._policy.region):
             self._clients.autoscaling.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
@@ -159,6 +166,7 @@ class Ec2:
 
     def release(self, group: str, instance: str) -> None:
         """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
+        self._fence()
         try:
             with told_in_words(self._policy.region):
                 self._clients.autoscaling.complete_lifecycle_action(
@@ -187,6 +195,7 @@ class Ec2:
         return next(ours, None)
 
     def _set_desired(self, name: str, to: int) -> None:
+        self._fence()
         with told_in_words(self._policy.region):
             self._clients.autoscaling.set_desired_capacity(
                 AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False

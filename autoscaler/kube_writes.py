@@ -26,6 +26,7 @@ from autoscaler.objects import Meta, NodeJson, PodJson
 K = TypeVar("K")
 T = TypeVar("T")
 
+NOT_OURS: Final = "another autoscaler may act by now: the lease was not renewed in time"
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -36,8 +37,15 @@ _POD_DECODER: Final = msgspec.json.Decoder(PodJson)
 class Writes:
     """The writes, by one connection. Raise what :meth:`autoscaler.kube.Kube.send` does. Safe to use from threads."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, *, may_write: Callable[[], bool] = lambda: True) -> None:
+        """``may_write`` is asked immediately before each write: a process that stood still may have lost its lease."""
         self._kube = kube
+        self._may_write = may_write
+
+    def _send(self, method: str, path: str, body: object, **more: str) -> bytes:
+        if not self._may_write():
+            raise Refused(409, NOT_OURS)
+        return self._kube.send(method, path, body, **more)
 
     def node(self, name: str) -> NodeJson:
         """The node as it is now."""
@@ -85,7 +93,7 @@ class Writes:
             {"op": "test", "path": f"{path}/key", "value": words.RESERVED},
             {"op": op, "path": path + within, **value},
         ]
-        return _NODE_DECODER.decode(self._kube.send("PATCH", f"/api/v1/nodes/{name}", body, content=_JSON_PATCH))
+        return _NODE_DECODER.decode(self._send("PATCH", f"/api/v1/nodes/{name}", body, content=_JSON_PATCH))
 
     def let_in(self, pods: Iterable[tuple[Pod, str]]) -> dict[str, PodJson | Exception]:
         """Have each pod tolerate the reservation of that value as well, in parallel. Gives what came of it, by key.
@@ -103,13 +111,13 @@ class Writes:
             {"op": "add", "path": path, "value": value},
         ]
         where = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        return _POD_DECODER.decode(self._kube.send("PATCH", where, body, content=_JSON_PATCH))
+        return _POD_DECODER.decode(self._send("PATCH", where, body, content=_JSON_PATCH))
 
     def _patch_node(self, seen: Meta, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> NodeJson:
         """A patch of what was seen: refused with 409 where the node changed in between."""
         meta = {"uid": seen.uid, "resourceVersion": seen.resource_version, "annotations": annotations}
         body = {"metadata": meta, "spec": spec}
-        return _NODE_DECODER.decode(self._kube.send("PATCH", f"/api/v1/nodes/{seen.name}", body, content=_MERGE))
+        return _NODE_DECODER.decode(self._send("PATCH", f"/api/v1/nodes/{seen.name}", body, content=_MERGE))
 
     def delete_node(self, name: str, *, uid: str) -> None:
         """The node of an instance that was terminated; one that is gone already is no failure."""
@@ -126,7 +134,7 @@ class Writes:
         spec = {"nodeSelector": {words.HOSTNAME: host}, "schedulingGates": [gate]}
         body = {"metadata": {"uid": uid, "annotations": {words.ADMITTED_TO: host}}, "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_STRATEGIC))
+        return _POD_DECODER.decode(self._send("PATCH", path, body, content=_STRATEGIC))
 
     def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
         """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
@@ -140,7 +148,7 @@ class Writes:
         meta = {"uid": pod.uid, "resourceVersion": str(version)}
         body = {"metadata": meta, "status": {"nominatedNodeName": node or None}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        return _POD_DECODER.decode(self._kube.send("PATCH", path, body, content=_MERGE))
+        return _POD_DECODER.decode(self._send("PATCH", path, body, content=_MERGE))
 
     def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""
@@ -150,7 +158,7 @@ class Writes:
             raise Refused(409, f"pod {namespace}/{name} is bound to {now.spec.node_name} by now")
         version = now.metadata.resource_version
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid, "resourceVersion": version}}
-        self._kube.send("DELETE", path, body)
+        self._send("DELETE", path, body)
 
     def end_job(self, namespace: str, name: str) -> None:
         """Delete a Job and its pods, after one more look that the Job it ends with has succeeded or failed."""
@@ -182,7 +190,7 @@ class Writes:
             "count": 1,
         }
         try:
-            self._kube.send("POST", f"/api/v1/namespaces/{namespace}/events", event)
+            self._send("POST", f"/api/v1/namespaces/{namespace}/events", event)
         except Refused as refused:
             if refused.status == 409:  # noqa: PLR2004 - its name is made of pod and reason: it is there
                 return False
@@ -192,7 +200,7 @@ class Writes:
     def _delete(self, path: str, *, uid: str, **options: str) -> None:
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} | options
         try:
-            self._kube.send("DELETE", path, body)
+            self._send("DELETE", path, body)
         except Refused as refused:
             if refused.status != 404:  # noqa: PLR2004 - gone already is what we wanted
                 raise

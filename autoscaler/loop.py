@@ -12,17 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from autoscaler import aws_answers
 from autoscaler.act import FAILURES, Hands, NotYet, describe
 from autoscaler.cluster import Cluster, Group
+from autoscaler.doubt import Counts
 from autoscaler.ec2 import Ec2
 from autoscaler.failures import Unavailable
 from autoscaler.notebook import Notebook
 from autoscaler.observe import Pause
 from autoscaler.policy import Policy
+from autoscaler.quarantine import Planner, plan_around
 from autoscaler.report import Messenger, Report
 from autoscaler.roll import roll_of
 from autoscaler.steps import (
@@ -39,14 +41,14 @@ from autoscaler.steps import (
 )
 from autoscaler.store import Store
 
-Planner = Callable[[Cluster, Policy, Memory], Plan]
-
 LOOK_AGAIN: Final = 60.0
 """Seconds after which the loop decides anew though nothing seems to have changed."""
 ON_ITS_WAY: Final = 2.0
 """Seconds between two looks at AWS while capacity comes or goes."""
 QUIET: Final = 30.0
 """Seconds between two looks at AWS otherwise."""
+_CONFIRM_AGAIN: Final = timedelta(seconds=2)
+"""After a look that was doubted."""
 _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, EndJob)
 """Steps that make sense before AWS has answered for the first time."""
 
@@ -147,10 +149,12 @@ class Loop:
         dry_run: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
+        confirm: Callable[[], Counts] | None = None,
     ) -> None:
         """``set_in_motion`` is called after a step that AWS was asked for.
 
-        ``now`` is the time of day, which plans are made for; ``clock`` is monotonic, in seconds, for waiting.
+        ``confirm`` lists nodes and groups anew, past the store; it raises one of ``FAILURES``. ``now`` is the time of
+        day, which plans are made for; ``clock`` is monotonic, in seconds, for waiting.
         """
         self._policy = policy
         self._planner = planner
@@ -164,6 +168,9 @@ class Loop:
         self._dry_run = dry_run
         self._now = now
         self._clock = clock
+        self._confirm = confirm
+        self._trusted: Counts | None = None
+        """How much the last look showed that was acted on."""
         self._memory: Memory | None = None
         """Unknown until what the last one wrote is read."""
         self._held: dict[str, _Held] = {}
@@ -175,6 +182,7 @@ class Loop:
         while not self._stopping.is_set():
             now = self._store.wait(seen, seconds=max(due - self._clock(), 0.0))
             seen = self._settle() if now > seen else now
+            self._report.turned()
             mine = self._leader.is_mine() or self._dry_run
             self._report.acting(mine=mine)
             if not mine:
@@ -198,7 +206,7 @@ class Loop:
         cluster = self._store.cluster(self._now())
         memory = self._recall()
         began = self._clock()
-        plan = self._planner(cluster, self._policy, memory)
+        plan = self._plan(cluster, memory)
         self._report.decided(plan, cluster, took=self._clock() - began)
         knows = self._store.knows_groups()
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
@@ -213,6 +221,32 @@ class Loop:
         if knows:  # before AWS has answered, nobody can say that a pod is hopeless
             self._tell(plan, cluster)
         return plan
+
+    def _plan(self, cluster: Cluster, memory: Memory) -> Plan:
+        """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""
+        doubt = self._doubt(cluster)
+        if doubt:
+            return Plan(memory=memory, warnings=(doubt,), wake_at=self._now() + _CONFIRM_AGAIN)
+        try:
+            return plan_around(self._planner, cluster, self._policy, memory)
+        except Exception as error:  # noqa: BLE001 - a defect must not end what cares for running jobs
+            self._report.broken(error)
+            return Plan(
+                memory=memory, warnings=(f"planning breaks ({type(error).__name__}: {error}): nothing is done",)
+            )
+
+    def _doubt(self, cluster: Cluster) -> str:
+        """Why the look is not to be acted on; empty where it is."""
+        now = Counts.of(cluster)
+        why = now.why_doubted(self._trusted) if self._trusted is not None else ""
+        if why and self._confirm is not None:
+            try:
+                why = "" if now.is_confirmed_by(self._confirm()) else why
+            except FAILURES as error:
+                why = f"{why}, and could not be confirmed: {error}"
+        if not why and self._store.knows_groups():
+            self._trusted = now
+        return f"{why}: nothing is done until a second look shows the same" if why else ""
 
     def _recall(self) -> Memory:
         """What was decided last, by us or by whoever acted before us. Raises ``Unavailable``."""

@@ -10,6 +10,8 @@ import queue
 import re
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -27,6 +29,8 @@ HOPELESS: Final = "NoPlaceAnywhere"
 """Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
 UNREAD: Final = "AnnotationNotRead"
 """Reason of the Event on a pod with an annotation of ours that makes no sense."""
+STANDS_STILL: Final = 300.0
+"""Seconds after which a loop that has begun no turn hangs: the longest plan takes a part of that."""
 _NAMED: Final = 3
 _NUMBERS: Final = re.compile(r"\d+([.:]\d+)*")
 _REMEMBERED: Final = 1000
@@ -79,21 +83,47 @@ class Metrics:
             **made,
         )
 
-    def serve(self, port: int) -> None:
-        """Answer on the port. Raises ``BadInput`` where it is taken."""
-        from prometheus_client import start_http_server  # noqa: PLC0415
+    def serve(self, port: int, *, why_not_alive: Callable[[], str]) -> None:
+        """Answer on the port: ``/metrics``, and ``/healthz``, which is 503 with a reason where the loop hangs.
+
+        Raises ``BadInput`` where the port is taken.
+        """
+        from wsgiref.simple_server import WSGIRequestHandler, make_server  # noqa: PLC0415 - only where wanted
+
+        from prometheus_client import make_wsgi_app  # noqa: PLC0415
+        from prometheus_client.exposition import ThreadingWSGIServer  # noqa: PLC0415
+
+        metrics: Any = make_wsgi_app(self._registry)
+
+        class Silent(WSGIRequestHandler):
+            """Logs no requests."""
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base class
+                """Nothing."""
+
+        def answer(environ: dict[str, Any], start: Any) -> Any:
+            if environ.get("PATH_INFO") != "/healthz":
+                return metrics(environ, start)
+            why = why_not_alive()
+            start("503 Service Unavailable" if why else "200 OK", [("Content-Type", "text/plain")])
+            return [(why or "ok\n").encode()]
 
         try:
-            start_http_server(port, registry=self._registry)
+            server = make_server("", port, answer, ThreadingWSGIServer, handler_class=Silent)
         except OSError as error:
             raise BadInput(f"--metrics-port {port}: {error.strerror or error}: choose another port") from None
+        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
 
 
 class Report:
     """Told everything by the loop; tells people what is new. Safe to use from several threads."""
 
-    def __init__(self, log: Log, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, log: Log, metrics: Metrics | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._log = log
+        self._clock = clock
+        self._turned_at = clock()
         self._metrics = metrics
         self._outages: dict[str, str] = {}
         self._failures: dict[tuple[str, str], str] = {}
@@ -107,6 +137,19 @@ class Report:
     def note(self, line: str) -> None:
         """Something a person may want to know."""
         self._log.say("note", line)
+
+    def broken(self, error: Exception) -> None:
+        """A defect of ours: with its traceback, for whoever mends it."""
+        self._log.say("defect", "".join(traceback.format_exception(error)).rstrip())
+
+    def turned(self) -> None:
+        """The loop has begun a turn: it is alive."""
+        self._turned_at = self._clock()
+
+    def why_not_alive(self) -> str:
+        """Empty while the loop turns; else since when it does not, in words."""
+        stood = self._clock() - self._turned_at
+        return "" if stood < STANDS_STILL else f"the loop has stood still for {stood:.0f} s\n"
 
     def acting(self, *, mine: bool) -> None:
         """Whether we hold the lease."""

@@ -17,6 +17,7 @@ from autoscaler import kube as k8s
 from autoscaler import labels as words
 from autoscaler.act import Hands
 from autoscaler.aws_answers import Refused
+from autoscaler.doubt import Counts
 from autoscaler.failures import Unavailable
 from autoscaler.kube_writes import Writes
 from autoscaler.lease import Lease
@@ -53,7 +54,7 @@ def serve(settings: Settings) -> None:
     metrics = Metrics() if settings.metrics_port else None
     report = Report(Log(settings.log_format), metrics)
     if metrics and settings.metrics_port:
-        metrics.serve(settings.metrics_port)
+        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive)
     parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
     kube, store = parties.kube, parties.store
     observer = Observer(kube, store, tell=report.outage)
@@ -143,6 +144,11 @@ class _Parties:
         except Refused as refused:
             raise Unavailable(f"AWS refuses: {refused}") from None
 
+    def counts(self) -> Counts:
+        """How many nodes and instances there are, asked anew. Raises ``Unavailable`` or ``Refused``."""
+        nodes = sum(len(raws) for raws, _ in self.kube.pages("/api/v1/nodes"))
+        return Counts(nodes, sum(len(group.instances) for group in self.ec2.groups()))
+
     def loop(
         self,
         settings: Settings,
@@ -153,11 +159,13 @@ class _Parties:
         set_in_motion: Callable[[], None] = lambda: None,
     ) -> Loop:
         """What decides by the store and acts on the parties."""
+        self.ec2.may_write = leader.is_mine
         return Loop(
             policy=settings.policy,
             planner=plan,
             store=self.store,
-            hands=Hands(kube=Writes(self.kube), ec2=self.ec2, store=self.store),
+            hands=Hands(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
+            confirm=self.counts,
             report=report,
             leader=leader,
             notebook=Notebook(self.kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run),

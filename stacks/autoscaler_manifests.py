@@ -172,6 +172,7 @@ def _affinity() -> Manifest:
 
 def _container(spec: ReleaseSpec) -> Manifest:
     probe = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
+    alive = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
     args = [
         *("autoscale", "run", "--policy", f"{POLICY_FOLDER}/policy.yaml"),
         *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
@@ -180,7 +181,7 @@ def _container(spec: ReleaseSpec) -> Manifest:
     return container("autoscaler", spec, args=args, memory=("256Mi", "1Gi")) | {
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "readinessProbe": {**probe, "periodSeconds": 10},
-        "livenessProbe": {**probe, "periodSeconds": 20, "failureThreshold": 3},
+        "livenessProbe": {**alive, "periodSeconds": 20, "failureThreshold": 3},
         "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
         "volumeMounts": [
             {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True},

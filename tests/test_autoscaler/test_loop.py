@@ -19,8 +19,10 @@ from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
 from autoscaler.act import Hands
 from autoscaler.cluster import Cluster, Group, Instance, Pod
+from autoscaler.doubt import Counts
 from autoscaler.failures import Unavailable
 from autoscaler.followed import KINDS, NODES, PODS
+from autoscaler.kube_writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
 from autoscaler.objects import NodeJson, PodJson
 from autoscaler.plan import plan
@@ -47,6 +49,7 @@ from autoscaler.steps import (
 )
 from autoscaler.store import Store
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
+from tests.test_autoscaler.fake_api import FakeApi
 from tests.test_autoscaler.test_observe import until
 
 GROUP = a_group()
@@ -838,3 +841,56 @@ def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
     finally:
         loop.stop()
         thread.join()
+
+
+def test_a_defect_of_the_planner_ends_neither_the_process_nor_a_job() -> None:
+    """It is told with its traceback, nothing is done, and the next turn tries again."""
+
+    def planner(_cluster: Cluster, _policy: Policy, _memory: Memory) -> Plan:
+        raise ZeroDivisionError("of everything")
+
+    made = bench(GROW)
+    loop = made.loop(planner=planner)
+    made.knows_aws()
+    assert loop.once().steps == ()
+    assert "ZeroDivisionError: of everything" in made.out.getvalue()
+    assert "Traceback" in made.out.getvalue()
+
+
+def a_big_look(made: Bench, *, nodes: int) -> None:
+    """What the store knows: so many machines."""
+    made.store.replace(NODES, {("", f"n{number}"): (1, an_on_prem_node(f"n{number}")) for number in range(nodes)})
+
+
+@pytest.mark.parametrize(("really", "acts"), [(5, True), (10, False), (None, False)], ids=["gone", "there", "unknown"])
+def test_a_look_without_half_of_the_cluster_is_confirmed_before_it_is_acted_on(
+    *, really: int | None, acts: bool
+) -> None:
+    """By a list that does not come from the watch; where that fails, it is not confirmed."""
+    made = bench(GROW)
+
+    def confirm() -> Counts:
+        if really is None:
+            raise Unavailable("the API server does not answer")
+        return Counts(nodes=really, instances=0)
+
+    loop = made.loop(confirm=confirm)
+    made.knows_aws()
+    a_big_look(made, nodes=10)
+    loop.once()
+    a_big_look(made, nodes=5)
+    before = len(made.did())
+    plan = loop.once()
+    assert (len(made.did()) > before) == acts
+    assert bool(plan.warnings) != acts
+    if not acts:
+        assert "half of the cluster or more seems gone (10 nodes before, 5 now)" in plan.warnings[0]
+        a_big_look(made, nodes=9)
+        assert loop.once().warnings == ()
+
+
+def test_a_process_that_lost_its_lease_while_it_stood_still_writes_nothing() -> None:
+    """Asked immediately before each write, at both doors."""
+    kept = Writes(FakeApi(), may_write=lambda: False)  # type: ignore[arg-type]
+    with pytest.raises(kube.Refused, match="another autoscaler may act by now"):
+        kept.delete_node("n", uid="u")

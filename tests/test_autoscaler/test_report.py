@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import urllib.error
+import urllib.request
 from typing import Any
 
 import pytest
@@ -249,4 +251,26 @@ def test_a_metrics_port_that_is_taken_is_bad_input() -> None:
         taken.bind(("0.0.0.0", port))  # noqa: S104 - where the metrics would be served
         taken.listen()
         with pytest.raises(BadInput, match=rf"--metrics-port {port}: .* choose another"):
-            Metrics(CollectorRegistry()).serve(port)
+            Metrics(CollectorRegistry()).serve(port, why_not_alive=lambda: "")
+
+
+def test_health_is_that_of_the_loop() -> None:
+    """A loop that hangs is not alive, however well another thread answers; one that turns again is."""
+    time = iter([0.0, 0.0, 299.0, 301.0, 301.0, 302.0])
+    report = Report(Log("text", io.StringIO()), clock=lambda: next(time))
+    report.turned()
+    (port,) = free_ports(1)
+    Metrics(CollectorRegistry()).serve(port, why_not_alive=report.why_not_alive)
+    assert _asked(f"http://127.0.0.1:{port}/healthz") == (200, "ok\n")
+    assert _asked(f"http://127.0.0.1:{port}/healthz") == (503, "the loop has stood still for 301 s\n")
+    report.turned()
+    assert _asked(f"http://127.0.0.1:{port}/healthz")[0] == 200
+    assert "# HELP" in _asked(f"http://127.0.0.1:{port}/metrics")[1]
+
+
+def _asked(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
