@@ -15,7 +15,6 @@ from autoscaler.steps import Grow, Memory, Plan, Remove
 from tests.builders import a_cluster, a_group, a_pod, a_policy, later, nodes_of
 from tests.test_autoscaler.test_scale_down import OURS
 
-
 WHY = "planning breaks on it (ZeroDivisionError: of p{:02}): it is left out until it changes"
 
 

@@ -270,7 +270,7 @@ def test_health_is_that_of_the_loop() -> None:
 
 def _asked(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
