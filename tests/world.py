@@ -18,6 +18,7 @@ from autoscaler.constraints import Requirement, Taint, Toleration
 from autoscaler.policy import Policy
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     EndJob,
     Grow,
@@ -29,7 +30,6 @@ from autoscaler.steps import (
     Step,
     Uncordon,
     Unreserve,
-    Withdraw,
 )
 from tests.builders import NOW, nodes_of
 
@@ -116,13 +116,14 @@ class World:
                 self._admit(step)
             case Grow():
                 group = self.groups[step.group]
-                assert step.to == group.desired + step.by, f"{step} on {group.desired}"
+                assert step.was == group.desired, f"{step} on {group.desired}"
                 assert step.by > 0
                 assert not self._was_refused(group), f"{step} right after a refusal"
                 self.bought += step.by
                 self.groups[step.group] = replace(group, desired=step.to)
-            case Withdraw():
+            case Cancel():
                 group = self.groups[step.group]
+                assert step.was == group.desired
                 assert len(group.instances) <= step.to < group.desired, f"{step} would end an instance"
                 self.groups[step.group] = replace(group, desired=step.to)
             case Cordon():

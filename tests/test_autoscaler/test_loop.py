@@ -26,6 +26,7 @@ from autoscaler.policy import Policy
 from autoscaler.report import Log, Report
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     EndJob,
     Grow,
@@ -41,14 +42,13 @@ from autoscaler.steps import (
     Uncordon,
     Unreserve,
     Waiting,
-    Withdraw,
 )
 from autoscaler.store import Store
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.test_observe import until
 
 GROUP = a_group()
-GROW = Grow(group=GROUP.name, to=1, by=1, usd_per_hour=1.0, demand=("team/pod",), because="r")
+GROW = Grow(group=GROUP.name, was=0, to=1, usd_per_hour=1.0, demand=("team/pod",), because="r")
 END = EndJob("team", "ps", "r")
 
 
@@ -67,13 +67,14 @@ class Fakes:
         if what in self.failures:
             raise self.failures[what]
 
-    def grow(self, name: str, *, to: int, by: int) -> None:
+    def grow(self, name: str, *, was: int, to: int) -> None:
         """EC2's."""
-        self._note("grow", name, to, by)
+        self._note("grow", name, was, to)
 
-    def withdraw(self, name: str, *, to: int, by: int) -> None:
+    def cancel(self, name: str, *, was: int, to: int) -> Group:
         """EC2's."""
-        self._note("withdraw", name, to, by)
+        self._note("cancel", name, was, to)
+        return replace(self.group, desired=to)
 
     def terminate(self, instance: str, *, group: str) -> None:
         """EC2's."""
@@ -219,11 +220,11 @@ def bench(*steps: Step, waiting: Sequence[Waiting] = (), **more: Any) -> Bench:
 
 def test_steps_are_taken_in_order() -> None:
     """Each through its door."""
-    made = bench(END, Uncordon("n", "r"), GROW, Withdraw(GROUP.name, 0, 1, "r"), Cordon("m", "r"))
+    made = bench(END, Uncordon("n", "r"), GROW, Cancel(GROUP.name, 1, 0, "r"), Cordon("m", "r"))
     loop = made.loop()
     made.knows_aws()
     loop.once()
-    assert made.did() == ["end_job", "uncordon", "grow", "withdraw", "cordon"]
+    assert made.did() == ["end_job", "uncordon", "grow", "cancel", "cordon"]
     assert len(made.motions) == 3  # those that AWS or a node's time has to do with
 
 
@@ -238,6 +239,25 @@ def test_a_step_fails_alone_and_is_left_alone_for_a_while() -> None:
     assert made.did() == ["grow", "cordon", "cordon"]
     assert made.out.getvalue().count("could not grow") == 1
     assert loop._seconds_until_due(made.plans[0]) < 1
+
+
+@pytest.mark.parametrize(
+    ("step", "door"), [(Cancel("g", 1, 0, "r"), "cancel"), (Remove(GROUP.name, "i-1", None, "r"), "terminate")]
+)
+def test_nothing_is_bought_with_money_that_was_not_set_free(step: Step, door: str) -> None:
+    """Nor while the step that was to set it free is left alone; what costs nothing is done."""
+    made = bench(step, GROW, Cordon("n", "r"))
+    made.fakes.failures[door] = ec2.Changed("g is not as it was")
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    loop.once()
+    assert made.did() == [door, "cordon", "cordon"]
+    made.fakes.failures.clear()
+    for held in loop._held.values():
+        held.until = 0
+    loop.once()
+    assert made.did()[3:] == [door, "grow", "cordon"]
 
 
 def test_a_step_that_failed_is_tried_again_when_its_time_has_come() -> None:

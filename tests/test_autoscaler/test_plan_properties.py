@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autoscaler.cluster import Cluster, Pod
 from autoscaler.notebook import as_memory, as_text
 from autoscaler.plan import plan
-from autoscaler.steps import Grow, Memory, Plan, Step, Withdraw
+from autoscaler.steps import Cancel, Grow, Memory, Plan, Step
 from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.world import World
 
@@ -132,7 +132,7 @@ def written(decided: Plan) -> Memory:
 def bought_twice(decided: Plan, again: Plan) -> bool:
     """Whether the plan made right after another buys for the same pods, or for others with no money set free."""
     first, second = bought_for(decided.steps), bought_for(again.steps)
-    set_free = any(isinstance(step, Withdraw) for step in decided.steps)
+    set_free = any(isinstance(step, Cancel) for step in decided.steps)
     return bool(first & second) or (bool(second) and not set_free)
 
 
