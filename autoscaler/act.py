@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -51,7 +51,10 @@ class NotYet(Exception):  # noqa: N818 - reads as what it is at the raise site
 class Hands:
     """Takes steps, one at a time."""
 
-    def __init__(self, *, kube: Writes, ec2: ec2.Ec2, store: Store) -> None:
+    def __init__(
+        self, *, kube: Writes, ec2: ec2.Ec2, store: Store, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._now = now
         self._kube = kube
         self._ec2 = ec2
         self._store = store
@@ -78,7 +81,7 @@ class Hands:
             case Cancel():
                 self._cancel(step)
             case Cordon(node=node):
-                self._store.saw_node(self._kube.cordon(node, at=datetime.now(UTC)))
+                self._store.saw_node(self._kube.cordon(node, at=self._now()))
             case Remove():
                 self._remove(step)
             case Release():
@@ -252,7 +255,7 @@ class Hands:
         return now.metadata.uid
 
     def _never_came(self, instance: str) -> str:
-        joined = [node.name for node in self._store.cluster(datetime.now(UTC)).nodes if node.instance_id == instance]
+        joined = [node.name for node in self._store.cluster(self._now()).nodes if node.instance_id == instance]
         if joined:
             raise kube.Refused(409, f"instance {instance} has joined as node {joined[0]} by now")
         return ""

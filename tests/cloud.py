@@ -96,6 +96,9 @@ class Cloud:
     launched: dict[str, datetime] = field(default_factory=dict)
     touch: Callable[[str], None] = lambda _what: None
     """Called before and after each write, with what it is: a fault point."""
+    watch: Callable[[], None] = lambda: None
+    """Called after each change, with nothing else changed yet."""
+    refused: int = 0
     changes: int = 0
     """How often something happened that the autoscaler did not do."""
 
@@ -142,6 +145,7 @@ class Cloud:
         for one in gone:
             del group.instances[one]
         self.changes += bool(due) + (lacking > 0) + bool(gone)
+        self.watch()
         return bool(due) or lacking > 0
 
     def begin(self, group: Scaling) -> None:
@@ -154,6 +158,7 @@ class Cloud:
     def _end(self, group: Scaling, launch: Launch) -> None:
         if launch.refusal:
             launch.at, group.again_at = self.now, self.now + self.rests
+            self.refused += 1
             return
         group.launches.remove(launch)
         instance = f"i-{len(self.launched):05}"
@@ -257,6 +262,7 @@ class _Scaling(_Client):
         if wanted > group.desired:
             group.again_at = None
         group.desired = wanted
+        self.cloud.watch()
         self.cloud.touch(f"after resizing {asked['AutoScalingGroupName']}")
         return {}
 
@@ -279,6 +285,7 @@ class _Scaling(_Client):
                 )
             group.desired -= 1
         group.instances[asked["InstanceId"]] = "Terminating:Wait"
+        self.cloud.watch()
         self.cloud.touch(f"after ending {asked['InstanceId']}")
         return {}
 
@@ -290,6 +297,7 @@ class _Scaling(_Client):
             said = f"No active Lifecycle Action found with instance ID {asked['InstanceId']}"
             _refuse("CompleteLifecycleAction", said)
         group.instances[asked["InstanceId"]] = "Terminating"
+        self.cloud.watch()
         self.cloud.touch(f"after letting go {asked['InstanceId']}")
         return {}
 
