@@ -18,7 +18,7 @@ from autoscaler.aws_answers import Refused, one_failure_alone, told_in_words
 from autoscaler.cluster import CapacityType, Group, Instance, Refusal
 from autoscaler.group_tags import allocatable_of, labels_of, tag_of, taints_of, types_of
 from autoscaler.instance_types import InstanceType, read_instance_type
-from autoscaler.launches import being_tried, refusals
+from autoscaler.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.policy import GroupEntry, Policy
 from autoscaler.price_list import least_usd, on_demand, price_list_region
 
@@ -97,6 +97,7 @@ class Ec2:
         self._prices: dict[tuple[str, str, str], float] = {}
         self._ask_again_at: dict[tuple[str, str, str], float] = {}
         self._launched: dict[str, datetime] = {}
+        self._refusals: dict[str, tuple[Refusal, ...]] = {}
         self._at_rest: set[str] = set()
         """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
 
@@ -300,17 +301,18 @@ class Ec2:
         """Failed launches of the last hour, newest first; and how many are being tried, without an instance yet.
 
         Read only where something may be missing or on its way: at the first look, and after the group was resized.
+        What was refused is remembered when nothing is missing any more: the zone is as full as it was.
         """
-        if desired <= len(instances) and name in self._at_rest:
-            return (), 0
-        activities: list[ActivityTypeDef] = []
-        with one_failure_alone(self._warn_once, f"why {name} does not grow"):
-            asked = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=100)
-            activities = asked["Activities"]
-            if desired <= len(instances) and not being_tried(activities, instances):
-                self._at_rest.add(name)
-        found = refusals(activities, now=self._now()) if desired > len(instances) else ()
-        return found, being_tried(activities, instances)
+        tried = 0
+        if desired > len(instances) or name not in self._at_rest:
+            with one_failure_alone(self._warn_once, f"why {name} does not grow"):
+                asked = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=100)
+                tried = being_tried(asked["Activities"], instances)
+                self._refusals[name] = refusals(asked["Activities"])
+                if desired <= len(instances) and not tried:
+                    self._at_rest.add(name)
+        since = self._now() - REFUSALS_LAST
+        return tuple(one for one in self._refusals.get(name, ()) if one.at > since), tried
 
     # --- Prices ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Final
 
 from autoscaler.aws_answers import refusal_code
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from types_boto3_autoscaling.type_defs import ActivityTypeDef
 
 REFUSALS_LAST: Final = timedelta(hours=1)
+"""So long a refusal is told to the planner."""
 _ENDED: Final = ("Successful", "Failed", "Cancelled")
 _LAUNCH: Final = "Launching a new EC2 instance"
 """In AWS's words: what a launch is described with. The instance's id follows once there is one."""
 
 
-def refusals(activities: Iterable[ActivityTypeDef], *, now: datetime) -> tuple[Refusal, ...]:
-    """Failed launches of the last hour, newest first."""
+def refusals(activities: Iterable[ActivityTypeDef]) -> tuple[Refusal, ...]:
+    """Failed launches, newest first."""
     found: list[Refusal] = []
     for activity in activities:
         at = activity.get("EndTime") or activity["StartTime"]
-        if activity["StatusCode"] in ("Failed", "Cancelled") and at > now - REFUSALS_LAST:
+        if activity["StatusCode"] in ("Failed", "Cancelled"):
             message = activity.get("StatusMessage") or activity.get("Description", "")
             found.append(Refusal(at=at.astimezone(UTC), code=refusal_code(message), message=message))
     return tuple(sorted(found, key=lambda refusal: refusal.at, reverse=True))

@@ -276,7 +276,8 @@ class World:
     def _may_remove(self, step: Remove) -> None:
         group = self.cloud.groups[step.group]
         assert step.instance in group.instances, f"{step}: no such instance"
-        assert group.desired - 1 >= group.shown.minimum, f"{step} goes below the minimum"
+        kept = max(group.desired, group.living) - 1
+        assert kept >= group.shown.minimum, f"{step} goes below the minimum"
         if step.node is None:
             return
         node = self.nodes[step.node]

@@ -74,6 +74,36 @@ def test_what_ec2_refused_is_cancelled_at_aws_before_another_zone_is_bought_in()
     assert made.cloud.usd_per_hour == P4D
 
 
+def test_what_was_refused_is_not_ordered_again_before_its_time() -> None:
+    """Neither when the order is cancelled and nothing is missing, nor by another process."""
+    made = Buyer(a_group(), pods=a_gang(pods=1, gpus=8), refuses=1.0)
+    made.turn()
+    made.after(1)
+    assert [type(step) for step in made.turn()] == [Cancel]
+    pause = made.policy.scale_up.refusal_backoff.total_seconds()
+    for _ in range(2):
+        made.after(pause / 3)
+        assert made.decide() == ()
+        made.door = Ec2(made.policy, made.cloud.clients(), now=lambda: made.cloud.now)
+    made.after(pause / 3)
+    assert [type(step) for step in made.turn()] == [Grow]
+
+
+def test_an_order_is_not_cancelled_for_a_refusal_of_an_earlier_one() -> None:
+    """The first node was refused once and came then: the second one waits for the end of that back-off, or goes on."""
+    made = Buyer(a_group(), pods=a_gang(pods=1, gpus=8), refuses=1.0)
+    made.turn()
+    made.after(1)
+    made.cloud.refuses = 0.0
+    made.after(60)
+    made.pods = a_gang(pods=2, gpus=8)
+    made.decide()
+    assert made.decide() == ()
+    made.after(made.policy.scale_up.refusal_backoff.total_seconds())
+    assert [type(step) for step in made.turn()] == [Grow]
+    assert made.decide() == ()
+
+
 def test_of_several_nodes_those_that_were_refused_are_cancelled() -> None:
     """Those that came are kept."""
     made = Buyer(a_group(), pods=a_gang(pods=3, gpus=8))
