@@ -24,7 +24,7 @@ from autoscaler.price_list import least_usd, on_demand, price_list_region
 
 if TYPE_CHECKING:
     from types_boto3_autoscaling.client import AutoScalingClient
-    from types_boto3_autoscaling.type_defs import ActivityTypeDef, AutoScalingGroupTypeDef
+    from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef
     from types_boto3_ec2.client import EC2Client
     from types_boto3_pricing.client import PricingClient
 

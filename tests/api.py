@@ -1,4 +1,4 @@
-"""A stand-in for the API server within the process: pods and nodes, and what ``autoscaler/kube_writes.py`` does to them.
+"""A stand-in for the API server within the process: pods, nodes, and what ``autoscaler/kube_writes.py`` does to them.
 
 It is the :class:`~autoscaler.kube.Kube` that the writes are given. Objects are kept as nouns and told as JSON, with a
 resource version that grows with each change of theirs; a patch is done to the JSON and read back with the autoscaler's
