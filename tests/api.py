@@ -218,6 +218,7 @@ def _pod(pod: Pod, version: int) -> dict[str, Any]:
             "namespace": pod.namespace,
             "labels": dict(pod.labels) | ({words.GANG: gang.name} if gang else {}),
             "annotations": dict(_notes(pod)),
+            "ownerReferences": [_owner(pod)] if pod.owner else [],
         },
         "spec": {
             "nodeName": pod.node or "",
@@ -234,6 +235,11 @@ def _pod(pod: Pod, version: int) -> dict[str, Any]:
             "conditions": [said] if pod.unschedulable_because else [],
         },
     }
+
+
+def _owner(pod: Pod) -> dict[str, Any]:
+    kind, _, name = pod.owner.partition("/")
+    return {"kind": kind, "name": name, "controller": True}
 
 
 def _notes(pod: Pod) -> Iterator[tuple[str, str]]:

@@ -164,6 +164,7 @@ class World:
                 self.bought += step.by
             raise
         self.done.append(step)
+        self.tally[f"steps through the doors: {type(step).__name__}"] += 1
         self.bought += step.by if isinstance(step, Grow) else 0
 
     def _touch(self, what: str) -> None:
