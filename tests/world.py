@@ -130,13 +130,13 @@ class World:
         return self.store.cluster(self.now)
 
     def carry_out(self, plan: Plan) -> bool:
-        """Take every step as the loop does, checking that each may be taken; gives whether all were taken.
+        """Take every step as the loop does, checking that each may be taken; gives whether all were taken in no time.
 
         Only what AWS did meanwhile makes a step fail. Raises ``Killed`` where the world may kill.
         """
         self._check_words(plan)
         self.done.clear()
-        before, failures = self.cloud.changes, list[str]()
+        before, began, failures = self.cloud.changes, self.now, list[str]()
         report = cast("Report", _Teller(failures))
         loop = Loop(
             policy=self.policy,
@@ -151,7 +151,7 @@ class World:
         assert not failures or self.cloud.changes > before, f"{failures} though nothing has changed"
         self._bind_pinned()
         self._check()
-        return not failures and self.cloud.changes == before
+        return not failures and (self.cloud.changes, self.now) == (before, began)
 
     def take(self, step: Step) -> None:
         """As the hands do; and checked. What was bought before the process was killed counts as done."""

@@ -109,9 +109,9 @@ def morning(world: World, *, killed: bool = False) -> None:
 def survive(world: World, decided: Plan) -> bool:
     """A plan that is carried out by a process which may be killed before or after any write; then by another one.
 
-    That one reads what the first wrote down, and buys for nobody for whom was bought. Gives whether AWS stood still.
+    That one reads what the first wrote down, and buys for nobody for whom was bought. Gives whether AWS and the clock stood still.
     """
-    before = world.cloud.changes
+    before = world.cloud.changes, world.now
     world.dies = True
     try:
         return world.carry_out(decided)
@@ -122,7 +122,7 @@ def survive(world: World, decided: Plan) -> bool:
     done = tuple(world.done)
     world.begin()
     rest = plan(world.look(), world.policy, written(decided))
-    still = world.cloud.changes == before
+    still = (world.cloud.changes, world.now) == before
     assert not still or not bought_for(done) & bought_for(rest.steps), f"{decided}\nkilled after {done}, then\n{rest}"
     still = world.carry_out(rest) and still
     world.done[:0] = done
