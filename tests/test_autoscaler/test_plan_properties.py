@@ -109,7 +109,8 @@ def morning(world: World, *, killed: bool = False) -> None:
 def survive(world: World, decided: Plan) -> bool:
     """A plan that is carried out by a process which may be killed before or after any write; then by another one.
 
-    That one reads what the first wrote down, and buys for nobody for whom was bought. Gives whether AWS and the clock stood still.
+    That one reads what the first wrote down, and buys for no pod that was bought for. Gives whether AWS and the clock
+    stood still.
     """
     before = world.cloud.changes, world.now
     world.dies = True
