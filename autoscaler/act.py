@@ -6,19 +6,22 @@ A step is taken as planned or not at all: whatever changed in between (``Changed
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from autoscaler import aws_answers, ec2, kube
 from autoscaler import labels as words
+from autoscaler.cluster import Group
 from autoscaler.failures import Unavailable
 from autoscaler.kube_writes import Writes
 from autoscaler.objects import NodeJson, PodJson
 from autoscaler.resources import Resources
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     DeleteNode,
     EndJob,
@@ -31,7 +34,6 @@ from autoscaler.steps import (
     Step,
     Uncordon,
     Unreserve,
-    Withdraw,
 )
 from autoscaler.store import Store
 
@@ -50,7 +52,10 @@ class NotYet(Exception):  # noqa: N818 - reads as what it is at the raise site
 class Hands:
     """Takes steps, one at a time."""
 
-    def __init__(self, *, kube: Writes, ec2: ec2.Ec2, store: Store) -> None:
+    def __init__(
+        self, *, kube: Writes, ec2: ec2.Ec2, store: Store, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._now = now
         self._kube = kube
         self._ec2 = ec2
         self._store = store
@@ -74,10 +79,10 @@ class Hands:
                 self._store.saw_node(self._kube.uncordon(node))
             case Grow():
                 self._grow(step)
-            case Withdraw(group=group, to=to, by=by):
-                self._resize(self._ec2.withdraw, group, to=to, by=by)
+            case Cancel():
+                self._cancel(step)
             case Cordon(node=node):
-                self._store.saw_node(self._kube.cordon(node, at=datetime.now(UTC)))
+                self._store.saw_node(self._kube.cordon(node, at=self._now()))
             case Remove():
                 self._remove(step)
             case DeleteNode():
@@ -188,19 +193,30 @@ class Hands:
         """Not where the scheduler has bound one of the pods since the plan: steps before this one take time."""
         if any(pod.node is not None for pod in map(self._store.pod, step.demand) if pod is not None):
             raise NotYet
-        self._resize(self._ec2.grow, step.group, to=step.to, by=step.by)
+        with self._known_at_once():
+            self._ec2.grow(step.group, was=step.was, to=step.to)
+        group = self._store.group(step.group)
+        if group is not None:
+            self._store.wrote_group(replace(group, desired=step.to))
 
-    def _resize(self, resize: Callable[..., None], name: str, *, to: int, by: int) -> None:
-        """Known at once, so that the next plan, a moment later, does not do it again."""
+    def _cancel(self, step: Cancel) -> None:
+        """Raises ``Changed`` where more than the plan knew of is there or on its way all the same: it is paid for."""
+        before = self._store.group(step.group)
+        with self._known_at_once():
+            now = self._ec2.cancel(step.group, was=step.was, to=step.to)
+            if before is not None and _here(now) > _here(before):
+                raise ec2.Changed(f"{step.group} is launching a node after all", now)
+        self._store.wrote_group(now)
+
+    @contextlib.contextmanager
+    def _known_at_once(self) -> Iterator[None]:
+        """What a group turned out to be is known to the next plan, a moment later."""
         try:
-            resize(name, to=to, by=by)
+            yield
         except ec2.Changed as changed:
             if changed.group is not None:
                 self._store.wrote_group(changed.group)
             raise
-        group = self._store.group(name)
-        if group is not None:
-            self._store.wrote_group(replace(group, desired=to))
 
     def _remove(self, step: Remove) -> None:
         """After one more look: the node is still closed by us and holds no pod, or is not ready, or it never came."""
@@ -263,7 +279,7 @@ class Hands:
         return now.metadata.uid
 
     def _never_came(self, instance: str) -> str:
-        joined = [node.name for node in self._store.cluster(datetime.now(UTC)).nodes if node.instance_id == instance]
+        joined = [node.name for node in self._store.cluster(self._now()).nodes if node.instance_id == instance]
         if joined:
             raise kube.Refused(409, f"instance {instance} has joined as node {joined[0]} by now")
         return ""
@@ -292,8 +308,8 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"open node {node} again"
         case Grow(group=group, to=to, by=by, usd_per_hour=usd):
             return f"grow {group} to {_count(to, 'node')} (+{by}, ${usd:.2f} per hour)"
-        case Withdraw(group=group, to=to, by=by):
-            return f"withdraw {_count(by, 'node')} that {group} did not get: back to {to}"
+        case Cancel(group=group, to=to, by=by):
+            return f"cancel the order of {_count(by, 'node')} in {group}: back to {_count(to, 'node')}"
         case Cordon(node=node):
             return f"close node {node} to new pods"
         case Remove(group=group, instance=instance, node=node):
@@ -308,6 +324,11 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
 
 def _is_ready(node: NodeJson) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
+def _here(group: Group) -> int:
+    """What is there or may come of launches that are being tried."""
+    return group.launching + sum(one.state != "terminating" for one in group.instances)
 
 
 def _holds(pod: PodJson) -> bool:

@@ -204,6 +204,8 @@ class Group:
     instances: tuple[Instance, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     """Newest first."""
+    launching: int = 0
+    """Launches that Auto Scaling tries at this moment and of which there is no instance yet."""
     mixed: bool = False
     """Of a set of types: which one a node is of is known when it is there."""
 

@@ -10,14 +10,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler import labels as words
-from autoscaler.aws_answers import Refused, one_failure_alone, refusal_code, told_in_words
+from autoscaler.aws_answers import Refused, one_failure_alone, told_in_words
 from autoscaler.cluster import CapacityType, Group, Instance, Refusal
 from autoscaler.group_tags import allocatable_of, labels_of, tag_of, taints_of, types_of
 from autoscaler.instance_types import InstanceType, read_instance_type
+from autoscaler.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.policy import GroupEntry, Policy
 from autoscaler.price_list import least_usd, on_demand, price_list_region
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from types_boto3_ec2.client import EC2Client
     from types_boto3_pricing.client import PricingClient
 
-REFUSALS_LAST: Final = timedelta(hours=1)
 _AT_MINIMUM: Final = "min size constraint"
 """In AWS's words: the group desires its minimum, and would go below."""
 _WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found")
@@ -79,18 +79,29 @@ def connect(region: str) -> Clients:
 class Ec2:
     """The Auto Scaling groups of one cluster."""
 
-    def __init__(self, policy: Policy, clients: Clients, *, warn: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        clients: Clients,
+        *,
+        warn: Callable[[str], None] = lambda _line: None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         """``warn`` is told once of each thing that a person should mend (an unknown price)."""
         self.may_write: Callable[[], bool] = lambda: True
         """Asked immediately before each write: a process that stood still may have lost its lease."""
         self._policy = policy
         self._clients = clients
         self._warn = warn
+        self._now = now
         self._warned: set[str] = set()
         self._types: dict[str, InstanceType] = {}
         self._prices: dict[tuple[str, str, str], float] = {}
         self._ask_again_at: dict[tuple[str, str, str], float] = {}
         self._launched: dict[str, datetime] = {}
+        self._refusals: dict[str, tuple[Refusal, ...]] = {}
+        self._at_rest: set[str] = set()
+        """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
 
     def groups(self) -> tuple[Group, ...]:
         """Every group of the cluster as it is now. Raises ``Unavailable``; one bad group is told and left out."""
@@ -107,22 +118,29 @@ class Ec2:
         with told_in_words(self._policy.region):
             return next(self._nouns([raw]), None) if raw else None
 
-    def grow(self, name: str, *, to: int, by: int) -> None:
-        """Raise the desired capacity to ``to``, if it still is ``to - by``. Raises ``Changed``, ``Refused``.
+    def grow(self, name: str, *, was: int, to: int) -> None:
+        """Raise the desired capacity from ``was`` to ``to``. Raises ``Changed`` where it is another, ``Refused``.
 
         Never lowers, and never buys twice: the group is looked at once more immediately before, and in one call only,
         for somebody waits.
         """
-        self._as_planned(name, expected=to - by)
+        self._as_planned(name, was)
         self._set_desired(name, to)
 
-    def withdraw(self, name: str, *, to: int, by: int) -> None:
-        """Lower the desired capacity to ``to``, if it still is ``to + by`` and no instance would end by it."""
-        raw = self._as_planned(name, expected=to + by)
+    def cancel(self, name: str, *, was: int, to: int) -> Group:
+        """Lower the desired capacity from ``was`` to ``to``, where no instance ends by it. Gives the group after that.
+
+        Raises ``Changed`` where the desired capacity is another or the instances have come after all, ``Refused``.
+        """
+        raw = self._as_planned(name, was)
         here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
         if here > to:
-            raise Changed(f"{name} has {here} instances by now: nothing to withdraw", self.group(name))
+            raise Changed(f"{name} has {_nodes(here)} by now: EC2 delivered what it had refused", self.group(name))
         self._set_desired(name, to)
+        now = self.group(name)
+        if now is None:
+            raise Changed(f"{name} is not there any more")
+        return now
 
     def terminate(self, instance: str, *, group: str, is_dead: bool = False) -> None:
         """End one instance and lower its group's desired capacity by one. Raises ``Refused``.
@@ -179,12 +197,14 @@ class Ec2:
             if not any(gone in str(refused) for gone in _WAITS_NO_LONGER):
                 raise
 
-    def _as_planned(self, name: str, *, expected: int) -> AutoScalingGroupTypeDef:
+    def _as_planned(self, name: str, was: int) -> AutoScalingGroupTypeDef:
         now = self._described(name)
         if now is None:
             raise Changed(f"{name} is not there any more")
-        if now["DesiredCapacity"] != expected:
-            said = f"{name} was at {expected} nodes when this was decided and is at {now['DesiredCapacity']} now"
+        if now["DesiredCapacity"] != was:
+            said = (
+                f"{name} was to have {_nodes(was)} when this was decided, and is to have {now['DesiredCapacity']} now"
+            )
             raise Changed(said, self.group(name))
         return now
 
@@ -196,6 +216,7 @@ class Ec2:
 
     def _set_desired(self, name: str, to: int) -> None:
         self._fence()
+        self._at_rest.discard(name)
         with told_in_words(self._policy.region):
             self._clients.autoscaling.set_desired_capacity(
                 AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
@@ -231,6 +252,7 @@ class Ec2:
         desired = raw["DesiredCapacity"]
         belongs = {words.CAPACITY_TYPE: capacity, words.REGION: self._policy.region}
         instances = tuple(self._instance(one) for one in raw.get("Instances", []))
+        refused, launching = self._launches(name, instances, desired)
         return Group(
             name=name,
             entry=tag_of(raw, words.TAG_GROUP) or name,
@@ -245,7 +267,8 @@ class Ec2:
             maximum=raw["MaxSize"] if price is not None and entry is not None else desired,
             desired=desired,
             instances=instances,
-            refusals=self._refusals(name) if desired > len(instances) else (),
+            refusals=refused,
+            launching=launching,
             mixed=len(types) > 1,
         )
 
@@ -292,18 +315,22 @@ class Ec2:
         if len(self._launched) > 4 * len(here) + 1000:
             self._launched = {one: at for one, at in self._launched.items() if one in here}
 
-    def _refusals(self, name: str) -> tuple[Refusal, ...]:
-        """Failed launches of the last hour, newest first."""
-        found: list[Refusal] = []
-        with one_failure_alone(self._warn_once, f"why {name} does not grow"):
-            answer = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=20)
-            since = datetime.now(UTC) - REFUSALS_LAST
-            for activity in answer["Activities"]:
-                at = activity.get("EndTime") or activity["StartTime"]
-                if activity["StatusCode"] in ("Failed", "Cancelled") and at > since:
-                    message = activity.get("StatusMessage") or activity.get("Description", "")
-                    found.append(Refusal(at=at.astimezone(UTC), code=refusal_code(message), message=message))
-        return tuple(sorted(found, key=lambda refusal: refusal.at, reverse=True))
+    def _launches(self, name: str, instances: tuple[Instance, ...], desired: int) -> tuple[tuple[Refusal, ...], int]:
+        """Failed launches of the last hour, newest first; and how many are being tried, without an instance yet.
+
+        Read only where something may be missing or on its way: at the first look, and after the group was resized.
+        What was refused is remembered when nothing is missing any more: the zone is as full as it was.
+        """
+        tried = 0
+        if desired > len(instances) or name not in self._at_rest:
+            with one_failure_alone(self._warn_once, f"why {name} does not grow"):
+                asked = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=100)
+                tried = being_tried(asked["Activities"], instances)
+                self._refusals[name] = refusals(asked["Activities"])
+                if desired <= len(instances) and not tried:
+                    self._at_rest.add(name)
+        since = self._now() - REFUSALS_LAST
+        return tuple(one for one in self._refusals.get(name, ()) if one.at > since), tried
 
     # --- Prices ---
 
@@ -350,3 +377,7 @@ class Ec2:
         if line not in self._warned:
             self._warned.add(line)
             self._warn(line)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

@@ -66,9 +66,18 @@ class Fleet:
     """Names of nodes of ours that are not ready, and whose instances no group has."""
 
     def size_of(self, group: Group) -> int:
-        """Nodes that the group has or will have, when this plan's withdrawals and removals are done."""
-        lost = sum(1 for owner, _ in self.lost if owner.name == group.name)
-        return max(group.desired - self.refused.get(group.name, 0), _live(group)) - lost
+        """Nodes that the group has or may get, when this plan's cancellations and removals are done.
+
+        A launch that Auto Scaling tries at this moment may succeed though its order is cancelled.
+        """
+        return max(group.desired - self.refused.get(group.name, 0), _live(group) + group.launching) - self._lost(group)
+
+    def desired_of(self, group: Group) -> int:
+        """The group's desired capacity when this plan's cancellations and removals are done."""
+        return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
+
+    def _lost(self, group: Group) -> int:
+        return sum(1 for owner, _ in self.lost if owner.name == group.name)
 
     def room_of(self, group: Group) -> dict[str, int]:
         """What a new node of the group has for pods."""

@@ -29,11 +29,14 @@ from autoscaler.report import Messenger, Report
 from autoscaler.roll import roll_of
 from autoscaler.steps import (
     Admit,
+    Cancel,
     EndJob,
+    Grow,
     Memory,
     Nominate,
     Plan,
     Recreate,
+    Remove,
     Reserve,
     Step,
     Uncordon,
@@ -51,6 +54,9 @@ _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
 _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, EndJob)
 """Steps that make sense before AWS has answered for the first time."""
+
+
+_SETS_MONEY_FREE: Final = (Cancel, Remove)
 
 
 class Leader(Protocol):
@@ -262,30 +268,37 @@ class Loop:
         return True
 
     def _apply(self, steps: tuple[Step, ...]) -> None:
+        """One after the other. Nothing is bought with money that an earlier step was to set free and did not."""
+        owing = False
         for step in steps:
             if self._stopping.is_set() or not self._leader.is_mine():
                 return
             held = self._held.get(describe(step))
-            if held is None or held.until <= self._clock():
-                self._take(step)
+            if owing and isinstance(step, Grow):
+                continue
+            done = (held is None or held.until <= self._clock()) and self._take(step)
+            owing |= not done and isinstance(step, _SETS_MONEY_FREE)
 
-    def _take(self, step: Step) -> None:
-        """One step fails alone, and is left alone for a while."""
+    def _take(self, step: Step) -> bool:
+        """One step fails alone, and is left alone for a while. Gives whether it was done."""
         try:
             self._hands.take(step)
         except NotYet:
             self._held.pop(describe(step), None)  # the store will tell when: until then there is nothing to retry
-            return
+            return False
         except FAILURES as error:
             held = self._held.setdefault(describe(step), _Held())
             held.until = self._clock() + held.pause.longer()
             self._report.failed(step, error)
+            done = False
         else:
+            done = True
             self._held.pop(describe(step), None)
             keys = getattr(step, "demand", ())
             self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])
         if not isinstance(step, _WITHOUT_AWS):
             self._set_in_motion()
+        return done
 
     def _tell(self, plan: Plan, cluster: Cluster) -> None:
         self._report.waiting(plan.waiting, is_there=lambda key: self._store.pod(key) is not None)

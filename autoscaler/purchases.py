@@ -13,7 +13,7 @@ from autoscaler.pack import Packing, Placed
 from autoscaler.policy import Policy
 from autoscaler.resources import CPU, MEMORY, Resources
 from autoscaler.scene import Scene
-from autoscaler.steps import Grow, Remove, Withdraw
+from autoscaler.steps import Cancel, Grow, Remove
 
 
 def purchases(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resources) -> list[Grow]:
@@ -39,8 +39,8 @@ def purchases(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resou
     return [
         Grow(
             group=name,
+            was=fleet.desired_of(groups[name]),
             to=fleet.size_of(groups[name]) + by,
-            by=by,
             usd_per_hour=round(by * groups[name].usd_per_hour, 6),
             demand=tuple(sorted(demand[name])),
             because=because[name][0] + (f" (and for {len(because[name]) - 1} more)" if len(because[name]) > 1 else ""),
@@ -82,7 +82,7 @@ def free_on_prem(scene: Scene) -> Resources:
     return Resources(free)
 
 
-def withdrawals(cluster: Cluster, fleet: Fleet) -> list[Withdraw]:
+def cancellations(cluster: Cluster, fleet: Fleet) -> list[Cancel]:
     """Machines that EC2 was asked for and has refused of late are not asked for any longer."""
     found = []
     for group in sorted(cluster.groups, key=lambda group: group.name):
@@ -90,7 +90,7 @@ def withdrawals(cluster: Cluster, fleet: Fleet) -> list[Withdraw]:
         if refused:
             code = group.refusals[0].code
             because = f"EC2 refused {_nodes(refused)} of {group.instance_type} in {group.zone} ({code})"
-            found.append(Withdraw(group=group.name, to=group.desired - refused, by=-refused, because=because))
+            found.append(Cancel(group=group.name, was=group.desired, to=group.desired - refused, because=because))
     return found
 
 

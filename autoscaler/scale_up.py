@@ -25,7 +25,7 @@ from autoscaler.pack import Packing
 from autoscaler.patience import Patience
 from autoscaler.places import Place
 from autoscaler.policy import Policy
-from autoscaler.purchases import free_on_prem, never_joined, purchases, withdrawals
+from autoscaler.purchases import cancellations, free_on_prem, never_joined, purchases
 from autoscaler.reservations import kept_where_let_in, let_in, openings, reservations
 from autoscaler.roll import roll_of
 from autoscaler.scene import Scene
@@ -104,7 +104,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     expected = {pod.key: place for pod, place in pins} | packing.homes
     return ScaleUp(
         steps=(
-            *withdrawals(cluster, fleet),
+            *cancellations(cluster, fleet),
             *never_joined(fleet, policy),
             *again,
             *reservations(gangs, packing.placed, admits, pins),

@@ -76,26 +76,40 @@ class Uncordon:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Set a group's desired capacity. ``to`` is absolute, so doing it twice buys once."""
+    """Order nodes: raise a group's desired capacity. Both are absolute, so doing it twice buys once."""
 
     group: str
+    was: int
+    """The desired capacity that the step starts from: where it is another by then, nothing is bought."""
     to: int
-    by: int
+    """The desired capacity that it sets; more than ``was``."""
     usd_per_hour: float
     """What the step adds to the bill."""
     demand: tuple[str, ...]
     """Keys of the pods it is for."""
     because: str
 
+    @property
+    def by(self) -> int:
+        """How many nodes are ordered."""
+        return self.to - self.was
+
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Lower a group's desired capacity to the instances that it has: EC2 refused the rest. No instance ends by it."""
+class Cancel:
+    """Cancel an order that EC2 refused: lower a group's desired capacity. No instance ends by it."""
 
     group: str
+    was: int
+    """The desired capacity that the step starts from: where it is another by then, nothing is changed."""
     to: int
-    by: int
+    """The desired capacity that it sets: the nodes that the group has; less than ``was``."""
     because: str
+
+    @property
+    def by(self) -> int:
+        """How many nodes are not wanted any longer."""
+        return self.was - self.to
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,7 @@ Step = (
     | Recreate
     | Uncordon
     | Grow
-    | Withdraw
+    | Cancel
     | Cordon
     | Remove
     | DeleteNode

@@ -1,39 +1,60 @@
-"""A stand-in for all that is around the planner: EC2 that refuses, machines that boot or never join, a scheduler, jobs.
+"""A stand-in for all that is around the autoscaler: EC2 that refuses, machines that never join, a scheduler, jobs.
 
-It checks every step for itself, with none of the planner's code, and raises ``AssertionError`` in words.
+Plans are carried out as in the loop, by the real hands through both real doors, against :mod:`tests.cloud` and
+:mod:`tests.api`. The world checks every step for itself, with none of the planner's code, and the limits at every
+moment at which something changes; it raises ``AssertionError`` in words.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from autoscaler import labels as words
-from autoscaler.cluster import Cluster, Group, Instance, Node, Pod, Refusal
-from autoscaler.constraints import Requirement, Taint, Toleration
+from autoscaler.act import Hands
+from autoscaler.cluster import Cluster, Group, Node, Pod
+from autoscaler.constraints import Taint, Toleration
+from autoscaler.ec2 import Ec2
+from autoscaler.followed import NODES, PODS
+from autoscaler.kube_writes import Writes
+from autoscaler.loop import Loop
 from autoscaler.policy import Policy
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     EndJob,
     Grow,
     Nominate,
     Plan,
     Recreate,
+    Release,
     Remove,
     Reserve,
     Step,
     Uncordon,
     Unreserve,
-    Withdraw,
 )
+from autoscaler.store import Store
+from tests.api import Api
 from tests.builders import NOW, nodes_of
+from tests.cloud import Cloud
 
+if TYPE_CHECKING:
+    from autoscaler.kube import Kube
+    from autoscaler.report import Report
+
+K = TypeVar("K")
 T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The process has ended at this very point."""
 
 
 @dataclass
@@ -43,48 +64,141 @@ class World:
     policy: Policy
     pods: dict[str, Pod]
     nodes: dict[str, Node]
-    groups: dict[str, Group]
+    offered: Iterable[Group]
     chance: random.Random
     refuses: float = 0.0
     never_joins: float = 0.0
+    late: tuple[float, float] = (0.0, 0.0)
+    """Seconds from an order to its grant or refusal: at least and at most."""
+    meanwhile: float = 0.0
+    """How often AWS does something between a look at it and a write to it."""
     reserves: bool = False
     """New nodes come reserved."""
     now: datetime = NOW
-    launched: int = 0
     bought: int = 0
-    dead: set[str] = field(default_factory=set)
-    """Instances that will never join."""
+    joining: dict[str, bool] = field(default_factory=dict)
+    """Instance -> whether it will ever be a node."""
+    dies: bool = False
+    """The autoscaler may be killed at any write."""
+    done: list[Step] = field(default_factory=list)
+    """Steps of the last plan that were taken, as far as AWS and the API server know."""
     tally: Counter[str] = field(default_factory=Counter)
     """How often something was checked, or went wrong on purpose."""
 
+    def __post_init__(self) -> None:
+        """Every price is in the policy."""
+        groups = sorted(self.offered, key=lambda one: one.name)
+        usd = {one.entry: one.usd_per_hour for one in groups}
+        entries = tuple(one.model_copy(update={"usd_per_hour": usd.get(one.name)}) for one in self.policy.groups)
+        self.policy = self.policy.model_copy(update={"groups": entries})
+        self.cloud = Cloud.of(
+            groups,
+            cluster=self.policy.cluster,
+            now=self.now,
+            chance=self.chance,
+            refuses=self.refuses,
+            late=self.late,
+            touch=self._touch_aws,
+            watch=self._check_limits,
+        )
+        self.api = Api(self.pods, self.nodes, touch=self._touch)
+        self._looks = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A new process of the autoscaler, which knows nothing."""
+        self.store = Store()
+        self.door = Ec2(self.policy, self.cloud.clients(), warn=_never, now=lambda: self.now)
+        self._hands = Hands(kube=Writes(cast("Kube", self.api)), ec2=self.door, store=self.store, now=lambda: self.now)
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """As AWS tells them."""
+        return {group.name: group for group in self.door.groups()}
+
     def look(self) -> Cluster:
         """One frozen look, in an order that means nothing."""
-        return Cluster(
-            seen_at=self.now,
-            pods=self._shuffled(self.pods.values()),
-            nodes=self._shuffled(self.nodes.values()),
-            groups=self._shuffled(self.groups.values()),
+        self._looks += 1
+        self.api.pods, self.api.nodes = self.pods, self.nodes
+        self.store.replace(
+            PODS, self._shuffled({tuple(k.split("/")): (self.api.version("pods", k), p) for k, p in self.pods.items()})
         )
+        self.store.replace(
+            NODES, self._shuffled({("", k): (self.api.version("nodes", k), n) for k, n in self.nodes.items()})
+        )
+        self.store.saw_groups(self._shuffled(self.groups).values(), asked_at=time.monotonic())
+        return self.store.cluster(self.now)
 
-    def carry_out(self, plan: Plan, *, steps: int | None = None) -> None:
-        """Take every step, or the first few, checking that each may be taken."""
+    def carry_out(self, plan: Plan) -> bool:
+        """Take every step as the loop does, checking that each may be taken; gives whether all were taken in no time.
+
+        Only what AWS did meanwhile makes a step fail. Raises ``Killed`` where the world may kill.
+        """
         self._check_words(plan)
-        for step in plan.steps[:steps]:
-            self._take(step)
+        self.done.clear()
+        before, began, failures = self.cloud.changes, self.now, list[str]()
+        report = cast("Report", _Teller(failures))
+        loop = Loop(
+            policy=self.policy,
+            planner=lambda *_: plan,
+            store=self.store,
+            hands=cast("Hands", self),
+            report=report,
+            leader=_Leader(),
+        )
+        loop._apply(plan.steps)
+        self.tally["steps that failed, for AWS had moved on"] += len(failures)
+        assert not failures or self.cloud.changes > before, f"{failures} though nothing has changed"
+        self._bind_pinned()
         self._check()
+        return not failures and (self.cloud.changes, self.now) == (before, began)
+
+    def take(self, step: Step) -> None:
+        """As the hands do; and checked. What was bought before the process was killed counts as done."""
+        self._may(step)
+        try:
+            self._hands.take(step)
+        except Killed:
+            if isinstance(step, Grow) and self.cloud.groups[step.group].desired == step.to:
+                self.done.append(step)
+                self.bought += step.by
+            raise
+        self.done.append(step)
+        self.tally[f"steps through the doors: {type(step).__name__}"] += 1
+        self.bought += step.by if isinstance(step, Grow) else 0
+
+    def _touch(self, what: str) -> None:
+        """A fault point: the same for the same look, whichever thread comes first."""
+        dice = random.Random(f"{self._looks} {what}")  # noqa: S311 - reproducible on purpose
+        if self.dies and dice.random() < 0.1:
+            raise Killed(what)
+
+    def _touch_aws(self, what: str) -> None:
+        if what.startswith("before") and self.chance.random() < self.meanwhile:
+            self.now += timedelta(seconds=5)
+            self.cloud.advance(self.now)
+        self._touch(what)
 
     def pass_time(self, span: timedelta) -> None:
         """Instances start or are refused, nodes join, the scheduler binds what it may."""
         self.now += span
-        for name in sorted(self.groups):
-            self._launch(name)
-        for group in list(self.groups.values()):
-            for node in nodes_of(group, created=self.now):
-                if node.instance_id not in self.dead and node.name not in self.nodes and self.chance.random() < 0.7:
+        self.cloud.advance(self.now)
+        self.tally["launches refused"] += self.cloud.refused
+        self.cloud.refused = 0
+        for group in self.groups.values():
+            living = tuple(one for one in group.instances if one.state != "terminating")
+            for node in nodes_of(replace(group, instances=living), created=self.now):
+                if self._joins(node.instance_id or "") and node.name not in self.nodes and self.chance.random() < 0.7:
                     taints = (*node.taints, Taint(words.RESERVED)) if self.reserves else node.taints
                     self.nodes[node.name] = replace(node, taints=taints)
         self._schedule()
         self._check()
+
+    def _joins(self, instance: str) -> bool:
+        if instance not in self.joining:
+            self.joining[instance] = self.chance.random() >= self.never_joins
+            self.tally["machines that never joined"] += not self.joining[instance]
+        return self.joining[instance]
 
     def finish(self, gangs: float) -> None:
         """This share of the jobs that run ends, each as a whole."""
@@ -108,104 +222,78 @@ class World:
     @property
     def usd_per_hour(self) -> float:
         """The bill."""
-        return sum(group.usd_per_hour * group.desired for group in self.groups.values())
+        return self.cloud.usd_per_hour
 
-    def _take(self, step: Step) -> None:  # noqa: C901 - one case for each kind of step
+    def _may(self, step: Step) -> None:  # noqa: C901, PLR0912 - one case for each kind of step
+        """Whether the step may be taken as things are."""
         match step:
-            case Admit():
-                self._admit(step)
-            case Grow():
-                group = self.groups[step.group]
-                assert step.to == group.desired + step.by, f"{step} on {group.desired}"
-                assert step.by > 0
-                assert not self._was_refused(group), f"{step} right after a refusal"
-                self.bought += step.by
-                self.groups[step.group] = replace(group, desired=step.to)
-            case Withdraw():
-                group = self.groups[step.group]
-                assert len(group.instances) <= step.to < group.desired, f"{step} would end an instance"
-                self.groups[step.group] = replace(group, desired=step.to)
-            case Cordon():
-                node = self.nodes[step.node]
-                assert node.instance_id, f"{step} on a node that is not EC2's"
-                mark = replace(node, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=self.now)
-                assert not self._residents(step.node), f"{step} on a busy node"
-                self.nodes[step.node] = mark
-            case Uncordon():
-                node = self.nodes[step.node]
-                assert node.cordoned_by == words.AUTOSCALER, f"{step} lifts another's cordon"
-                self.nodes[step.node] = replace(node, cordoned=False, cordoned_by="", cordoned_at=None)
+            case Admit(placements=placements):
+                for key, name in placements:
+                    self._may_admit(self.pods[key], self.nodes[name])
+            case Grow(group=group):
+                assert step.by > 0, step
+                seen = self.store.group(group)
+                assert seen is not None
+                assert not self._was_refused(seen), f"{step} right after a refusal"
+            case Cancel():
+                assert step.to < step.was, step
+            case Cordon(node=name):
+                assert self.nodes[name].instance_id, f"{step} on a node that is not EC2's"
+                assert not self._residents(name), f"{step} on a busy node"
+            case Uncordon(node=name):
+                assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} lifts another's cordon"
             case Remove():
-                self._remove(step)
+                self._may_remove(step)
             case Nominate(placements=placements):
                 for key, name in placements:
                     assert not name or name in self.nodes, f"{key} is nominated for {name}, which is not there"
-                    self.pods[key] = replace(self.pods[key], nominated=name)
             case Reserve(placements=placements):
                 for key, name in placements:
-                    self._reserve(key, name)
-            case Unreserve():
-                self._unreserve(step)
+                    self._may_reserve(self.pods[key], self.nodes[name])
+            case Unreserve(nodes=names):
+                for name in names:
+                    taints = self.nodes[name].taints
+                    assert any(one.key == words.RESERVED for one in taints), f"{step} of a node that is not reserved"
+            case Release(instance=instance, node=name):
+                assert name is None or not self._residents(name), f"{step} ends a running job"
+                assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
             case EndJob() | Recreate():
                 raise AssertionError(step)
 
-    def _unreserve(self, step: Unreserve) -> None:
-        for name in step.nodes:
-            node = self.nodes[name]
-            left = tuple(taint for taint in node.taints if taint.key != words.RESERVED)
-            assert len(left) < len(node.taints), f"{step} of a node that is not reserved"
-            self.nodes[name] = replace(node, taints=left)
+    @staticmethod
+    def _may_reserve(pod: Pod, node: Node) -> None:
+        assert node.ready, f"{node.name} is not ready"
+        assert pod.node is None, f"{pod.key} runs already"
+        assert any(taint.key == words.RESERVED for taint in node.taints), f"{node.name} is not reserved"
+        own = Toleration(key=words.RESERVED, value=node.instance_id or "")
+        assert own not in pod.tolerations or Taint(words.RESERVED) in node.taints, f"{pod.key} was let in before"
 
-    def _reserve(self, key: str, name: str) -> None:
-        pod, node = self.pods[key], self.nodes[name]
-        assert node.ready, f"{name} is not ready"
-        assert pod.node is None, f"{key} runs already"
-        assert any(taint.key == words.RESERVED for taint in node.taints), f"{name} is not reserved"
-        whose = node.instance_id or ""
-        others = tuple(taint for taint in node.taints if taint.key != words.RESERVED)
-        self.nodes[name] = replace(node, taints=(*others, Taint(words.RESERVED, whose)))
-        own = Toleration(key=words.RESERVED, value=whose)
-        assert own not in pod.tolerations or Taint(words.RESERVED) in node.taints, f"{key} was let onto {name} before"
-        self.pods[key] = replace(pod, tolerations=(*pod.tolerations, own))
+    @staticmethod
+    def _may_admit(pod: Pod, node: Node) -> None:
+        assert words.GATE in pod.gates, f"{pod.key} has no gate to lift"
+        assert node.ready, f"{node.name} is not ready"
+        assert not node.cordoned, f"{node.name} is cordoned"
 
-    def _admit(self, step: Admit) -> None:
-        for key, name in step.placements:
-            pod, node = self.pods[key], self.nodes[name]
-            assert words.GATE in pod.gates, f"{key} has no gate to lift"
-            assert node.ready, f"{name} is not ready"
-            assert not node.cordoned, f"{name} is cordoned"
-            pin = (Requirement(words.HOSTNAME, "In", (name,)),)
-            self.pods[key] = replace(pod, gates=(), affinity=tuple((*term, *pin) for term in pod.affinity or ((),)))
-            self._bind(key, name)
+    def _may_remove(self, step: Remove) -> None:
+        group = self.cloud.groups[step.group]
+        assert step.instance in group.instances, f"{step}: no such instance"
+        kept = max(group.desired, group.living) - 1
+        assert kept >= group.shown.minimum, f"{step} goes below the minimum"
+        if step.node is None:
+            return
+        node = self.nodes[step.node]
+        assert node.instance_id == step.instance
+        assert not self._residents(step.node), f"{step} ends a running job"
+        assert node.cordoned_by == words.AUTOSCALER
+        assert node.cordoned_at is not None
+        assert node.cordoned_at + self.policy.scale_down.idle_after <= self.now, f"{step} is too early"
 
-    def _remove(self, step: Remove) -> None:
-        group = self.groups[step.group]
-        assert step.instance in {one.id for one in group.instances}, f"{step}: no such instance"
-        if step.node is not None:
-            node = self.nodes.pop(step.node)
-            assert node.instance_id == step.instance
-            assert not self._residents(step.node), f"{step} ends a running job"
-            assert node.cordoned_by == words.AUTOSCALER
-            assert node.cordoned_at is not None
-            assert node.cordoned_at + self.policy.scale_down.idle_after <= self.now, f"{step} is too early"
-        kept = tuple(one for one in group.instances if one.id != step.instance)
-        self.groups[step.group] = replace(group, instances=kept, desired=group.desired - 1)
-        assert group.desired - 1 >= group.minimum, f"{step} goes below the minimum"
-
-    def _launch(self, name: str) -> None:
-        group = self.groups[name]
-        while len(group.instances) < group.desired:
-            if self.chance.random() < self.refuses:
-                self.tally["launches refused"] += 1
-                group = replace(group, refusals=(Refusal(self.now, "InsufficientInstanceCapacity"), *group.refusals))
-                break
-            self.launched += 1
-            instance = Instance(id=f"i-{self.launched:05}", zone=group.zone, launched=self.now)
-            if self.chance.random() < self.never_joins:
-                self.dead.add(instance.id)
-                self.tally["machines that never joined"] += 1
-            group = replace(group, instances=(*group.instances, instance))
-        self.groups[name] = group
+    def _bind_pinned(self) -> None:
+        """A pod whose gates were lifted can go to one node only, and the scheduler binds it at once."""
+        for key in sorted(self.pods):
+            pod = self.pods[key]
+            if pod.node is None and not pod.gates and pod.admitted_to:
+                self._bind(key, pod.admitted_to)
 
     def _schedule(self) -> None:
         """Pods without a gate go to the emptiest node that takes them, as the real scheduler's default has it."""
@@ -254,19 +342,24 @@ class World:
         assert told.keys() <= self.pods.keys()
 
     def _check(self) -> None:
-        limits = self.policy.limits
         self.tally["looks at limits and budgets"] += 1
-        desired: Counter[str] = Counter()
-        for group in self.groups.values():
-            desired[group.entry] += group.desired
-            assert group.desired <= group.maximum, f"{group.name} is above its maximum"
-        for entry in self.policy.groups:
-            assert desired[entry.name] <= entry.max, f"{entry.name}: {desired[entry.name]} nodes, {entry.max} allowed"
-        assert limits.usd_per_hour is None or self.usd_per_hour <= limits.usd_per_hour + 1e-6, "too many dollars"
-        assert limits.nodes is None or desired.total() <= limits.nodes, "too many nodes"
-        gpus = sum(group.desired * group.allocatable[words.GPU] for group in self.groups.values())
-        assert limits.gpus is None or gpus <= limits.gpus, "too many GPUs"
+        self._check_limits()
         self._check_gangs()
+
+    def _check_limits(self) -> None:
+        """Of all that runs, is ordered, or may come of a launch that is being tried."""
+        limits = self.policy.limits
+        paid: Counter[str] = Counter()
+        for group in self.cloud.groups.values():
+            paid[group.shown.entry] += group.paid_for
+            assert group.paid_for <= group.shown.maximum, f"{group.shown.name} is above its maximum"
+        for entry in self.policy.groups:
+            assert paid[entry.name] <= entry.max, f"{entry.name}: {paid[entry.name]} nodes, {entry.max} allowed"
+        usd = self.usd_per_hour
+        assert limits.usd_per_hour is None or usd <= limits.usd_per_hour + 1e-6, f"too many dollars: {usd}"
+        assert limits.nodes is None or paid.total() <= limits.nodes, "too many nodes"
+        gpus = sum(group.paid_for * group.shown.allocatable[words.GPU] for group in self.cloud.groups.values())
+        assert limits.gpus is None or gpus <= limits.gpus, "too many GPUs"
 
     def _check_gangs(self) -> None:
         jobs: dict[str, list[Pod]] = defaultdict(list)
@@ -281,10 +374,32 @@ class World:
             self.tally["looks at gangs"] += 1
             assert not gated or bound == 0 or bound >= enough, f"{bound} of {job}'s {len(pods)} pods hold a place"
 
-    def _shuffled(self, many: Iterable[T]) -> tuple[T, ...]:
-        ordered = list(many)
+    def _shuffled(self, many: Mapping[K, T]) -> dict[K, T]:
+        ordered = list(many.items())
         self.chance.shuffle(ordered)
-        return tuple(ordered)
+        return dict(ordered)
+
+
+class _Leader:
+    def is_mine(self) -> bool:
+        return True
+
+
+class _Teller:
+    """What the loop tells of steps."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self._failures = failures
+
+    def done(self, step: Step, *, pods: object = ()) -> None:
+        pass
+
+    def failed(self, step: Step, why: Exception) -> None:
+        self._failures.append(f"{step}: {why}")
+
+
+def _never(line: str) -> None:
+    raise AssertionError(line)
 
 
 def _job(pod: Pod) -> str:

@@ -93,6 +93,8 @@ class Group(FakeAutoScalingGroup):
 
     def __init__(self, **kwargs: Any) -> None:
         self.retry_at = 0.0
+        self.trying: list[tuple[Activity, str, float]] = []
+        """Launches that will fail: what is shown of each, why, and when that is known."""
         self.cause = ""
         self.status: str | None = None
         super().__init__(**kwargs)

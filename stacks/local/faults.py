@@ -3,6 +3,7 @@
     seed: 1
     faults:
       - {kind: insufficient-capacity, instance_type: p4d.24xlarge, zone: us-east-1a, after: 2, lasts: 30s}
+      - {kind: quota, after: 4, late: 20s}
       - {kind: throttle, actions: [SetDesiredCapacity], every: 3}
       - {kind: slow-boot, instance_type: p4d.24xlarge, factor: 4}
       - {kind: never-joins, count: 1}
@@ -29,13 +30,15 @@ from autoscaler.documents import Document, Span
 from stacks.local.wire import Call, Refused
 
 Kind = Literal[
-    "insufficient-capacity", "throttle", "slow-boot", "never-joins", "late-device", "wrong-credentials", "gone"
+    "insufficient-capacity", "quota", "throttle", "slow-boot", "never-joins", "late-device", "wrong-credentials", "gone"
 ]
 
+_REFUSALS: Final[tuple[Kind, ...]] = ("insufficient-capacity", "quota")
 _WHEN: Final = frozenset({"kind", "begins", "lasts"})
 _WHERE: Final = frozenset({"instance_type", "zone"})
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "insufficient-capacity": _WHERE | {"after"},
+    "insufficient-capacity": _WHERE | {"after", "late"},
+    "quota": frozenset({"instance_type", "after", "late"}),
     "throttle": frozenset({"actions", "every", "code"}),
     "slow-boot": _WHERE | {"factor", "by"},
     "never-joins": _WHERE | {"count", "share"},
@@ -60,6 +63,9 @@ class Fault(Document):
     instance_type: str | None = Field(default=None, description="only this instance type; absent: every one")
     zone: str | None = Field(default=None, description="only this availability zone; absent: every one")
     after: int = Field(default=0, ge=0, description="instances that are still granted")
+    late: Span = Field(
+        default=timedelta(0), description="so long an Auto Scaling group tries before it fails, e.g. 40s"
+    )
     actions: tuple[str, ...] = Field(default=(), description="API calls, e.g. [SetDesiredCapacity]; absent: every one")
     every: int = Field(default=1, ge=1, description="every n-th of these calls is refused")
     code: str | None = Field(default=None, description="the error code; absent: the one that the service uses")
@@ -161,12 +167,13 @@ class Faults:
                     return _throttled(call, fault.code)
         return None
 
-    def grants(self, *, instance_type: str, zone: str, count: int = 1) -> bool:
-        """Whether there is capacity for so many more instances; they count as granted."""
+    def refusal(self, *, instance_type: str, zone: str, count: int = 1) -> Fault | None:
+        """What keeps EC2 from launching so many more instances; where nothing does, they count as granted."""
         with self._lock:
             about = [
                 (index, fault)
-                for index, fault in self._in_force("insufficient-capacity")
+                for kind in _REFUSALS
+                for index, fault in self._in_force(kind)
                 if fault.strikes_at(instance_type=instance_type, zone=zone)
             ]
             short = [index for index, fault in about if self._met[index] + count > fault.after]
@@ -174,7 +181,11 @@ class Faults:
                 self._struck[index] += 1
             for index, _ in about if not short else ():
                 self._met[index] += count
-        return not short
+        return self.script.faults[short[0]] if short else None
+
+    def grants(self, *, instance_type: str, zone: str, count: int = 1) -> bool:
+        """Whether nothing keeps EC2 from launching so many more instances."""
+        return self.refusal(instance_type=instance_type, zone=zone, count=count) is None
 
     def joining(self, *, instance_type: str, zone: str, boot_delay: timedelta) -> Joining:
         """How an instance that is launched now comes to be a node."""

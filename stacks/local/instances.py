@@ -46,6 +46,11 @@ GROUP_TAG: Final = "aws:autoscaling:groupName"
 _ROOT_DEVICES: Final = ("/dev/xvda", "/dev/sda1")
 _ROOT_GIB: Final = 8
 _GIB: Final = 2**30
+_NO_QUOTA: Final = (
+    "You have requested more vCPU capacity than your current vCPU limit of 64 allows for the instance bucket that the "
+    "specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an "
+    "adjustment to this limit."
+)
 
 
 @dataclass
@@ -209,8 +214,11 @@ class Ec2(EC2Backend):
         if kwargs.get("is_instance_type_default"):
             instance_type = template.get("InstanceType") or instance_type
         zone = self._zone_of(kwargs)
-        if not self.world.faults.grants(instance_type=instance_type, zone=zone, count=count):
-            raise EC2ClientError("InsufficientInstanceCapacity", no_capacity(instance_type, zone))
+        fault = self.world.faults.refusal(instance_type=instance_type, zone=zone, count=count)
+        if fault is not None and fault.kind == "quota":
+            raise NotLaunched("VcpuLimitExceeded", _NO_QUOTA, late=fault.late)
+        if fault is not None:
+            raise NotLaunched("InsufficientInstanceCapacity", no_capacity(instance_type, zone), late=fault.late)
 
     def _zone_of(self, kwargs: dict[str, Any]) -> str:
         subnet = kwargs.get("subnet_id") or next((nic.get("SubnetId") for nic in kwargs.get("nics") or []), None)
@@ -268,6 +276,14 @@ class Ec2Response(PlacementGroupCalls):
             data["UserData"] = Base64EncodedString(data["UserData"])
         data.update({key: value for key, value in below.items() if data.get(key) is None})
         return result
+
+
+class NotLaunched(EC2ClientError):  # noqa: N818 - reads as what it is at the raise site
+    """EC2 launches no such instance; an Auto Scaling group knows it ``late``r."""
+
+    def __init__(self, code: str, message: str, *, late: timedelta) -> None:
+        super().__init__(code, message)
+        self.late = late
 
 
 def no_capacity(instance_type: str, zone: str) -> str:

@@ -13,8 +13,9 @@ from typing import Any, Final
 from moto.core.exceptions import ServiceException
 
 from stacks.local.auto_scaling import ENDING, LAUNCHING, AutoScaling, Group, Member, given, now_in_words
-from stacks.local.instances import GROUP_TAG, World
+from stacks.local.instances import GROUP_TAG, NotLaunched, World
 
+_LAUNCH: Final = "Launching a new EC2 instance"
 AT_ONCE: Final = 50
 """Instances that a group launches before it looks at the time again."""
 
@@ -63,6 +64,8 @@ class Scaling:
             dues.append(region.ec2_backend.start_due(now))
             for group in list(region.autoscaling_groups.values()):
                 dues.append(_advance_members(region, group, now))
+                _fail_what_is_due(group, now)
+                dues.extend(due for *_, due in group.trying)
                 dues.append(group.retry_at if group.retry_at > now else None)
         return min((due for due in dues if due is not None), default=None)
 
@@ -129,7 +132,7 @@ def _adjust(region: AutoScaling, group: Group, now: float) -> bool:
         region.end(group, sick, cause="in response to a user health-check")
         return True
     lacking = (group.desired_capacity or 0) - group.capacity()
-    if lacking > 0 and now >= group.retry_at and not group.is_suspended("Launch"):
+    if lacking > 0 and not group.trying and now >= group.retry_at and not group.is_suspended("Launch"):
         return _launch(region, group, now)
     if lacking < 0 and not group.is_suspended("Terminate"):
         return _shrink(region, group, surplus=-lacking)
@@ -147,17 +150,28 @@ def _launch(region: AutoScaling, group: Group, now: float) -> bool:
         try:
             member = _launched(group, instance_type=instance_type, zone=zone, subnet=subnet)
         except ServiceException as refused:
-            message = f"{refused.message} Launching EC2 instance failed."
-            failed = region.note(group, f"Launching a new EC2 instance.  Status Reason: {message}", cause)
-            failed.end("Failed", message)
+            late = refused.late.total_seconds() if isinstance(refused, NotLaunched) else 0.0
+            failed = region.note(group, _LAUNCH, cause)
+            group.trying.append((failed, f"{refused.message} Launching EC2 instance failed.", now + late))
+            _fail_what_is_due(group, now)
             continue
         if weight is not None:
             member.weight, member.weighted_capacity = weight, str(weight)
         member.activity = region.note(group, f"Launching a new EC2 instance: {member.instance.id}", cause)
         group.instance_states.append(member)
         return True
-    group.retry_at = now + region.world.retry_after.total_seconds()
+    known = max((due for *_, due in group.trying), default=now)
+    group.retry_at = known + region.world.retry_after.total_seconds()
     return False
+
+
+def _fail_what_is_due(group: Group, now: float) -> None:
+    """A refusal is known some time after the try."""
+    for tried in [one for one in group.trying if one[2] <= now]:
+        activity, message, _ = tried
+        group.trying.remove(tried)
+        activity.description = f"{_LAUNCH}.  Status Reason: {message}"
+        activity.end("Failed", message)
 
 
 def _launched(group: Group, *, instance_type: str, zone: str, subnet: str | None) -> Member:

@@ -58,6 +58,7 @@ class Door:
             stub.activate()
         self.warned: list[str] = []
         self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2]), warn=self.warned.append)
+        self.door._at_rest.add(NAME)
 
     def groups_are(self, *groups: dict[str, Any], named: str = "") -> None:
         """What the next question for groups is answered with."""
@@ -83,7 +84,7 @@ class Door:
         self.autoscaling.add_response(
             "describe_scaling_activities",
             {"Activities": filled},
-            {"AutoScalingGroupName": NAME, "MaxRecords": 20},
+            {"AutoScalingGroupName": NAME, "MaxRecords": 100},
         )
 
 
@@ -360,7 +361,7 @@ def test_growing_looks_once_more_and_sets_what_was_planned(door: Door) -> None:
     door.groups_are(raw_group(desired=1), named=NAME)
     wanted = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
     door.autoscaling.add_response("set_desired_capacity", {}, wanted)
-    door.door.grow(NAME, to=3, by=2)
+    door.door.grow(NAME, was=1, to=3)
     door.autoscaling.assert_no_pending_responses()
 
 
@@ -372,8 +373,8 @@ def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -
     door.types_are(TYPE)
     if desired:
         door.activities_are()
-    with pytest.raises(Changed, match=f"was at 1 nodes .* and is at {desired} now") as changed:
-        door.door.grow(NAME, to=3, by=2)
+    with pytest.raises(Changed, match=f"was to have 1 node when .* and is to have {desired} now") as changed:
+        door.door.grow(NAME, was=1, to=3)
     assert changed.value.group is not None
     assert changed.value.group.desired == desired
 
@@ -382,23 +383,43 @@ def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
     """Whatever its name."""
     door.groups_are(raw_group(tags={words.TAG_CLUSTER: "another"}), named=NAME)
     with pytest.raises(Changed, match="is not there any more"):
-        door.door.grow(NAME, to=1, by=1)
+        door.door.grow(NAME, was=0, to=1)
 
 
-def test_withdrawing_ends_no_instance(door: Door) -> None:
+def test_cancelling_an_order_ends_no_instance(door: Door) -> None:
     """One that came after all stays wanted."""
     for _ in range(2):
         door.groups_are(raw_group(desired=2, instances=("i-1", "i-2")), named=NAME)
     door.types_are(TYPE)
     door.instances_are("i-1", "i-2")
-    with pytest.raises(Changed, match="has 2 instances by now"):
-        door.door.withdraw(NAME, to=1, by=1)
+    with pytest.raises(Changed, match="has 2 nodes by now"):
+        door.door.cancel(NAME, was=2, to=1)
     door.groups_are(raw_group(desired=2, instances=("i-1",)), named=NAME)
     door.autoscaling.add_response(
         "set_desired_capacity", {}, {"AutoScalingGroupName": NAME, "DesiredCapacity": 1, "HonorCooldown": False}
     )
-    door.door.withdraw(NAME, to=1, by=1)
+    door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
+    door.activities_are()
+    now = door.door.cancel(NAME, was=2, to=1)
+    assert (now.desired, now.launching) == (1, 0)
     door.autoscaling.assert_no_pending_responses()
+
+
+def test_a_launch_that_is_being_tried_is_known_until_its_instance_is_listed(door: Door) -> None:
+    """Also of a group that desires nothing any more: at the first look, and until it has ended."""
+    now = datetime.now(UTC)
+    tried = {"StartTime": now, "StatusCode": "PreInService", "Description": "Launching a new EC2 instance"}
+    listed = {"StartTime": now, "StatusCode": "InProgress", "Description": "Launching a new EC2 instance: i-1"}
+    other = {"StartTime": now, "StatusCode": "InProgress", "Description": "Terminating EC2 instance: i-0"}
+    door.door._at_rest.clear()
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    for desired, activities, launching in ((2, (tried, listed, other), 1), (1, (tried, listed), 1), (1, (listed,), 0)):
+        door.groups_are(raw_group(desired=desired, instances=("i-1",)))
+        door.activities_are(*activities)
+        assert door.door.groups()[0].launching == launching
+    door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    assert door.door.groups()[0].launching == 0
 
 
 def test_giving_back_lowers_the_group_too(door: Door) -> None:
@@ -476,9 +497,9 @@ def test_against_the_stand_in_a_group_grows_once_and_shrinks(
     door = Ec2(policy, connect("us-east-1"))
     (group,) = door.groups()
     assert group.allocatable[words.GPU] == 4
-    door.grow(group.name, to=1, by=1)
+    door.grow(group.name, was=0, to=1)
     with pytest.raises(Changed):
-        door.grow(group.name, to=1, by=1)
+        door.grow(group.name, was=0, to=1)
     instance = until(lambda: next(iter(door.groups()[0].instances), None))
     assert instance.launched is not None
     door.terminate(instance.id, group=group.name)
@@ -495,7 +516,7 @@ def test_a_group_whose_maximum_was_lowered_can_be_emptied(
     door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
     (group,) = door.groups()
     scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, NewInstancesProtectedFromScaleIn=True)
-    door.grow(group.name, to=3, by=3)
+    door.grow(group.name, was=0, to=3)
     until(lambda: len([one for one in door.groups()[0].instances if one.state == "in-service"]) == 3)
     scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MaxSize=1)
     assert door.groups()[0].desired == 1

@@ -30,6 +30,7 @@ from autoscaler.policy import Policy
 from autoscaler.report import Log, Report
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     EndJob,
     Grow,
@@ -45,7 +46,6 @@ from autoscaler.steps import (
     Uncordon,
     Unreserve,
     Waiting,
-    Withdraw,
 )
 from autoscaler.store import Store
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
@@ -53,7 +53,7 @@ from tests.test_autoscaler.fake_api import FakeApi
 from tests.test_autoscaler.test_observe import until
 
 GROUP = a_group()
-GROW = Grow(group=GROUP.name, to=1, by=1, usd_per_hour=1.0, demand=("team/pod",), because="r")
+GROW = Grow(group=GROUP.name, was=0, to=1, usd_per_hour=1.0, demand=("team/pod",), because="r")
 END = EndJob("team", "ps", "r")
 
 
@@ -74,13 +74,14 @@ class Fakes:
         if what in self.failures:
             raise self.failures[what]
 
-    def grow(self, name: str, *, to: int, by: int) -> None:
+    def grow(self, name: str, *, was: int, to: int) -> None:
         """EC2's."""
-        self._note("grow", name, to, by)
+        self._note("grow", name, was, to)
 
-    def withdraw(self, name: str, *, to: int, by: int) -> None:
+    def cancel(self, name: str, *, was: int, to: int) -> Group:
         """EC2's."""
-        self._note("withdraw", name, to, by)
+        self._note("cancel", name, was, to)
+        return replace(self.group, desired=to)
 
     def terminate(self, instance: str, *, group: str, is_dead: bool = False) -> None:
         """EC2's."""
@@ -232,11 +233,11 @@ def bench(*steps: Step, waiting: Sequence[Waiting] = (), **more: Any) -> Bench:
 
 def test_steps_are_taken_in_order() -> None:
     """Each through its door."""
-    made = bench(END, Uncordon("n", "r"), GROW, Withdraw(GROUP.name, 0, 1, "r"), Cordon("m", "r"))
+    made = bench(END, Uncordon("n", "r"), GROW, Cancel(GROUP.name, 1, 0, "r"), Cordon("m", "r"))
     loop = made.loop()
     made.knows_aws()
     loop.once()
-    assert made.did() == ["end_job", "uncordon", "grow", "withdraw", "cordon"]
+    assert made.did() == ["end_job", "uncordon", "grow", "cancel", "cordon"]
     assert len(made.motions) == 3  # those that AWS or a node's time has to do with
 
 
@@ -341,6 +342,25 @@ def test_a_step_that_failed_and_is_not_planned_any_more_wakes_nobody() -> None:
     loop.once()
     clock.at += 1.0
     assert loop._seconds_until_due(loop.once()) == LOOK_AGAIN
+
+
+@pytest.mark.parametrize(
+    ("step", "door"), [(Cancel("g", 1, 0, "r"), "cancel"), (Remove(GROUP.name, "i-1", None, "r"), "terminate")]
+)
+def test_nothing_is_bought_with_money_that_was_not_set_free(step: Step, door: str) -> None:
+    """Nor while the step that was to set it free is left alone; what costs nothing is done."""
+    made = bench(step, GROW, Cordon("n", "r"))
+    made.fakes.failures[door] = ec2.Changed("g is not as it was")
+    loop = made.loop()
+    made.knows_aws()
+    loop.once()
+    loop.once()
+    assert made.did() == [door, "cordon", "cordon"]
+    made.fakes.failures.clear()
+    for held in loop._held.values():
+        held.until = 0
+    loop.once()
+    assert made.did()[3:] == [door, "grow", "cordon"]
 
 
 def test_a_step_that_failed_is_tried_again_when_its_time_has_come() -> None:

@@ -46,7 +46,7 @@ def test_a_job_that_spills_over_comes_and_goes() -> None:
         policy=policy,
         pods={pod.key: pod for pod in pods},
         nodes={"dgx-1": an_on_prem_node("dgx-1")},
-        groups={group.name: group for group in groups},
+        offered=groups,
         chance=_Always(),
     )
     world.carry_out(plan(world.look(), policy, Memory()))

@@ -16,6 +16,7 @@ from autoscaler.failures import BadInput, Unavailable
 from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Metrics, Report
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     EndJob,
     Grow,
@@ -29,13 +30,12 @@ from autoscaler.steps import (
     Uncordon,
     Unreserve,
     Waiting,
-    Withdraw,
 )
 from stacks.local.keeper import free_ports
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_observe import until
 
-GROW = Grow(group="g", to=2, by=1, usd_per_hour=5.672, demand=("team/p",), because="p needs it")
+GROW = Grow(group="g", was=1, to=2, usd_per_hour=5.672, demand=("team/p",), because="p needs it")
 
 
 def told(form: Any = "text") -> tuple[Report, io.StringIO]:
@@ -62,7 +62,7 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
         (Recreate("team/a", "r"), "delete pod team/a, which never started, for its owner to make anew"),
         (Uncordon("n", "r"), "open node n again"),
         (GROW, "grow g to 2 nodes (+1, $5.67 per hour)"),
-        (Withdraw("g", 1, 2, "r"), "withdraw 2 nodes that g did not get: back to 1"),
+        (Cancel("g", 3, 1, "r"), "cancel the order of 2 nodes in g: back to 1 node"),
         (Cordon("n", "r"), "close node n to new pods"),
         (Remove("g", "i-1", "n", "r"), "give back n (i-1 of g)"),
         (Remove("g", "i-1", None, "r"), "give back the instance (i-1 of g)"),

@@ -16,6 +16,7 @@ from autoscaler.policy import Policy
 from autoscaler.resources import Resources
 from autoscaler.steps import (
     Admit,
+    Cancel,
     Cordon,
     Grow,
     Meant,
@@ -26,7 +27,6 @@ from autoscaler.steps import (
     Remove,
     Uncordon,
     Waiting,
-    Withdraw,
 )
 from tests.builders import (
     NOW,
@@ -347,21 +347,21 @@ def test_a_pod_made_anew_is_placed_beside_its_running_gang() -> None:
 # --- Refusals and the lost --------------------------------------------------------------------------------------------
 
 
-def test_after_a_refusal_the_request_is_withdrawn_and_another_zone_is_tried() -> None:
-    """At once, not after a quarter of an hour; and what is withdrawn cannot arrive as well."""
+def test_after_a_refusal_the_request_is_cancelled_and_another_zone_is_tried() -> None:
+    """At once, not after a quarter of an hour; and what is cancelled cannot arrive as well."""
     refused = a_group(desired=2, refusals=(Refusal(later(seconds=-5), "InsufficientInstanceCapacity"),))
     other = a_group(zone="us-east-1b")
     decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), groups=[refused, other]))
-    assert [(step.group, step.to) for step in steps(decided, Withdraw)] == [(refused.name, 0)]
+    assert [(step.group, step.to) for step in steps(decided, Cancel)] == [(refused.name, 0)]
     assert grown(decided) == {other.name: 2}
 
 
 def test_what_a_refused_group_has_is_kept() -> None:
-    """Only the machines that were not launched are withdrawn."""
+    """Only the machines that were not launched are cancelled."""
     refusal = Refusal(later(seconds=-5), "InsufficientInstanceCapacity")
     refused = replace(a_group(joined=1, refusals=(refusal,)), desired=3)
     decided = decide(a_cluster(pods=a_gang(pods=3, gpus=8), nodes=nodes_of(refused), groups=[refused]))
-    assert [(step.to, step.by) for step in steps(decided, Withdraw)] == [(1, -2)]
+    assert [(step.was, step.to, step.by) for step in steps(decided, Cancel)] == [(3, 1, 2)]
 
 
 def test_a_refused_group_is_tried_again_after_its_time() -> None:

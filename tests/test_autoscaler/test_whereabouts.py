@@ -12,7 +12,7 @@ from autoscaler.whereabouts import explain_pod
 from tests.builders import a_cluster, a_pod
 
 KEY = "team/pod"
-GROW = Grow(group="g", to=1, by=1, usd_per_hour=2.0, demand=(KEY,), because="it fits nowhere else")
+GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it fits nowhere else")
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,21 @@ def test_a_group_outlives_a_lack_of_capacity(here: StandIn) -> None:
     eventually(lambda: here.states(group) == ["Pending"])
 
 
+def test_a_refusal_may_come_late(here: StandIn) -> None:
+    """The launch is in progress first, no second one begins meanwhile, and then it has failed, in AWS's words."""
+    here.fail("{kind: quota, late: 40s}")
+    group = here.group(DesiredCapacity=2, VPCZoneIdentifier=here.subnets[0])
+    eventually(lambda: here.activities(group))
+    [tried] = here.activities(group)
+    assert (tried["StatusCode"], tried["Description"]) == ("InProgress", "Launching a new EC2 instance")
+    here.pass_time(40)
+    eventually(lambda: here.activities(group)[0]["StatusCode"] == "Failed")
+    [failed] = here.activities(group)
+    assert failed["StatusMessage"].startswith("You have requested more vCPU capacity than your ")
+    here.pass_time(6)
+    eventually(lambda: [one["StatusCode"] for one in here.activities(group)] == ["InProgress", "Failed"])
+
+
 def test_a_group_takes_the_zone_that_has_capacity(here: StandIn) -> None:
     """One zone is dry: the other one gives all."""
     here.fail("{kind: insufficient-capacity, zone: us-east-1a}")

@@ -1,0 +1,111 @@
+"""What EC2 refuses, seconds after it was asked: the autoscaler as its own process, a control plane, AWS's stand-in.
+
+At every moment what runs or is ordered costs no more than the limit; the pod runs elsewhere or is told why it waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.live.conftest import Plane
+from tests.live.hybrid import POLICY, Autoscaler, Aws, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until
+from tests.live.hybrid import write_policy as written
+
+pytestmark = pytest.mark.live
+FIRST, SECOND = "test-gpu-us-east-1a", "test-gpu-us-east-1b"
+USD: Final = 5.672
+LIMITED: Final = (
+    POLICY.replace("[us-east-1a]", "[us-east-1a, us-east-1b]").replace(
+        "boot_timeout: 30s", "boot_timeout: 4s, refusal_backoff: 3s"
+    )
+    + "limits: {usd_per_hour: 8.0}\n"
+)
+"""Money for one node."""
+
+
+class Bill:
+    """What AWS would write: looked at all the time, the dearest moment kept."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._client = aws.client("autoscaling")
+        self.dearest = 0.0
+        self.looks = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def desired(self) -> dict[str, int]:
+        """Of each group."""
+        return {one["AutoScalingGroupName"]: one["DesiredCapacity"] for one in self._groups()}
+
+    def end(self) -> None:
+        """The last look."""
+        self._ended.set()
+        self._thread.join()
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return list(self._client.describe_auto_scaling_groups()["AutoScalingGroups"])
+
+    def _keep(self) -> None:
+        while not self._ended.wait(0.05):
+            nodes = sum(max(one["DesiredCapacity"], len(_living(one))) for one in self._groups())
+            self.dearest = max(self.dearest, nodes * USD)
+            self.looks += 1
+
+
+def _living(group: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in group["Instances"] if not one["LifecycleState"].startswith("Terminating")]
+
+
+@contextmanager
+def running(plane: Plane, folder: Path, *faults: dict[str, Any]) -> Iterator[tuple[Autoscaler, Bill, Aws]]:
+    """All of it with one pod that needs a node, and these faults in force."""
+    file, policy = written(folder, LIMITED)
+    with stand_in_aws(folder / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
+        aws.make_groups(policy)
+        aws.put_faults(*faults)
+        make_pod(plane.kube, gpu_pod("p"))
+        bill = Bill(aws)
+        with autoscaler(
+            policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=folder / "autoscaler.log"
+        ) as brain:
+            yield brain, bill, aws
+        bill.end()
+        assert bill.looks > 0
+        assert USD <= bill.dearest <= 8.0, brain.texts()
+        assert "Traceback" not in brain.texts()
+
+
+def test_a_zone_that_refuses_late_is_left_for_another(plane: Plane, tmp_path: Path) -> None:
+    """Its order is cancelled before the other one is made."""
+    fault = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": "2s"}
+    with running(plane, tmp_path, fault) as (brain, bill, _):
+        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        assert bill.desired() == {FIRST: 0, SECOND: 1}
+        assert f"cancel the order of 1 node in {FIRST}: back to 0 nodes" in brain.texts()
+        assert "could not cancel" not in brain.texts()
+
+
+def test_a_quota_refuses_in_every_zone_and_the_pod_is_told(plane: Plane, tmp_path: Path) -> None:
+    """Nothing stays ordered; once the quota is raised, the pod runs."""
+    with running(plane, tmp_path, {"kind": "quota", "late": "1s"}) as (brain, bill, aws):
+        until(lambda: brain.texts().count("cancel the order of") >= 2, within=60, told=brain.texts)
+        until(lambda: "VcpuLimitExceeded" in brain.texts(), told=brain.texts)
+        assert not bound(plane.kube, "p")
+        aws.put_faults()
+        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        assert sorted(bill.desired().values()) == [0, 1]
+
+
+def test_an_instance_that_never_joins_is_paid_for_until_it_is_given_back(plane: Plane, tmp_path: Path) -> None:
+    """The next one is bought with its money."""
+    with running(plane, tmp_path, {"kind": "never-joins", "count": 1}) as (brain, bill, _):
+        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        assert sorted(bill.desired().values()) == [0, 1]
