@@ -103,6 +103,7 @@ def never_joined(fleet: Fleet, policy: Policy) -> list[Remove]:
             instance=instance.id,
             node=None,
             because=f"instance {instance.id} ({group.instance_type}) has not joined within {patience}",
+            is_dead=True,
         )
         for group, instance in fleet.lost
     ]

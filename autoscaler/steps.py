@@ -133,7 +133,7 @@ class Remove:
     node: str | None
     because: str
     is_dead: bool = False
-    """Its node has not been ready for too long: it may hold pods, and is looked at once more for that alone."""
+    """It never joined, or its node has not been ready for too long and may hold pods: it ends also at the minimum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -525,3 +525,27 @@ def test_a_group_whose_maximum_was_lowered_can_be_emptied(
     until(lambda: not door.groups()[0].instances)
     assert door.groups()[0].desired == 0
     assert not [one for one in aws.asked("SetDesiredCapacity") if one["parameters"].get("DesiredCapacity") == "0"]
+
+
+def test_a_dead_instance_ends_also_where_its_group_is_at_its_minimum(
+    stand_in: tuple[Aws, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another is launched in its place; one that works is not given back below the minimum. EC2 says what has ended."""
+    aws, policy = stand_in
+    for key, value in aws.env.items():
+        monkeypatch.setenv(key, value)
+    door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
+    (group,) = door.groups()
+    scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MinSize=1, DesiredCapacity=1)
+    until(lambda: [one.state for one in door.groups()[0].instances] == ["in-service"])
+    (instance,) = door.groups()[0].instances
+    assert not door.has_ended(instance.id)
+    with pytest.raises(Refused, match="min size constraint"):
+        door.terminate(instance.id, group=group.name)
+    door.terminate(instance.id, group=group.name, is_dead=True)
+    until(
+        lambda: [one.id for one in door.groups()[0].instances if one.state == "in-service"] not in ([], [instance.id])
+    )
+    assert door.groups()[0].desired == 1
+    until(lambda: door.has_ended(instance.id))
+    assert door.has_ended("i-0123456789abcdef0")
