@@ -162,8 +162,7 @@ class _Built:
                 f"{policy.cluster}-node-admission",
                 cluster=policy.cluster,
                 control_plane=control_plane,
-                role_name=identity.role_name,
-                role_arn=identity.role_arn,
+                role=identity.role,
                 by_roles=by == "roles",
                 bundle=bundle,
                 opts=self._on_aws,
@@ -171,6 +170,7 @@ class _Built:
             if control_plane
             else None
         )
+        identity.role.close()
         join: pulumi.Output[Any] | None = None
         if control_plane and by == "roles":
             join = join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
@@ -209,7 +209,7 @@ class _Built:
         groups = pulumi.Output.all(*(one.described for one in node_groups)).apply(
             lambda described: [msgspec.to_builtins(group) for groups in described for group in groups]
         )
-        self.fields |= {"groups": groups, "node_role_arn": identity.role_arn}
+        self.fields |= {"groups": groups, "node_role_arn": identity.role.arn}
 
     def make_on_prem(self) -> None:
         """The machines of the inventory."""

@@ -39,6 +39,7 @@ _NOT_OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
         {
             *("ListBucket", "ListBucketVersions", "ListAllMyBuckets", "PutLifecycleConfiguration"),
             *("PutEncryptionConfiguration", "PutBucketPublicAccessBlock", "DeleteObjectVersion"),
+            *("TagResource", "UntagResource"),  # operations of S3 Control
         }
     ),
     "kms": frozenset({"ReEncryptFrom", "ReEncryptTo"}),
