@@ -75,7 +75,7 @@ class AutoscalerRelease(pulumi.ComponentResource):
             f"{name}-cluster", kubeconfig=control_plane.kubeconfig, opts=pulumi.ResourceOptions(parent=self)
         )
         self._in_cluster = pulumi.ResourceOptions(parent=self, provider=provider)
-        self._made: dict[str, pulumi.Resource] = {}
+        self._made: dict[str, list[pulumi.Resource]] = {}
         role_arn = self._role() if access == "irsa" else None
         objects = manifests(spec)
         for manifest in objects[:-2]:
@@ -94,17 +94,18 @@ class AutoscalerRelease(pulumi.ComponentResource):
 
     def _declare(self, manifest: Manifest) -> None:
         kind, named = manifest["kind"], manifest["metadata"]["name"]
-        needed = [self._made[one] for one in (*_NEEDS.get(kind, ()), "Namespace") if one in self._made]
+        needed = [made for one in (*_NEEDS.get(kind, ()), "Namespace") for made in self._made.get(one, ())]
         fields = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
         renamed = {"roleRef": "role_ref", "globalDefault": "global_default", "stringData": "string_data"}
         # Roles of one name stand in several namespaces.
         place = manifest["metadata"].get("namespace", NAMESPACE)
         own = f"{self._name}-{named}" if place == NAMESPACE else f"{self._name}-{place}-{named}"
-        self._made[kind] = _CLASSES[kind](
+        made = _CLASSES[kind](
             own.replace(":", "-"),
             **{renamed.get(key, key): value for key, value in fields.items()},
             opts=pulumi.ResourceOptions.merge(self._in_cluster, pulumi.ResourceOptions(depends_on=needed)),
         )
+        self._made.setdefault(kind, []).append(made)
 
     def _role(self) -> pulumi.Output[str]:
         trust = self._control_plane.about.apply(

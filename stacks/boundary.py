@@ -19,6 +19,7 @@ _ANYWHERE: Final = (
         "ec2messages:*",
         "ecr:BatchCheckLayerAvailability",
         "ecr:BatchGetImage",
+        "ecr:BatchImportUpstreamImage",
     ),
     *(
         "ecr:GetAuthorizationToken",
@@ -34,7 +35,12 @@ _ANYWHERE: Final = (
 )
 _NETWORKING: Final = (
     *("ec2:AssignIpv6Addresses", "ec2:AssignPrivateIpAddresses", "ec2:AttachNetworkInterface", "ec2:AttachVolume"),
-    *("ec2:AuthorizeSecurityGroupIngress", "ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission"),
+    *(
+        "ec2:AuthorizeSecurityGroupIngress",
+        "ec2:CopyVolumes",
+        "ec2:CreateNetworkInterface",
+        "ec2:CreateNetworkInterfacePermission",
+    ),
     *("ec2:CreateRoute", "ec2:CreateSecurityGroup", "ec2:CreateSnapshot", "ec2:CreateVolume"),
     *("ec2:DeleteNetworkInterface", "ec2:DeleteRoute", "ec2:DeleteSecurityGroup", "ec2:DeleteSnapshot"),
     *("ec2:DeleteVolume", "ec2:DetachNetworkInterface", "ec2:DetachVolume", "ec2:EnableFastSnapshotRestores"),

@@ -143,7 +143,6 @@ class _Built:
             network=network,
             zones=self._ahead.control_plane_zones,
             image=self._ahead.member_image,
-            tags=self._tags,
             opts=self._on_aws,
         )
         self.fields |= self._control_plane.fields()

@@ -202,8 +202,8 @@ def _ec2(own: _Own, actions: Sequence[str]) -> Iterable[Statement]:
     in_place = [f"ec2:{verb}" for verb in (_IN_A_VPC | _IN_A_SUBNET)]
     change = [action for action in actions if action not in MAKES]
     yield _allow("ChangeOwn", [*in_place, *change], everything, own.tagged)
-    made = {"StringEquals": {"ec2:CreateAction": [action.removeprefix("ec2:") for action in MAKES]}}
-    yield _allow("TagWhatIsMade", ["ec2:CreateTags"], everything, made)
+    creating = {"StringEquals": {"ec2:CreateAction": [action.removeprefix("ec2:") for action in MAKES]}}
+    yield _allow("TagWhatIsMade", ["ec2:CreateTags"], everything, creating)
     yield _allow("TagOwn", ["ec2:CreateTags", "ec2:DeleteTags"], everything, {**own.tagged, **own.other_tags})
     of_eks = {"StringEquals": {"aws:ResourceTag/aws:eks:cluster-name": own.cluster}}
     yield _allow("GroupOfEks", [f"ec2:{verb}" for verb in _RULES_OF_EKS], own.arn("ec2", "security-group/*"), of_eks)
@@ -212,7 +212,7 @@ def _ec2(own: _Own, actions: Sequence[str]) -> Iterable[Statement]:
 def _join(actions: Sequence[str], joined: Sequence[str]) -> Statement:
     """To be in it, and to lead through it: nothing there is deleted but routes."""
     ending = ("ec2:Delete", "ec2:Terminate", "ec2:Stop", "ec2:Create", "ec2:Modify", "ec2:Release", "ec2:Allocate")
-    inside = [f"ec2:{verb}" for verb in (_IN_A_VPC | _IN_A_SUBNET) if verb != "CreateVpnConnection"]
+    inside = [f"ec2:{verb}" for verb in (_IN_A_VPC | _IN_A_SUBNET)]
     changing = [action for action in actions if action not in MAKES and not action.startswith(ending)]
     return _allow(
         "JoinWhatIsThere", [*inside, *changing, *(f"ec2:{verb}Route" for verb in ("Create", "Delete"))], joined

@@ -47,10 +47,18 @@ class Role:
         )
         self.name, self.arn = made.name, made.arn
 
-    def grant(self, name: str, policy: str, document: pulumi.Input[str] | Mapping[str, Any]) -> aws.iam.RolePolicy:
-        """An inline policy, called ``policy``; ``name`` is the resource's."""
+    def grant(
+        self,
+        name: str,
+        policy: str,
+        document: pulumi.Input[str] | Mapping[str, Any],
+        *,
+        parent: pulumi.Resource | None = None,
+    ) -> aws.iam.RolePolicy:
+        """An inline policy, called ``policy``; ``name`` is the resource's, which stands under the role's own parent."""
         text = json.dumps(document) if isinstance(document, Mapping) else document
-        made = aws.iam.RolePolicy(name, name=policy, role=self.name, policy=text, opts=self._child)
+        opts = pulumi.ResourceOptions(parent=parent) if parent else self._child
+        made = aws.iam.RolePolicy(name, name=policy, role=self.name, policy=text, opts=opts)
         self._inline.append(made)
         return made
 

@@ -66,11 +66,12 @@ class NodeAdmission(pulumi.ComponentResource):
         if control_plane.kind == "eks":
             stands = control_plane.about.apply(lambda _: cluster)  # an entry needs its cluster
             aws.eks.AccessEntry(name, cluster_name=stands, principal_arn=role.arn, type="EC2_LINUX", opts=child)
-            role.grant(name, "join", KNOW_ITSELF)
+            role.grant(name, "join", KNOW_ITSELF, parent=self)
         else:
-            role.grant(name, "join", read_own_token(cluster) if by_roles else read_token(cluster))
+            role.grant(name, "join", read_own_token(cluster) if by_roles else read_token(cluster), parent=self)
         if bundle is not None:
-            role.grant(f"{name}-bundle", "bundle", bundle.object_arn.apply(lambda arn: json.dumps(fetch_bundle(arn))))
+            fetching = bundle.object_arn.apply(lambda arn: json.dumps(fetch_bundle(arn)))
+            role.grant(f"{name}-bundle", "bundle", fetching, parent=self)
         self.register_outputs({})
 
 

@@ -54,7 +54,6 @@ class KubeadmArgs:
     network: NetworkPart
     zones: tuple[str, ...]
     image_id: pulumi.Input[str]
-    tags: Mapping[str, str]
 
 
 class KubeadmControlPlane(pulumi.ComponentResource):

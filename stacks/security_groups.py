@@ -33,9 +33,9 @@ class SecurityGroup:
     def let_in(
         self, name: str, description: str, *, port: int | None = None, protocol: str = "", **source: Any
     ) -> None:
-        """From ``cidr_ipv4`` or ``referenced_security_group_id``, on one port (TCP where no protocol is named), or on all.
+        """From ``cidr_ipv4`` or ``referenced_security_group_id``, on one port, or on all.
 
-        Without a port, by the protocol, and by every one where none is named.
+        Where no protocol is named, by TCP on one port, and by every protocol on all.
         """
         rule = aws.vpc.SecurityGroupIngressRule(
             name,
