@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pulumi
 import pulumi_aws as aws
 
