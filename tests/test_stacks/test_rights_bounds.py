@@ -261,6 +261,7 @@ def test_a_condition_that_is_dropped_is_told() -> None:
 
 OWN_ROLE: Final = f"arn:aws:iam::{ACCOUNT}:role/spillway/lab/lab-x"
 OWN_USER: Final = f"arn:aws:iam::{ACCOUNT}:user/spillway/lab/lab-x"
+OWN_PARAMETER: Final = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/spillway/lab/join-token"
 OWN_INSTANCE: Final = f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-own"
 BOUNDED: Final = {"iam:PermissionsBoundary": BOUNDARY}
 ADMIN: Final = "arn:aws:iam::aws:policy/AdministratorAccess"
@@ -394,9 +395,7 @@ ESCALATIONS: Final[Mapping[str, tuple[Asked, ...]]] = {
         Asked(
             action="kms:Decrypt",
             resource=f"arn:aws:kms:{REGION}:{ACCOUNT}:key/other",
-            context={
-                "kms:EncryptionContext:PARAMETER_ARN": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/spillway/lab/join-token"
-            },
+            context={"kms:EncryptionContext:PARAMETER_ARN": OWN_PARAMETER},
         ),
     ),
     "what is made and has not the cluster's tag": (
