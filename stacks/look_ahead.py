@@ -24,6 +24,7 @@ from stacks.named_things import check_gateway_there, check_keys_there, check_sta
 from stacks.needs import made_by_others
 from stacks.node_bundle import check_architecture
 from stacks.on_prem_settings import WireguardSettings
+from stacks.open_rules import look_up_rules, tell_open_rules
 from stacks.plans import Plans
 from stacks.services import check_services, look_up_services, needed_services
 from stacks.shapes import Shape, check_member, check_shapes, look_up_shape, look_up_shapes
@@ -61,6 +62,7 @@ def look_ahead(
     _look_at_names(plans, parts, provider)
     if "network" in parts:
         look_at_zones(plans.zones, standing, provider=provider)
+        _look_at_rules(plans, standing, provider)
     vpc = _look_at_network(plans, provider) if "network" in parts else None
     zones = _look_at_control_plane(plans, standing, provider) if "control-plane" in parts else ()
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
@@ -95,6 +97,14 @@ def _look_at_names(plans: Plans, parts: Collection[str], provider: aws.Provider)
     if "on-prem" in parts:
         check_gateway_there(settings, provider=provider)
     check_keys_there(settings, parts=parts, provider=provider)
+
+
+def _look_at_rules(plans: Plans, standing: StandingStack | None, provider: aws.Provider) -> None:
+    """What others let in, where their rules stay; elsewhere each is drift."""
+    group = standing.node_security_group if standing else ""
+    if group and plans.has_shared_rules:
+        rules = look_up_rules(group, provider=provider)
+        _warn(tell_open_rules(rules, group=group, cluster=plans.policy.cluster))
 
 
 def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
