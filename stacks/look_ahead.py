@@ -17,6 +17,7 @@ from stacks.caller import check_caller
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
+from stacks.foreign_entries import look_up_entries, tell_foreign_entries
 from stacks.hybrid_nodes import check_expires
 from stacks.leaving_zones import check_zones_stay, look_at_zones
 from stacks.machine_images import Images, MachineImage, image_of_nodes, ubuntu
@@ -131,6 +132,9 @@ def _look_at_control_plane(plans: Plans, standing: StandingStack | None, provide
     if isinstance(settings, EksSettings):
         offered = look_up_offered(settings, cluster, region=region, provider=provider)
         check_offered(settings, offered)
+        if offered.running:
+            entries = look_up_entries(cluster, region=region)
+            _warn(tell_foreign_entries(entries, cluster=cluster, admins=settings.admins))
         if settings.hybrid:
             check_expires(settings.hybrid, stands=standing.expires if standing else "", now=datetime.now(UTC))
         check_zones_stay(plans.zones, leaving=set(offered.zones) - set(plans.zones), holds=offered.zones)
