@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
@@ -13,7 +14,8 @@ from stacks.boundary import boundary_of
 from stacks.cloud import build
 from stacks.deployer_rights import POLICIES_OF_AWS
 from tests.rights import listed, names, statements
-from tests.test_stacks.declared import Declared, declare, plans
+from tests.test_stacks.declared import Declared, Recorder, plans
+from tests.test_stacks.test_kubeadm import KUBECONFIG
 from tests.test_stacks.test_rights_bounds import REGION, ROLES
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/spillway/lab/boundary"
@@ -28,12 +30,22 @@ PROGRAMS: dict[str, dict[str, Any]] = {
         },
         "network": {"flow_logs": {"to": "cloudwatch"}},
     },
+    "kubeadm": {
+        "control_plane": {"kind": "kubeadm", "ami": "ami-0123456789abcdef0"},
+        "network": {"on_prem": ["10.20.0.0/16"]},
+        "connectivity": {"kind": "wireguard", "address": "198.51.100.7", "ami": "ami-0123456789abcdef0"},
+        "nodes": {"roles": "baked", "ami": "ami-0123456789abcdef0"},
+        "release": {"image": "registry.example.org/autoscaler:1"},
+    },
 }
 
 
 def made(tmp_path: Path, **given: Any) -> list[Declared]:
     """What the program of everything declares."""
-    return declare(lambda: build(plans(tmp_path, **given)) and None)
+    recorder = Recorder(getParameter={"value": KUBECONFIG})
+    pulumi.runtime.set_mocks(recorder, project="spillway", stack="test", preview=False)
+    pulumi.runtime.test(lambda: build(plans(tmp_path, **given)) and None)()  # type: ignore[no-untyped-call]  # Pulumi's
+    return recorder.declared
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
