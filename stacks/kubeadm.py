@@ -155,17 +155,21 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         sources |= {block.replace("/", "-"): {"cidr_ipv4": block} for block in self._settings.clients}
         for (source, given), (way, (protocol, port)) in product(sources.items(), _POD_NETWORKS.items()):
             open_way(f"{way}-from-{source}", to=members, protocol=protocol, port=port, **given)
-        self._reach_nodes(nodes, members)
+        self._reach_nodes(members)
         for what, group in (("balancer", balancer), ("members", members)):
             group.let_out(f"{name}-{what}-out", cidr_ipv4="0.0.0.0/0")
             group.close()
         return balancer, members
 
-    def _reach_nodes(self, nodes: pulumi.Input[str], members: SecurityGroup) -> None:
+    def _reach_nodes(self, members: SecurityGroup) -> None:
         """The API server to kubelets and webhooks, and the members' pods to those of nodes."""
+        name, network = f"{self._name}-members-to-nodes", self._args.network
+        if network.node_group:
+            network.node_group.let_in(name, "from the control plane", referenced_security_group_id=members.id)
+            return
         aws.vpc.SecurityGroupIngressRule(
-            f"{self._name}-members-to-nodes",
-            security_group_id=nodes,
+            name,
+            security_group_id=network.node_security_group_id,
             ip_protocol="-1",
             referenced_security_group_id=members.id,
             description="from the control plane",

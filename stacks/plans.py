@@ -48,11 +48,10 @@ class Plans:
     def has_shared_rules(self) -> bool:
         """Whether others write rules of the nodes' security group too.
 
-        So does the control plane's part of the programs, in a stack of its own maybe, and so do controllers in most
-        clusters of EKS.
+        So does EKS's part of the programs, in a stack of its own maybe, and so do controllers in most of its clusters.
         """
         kind = self.settings.control_plane.kind if self.settings.control_plane else None
-        own = self.settings.program == "all" and kind not in ("eks", "kubeadm")
+        own = self.settings.program == "all" and kind != "eks"
         return (self.settings.network.rules or ("own" if own else "shared")) == "shared"
 
 
