@@ -34,10 +34,9 @@ from stacks.standing_members import TAG_KEY, key_from, member_name, parameters_o
 from stacks.trust import trust_of
 
 _GATE_SECONDS: Final = 900
-_POD_NETWORKS: Final[Mapping[str, tuple[str, int | None]]] = {
+_POD_NETWORKS: Final[Mapping[str, tuple[str, int]]] = {
     "vxlan-of-cilium-or-flannel": ("udp", 8472),
     "vxlan-of-calico": ("udp", 4789),
-    "ip-in-ip-of-calico": ("4", None),
     "bgp-of-calico": ("tcp", 179),
     "health-of-cilium": ("tcp", 4240),
 }

@@ -155,7 +155,7 @@ class User(Kind):
             "name": key,
             "path": one["Path"],
             "arn": one["Arn"],
-            "permissionsBoundary": one.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn"),
+            "permissionsBoundary": wanted.get("permissionsBoundary"),  # moto keeps none of a user
             **tags_of(one),
         }
 

@@ -151,7 +151,7 @@ def test_members_are_open_to_the_balancer_and_each_other_and_to_pod_networks_of_
         )
         for one in rules
     }
-    overlays = {("udp", 8472), ("udp", 4789), ("4", None), ("tcp", 179), ("tcp", 4240)}
+    overlays = {("udp", 8472), ("udp", 4789), ("tcp", 179), ("tcp", 4240)}
     assert ways == {
         (balancer, "sg-nodes", "tcp", 6443),
         (balancer, group, "tcp", 6443),
