@@ -95,9 +95,6 @@ def _why_no_server(request: Request, expected: Expected) -> str:
 
 
 GROUP: Final = words.BOOTSTRAPPERS
-NODE: Final = words.TOKEN_OF
-USED_BY: Final = "spillway.dev/used-by"
-OURS: Final = words.BOOTSTRAP_TOKEN
 BINDING: Final[dict[str, Any]] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",

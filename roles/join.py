@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from cryptography import x509
@@ -20,16 +19,15 @@ from cryptography.x509.oid import NameOID
 
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
-from autoscaler.joining import Declared, new_token, place, places, token_secret
+from autoscaler.joining import Declared, new_token, place, places
 from autoscaler.kube import Kube, Refused
-from roles.admission import BINDING, NODE, OURS, SERVING, SIGNERS, USED_BY, Expected, Request, why_not
+from roles import tokens
+from roles.admission import BINDING, SERVING, SIGNERS, Expected, Request, why_not
 from roles.node_patch import patch_node
 
 PATIENCE: Final = 120.0
 """Seconds from the kubelet's start to a Ready node with a signed serving certificate."""
 _REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-_SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
-_MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 _NOT_FOUND: Final = 404
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
@@ -48,30 +46,27 @@ class Verdict:
 
 def mint_token(kube: Kube, node: str) -> str:
     """A fresh token for this node, ``id.secret``; older ones of the node end with it."""
-    drop_tokens(kube, node)
+    tokens.drop(kube, node)
     _bind(kube)
-    token, meant_for = new_token(), f"one certificate for node {node}"
-    kube.send("POST", _SECRETS, token_secret(token, node=node, now=datetime.now(UTC), meant_for=meant_for))
+    token = new_token()
+    tokens.keep(kube, token, node=node, meant_for=f"one certificate for node {node}")
     return str(token)
 
 
 def drop_tokens(kube: Kube, node: str) -> None:
     """No token of this node is good any more."""
-    for secret in _tokens(kube):
-        if secret["metadata"]["annotations"].get(NODE) == node:
-            _delete(kube, f"{_SECRETS}/{secret['metadata']['name']}")
+    tokens.drop(kube, node)
 
 
 def expected_node(kube: Kube, name: str, address: str) -> Expected:
     """The node as the inventory has it, with the token that was made for it."""
-    mine = [one for one in _tokens(kube) if one["metadata"]["annotations"].get(NODE) == name and _is_valid(one)]
-    marks = mine[0]["metadata"]["annotations"] if mine else {}
+    mine = tokens.token_of(kube, name)
     return Expected(
         name=name,
         addresses=frozenset(_addresses(address)),
         dns_names=frozenset() if _is_address(address) else frozenset({address}),
-        token=mine[0]["metadata"]["name"].removeprefix("bootstrap-token-") if mine else "",
-        used_by=marks.get(USED_BY, ""),
+        token=mine.key if mine else "",
+        used_by=mine.used_by if mine else "",
     )
 
 
@@ -85,9 +80,7 @@ def approve_pending(kube: Kube, nodes: Iterable[Expected]) -> list[Verdict]:
         request = read_request(raw)
         if request.node not in expected:
             continue
-        because = why_not(request, expected[request.node])
-        if not because:
-            _approve(kube, raw, request, expected[request.node])
+        because = why_not(request, expected[request.node]) or _approve(kube, raw, request, expected[request.node])
         verdicts.append(Verdict(request.name, request.node, because))
     return verdicts
 
@@ -171,13 +164,16 @@ def _alternative_names(csr: x509.CertificateSigningRequest) -> tuple[x509.Subjec
     return names, sum(1 for one in names if not isinstance(one, (x509.DNSName, x509.IPAddress)))
 
 
-def _approve(kube: Kube, raw: dict[str, Any], request: Request, node: Expected) -> None:
-    """The token is marked as used before it is: should both be tried at once, one of the two writes is refused."""
+def _approve(kube: Kube, raw: dict[str, Any], request: Request, node: Expected) -> str:
+    """Why it could not be; else empty.
+
+    The token is marked as used before it is: should two be tried at once, one of the two writes is refused.
+    """
     if request.user.startswith("system:bootstrap:"):
-        path = f"{_SECRETS}/bootstrap-token-{node.token}"
-        now = json.loads(kube.get(path))
-        meta = {"resourceVersion": now["metadata"]["resourceVersion"], "annotations": {USED_BY: request.name}}
-        kube.send("PATCH", path, {"metadata": meta}, content=_MERGE)
+        mine = tokens.token_of(kube, node.name)
+        if mine is None or mine.key != node.token or mine.used_by:
+            return f"its token {node.token} has ended, or was used, in this moment"
+        tokens.use(kube, mine, request=request.name)
     condition = {
         "type": "Approved",
         "status": "True",
@@ -186,6 +182,7 @@ def _approve(kube: Kube, raw: dict[str, Any], request: Request, node: Expected) 
     }
     raw.setdefault("status", {})["conditions"] = [condition]
     kube.send("PUT", f"{_REQUESTS}/{request.name}/approval", raw)
+    return ""
 
 
 def _bind(kube: Kube) -> None:
@@ -225,24 +222,6 @@ def _served(kube: Kube, node: str) -> set[str]:
         and one["spec"]["signerName"] == SERVING
         and one.get("status", {}).get("certificate")
     }
-
-
-def _tokens(kube: Kube) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(kube.get(_SECRETS, labelSelector=f"{OURS}=true"))["items"]
-    return [one for one in items if one["metadata"].get("annotations")]
-
-
-def _is_valid(secret: Mapping[str, Any]) -> bool:
-    expires = base64.b64decode(secret["data"]["expiration"]).decode()
-    return datetime.fromisoformat(expires) > datetime.now(UTC)
-
-
-def _delete(kube: Kube, path: str) -> None:
-    try:
-        kube.send("DELETE", path)
-    except Refused as refused:
-        if refused.status != _NOT_FOUND:
-            raise
 
 
 def _is_address(text: str) -> bool:

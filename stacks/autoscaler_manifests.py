@@ -21,13 +21,12 @@ NAME: Final = words.AUTOSCALER
 NAMESPACE: Final = words.NAMESPACE
 METRICS_PORT: Final = 9090
 POLICY_FOLDER: Final = "/etc/spillway"
-AWS_SECRET: Final = f"{NAME}-aws"
 _CHECKSUM: Final = f"{words.PREFIX}/policy-checksum"
 _LABEL: Final = "app.kubernetes.io/name"
 _MINE: Final = {_LABEL: NAME}
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
-AwsAccess = Literal["irsa", "instance-profile", "access-key"]
+AwsAccess = Literal["irsa", "access-key"]
 Manifest = dict[str, Any]
 
 
@@ -125,9 +124,6 @@ def two_replicas(
 
 
 def _pod(name: str, spec: ReleaseSpec) -> Manifest:
-    by_instance = spec.aws_access == "instance-profile"
-    # Only the control plane's instances have the role, and only pods on the host's network reach it.
-    at_home = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet", "nodeSelector": {_CONTROL_PLANE: ""}}
     return {
         "serviceAccountName": name,
         "priorityClassName": NAME,
@@ -144,8 +140,7 @@ def _pod(name: str, spec: ReleaseSpec) -> Manifest:
             {
                 "maxSkew": 1,
                 "topologyKey": words.HOSTNAME,
-                # The second may have to wait for its own node where the host's network is shared.
-                "whenUnsatisfiable": "DoNotSchedule" if by_instance else "ScheduleAnyway",
+                "whenUnsatisfiable": "ScheduleAnyway",
                 "labelSelector": {"matchLabels": {_LABEL: name}},
             }
         ],
@@ -153,7 +148,6 @@ def _pod(name: str, spec: ReleaseSpec) -> Manifest:
             {"key": words.GPU, "operator": "Exists", "effect": "NoSchedule"},  # a lab may have GPU machines alone
             {"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
         ],
-        **(at_home if by_instance else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
     }
 
@@ -190,6 +184,11 @@ def _container(spec: ReleaseSpec) -> Manifest:
     }
 
 
+def aws_secret(program: str) -> str:
+    """Name of the Secret with the access key of one program of the release: each has a user of its own."""
+    return f"spillway-{program}-aws"
+
+
 def container(name: str, spec: ReleaseSpec, *, args: list[str], memory: tuple[str, str]) -> Manifest:
     """A container of the release's image, with its way to AWS; ``memory`` asked for, and at most."""
     return {
@@ -201,7 +200,7 @@ def container(name: str, spec: ReleaseSpec, *, args: list[str], memory: tuple[st
             {"name": "AWS_REGION", "value": spec.region},
             {"name": "AWS_DEFAULT_REGION", "value": spec.region},
         ],
-        **({"envFrom": [{"secretRef": {"name": AWS_SECRET}}]} if spec.aws_access == "access-key" else {}),
+        **({"envFrom": [{"secretRef": {"name": aws_secret(name)}}]} if spec.aws_access == "access-key" else {}),
         "resources": {"requests": {"cpu": "100m", "memory": memory[0]}, "limits": {"memory": memory[1]}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -1,8 +1,9 @@
 """The autoscaler's release: its objects in the cluster, and its rights on AWS.
 
-How it comes to its rights depends on the control plane: on EKS its ServiceAccount takes a role (IRSA); on kubeadm it
-runs beside the control plane and has the role of those instances; elsewhere it has an access key of a user that may do
-nothing else, which stands in a Secret of the cluster and in the stack's encrypted state.
+How it comes to its rights depends on the control plane: on EKS its ServiceAccount takes a role (IRSA); elsewhere it
+has an access key of a user that may do nothing else, which stands in a Secret of the cluster and in the stack's
+encrypted state. The approver has a user and a key of its own: a hole in one of them gives none of the other's rights,
+nor those of the control plane's instances.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
 from stacks.approver_manifests import approver_manifests, approver_rights
-from stacks.autoscaler_manifests import AWS_SECRET, NAME, NAMESPACE, Manifest, ReleaseSpec, manifests
+from stacks.autoscaler_manifests import NAME, NAMESPACE, Manifest, ReleaseSpec, aws_secret, manifests
 from stacks.autoscaler_rights import autoscaler_rights
+from stacks.boundary import path_of
 from stacks.config import ReleaseSettings
+from stacks.identities import Role, boundary
 from stacks.needs import access_of
 from stacks.outputs import ReleaseOutput
 from stacks.parts import ControlPlanePart
@@ -30,6 +33,8 @@ _CLASSES: Final[dict[str, Any]] = {
     "Secret": k8s.core.v1.Secret,
     "ClusterRole": k8s.rbac.v1.ClusterRole,
     "ClusterRoleBinding": k8s.rbac.v1.ClusterRoleBinding,
+    "ValidatingAdmissionPolicy": k8s.admissionregistration.v1.ValidatingAdmissionPolicy,
+    "ValidatingAdmissionPolicyBinding": k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding,
     "Role": k8s.rbac.v1.Role,
     "RoleBinding": k8s.rbac.v1.RoleBinding,
     "PriorityClass": k8s.scheduling.v1.PriorityClass,
@@ -72,15 +77,14 @@ class AutoscalerRelease(pulumi.ComponentResource):
             f"{name}-cluster", kubeconfig=control_plane.kubeconfig, opts=pulumi.ResourceOptions(parent=self)
         )
         self._in_cluster = pulumi.ResourceOptions(parent=self, provider=provider)
-        self._made: dict[str, pulumi.Resource] = {}
+        self._made: dict[str, list[pulumi.Resource]] = {}
         role_arn = self._role() if access == "irsa" else None
         objects = manifests(spec)
         for manifest in objects[:-2]:
             self._declare(_annotated(manifest, role_arn))
         if access == "access-key":
-            self._declare(self._secret())
-        if access == "instance-profile":
-            self._let_instances()
+            for program in self._rights:
+                self._declare(self._secret(program))
         for manifest in objects[-2:]:
             self._declare(manifest)
         for manifest in approver_manifests(spec, cluster=cluster) if approves_nodes else ():
@@ -92,17 +96,18 @@ class AutoscalerRelease(pulumi.ComponentResource):
 
     def _declare(self, manifest: Manifest) -> None:
         kind, named = manifest["kind"], manifest["metadata"]["name"]
-        needed = [self._made[one] for one in (*_NEEDS.get(kind, ()), "Namespace") if one in self._made]
+        needed = [made for one in (*_NEEDS.get(kind, ()), "Namespace") for made in self._made.get(one, ())]
         fields = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
         renamed = {"roleRef": "role_ref", "globalDefault": "global_default", "stringData": "string_data"}
         # Roles of one name stand in several namespaces.
         place = manifest["metadata"].get("namespace", NAMESPACE)
         own = f"{self._name}-{named}" if place == NAMESPACE else f"{self._name}-{place}-{named}"
-        self._made[kind] = _CLASSES[kind](
+        made = _CLASSES[kind](
             own.replace(":", "-"),
             **{renamed.get(key, key): value for key, value in fields.items()},
             opts=pulumi.ResourceOptions.merge(self._in_cluster, pulumi.ResourceOptions(depends_on=needed)),
         )
+        self._made.setdefault(kind, []).append(made)
 
     def _role(self) -> pulumi.Output[str]:
         trust = self._control_plane.about.apply(
@@ -112,37 +117,38 @@ class AutoscalerRelease(pulumi.ComponentResource):
                 )
             )
         )
-        role = aws.iam.Role(
+        role = Role(
             f"{self._name}-autoscaler",
-            name=f"{self._cluster}-autoscaler",
-            assume_role_policy=trust,
+            cluster=self._cluster,
+            called=f"{self._cluster}-autoscaler",
+            trust=trust,
             description=f"Autoscaler of the cluster {self._cluster}",
-            force_detach_policies=True,
-            opts=self._child,
+            parent=self,
         )
-        self._grant(role.name)
+        role.grant(f"{self._name}-autoscaler", "autoscaler", self._rights["autoscaler"])
+        role.close()
         return role.arn
 
-    def _let_instances(self) -> None:
-        self._grant(self._control_plane.about.apply(lambda known: known.role_name))
-
-    def _grant(self, role: pulumi.Input[str]) -> None:
-        for who, policy in self._rights.items():
-            aws.iam.RolePolicy(f"{self._name}-{who}", name=who, role=role, policy=policy, opts=self._child)
-
-    def _secret(self) -> Manifest:
-        user = aws.iam.User(f"{self._name}-autoscaler", name=f"{self._cluster}-autoscaler", opts=self._child)
-        for who, policy in self._rights.items():
-            aws.iam.UserPolicy(f"{self._name}-{who}", name=who, user=user.name, policy=policy, opts=self._child)
+    def _secret(self, program: str) -> Manifest:
+        """Of one program, with the key of a user that has its rights alone."""
+        own = f"{self._name}-{program}"
+        user = aws.iam.User(
+            own,
+            name=f"{self._cluster}-{program}",
+            path=path_of(self._cluster),
+            permissions_boundary=boundary(self._cluster, parent=self),
+            opts=self._child,
+        )
+        aws.iam.UserPolicy(own, name=program, user=user.name, policy=self._rights[program], opts=self._child)
         key = aws.iam.AccessKey(
-            f"{self._name}-autoscaler",
+            own,
             user=user.name,
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["secret"]),
         )
         return {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": AWS_SECRET, "namespace": NAMESPACE},
+            "metadata": {"name": aws_secret(program), "namespace": NAMESPACE},
             "type": "Opaque",
             "stringData": {
                 "AWS_ACCESS_KEY_ID": key.id,

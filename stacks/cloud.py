@@ -13,7 +13,7 @@ import pulumi_aws as aws
 from autoscaler import labels as words
 from stacks.connectivity import connect
 from stacks.control_plane import check_reachable, existing_part, make_control_plane
-from stacks.control_plane_settings import EksSettings, ExistingSettings
+from stacks.control_plane_settings import EksSettings, ExistingSettings, KubeadmSettings
 from stacks.costs import costs, group_maxima, idle_lines, machine_type, tell
 from stacks.existing_vpc import ExistingNetwork, networks_of
 from stacks.giving_up import check_nothing_is_given_up
@@ -110,7 +110,7 @@ class _Built:
                 cluster,
                 self._ahead.vpc,
                 trusted=settings.trusted,
-                has_shared_rules=plans.has_shared_rules,
+                has_shared_rules=plans.has_shared_rules or self._members_add_rules,
                 opts=self._on_aws,
             )
         else:
@@ -122,7 +122,7 @@ class _Built:
                 endpoints=plans.endpoints,
                 flow_logs=settings.flow_logs,
                 trusted=settings.trusted,
-                has_shared_rules=plans.has_shared_rules,
+                has_shared_rules=plans.has_shared_rules or self._members_add_rules,
                 protect=settings.protect,
                 gateways=self._ahead.gateways,
             )
@@ -143,10 +143,17 @@ class _Built:
             network=network,
             zones=self._ahead.control_plane_zones,
             image=self._ahead.member_image,
-            tags=self._tags,
             opts=self._on_aws,
         )
         self.fields |= self._control_plane.fields()
+        if network and network.node_group and self._members_add_rules and not self._plans.has_shared_rules:
+            network.node_group.close()
+
+    @property
+    def _members_add_rules(self) -> bool:
+        """Whether the control plane of this very program gives the nodes' security group one rule more."""
+        settings = self._plans.settings
+        return settings.program == "all" and isinstance(settings.control_plane, KubeadmSettings)
 
     def make_node_pools(self) -> None:
         """The groups of the policy, and their role's way into the cluster."""
@@ -162,8 +169,7 @@ class _Built:
                 f"{policy.cluster}-node-admission",
                 cluster=policy.cluster,
                 control_plane=control_plane,
-                role_name=identity.role_name,
-                role_arn=identity.role_arn,
+                role=identity.role,
                 by_roles=by == "roles",
                 bundle=bundle,
                 opts=self._on_aws,
@@ -171,6 +177,7 @@ class _Built:
             if control_plane
             else None
         )
+        identity.role.close()
         join: pulumi.Output[Any] | None = None
         if control_plane and by == "roles":
             join = join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
@@ -209,7 +216,7 @@ class _Built:
         groups = pulumi.Output.all(*(one.described for one in node_groups)).apply(
             lambda described: [msgspec.to_builtins(group) for groups in described for group in groups]
         )
-        self.fields |= {"groups": groups, "node_role_arn": identity.role_arn}
+        self.fields |= {"groups": groups, "node_role_arn": identity.role.arn}
 
     def make_on_prem(self) -> None:
         """The machines of the inventory."""

@@ -105,9 +105,9 @@ class ReleaseSettings(Document):
     """The autoscaler in the cluster."""
 
     image: ImageName = Field(description="its container image, e.g. registry.example.org/spillway/autoscaler:0.1.0")
-    aws_access: Literal["irsa", "instance-profile", "access-key"] | None = Field(
+    aws_access: Literal["irsa", "access-key"] | None = Field(
         default=None,
-        description="how it gets its rights on AWS; else irsa (eks), instance-profile (kubeadm), access-key (existing)",
+        description="how it gets its rights on AWS; else irsa on EKS, and access-key elsewhere",
     )
     pull_secret: str | None = Field(
         default=None,

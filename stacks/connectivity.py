@@ -16,6 +16,8 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler.failures import BadInput
+from stacks.boundary import path_of
+from stacks.identities import Role
 from stacks.machines import OnPremProvider, WireguardKey
 from stacks.on_prem_routes import ConnectivityArgs, Fields, Routed, routes
 from stacks.on_prem_settings import ConnectivitySettings, RoutedSettings, WireguardSettings
@@ -166,18 +168,18 @@ class Wireguard(pulumi.ComponentResource):
     def _profile(self, parameter: aws.ssm.Parameter) -> pulumi.Output[str]:
         """A role that may read this one key, and nothing else."""
         name, child = f"{self._args.cluster}-wireguard", pulumi.ResourceOptions(parent=self)
-        role = aws.iam.Role(
+        role = Role(
             self._name,
-            name=name,
-            assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
+            cluster=self._args.cluster,
+            called=name,
+            trust=trust_of("ec2.amazonaws.com"),
             description="WireGuard gateway of the cluster",
-            force_detach_policies=True,
-            opts=child,
+            parent=self,
         )
-        aws.iam.RolePolicy(
-            self._name, name="read-own-key", role=role.id, policy=parameter.arn.apply(_may_read), opts=child
-        )
-        return aws.iam.InstanceProfile(self._name, name=name, role=role.name, opts=child).name
+        role.grant(self._name, "read-own-key", parameter.arn.apply(_may_read))
+        role.close()
+        path = path_of(self._args.cluster)
+        return aws.iam.InstanceProfile(self._name, name=name, path=path, role=role.name, opts=child).name
 
 
 def _may_read(parameter: str) -> str:

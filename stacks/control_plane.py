@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pulumi
 import pulumi_aws as aws
 
@@ -53,12 +51,11 @@ def make_control_plane(
     network: NetworkPart | None,
     zones: tuple[str, ...],
     image: MachineImage | None,
-    tags: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> ControlPlanePart:
     """The control plane that the settings ask for; ``network`` is where one of our own stands.
 
-    ``image`` is that of kubeadm's members; ``tags`` are for what the provider's default tags do not reach.
+    ``image`` is that of kubeadm's members.
     """
     wanted = settings.control_plane
     if isinstance(wanted, ExistingSettings):
@@ -75,7 +72,6 @@ def make_control_plane(
             network=network,
             zones=zones,
             image_id=image.id,
-            tags=tags,
         )
         return KubeadmControlPlane(cluster, args, opts=opts).part
     raise BadInput(f"spillway:control_plane: kind {wanted.kind if wanted else None} needs a network")

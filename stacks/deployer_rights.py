@@ -1,211 +1,333 @@
-"""What whoever runs ``pulumi up`` needs on AWS; ``python -m stacks.deployer_rights CLUSTER FOLDER`` writes it down.
+"""What whoever runs ``pulumi up`` needs on AWS: ``python -m stacks.deployer_rights CLUSTER REGION FOLDER [ARN ...]``.
 
-Derived from the types of resource that the programs make, each with the calls by which the aws plugin makes, reads,
-changes and deletes one. What can be narrowed to the cluster's own names is. Imports no Pulumi.
+Writes managed policies, and the permissions boundary without which they let nobody make a role. Every action of
+``deployer_calls.py`` is bound to the cluster: by a name that no other cluster's begins with, or by the tag
+``spillway.dev/cluster``. A further ARN is of a thing that is there already and that the stack joins: a VPC and its
+subnets and route tables, a transit gateway. Imports no Pulumi.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler import labels as words
 from autoscaler.failures import BadInput
+from stacks.boundary import NAME as BOUNDARY
+from stacks.boundary import boundary_of, buckets_of, path_of
+from stacks.deployer_calls import WRITES
 from stacks.project import check_code_here
 
 LIMIT: Final = 6144
 """Characters of a managed policy, without white space."""
-_READS: Final = (
-    *("autoscaling:Describe*", "ec2:Describe*", "ec2:GetInstanceTypesFromInstanceRequirements", "eks:Describe*"),
-    *("eks:List*", "elasticloadbalancing:Describe*", "iam:Get*", "iam:List*", "kms:Describe*", "kms:Get*", "kms:List*"),
-    *("logs:Describe*", "logs:List*", "pricing:GetProducts", "s3:Get*", "s3:List*", "ssm:Describe*", "ssm:Get*"),
-    *("ssm:List*", "sts:GetCallerIdentity"),
+MOST_POLICIES: Final = 10
+"""Attached to one user or role, before a higher quota is asked for."""
+Statement = dict[str, Any]
+Condition = Mapping[str, Mapping[str, Any]]
+
+READS: Final = (
+    *("autoscaling:Describe*", "ec2:Describe*", "ec2:GetInstanceTypesFromInstanceRequirements"),
+    *("ec2:GetTransitGatewayAttachmentPropagations", "ec2:GetTransitGatewayRouteTableAssociations"),
+    *("ec2:GetTransitGatewayRouteTablePropagations", "eks:Describe*", "eks:List*", "elasticloadbalancing:Describe*"),
+    *("kms:DescribeKey", "kms:GetKeyPolicy", "kms:GetKeyRotationStatus", "kms:List*", "logs:Describe*", "logs:List*"),
+    *("ssm:Describe*", "ssm:List*"),
 )
-_RULES: Final = ("ModifySecurityGroupRules", "UpdateSecurityGroupRuleDescriptionsIngress")
-WRITES: Final[Mapping[str, tuple[str, ...]]] = {
-    # type -> calls that change something, by their service
-    "autoscaling.Group": (
-        *("autoscaling:CreateAutoScalingGroup", "autoscaling:UpdateAutoScalingGroup"),
-        *("autoscaling:DeleteAutoScalingGroup", "autoscaling:CreateOrUpdateTags", "autoscaling:DeleteTags"),
-        *("autoscaling:SetInstanceProtection", "autoscaling:SuspendProcesses", "autoscaling:ResumeProcesses"),
-        *("ec2:RunInstances", "iam:CreateServiceLinkedRole", "iam:PassRole"),
-    ),
-    "autoscaling.LifecycleHook": ("autoscaling:PutLifecycleHook", "autoscaling:DeleteLifecycleHook"),
-    "cloudwatch.LogGroup": (
-        *("logs:CreateLogGroup", "logs:DeleteLogGroup", "logs:PutRetentionPolicy", "logs:DeleteRetentionPolicy"),
-        *("logs:AssociateKmsKey", "logs:TagResource", "logs:UntagResource"),
-    ),
-    "ebs.Volume": ("ec2:CreateVolume", "ec2:ModifyVolume", "ec2:DeleteVolume"),
-    "ec2.Eip": ("ec2:AllocateAddress", "ec2:ReleaseAddress", "ec2:DisassociateAddress"),
-    "ec2.FlowLog": (
-        "ec2:CreateFlowLogs",
-        "ec2:DeleteFlowLogs",
-        "logs:CreateLogDelivery",
-        "logs:DeleteLogDelivery",
-        "iam:PassRole",
-    ),
-    "ec2.Instance": (
-        *("ec2:RunInstances", "ec2:TerminateInstances", "ec2:StopInstances", "ec2:StartInstances"),
-        *(
-            "ec2:ModifyInstanceAttribute",
-            "ec2:ModifyInstanceMetadataOptions",
-            "ec2:ReplaceIamInstanceProfileAssociation",
-        ),
-        "iam:PassRole",
-    ),
-    "ec2.InternetGateway": (
-        *("ec2:CreateInternetGateway", "ec2:AttachInternetGateway", "ec2:DetachInternetGateway"),
-        "ec2:DeleteInternetGateway",
-    ),
-    "ec2.LaunchTemplate": (
-        *("ec2:CreateLaunchTemplate", "ec2:CreateLaunchTemplateVersion", "ec2:ModifyLaunchTemplate"),
-        *("ec2:DeleteLaunchTemplate", "iam:PassRole"),
-    ),
-    "ec2.NatGateway": ("ec2:CreateNatGateway", "ec2:DeleteNatGateway"),
-    "ec2.NetworkInterface": (
-        *("ec2:CreateNetworkInterface", "ec2:ModifyNetworkInterfaceAttribute", "ec2:DetachNetworkInterface"),
-        "ec2:DeleteNetworkInterface",
-    ),
-    "ec2.PlacementGroup": ("ec2:CreatePlacementGroup", "ec2:DeletePlacementGroup"),
-    "ec2.Route": ("ec2:CreateRoute", "ec2:ReplaceRoute", "ec2:DeleteRoute"),
-    "ec2.RouteTable": ("ec2:CreateRouteTable", "ec2:DeleteRouteTable"),
-    "ec2.RouteTableAssociation": (
-        *("ec2:AssociateRouteTable", "ec2:ReplaceRouteTableAssociation", "ec2:DisassociateRouteTable"),
-    ),
-    "ec2.SecurityGroup": (
-        *("ec2:CreateSecurityGroup", "ec2:DeleteSecurityGroup", "ec2:RevokeSecurityGroupIngress"),
-        "ec2:RevokeSecurityGroupEgress",
-    ),
-    "ec2.Subnet": ("ec2:CreateSubnet", "ec2:ModifySubnetAttribute", "ec2:DeleteSubnet"),
-    "ec2.VpcSecurityGroupRulesExclusive": ("ec2:RevokeSecurityGroupIngress", "ec2:RevokeSecurityGroupEgress"),
-    "ec2.VolumeAttachment": ("ec2:AttachVolume", "ec2:DetachVolume", "ec2:StopInstances"),
-    "ec2.Vpc": ("ec2:CreateVpc", "ec2:ModifyVpcAttribute", "ec2:DeleteVpc"),
-    "ec2.VpcEndpoint": ("ec2:CreateVpcEndpoint", "ec2:ModifyVpcEndpoint", "ec2:DeleteVpcEndpoints"),
-    "ec2.CustomerGateway": ("ec2:CreateCustomerGateway", "ec2:DeleteCustomerGateway"),
-    "ec2.EipAssociation": ("ec2:AssociateAddress", "ec2:DisassociateAddress"),
-    "ec2.VpnConnection": (
-        "ec2:CreateVpnConnection",
-        "ec2:ModifyVpnConnection",
-        "ec2:ModifyVpnTunnelOptions",
-        "ec2:DeleteVpnConnection",
-    ),
-    "ec2.VpnConnectionRoute": ("ec2:CreateVpnConnectionRoute", "ec2:DeleteVpnConnectionRoute"),
-    "ec2.VpnGateway": ("ec2:CreateVpnGateway", "ec2:AttachVpnGateway", "ec2:DetachVpnGateway", "ec2:DeleteVpnGateway"),
-    "ec2.VpnGatewayRoutePropagation": ("ec2:EnableVgwRoutePropagation", "ec2:DisableVgwRoutePropagation"),
-    "ec2transitgateway.VpcAttachment": (
-        "ec2:CreateTransitGatewayVpcAttachment",
-        "ec2:ModifyTransitGatewayVpcAttachment",
-        "ec2:DeleteTransitGatewayVpcAttachment",
-    ),
-    "eks.AccessEntry": ("eks:CreateAccessEntry", "eks:UpdateAccessEntry", "eks:DeleteAccessEntry"),
-    "eks.AccessPolicyAssociation": ("eks:AssociateAccessPolicy", "eks:DisassociateAccessPolicy"),
-    "eks.Addon": ("eks:CreateAddon", "eks:UpdateAddon", "eks:DeleteAddon", "iam:PassRole"),
-    "eks.Cluster": (
-        *("eks:CreateCluster", "eks:UpdateClusterConfig", "eks:UpdateClusterVersion", "eks:DeleteCluster"),
-        *("eks:TagResource", "eks:UntagResource", "iam:PassRole", "iam:CreateServiceLinkedRole", "kms:CreateGrant"),
-    ),
-    "iam.AccessKey": ("iam:CreateAccessKey", "iam:UpdateAccessKey", "iam:DeleteAccessKey"),
-    "iam.InstanceProfile": (
-        *("iam:CreateInstanceProfile", "iam:DeleteInstanceProfile", "iam:AddRoleToInstanceProfile"),
-        *("iam:RemoveRoleFromInstanceProfile", "iam:TagInstanceProfile", "iam:UntagInstanceProfile"),
-    ),
-    "iam.OpenIdConnectProvider": (
-        *("iam:CreateOpenIDConnectProvider", "iam:DeleteOpenIDConnectProvider", "iam:TagOpenIDConnectProvider"),
-        *("iam:UntagOpenIDConnectProvider", "iam:UpdateOpenIDConnectProviderThumbprint"),
-        "iam:AddClientIDToOpenIDConnectProvider",
-    ),
-    "iam.Role": (
-        *("iam:CreateRole", "iam:DeleteRole", "iam:UpdateRole", "iam:UpdateAssumeRolePolicy", "iam:TagRole"),
-        "iam:UntagRole",
-    ),
-    "iam.RolePolicy": ("iam:PutRolePolicy", "iam:DeleteRolePolicy"),
-    "iam.RolePolicyAttachment": ("iam:AttachRolePolicy", "iam:DetachRolePolicy"),
-    "iam.User": ("iam:CreateUser", "iam:DeleteUser", "iam:TagUser", "iam:UntagUser"),
-    "iam.UserPolicy": ("iam:PutUserPolicy", "iam:DeleteUserPolicy"),
-    "kms.Key": (
-        *("kms:CreateKey", "kms:EnableKeyRotation", "kms:DisableKeyRotation", "kms:PutKeyPolicy"),
-        *("kms:ScheduleKeyDeletion", "kms:UpdateKeyDescription", "kms:TagResource", "kms:UntagResource"),
-    ),
-    "lb.Listener": (
-        *("elasticloadbalancing:CreateListener", "elasticloadbalancing:ModifyListener"),
-        "elasticloadbalancing:DeleteListener",
-    ),
-    "lb.LoadBalancer": (
-        *("elasticloadbalancing:CreateLoadBalancer", "elasticloadbalancing:ModifyLoadBalancerAttributes"),
-        *("elasticloadbalancing:SetSubnets", "elasticloadbalancing:SetSecurityGroups"),
-        *("elasticloadbalancing:DeleteLoadBalancer", "elasticloadbalancing:AddTags", "elasticloadbalancing:RemoveTags"),
-    ),
-    "lb.TargetGroup": (
-        *("elasticloadbalancing:CreateTargetGroup", "elasticloadbalancing:ModifyTargetGroup"),
-        *("elasticloadbalancing:ModifyTargetGroupAttributes", "elasticloadbalancing:DeleteTargetGroup"),
-    ),
-    "lb.TargetGroupAttachment": ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"),
-    "s3.Bucket": (
-        *("s3:CreateBucket", "s3:DeleteBucket", "s3:PutBucketTagging", "s3:DeleteObject", "s3:DeleteObjectVersion"),
-    ),
-    "s3.BucketLifecycleConfiguration": ("s3:PutLifecycleConfiguration",),
-    "s3.BucketObjectv2": ("s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject", "s3:DeleteObjectVersion"),
-    "s3.BucketPolicy": ("s3:PutBucketPolicy", "s3:DeleteBucketPolicy"),
-    "s3.BucketPublicAccessBlock": ("s3:PutBucketPublicAccessBlock",),
-    "s3.BucketServerSideEncryptionConfiguration": ("s3:PutEncryptionConfiguration",),
-    "s3.BucketVersioning": ("s3:PutBucketVersioning",),
-    "ssm.Activation": ("ssm:CreateActivation", "ssm:DeleteActivation", "ssm:AddTagsToResource", "iam:PassRole"),
-    "ssm.Association": ("ssm:CreateAssociation", "ssm:UpdateAssociation", "ssm:DeleteAssociation"),
-    "ssm.Parameter": (
-        *("ssm:PutParameter", "ssm:DeleteParameter", "ssm:AddTagsToResource", "ssm:RemoveTagsFromResource"),
-        *("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"),
-    ),
-    "vpc.SecurityGroupEgressRule": ("ec2:AuthorizeSecurityGroupEgress", *(f"ec2:{rule}" for rule in _RULES)),
-    "vpc.SecurityGroupIngressRule": ("ec2:AuthorizeSecurityGroupIngress", *(f"ec2:{rule}" for rule in _RULES)),
+"""Calls of the region that look, and cannot be narrowed to a resource, or show no more than that it is there."""
+READS_OF_THE_ACCOUNT: Final = (
+    *("iam:ListOpenIDConnectProviders", "pricing:GetProducts", "s3:ListAllMyBuckets", "sts:GetCallerIdentity"),
+)
+"""Of services without a region, or whose only region is another."""
+UNBOUND: Final[Mapping[str, str]] = {
+    "logs:CreateLogDelivery": "flow logs into a bucket; AWS knows no resource for it",
+    "logs:DeleteLogDelivery": "the same",
+    "ssm:DeleteActivation": "of hybrid nodes; AWS knows neither a resource nor a tag for it",
 }
-_TAGS: Final = ("ec2:CreateTags", "ec2:DeleteTags")
-_OWN_NAMES: Final = ("InstanceProfile", "Role", "User", "AccessKey", "PassRole")
+"""Calls that change something and that AWS lets nobody narrow, with what they are for."""
+
+_FREE: Final = {
+    "CreateVpc": "vpc",
+    "CreateInternetGateway": "internet-gateway",
+    "AllocateAddress": "elastic-ip",
+    "CreateCustomerGateway": "customer-gateway",
+    "CreateVpnGateway": "vpn-gateway",
+    "CreatePlacementGroup": "placement-group",
+    "CreateLaunchTemplate": "launch-template",
+    "CreateVolume": "volume",
+}
+_IN_A_VPC: Final = {
+    "CreateSubnet": "subnet",
+    "CreateSecurityGroup": "security-group",
+    "CreateRouteTable": "route-table",
+}
+_IN_A_SUBNET: Final = {
+    "CreateNatGateway": "natgateway",
+    "CreateNetworkInterface": "network-interface",
+    "CreateVpcEndpoint": "vpc-endpoint",
+    "CreateFlowLogs": "vpc-flow-log",
+    "CreateVpnConnection": "vpn-connection",
+    "CreateTransitGatewayVpcAttachment": "transit-gateway-attachment",
+    "RunInstances": "instance",
+    "AuthorizeSecurityGroupIngress": "security-group-rule",
+    "AuthorizeSecurityGroupEgress": "security-group-rule",
+}
+MAKES: Final[Mapping[str, str]] = {f"ec2:{verb}": kind for verb, kind in (_FREE | _IN_A_VPC | _IN_A_SUBNET).items()}
+"""Calls of EC2 that make something, and its kind. In three steps, none of which makes what it is made in: a tag in the
+request binds what is made, and must not be taken for the tag of what it is made in."""
+_RULES_OF_EKS: Final = ("AuthorizeSecurityGroupIngress", "ModifySecurityGroupRules", "RevokeSecurityGroupIngress")
+_ROLE_WRITES: Final = ("iam:PutRolePolicy", "iam:DeleteRolePolicy", "iam:DetachRolePolicy")
+_USER_WRITES: Final = ("iam:PutUserPolicy", "iam:DeleteUserPolicy")
+POLICIES_OF_AWS: Final = (
+    *("AmazonEKSClusterPolicy", "service-role/AmazonEBSCSIDriverPolicy", "AmazonEKS_CNI_Policy"),
+    *("AmazonSSMManagedInstanceCore", "AmazonEC2ContainerRegistryPullOnly"),
+)
+"""All that the programs attach."""
+_PASSED_TO: Final = ("ec2", "eks", "pods.eks", "ssm", "vpc-flow-logs")
+_LINKED: Final = ("autoscaling", "eks", "elasticloadbalancing", "spot", "transitgateway")
 
 
-def deployer_rights(*, cluster: str) -> dict[str, dict[str, Any]]:
-    """Managed policies by name: looking, and changing what is the cluster's."""
-    actions = sorted({action for actions in WRITES.values() for action in actions} | set(_TAGS))
-    named = [action for action in actions if _has_own_name(action)]
-    rest = [action for action in actions if action not in named]
-    ec2 = [action for action in rest if action.startswith("ec2:")]
-    others = [action for action in rest if action not in ec2]
-    own = [f"arn:*:iam::*:{kind}/{cluster}-*" for kind in ("role", "instance-profile", "user")]
-    return {
-        "look-and-iam": _document(_statement("Look", list(_READS)), _statement("OwnIdentities", named, own)),
-        "ec2": _document(_statement("Ec2", ec2)),
-        "others": _document(_statement("Others", others)),
+def deployer_rights(*, cluster: str, region: str, joined: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Managed policies by name; ``joined`` are ARNs of what is there already."""
+    own = _Own(cluster, region)
+    actions = {action for listed in WRITES.values() for action in listed}
+    ec2 = sorted(action for action in actions if action.startswith("ec2:"))
+    documents = {
+        "look": _look(own),
+        "identities": _identities(own),
+        "ec2": _ec2(own, ec2),
+        "clusters": _clusters(own),
+        "stores": _stores(own),
+        **({"joined": [_join(ec2, joined)]} if joined else {}),
+    }
+    return {part: {"Version": "2012-10-17", "Statement": list(statements)} for part, statements in documents.items()}
+
+
+class _Own:
+    """Names and tags by which a thing is the cluster's."""
+
+    def __init__(self, cluster: str, region: str) -> None:
+        self.cluster, self.region, self.path = cluster, region, path_of(cluster)
+        self.here: Condition = {"StringEquals": {"aws:RequestedRegion": region}}
+        self.tagged: Condition = {"StringEquals": {f"aws:ResourceTag/{words.TAG_CLUSTER}": cluster}}
+        self.tagging: Condition = {"StringEquals": {f"aws:RequestTag/{words.TAG_CLUSTER}": cluster}}
+        # What is another's, or nobody's, must not become the cluster's by a tag.
+        self.other_tags: Condition = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [words.TAG_CLUSTER]}}
+        self.tagging_nothing_of_others: Condition = {
+            **self.tagging,
+            "StringEqualsIfExists": self.tagged["StringEquals"],
+        }
+        self.boundary: Condition = {"StringLike": {"iam:PermissionsBoundary": self.iam("policy", BOUNDARY)}}
+
+    def iam(self, kind: str, name: str = "*") -> str:
+        """ARN of one of IAM's things under the cluster's path, in this account."""
+        return f"arn:*:iam::${{aws:PrincipalAccount}}:{kind}{self.path}{name}"
+
+    def arn(self, service: str, what: str) -> str:
+        """ARN in the region."""
+        return f"arn:*:{service}:{self.region}:*:{what}"
+
+
+def _look(own: _Own) -> Iterable[Statement]:
+    yield _allow("Look", READS, "*", own.here)
+    yield _allow("LookAround", READS_OF_THE_ACCOUNT, "*")
+    yield _allow("Unbound", sorted(UNBOUND), "*", own.here)
+    kinds = [own.iam(kind) for kind in ("role", "user", "instance-profile", "policy")]
+    yield _allow("OwnIdentities", ["iam:Get*", "iam:List*"], kinds)
+    issuers = ["iam:GetOpenIDConnectProvider", "iam:ListOpenIDConnectProviderTags"]
+    yield _allow("Issuers", issuers, f"arn:*:iam::*:oidc-provider/oidc.eks.{own.region}.*")
+    public = f"arn:*:ssm:{own.region}::parameter/aws/service/*"
+    yield _allow("Parameters", ["ssm:GetParameter", "ssm:GetParameters"], [_parameters(own), public])
+
+
+def _identities(own: _Own) -> Iterable[Statement]:
+    roles, users, profiles = own.iam("role"), own.iam("user"), own.iam("instance-profile")
+    attached: Condition = {"ArnLike": {"iam:PolicyARN": [f"arn:*:iam::aws:policy/{name}" for name in POLICIES_OF_AWS]}}
+    yield _allow(
+        "MakeBounded", ["iam:CreateRole", "iam:CreateUser", *_ROLE_WRITES, *_USER_WRITES], [roles, users], own.boundary
+    )
+    yield _allow("AttachOfAws", ["iam:AttachRolePolicy"], roles, {**own.boundary, **attached})
+    yield _allow(
+        "ChangeOwn",
+        [
+            *("iam:DeleteRole", "iam:UpdateRole", "iam:UpdateAssumeRolePolicy", "iam:TagRole", "iam:UntagRole"),
+            *("iam:DeleteUser", "iam:TagUser", "iam:UntagUser", "iam:CreateAccessKey", "iam:UpdateAccessKey"),
+            *("iam:DeleteAccessKey", "iam:CreateInstanceProfile", "iam:DeleteInstanceProfile"),
+            *("iam:AddRoleToInstanceProfile", "iam:RemoveRoleFromInstanceProfile", "iam:TagInstanceProfile"),
+            "iam:UntagInstanceProfile",
+        ],
+        [roles, users, profiles],
+    )
+    services = [f"{name}.amazonaws.com" for name in _PASSED_TO]
+    yield _allow("HandOn", ["iam:PassRole"], roles, {"StringEquals": {"iam:PassedToService": services}})
+    linked = [f"{name}.amazonaws.com" for name in _LINKED]
+    of_services = "arn:*:iam::*:role/aws-service-role/*"
+    yield _allow(
+        "RolesOfServices",
+        ["iam:CreateServiceLinkedRole"],
+        of_services,
+        {"StringEquals": {"iam:AWSServiceName": linked}},
+    )
+    issuers = f"arn:*:iam::*:oidc-provider/oidc.eks.{own.region}.*"
+    yield _allow("MakeIssuer", ["iam:CreateOpenIDConnectProvider"], issuers, own.tagging)
+    yield _allow("TagIssuer", ["iam:TagOpenIDConnectProvider"], issuers, own.tagging_nothing_of_others)
+    changing = [
+        "DeleteOpenIDConnectProvider",
+        "UpdateOpenIDConnectProviderThumbprint",
+        "AddClientIDToOpenIDConnectProvider",
+    ]
+    yield _allow(
+        "OwnIssuer", [f"iam:{verb}" for verb in (*changing, "UntagOpenIDConnectProvider")], issuers, own.tagged
+    )
+    yield {
+        "Sid": "LeaveTheBoundary",
+        "Effect": "Deny",
+        "Action": [
+            *("iam:CreatePolicyVersion", "iam:DeletePolicy", "iam:DeletePolicyVersion", "iam:SetDefaultPolicyVersion"),
+            *("iam:DeleteRolePermissionsBoundary", "iam:DeleteUserPermissionsBoundary"),
+            *("iam:PutRolePermissionsBoundary", "iam:PutUserPermissionsBoundary"),
+        ],
+        "Resource": [own.iam("policy"), roles, users],
     }
 
 
-def _has_own_name(action: str) -> bool:
-    """IAM's own things carry the cluster's name; roles that AWS keeps for its services, and issuers, do not."""
-    verb = action.removeprefix("iam:")
-    return action.startswith("iam:") and "ServiceLinked" not in verb and any(one in verb for one in _OWN_NAMES)
+def _ec2(own: _Own, actions: Sequence[str]) -> Iterable[Statement]:
+    for sid, made in (("Make", _FREE), ("MakeInVpc", _IN_A_VPC), ("MakeInSubnet", _IN_A_SUBNET)):
+        kinds = [own.arn("ec2", f"{kind}/*") for kind in sorted(set(made.values()))]
+        yield _allow(sid, [f"ec2:{verb}" for verb in made], kinds, own.tagging)
+    image = [f"arn:*:ec2:{own.region}::{kind}/*" for kind in ("image", "snapshot")]
+    with_it = [own.arn("ec2", f"{kind}/*") for kind in ("network-interface", "volume")]
+    yield _allow("StartWith", ["ec2:RunInstances"], [*image, *with_it])
+    everything = own.arn("ec2", "*/*")
+    in_place = [f"ec2:{verb}" for verb in (_IN_A_VPC | _IN_A_SUBNET)]
+    change = [action for action in actions if action not in MAKES]
+    yield _allow("ChangeOwn", [*in_place, *change], everything, own.tagged)
+    creating = {"StringEquals": {"ec2:CreateAction": [action.removeprefix("ec2:") for action in MAKES]}}
+    yield _allow("TagWhatIsMade", ["ec2:CreateTags"], everything, creating)
+    yield _allow("TagOwn", ["ec2:CreateTags", "ec2:DeleteTags"], everything, {**own.tagged, **own.other_tags})
+    of_eks = {"StringEquals": {"aws:ResourceTag/aws:eks:cluster-name": own.cluster}}
+    yield _allow("GroupOfEks", [f"ec2:{verb}" for verb in _RULES_OF_EKS], own.arn("ec2", "security-group/*"), of_eks)
 
 
-def _document(*statements: dict[str, Any]) -> dict[str, Any]:
-    return {"Version": "2012-10-17", "Statement": list(statements)}
+def _join(actions: Sequence[str], joined: Sequence[str]) -> Statement:
+    """To be in it, and to lead through it: nothing there is deleted but routes."""
+    ending = ("ec2:Delete", "ec2:Terminate", "ec2:Stop", "ec2:Create", "ec2:Modify", "ec2:Release", "ec2:Allocate")
+    inside = [f"ec2:{verb}" for verb in (_IN_A_VPC | _IN_A_SUBNET)]
+    changing = [action for action in actions if action not in MAKES and not action.startswith(ending)]
+    return _allow(
+        "JoinWhatIsThere", [*inside, *changing, *(f"ec2:{verb}Route" for verb in ("Create", "Delete"))], joined
+    )
 
 
-def _statement(sid: str, actions: list[str], resources: list[str] | str = "*") -> dict[str, Any]:
-    return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+def _clusters(own: _Own) -> Iterable[Statement]:
+    groups = own.arn("autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{own.cluster}-*")
+    yield _allow("MakeGroups", ["autoscaling:CreateAutoScalingGroup"], groups, own.tagging)
+    yield _allow("TagGroups", ["autoscaling:CreateOrUpdateTags"], groups, own.tagging_nothing_of_others)
+    tags = ["autoscaling:CreateOrUpdateTags", "autoscaling:DeleteTags"]
+    yield _allow("TagOwnGroups", tags, groups, {**own.tagged, **own.other_tags})
+    of_groups = _calls("autoscaling.Group", "autoscaling.LifecycleHook", service="autoscaling")
+    yield _allow(
+        "OwnGroups",
+        [one for one in of_groups if one not in ("autoscaling:CreateAutoScalingGroup", *tags)],
+        groups,
+        own.tagged,
+    )
+    name = f"{own.cluster}-api"[:32]
+    kinds = (f"loadbalancer/net/{name}/*", f"listener/net/{name}/*", f"targetgroup/{name}/*")
+    of_balancers = _calls("lb.LoadBalancer", "lb.Listener", "lb.TargetGroup", "lb.TargetGroupAttachment")
+    yield _allow("OwnBalancer", of_balancers, [own.arn("elasticloadbalancing", kind) for kind in kinds])
+    of_eks = _calls("eks.Cluster", "eks.AccessEntry", "eks.AccessPolicyAssociation", "eks.Addon", service="eks")
+    kinds = (f"cluster/{own.cluster}", f"access-entry/{own.cluster}/*", f"addon/{own.cluster}/*")
+    yield _allow("OwnEks", of_eks, [own.arn("eks", kind) for kind in kinds])
+    gate, association = f"arn:*:ssm:{own.region}::document/AWS-RunShellScript", own.arn("ssm", "association/*")
+    of_gates = [one for one in _calls("ssm.Association") if one != "ssm:AddTagsToResource"]
+    yield _allow("GateDocument", of_gates, gate)
+    yield _allow("GateOfOwn", of_gates, [own.arn("ec2", "instance/*"), association], own.tagged)
+    yield _allow("MakeGate", ["ssm:CreateAssociation"], association, own.tagging)
+    yield _allow("TagGate", ["ssm:AddTagsToResource"], association, own.tagging_nothing_of_others)
+    yield _allow("MakeActivation", ["ssm:CreateActivation"], "*", _both(own.here, own.tagging))
+
+
+def _stores(own: _Own) -> Iterable[Statement]:
+    buckets = buckets_of(own.cluster)
+    mine = {"StringEquals": {"aws:ResourceAccount": "${aws:PrincipalAccount}"}}
+    kinds = [kind for kind in WRITES if kind.startswith("s3.")]
+    yield _allow(
+        "OwnBuckets", ["s3:Get*", "s3:List*", *_calls(*kinds)], [*buckets, *(f"{one}/*" for one in buckets)], mine
+    )
+    yield _allow(
+        "OwnParameters",
+        [*("ssm:PutParameter", "ssm:DeleteParameter"), *("ssm:AddTagsToResource", "ssm:RemoveTagsFromResource")],
+        _parameters(own),
+    )
+    groups = [
+        own.arn("logs", f"log-group:{name}")
+        for name in (f"/spillway/{own.cluster}/*", f"/aws/eks/{own.cluster}/cluster*")
+    ]
+    of_logs = [one for one in _calls("cloudwatch.LogGroup") if one not in UNBOUND]
+    yield _allow("OwnLogs", of_logs, groups)
+    yield _allow("MakeKey", ["kms:CreateKey"], "*", _both(own.here, own.tagging))
+    keys = own.arn("kms", "key/*")
+    yield _allow("TagKey", ["kms:TagResource"], keys, own.tagging_nothing_of_others)
+    yield _allow("TagOwnKey", ["kms:TagResource", "kms:UntagResource"], keys, {**own.tagged, **own.other_tags})
+    of_keys = [one for one in _calls("kms.Key") if not one.endswith(("CreateKey", "TagResource", "UntagResource"))]
+    yield _allow("OwnKeys", [*of_keys, *_USES_OF_KEYS, "kms:CreateGrant"], keys, own.tagged)
+    through = {
+        "kms:ViaService": f"ssm.{own.region}.amazonaws.com",
+        "kms:EncryptionContext:PARAMETER_ARN": _parameters(own),
+    }
+    yield _allow(
+        "KeysOfParameters", ["kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"], keys, {"StringLike": through}
+    )
+
+
+_USES_OF_KEYS: Final = ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext")
+
+
+def _both(first: Condition, second: Condition) -> Condition:
+    return {"StringEquals": {**first["StringEquals"], **second["StringEquals"]}}
+
+
+def _parameters(own: _Own) -> str:
+    return own.arn("ssm", f"parameter/spillway/{own.cluster}/*")
+
+
+def _calls(*types: str, service: str = "") -> list[str]:
+    """Of these types, without those that pass on a role or belong to another service."""
+    found = {action for kind in types for action in WRITES[kind] if not action.startswith(("iam:", "ec2:"))}
+    return sorted(action for action in found if not service or action.startswith(f"{service}:"))
+
+
+def _allow(
+    sid: str, actions: Sequence[str], resources: Sequence[str] | str, condition: Condition | None = None
+) -> Statement:
+    found: Statement = {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": resources}
+    return found | ({"Condition": condition} if condition else {})
 
 
 def main(arguments: list[str]) -> int:
-    """Write one file for each policy."""
-    if len(arguments) != 2:  # noqa: PLR2004 - a name and a folder
-        print("usage: python -m stacks.deployer_rights CLUSTER FOLDER", file=sys.stderr)
-        return 2
+    """Write one file for each policy, and one for the boundary."""
+    parser = argparse.ArgumentParser(prog="python -m stacks.deployer_rights", description=__doc__)
+    parser.add_argument("cluster")
+    parser.add_argument("region")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("joined", nargs="*", metavar="ARN", help="of a thing that is there and that the stack joins")
+    parser.add_argument("--eks", action="store_true", help="the control plane is EKS: its roles need more")
+    asked = parser.parse_args(arguments)
     try:
         check_code_here()
     except BadInput as mistake:
         print(mistake, file=sys.stderr)
         return 2
-    folder = Path(arguments[1])
-    for name, document in deployer_rights(cluster=arguments[0]).items():
-        path = folder / f"{arguments[0]}-deployer-{name}.json"
+    named = {
+        f"deployer-{part}": document
+        for part, document in deployer_rights(cluster=asked.cluster, region=asked.region, joined=asked.joined).items()
+    }
+    named[BOUNDARY] = boundary_of(cluster=asked.cluster, region=asked.region, eks=asked.eks)
+    for name, document in named.items():
+        path = asked.folder / f"{asked.cluster}-{name}.json"
         try:
             path.write_text(json.dumps(document, indent=1), encoding="utf-8")
         except OSError as error:

@@ -15,6 +15,7 @@ import pulumi_aws as aws
 
 from stacks.control_plane_settings import EksSettings
 from stacks.hybrid_nodes import HybridNodes
+from stacks.identities import Role
 from stacks.outputs import ControlPlaneOutput
 from stacks.parts import ControlPlanePart, NetworkPart
 from stacks.trust import trust_of, trust_of_service_account
@@ -57,7 +58,11 @@ class EksControlPlane(pulumi.ComponentResource):
         provider = self._trust_service_accounts()
         self._add_ons(provider)
         hybrid = (
-            HybridNodes(name, settings.hybrid, cluster=self._cluster, opts=self._child()) if settings.hybrid else None
+            HybridNodes(
+                name, settings.hybrid, cluster=self._cluster, cluster_name=self._cluster_name, opts=self._child()
+            )
+            if settings.hybrid
+            else None
         )
         self.part = ControlPlanePart(
             kind="eks",
@@ -111,19 +116,18 @@ class EksControlPlane(pulumi.ComponentResource):
             remote_pod_networks=aws.eks.ClusterRemoteNetworkConfigRemotePodNetworksArgs(cidrs=pods) if pods else None,
         )
 
-    def _role(self) -> tuple[aws.iam.Role, aws.iam.RolePolicyAttachment]:
+    def _role(self) -> tuple[Role, aws.iam.RolePolicyAttachment]:
         name = f"{self._name}-eks"
-        role = aws.iam.Role(
+        role = Role(
             name,
-            name=f"{self._cluster_name}-eks",
-            assume_role_policy=json.dumps(trust_of("eks.amazonaws.com")),
+            cluster=self._cluster_name,
+            called=f"{self._cluster_name}-eks",
+            trust=trust_of("eks.amazonaws.com"),
             description=f"Control plane of the cluster {self._cluster_name}",
-            force_detach_policies=True,
-            opts=self._child(),
+            parent=self,
         )
-        attached = aws.iam.RolePolicyAttachment(
-            name, role=role.name, policy_arn="arn:aws:iam::aws:policy/AmazonEKSClusterPolicy", opts=self._child()
-        )
+        attached = role.attach(name, f"{_MANAGED}/AmazonEKSClusterPolicy")
+        role.close()
         return role, attached
 
     def _secrets_key(self) -> pulumi.Input[str]:
@@ -201,15 +205,16 @@ class EksControlPlane(pulumi.ComponentResource):
                 )
             )
         )
-        role = aws.iam.Role(
+        role = Role(
             own,
-            name=f"{self._cluster_name}-{add_on}",
-            assume_role_policy=trust,
+            cluster=self._cluster_name,
+            called=f"{self._cluster_name}-{add_on}",
+            trust=trust,
             description=f"Add-on {add_on} of the cluster {self._cluster_name}",
-            force_detach_policies=True,
-            opts=self._child(),
+            parent=self,
         )
-        attached = aws.iam.RolePolicyAttachment(own, role=role.name, policy_arn=policy, opts=self._child())
+        attached = role.attach(own, policy)
+        role.close()
         return pulumi.Output.all(role.arn, attached.id).apply(lambda known: str(known[0]))
 
     def _trust_service_accounts(self) -> aws.iam.OpenIdConnectProvider:

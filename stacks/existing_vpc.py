@@ -19,6 +19,7 @@ from stacks.addresses import Range
 from stacks.endpoints import service_name
 from stacks.network import node_security_group
 from stacks.network_settings import ExistingVpcSettings
+from stacks.security_groups import SecurityGroup
 
 _NOT_FOUND: Final = ("no matching", "NotFound", "no results")
 _ANYWHERE: Final = "0.0.0.0/0"
@@ -61,6 +62,7 @@ class ExistingNetwork(pulumi.ComponentResource):
     public_subnets: Mapping[str, pulumi.Output[str]]
     route_tables: Mapping[str, pulumi.Output[str]]
     node_security_group_id: pulumi.Output[str]
+    node_group: SecurityGroup
 
     def __init__(
         self,
@@ -77,13 +79,14 @@ class ExistingNetwork(pulumi.ComponentResource):
         self.subnets = {zone: known(subnet.id) for zone, subnet in found.subnets.items()}
         self.public_subnets = {}
         self.route_tables = {zone: known(subnet.route_table) for zone, subnet in found.subnets.items()}
-        self.node_security_group_id = node_security_group(
+        self.node_group = node_security_group(
             f"{name}-nodes",
             vpc_id=found.id,
             trusted=trusted,
             is_shared=has_shared_rules,
             opts=pulumi.ResourceOptions(parent=self),
         )
+        self.node_security_group_id = self.node_group.id
         self.register_outputs(
             {"vpcId": self.vpc_id, "subnets": self.subnets, "nodeSecurityGroupId": self.node_security_group_id}
         )

@@ -10,6 +10,7 @@ import pulumi
 import pulumi_aws as aws
 
 from stacks.closed_buckets import Statement, close_to_the_public
+from stacks.identities import Role
 from stacks.network_settings import FlowLogSettings
 from stacks.trust import trust_of
 
@@ -57,17 +58,16 @@ class FlowLogs(pulumi.ComponentResource):
             retention_in_days=self._args.settings.keep_days,
             opts=pulumi.ResourceOptions(parent=self, protect=self._args.protect),
         )
-        role = aws.iam.Role(
+        role = Role(
             self._name,
-            name=f"{self._args.name}-flow-logs",
-            assume_role_policy=json.dumps(trust_of("vpc-flow-logs.amazonaws.com")),
+            cluster=self._args.name,
+            called=f"{self._args.name}-flow-logs",
+            trust=trust_of("vpc-flow-logs.amazonaws.com"),
             description="Writes the flow logs of the VPC, and nothing else",
-            force_detach_policies=True,
-            opts=self._child,
+            parent=self,
         )
-        rights = aws.iam.RolePolicy(
-            self._name, name="write", role=role.id, policy=group.arn.apply(_may_write), opts=self._child
-        )
+        rights = role.grant(self._name, "write", group.arn.apply(_may_write))
+        role.close()
         kept = {
             "log_destination_type": "cloud-watch-logs",
             "log_destination": group.arn,

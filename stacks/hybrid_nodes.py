@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,7 +10,9 @@ import pulumi_aws as aws
 
 from autoscaler import labels as words
 from autoscaler.failures import BadInput
+from stacks.boundary import path_of
 from stacks.control_plane_settings import HybridSettings
+from stacks.identities import Role
 from stacks.trust import trust_of
 
 _MOST: Final = timedelta(days=30)
@@ -31,30 +32,28 @@ class HybridNodes(pulumi.ComponentResource):
         settings: HybridSettings,
         *,
         cluster: aws.eks.Cluster,
+        cluster_name: str,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("spillway:control:HybridNodes", f"{name}-hybrid", None, opts)
         child = pulumi.ResourceOptions(parent=self)
         own = f"{name}-hybrid"
-        role = aws.iam.Role(
+        role = Role(
             own,
-            name=cluster.name.apply(lambda text: f"{text}-hybrid"),
-            assume_role_policy=json.dumps(trust_of("ssm.amazonaws.com")),
+            cluster=cluster_name,
+            called=cluster.name.apply(lambda text: f"{text}-hybrid"),
+            trust=trust_of("ssm.amazonaws.com"),
             description="On-prem machines as EKS hybrid nodes",
-            force_detach_policies=True,
-            opts=child,
+            parent=self,
         )
         attached = [
-            aws.iam.RolePolicyAttachment(
-                f"{own}-{policy}", role=role.name, policy_arn=f"arn:aws:iam::aws:policy/{policy}", opts=child
-            )
+            role.attach(f"{own}-{policy}", f"arn:aws:iam::aws:policy/{policy}")
             for policy in ("AmazonSSMManagedInstanceCore", "AmazonEC2ContainerRegistryPullOnly")
         ]
-        rights = aws.iam.RolePolicy(
+        rights = role.grant(
             own,
-            name="join",
-            role=role.id,
-            policy=pulumi.Output.json_dumps(
+            "join",
+            pulumi.Output.json_dumps(
                 {
                     "Version": "2012-10-17",
                     "Statement": [
@@ -81,13 +80,14 @@ class HybridNodes(pulumi.ComponentResource):
                     ],
                 }
             ),
-            opts=child,
         )
+        role.close()
         aws.eks.AccessEntry(own, cluster_name=cluster.name, principal_arn=role.arn, type="HYBRID_LINUX", opts=child)
         activation = aws.ssm.Activation(
             own,
             description=cluster.name.apply(lambda text: f"On-prem machines of {text}"),
-            iam_role=role.name,
+            # As Systems Manager takes a role that has a path: with it, and without the first slash.
+            iam_role=role.name.apply(lambda found: f"{path_of(cluster_name)}{found}".removeprefix("/")),
             registration_limit=settings.machines,
             expiration_date=settings.expires,
             opts=pulumi.ResourceOptions(

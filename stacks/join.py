@@ -18,6 +18,7 @@ from autoscaler import labels as words
 from autoscaler.failures import BadInput
 from stacks.config import Settings
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
+from stacks.identities import Role
 from stacks.node_bundle import NodeBundle
 from stacks.node_config import EksJoin
 from stacks.outputs import ControlPlaneOutput
@@ -54,8 +55,7 @@ class NodeAdmission(pulumi.ComponentResource):
         *,
         cluster: str,
         control_plane: ControlPlanePart,
-        role_name: pulumi.Input[str],
-        role_arn: pulumi.Input[str],
+        role: Role,
         by_roles: bool = False,
         bundle: NodeBundle | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -65,14 +65,13 @@ class NodeAdmission(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         if control_plane.kind == "eks":
             stands = control_plane.about.apply(lambda _: cluster)  # an entry needs its cluster
-            aws.eks.AccessEntry(name, cluster_name=stands, principal_arn=role_arn, type="EC2_LINUX", opts=child)
-            aws.iam.RolePolicy(name, name="join", role=role_name, policy=json.dumps(_KNOW_ITSELF), opts=child)
+            aws.eks.AccessEntry(name, cluster_name=stands, principal_arn=role.arn, type="EC2_LINUX", opts=child)
+            role.grant(name, "join", KNOW_ITSELF, parent=self)
         else:
-            rights = json.dumps(read_own_token(cluster) if by_roles else read_token(cluster))
-            aws.iam.RolePolicy(name, name="join", role=role_name, policy=rights, opts=child)
+            role.grant(name, "join", read_own_token(cluster) if by_roles else read_token(cluster), parent=self)
         if bundle is not None:
             fetching = bundle.object_arn.apply(lambda arn: json.dumps(fetch_bundle(arn)))
-            aws.iam.RolePolicy(f"{name}-bundle", name="bundle", role=role_name, policy=fetching, opts=child)
+            role.grant(f"{name}-bundle", "bundle", fetching, parent=self)
         self.register_outputs({})
 
 
@@ -173,7 +172,7 @@ def fetch_bundle(object_arn: str) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 
-_KNOW_ITSELF: dict[str, object] = {
+KNOW_ITSELF: dict[str, object] = {
     "Version": "2012-10-17",
     "Statement": [
         {

@@ -14,13 +14,16 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from itertools import product
 from typing import Any, Final
 
 import pulumi
 import pulumi_aws as aws
 import yaml
 
+from stacks.boundary import path_of
 from stacks.control_plane_settings import KubeadmSettings
+from stacks.identities import Role
 from stacks.member_rights import member_rights
 from stacks.member_user_data import API_PORT, NOT_YET, MemberSpec, healthy_command, render_member
 from stacks.outputs import ControlPlaneOutput
@@ -31,6 +34,13 @@ from stacks.standing_members import TAG_KEY, key_from, member_name, parameters_o
 from stacks.trust import trust_of
 
 _GATE_SECONDS: Final = 900
+_POD_NETWORKS: Final[Mapping[str, tuple[str, int]]] = {
+    "vxlan-of-cilium-or-flannel": ("udp", 8472),
+    "vxlan-of-calico": ("udp", 4789),
+    "bgp-of-calico": ("tcp", 179),
+    "health-of-cilium": ("tcp", 4240),
+}
+"""What pods elsewhere reach pods on members by, such as CoreDNS: protocol and port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +53,6 @@ class KubeadmArgs:
     network: NetworkPart
     zones: tuple[str, ...]
     image_id: pulumi.Input[str]
-    tags: Mapping[str, str]
 
 
 class KubeadmControlPlane(pulumi.ComponentResource):
@@ -60,7 +69,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         )
         self._parameters = parameters_of(args.cluster)
         kept = [self._make_parameter(one) for one in astuple(self._parameters)]
-        self._role, self._profile = self._make_identity()
+        self._profile = self._make_identity()
         self._balancer_group, self._group = self._make_groups()
         self._balancer, targets = self._make_balancer()
         self._target_group = targets
@@ -104,26 +113,26 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             opts=self._child(ignore_changes=["value", "keyId", "tier"]),
         )
 
-    def _make_identity(self) -> tuple[aws.iam.Role, aws.iam.InstanceProfile]:
-        args = self._args
-        role = aws.iam.Role(
+    def _make_identity(self) -> aws.iam.InstanceProfile:
+        args, own = self._args, f"{self._args.cluster}-control-plane"
+        role = Role(
             self._name,
-            name=f"{args.cluster}-control-plane",
-            assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
+            cluster=args.cluster,
+            called=own,
+            trust=trust_of("ec2.amazonaws.com"),
             description=f"Control plane of the cluster {args.cluster}",
-            force_detach_policies=True,
-            opts=self._child(),
+            parent=self,
         )
         rights = pulumi.Output.all(key=self._key, bucket=self._store.bucket_arn).apply(
             lambda known: json.dumps(
                 member_rights(cluster=args.cluster, region=args.region, parameters=self._parameters, **known)
             )
         )
-        aws.iam.RolePolicy(self._name, name="member", role=role.name, policy=rights, opts=self._child())
-        profile = aws.iam.InstanceProfile(
-            self._name, name=f"{args.cluster}-control-plane", role=role.name, opts=self._child()
+        role.grant(self._name, "member", rights)
+        role.close()
+        return aws.iam.InstanceProfile(
+            self._name, name=own, path=path_of(args.cluster), role=role.name, opts=self._child()
         )
-        return role, profile
 
     def _make_groups(self) -> tuple[SecurityGroup, SecurityGroup]:
         """Of the load balancer, which nodes and clients reach, and of the members, which it reaches."""
@@ -141,10 +150,30 @@ class KubeadmControlPlane(pulumi.ComponentResource):
             open_way(f"{block.replace('/', '-')}-to-api", to=balancer, cidr_ipv4=block)
         open_way("balancer-to-members", to=members, referenced_security_group_id=balancer.id)
         open_way("member-to-member", to=members, port=None, referenced_security_group_id=members.id)
+        sources: dict[str, dict[str, Any]] = {"nodes": {"referenced_security_group_id": nodes}}
+        sources |= {block.replace("/", "-"): {"cidr_ipv4": block} for block in self._settings.clients}
+        for (source, given), (way, (protocol, port)) in product(sources.items(), _POD_NETWORKS.items()):
+            open_way(f"{way}-from-{source}", to=members, protocol=protocol, port=port, **given)
+        self._reach_nodes(members)
         for what, group in (("balancer", balancer), ("members", members)):
             group.let_out(f"{name}-{what}-out", cidr_ipv4="0.0.0.0/0")
             group.close()
         return balancer, members
+
+    def _reach_nodes(self, members: SecurityGroup) -> None:
+        """The API server to kubelets and webhooks, and the members' pods to those of nodes."""
+        name, network = f"{self._name}-members-to-nodes", self._args.network
+        if network.node_group:
+            network.node_group.let_in(name, "from the control plane", referenced_security_group_id=members.id)
+            return
+        aws.vpc.SecurityGroupIngressRule(
+            name,
+            security_group_id=network.node_security_group_id,
+            ip_protocol="-1",
+            referenced_security_group_id=members.id,
+            description="from the control plane",
+            opts=self._child(),
+        )
 
     def _make_balancer(self) -> tuple[aws.lb.LoadBalancer, aws.lb.TargetGroup]:
         cluster, network = self._args.cluster, self._args.network
@@ -188,8 +217,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         interface = aws.ec2.NetworkInterface(
             name,
             subnet_id=args.network.subnets[zone],
-            # Also one of the nodes: their network of pods reaches it.
-            security_groups=[self._group.id, args.network.node_security_group_id],
+            security_groups=[self._group.id],
             tags={"Name": name},
             opts=self._child(ignore_changes=["subnetId"]),  # where its volume is
         )
@@ -252,7 +280,6 @@ class KubeadmControlPlane(pulumi.ComponentResource):
                 "volume_size": settings.root_volume_gib,
                 "encrypted": True,
                 "kms_key_id": self._key,
-                "tags": {**self._args.tags, "Name": name},  # the provider's default tags do not reach it
             },
             user_data_base64=self._user_data(number, volume),
             user_data_replace_on_change=True,
@@ -301,7 +328,6 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         return pulumi.Output.all(
             endpoint=self._balancer.dns_name.apply(lambda host: f"https://{host}:{API_PORT}"),
             certificate_authority=authority,
-            role_name=self._role.name,
             snapshots_bucket=self._store.bucket,
         ).apply(
             lambda known: ControlPlaneOutput(

@@ -17,6 +17,7 @@ from stacks.caller import check_caller
 from stacks.control_plane_settings import EksSettings, KubeadmSettings
 from stacks.eks_offered import check_offered, look_up_offered
 from stacks.existing_vpc import FoundVpc, check_vpc, look_up_vpc, networks_of
+from stacks.foreign_entries import look_up_entries, tell_foreign_entries
 from stacks.hybrid_nodes import check_expires
 from stacks.leaving_zones import check_zones_stay, look_at_zones
 from stacks.machine_images import Images, MachineImage, image_of_nodes, ubuntu
@@ -24,6 +25,7 @@ from stacks.named_things import check_gateway_there, check_keys_there, check_sta
 from stacks.needs import made_by_others
 from stacks.node_bundle import check_architecture
 from stacks.on_prem_settings import WireguardSettings
+from stacks.open_rules import look_up_rules, tell_open_rules
 from stacks.plans import Plans
 from stacks.services import check_services, look_up_services, needed_services
 from stacks.shapes import Shape, check_member, check_shapes, look_up_shape, look_up_shapes
@@ -61,6 +63,7 @@ def look_ahead(
     _look_at_names(plans, parts, provider)
     if "network" in parts:
         look_at_zones(plans.zones, standing, provider=provider)
+        _look_at_rules(plans, standing, provider)
     vpc = _look_at_network(plans, provider) if "network" in parts else None
     zones = _look_at_control_plane(plans, standing, provider) if "control-plane" in parts else ()
     shapes = _look_at_types(plans, provider) if "node-pools" in parts else {}
@@ -97,6 +100,14 @@ def _look_at_names(plans: Plans, parts: Collection[str], provider: aws.Provider)
     check_keys_there(settings, parts=parts, provider=provider)
 
 
+def _look_at_rules(plans: Plans, standing: StandingStack | None, provider: aws.Provider) -> None:
+    """What others let in, where their rules stay; elsewhere each is drift."""
+    group = standing.node_security_group if standing else ""
+    if group and plans.has_shared_rules:
+        rules = look_up_rules(group, provider=provider)
+        _warn(tell_open_rules(rules, group=group, cluster=plans.policy.cluster))
+
+
 def _look_at_network(plans: Plans, provider: aws.Provider) -> FoundVpc | None:
     settings, region = plans.settings.network, plans.policy.region
     if settings.vpc is None:
@@ -121,6 +132,9 @@ def _look_at_control_plane(plans: Plans, standing: StandingStack | None, provide
     if isinstance(settings, EksSettings):
         offered = look_up_offered(settings, cluster, region=region, provider=provider)
         check_offered(settings, offered)
+        if offered.running:
+            entries = look_up_entries(cluster, region=region)
+            _warn(tell_foreign_entries(entries, cluster=cluster, admins=settings.admins))
         if settings.hybrid:
             check_expires(settings.hybrid, stands=standing.expires if standing else "", now=datetime.now(UTC))
         check_zones_stay(plans.zones, leaving=set(offered.zones) - set(plans.zones), holds=offered.zones)

@@ -13,7 +13,7 @@ from stacks.parts import Kind
 
 _USUAL: Final[dict[Kind, AwsAccess]] = {
     "eks": "irsa",
-    "kubeadm": "instance-profile",
+    "kubeadm": "access-key",
     "existing": "access-key",
 }
 Part = Literal["network", "control_plane"]

@@ -54,6 +54,7 @@ class Network(pulumi.ComponentResource):
     route_tables: Mapping[str, pulumi.Output[str]]
     """Of the nodes' subnets, by zone."""
     node_security_group_id: pulumi.Output[str]
+    node_group: SecurityGroup
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("spillway:network:Network", name, None, opts)
@@ -73,13 +74,14 @@ class Network(pulumi.ComponentResource):
         self.subnets, self.route_tables = {}, {}
         for zone in args.zones:
             self.subnets[zone], self.route_tables[zone] = self._node_subnet(zone, gateways.get(zone))
-        self.node_security_group_id = node_security_group(
+        self.node_group = node_security_group(
             f"{name}-nodes",
             vpc_id=self.vpc_id,
             trusted=args.trusted,
             is_shared=args.has_shared_rules,
             opts=self._child,
         )
+        self.node_security_group_id = self.node_group.id
         self._endpoints()
         if args.flow_logs:
             FlowLogs(
@@ -204,10 +206,10 @@ def node_security_group(
     trusted: tuple[str, ...],
     is_shared: bool,
     opts: pulumi.ResourceOptions,
-) -> pulumi.Output[str]:
+) -> SecurityGroup:
     """Nodes reach each other and the world; only the trusted networks reach them.
 
-    ``is_shared``: others write rules there too, which stay.
+    ``is_shared``: others write rules there too, which stay, or this program will, and closes it then.
     """
     group = SecurityGroup(name, "Nodes of the cluster", vpc_id=vpc_id, opts=opts)
     group.let_out(f"{name}-out", cidr_ipv4="0.0.0.0/0")
@@ -218,4 +220,4 @@ def node_security_group(
         group.let_in(f"{name}-from-{block.replace('/', '-')}", "from a trusted network", cidr_ipv4=block)
     if not is_shared:
         group.close()
-    return group.id
+    return group

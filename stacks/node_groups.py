@@ -7,7 +7,6 @@ sizes them from then on: the program never sets the desired capacity, and a late
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,8 @@ import pulumi_aws as aws
 from autoscaler import labels as words
 from autoscaler.constraints import Taint
 from autoscaler.policy import GroupEntry, asg_name
+from stacks.boundary import path_of
+from stacks.identities import Role
 from stacks.launch_templates import launch_template
 from stacks.node_config import EksJoin, render_node_config
 from stacks.outputs import GroupOutput
@@ -183,24 +184,25 @@ class NodeIdentity(pulumi.ComponentResource):
     """The role that every node has: pull images, and let Session Manager in; no port is open for it."""
 
     instance_profile_arn: pulumi.Output[str]
-    role_name: pulumi.Output[str]
-    role_arn: pulumi.Output[str]
+    role: Role
+    """Open until the rights to join are given as well."""
 
     def __init__(self, name: str, *, cluster: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("spillway:nodes:NodeIdentity", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        role = aws.iam.Role(
+        own = f"{cluster}-node"
+        self.role = Role(
             name,
-            name=f"{cluster}-node",
-            assume_role_policy=json.dumps(trust_of("ec2.amazonaws.com")),
+            cluster=cluster,
+            called=own,
+            trust=trust_of("ec2.amazonaws.com"),
             description=f"Nodes of the cluster {cluster}",
-            force_detach_policies=True,
-            opts=child,
+            parent=self,
         )
-        aws.iam.RolePolicy(name, name="node", role=role.id, policy=json.dumps(_NODE_RIGHTS), opts=child)
-        profile = aws.iam.InstanceProfile(name, name=f"{cluster}-node", role=role.name, opts=child)
+        self.role.grant(name, "node", NODE_RIGHTS)
+        profile = aws.iam.InstanceProfile(
+            name, name=own, path=path_of(cluster), role=self.role.name, opts=pulumi.ResourceOptions(parent=self)
+        )
         self.instance_profile_arn = profile.arn
-        self.role_name, self.role_arn = role.name, role.arn
         self.register_outputs({"instanceProfileArn": profile.arn})
 
 
@@ -299,7 +301,7 @@ def user_data(
     )
 
 
-_NODE_RIGHTS: Final = {
+NODE_RIGHTS: Final = {
     "Version": "2012-10-17",
     "Statement": [
         {

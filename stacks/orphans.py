@@ -16,6 +16,7 @@ from stacks.orphans_of_clusters import ClusterFinder
 _WRITTEN_OVER: Final = (
     *("kubernetes:", "spillway:", "spillway-onprem:", "pulumi:", "aws:autoscaling/lifecycleHook:"),
     *("aws:iam/rolePolicy:", "aws:iam/rolePolicyAttachment:", "aws:iam/userPolicy:"),
+    *("aws:iam/rolePoliciesExclusive:", "aws:iam/rolePolicyAttachmentsExclusive:"),
     *("aws:ec2/eipAssociation:", "aws:ec2/volumeAttachment:", "aws:ec2/vpnGatewayRoutePropagation:"),
     *("aws:ec2/vpcSecurityGroupRulesExclusive:", "aws:eks/accessPolicyAssociation:", "aws:lb/targetGroupAttachment:"),
     *("aws:s3/bucketLifecycleConfiguration:", "aws:s3/bucketObjectv2:", "aws:s3/bucketPolicy:"),

@@ -77,8 +77,6 @@ class ControlPlaneOutput(msgspec.Struct, frozen=True, kw_only=True, rename="came
     oidc_provider_arn: str = ""
     """By which roles of IAM trust ServiceAccounts; EKS only."""
     oidc_issuer: str = ""
-    role_name: str = ""
-    """Role of the control plane's own instances; kubeadm only."""
     snapshots_bucket: str = ""
     """Where snapshots of etcd are kept; kubeadm only."""
     hybrid_role_arn: str = ""

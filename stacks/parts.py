@@ -13,6 +13,7 @@ import pulumi
 from stacks.existing_vpc import ExistingNetwork
 from stacks.network import Network
 from stacks.outputs import ControlPlaneOutput, exported_name
+from stacks.security_groups import SecurityGroup
 
 Kind = Literal["existing", "eks", "kubeadm"]
 
@@ -25,6 +26,8 @@ class NetworkPart:
     subnets: Mapping[str, pulumi.Output[str]]
     """Of the nodes, by zone."""
     node_security_group_id: pulumi.Output[str]
+    node_group: SecurityGroup | None = None
+    """The nodes' security group, where this program makes it, and may still give it rules."""
     public_subnets: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
     """By zone; none where no way leads to the internet, or the VPC was there before."""
     route_tables: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
@@ -37,6 +40,7 @@ class NetworkPart:
             vpc_id=network.vpc_id,
             subnets=network.subnets,
             node_security_group_id=network.node_security_group_id,
+            node_group=network.node_group,
             public_subnets=network.public_subnets,
             route_tables=network.route_tables,
         )

@@ -31,13 +31,16 @@ class SecurityGroup:
         ).id
 
     def let_in(
-        self, name: str, description: str, *, port: int | None = None, protocol: str = "tcp", **source: Any
+        self, name: str, description: str, *, port: int | None = None, protocol: str = "", **source: Any
     ) -> None:
-        """From ``cidr_ipv4`` or ``referenced_security_group_id``, on one port, or on all and by every protocol."""
+        """From ``cidr_ipv4`` or ``referenced_security_group_id``, on one port, or on all.
+
+        Where no protocol is named, by TCP on one port, and by every protocol on all.
+        """
         rule = aws.vpc.SecurityGroupIngressRule(
             name,
             security_group_id=self.id,
-            ip_protocol=protocol if port else "-1",
+            ip_protocol=protocol or ("tcp" if port else "-1"),
             from_port=port,
             to_port=port,
             description=description,

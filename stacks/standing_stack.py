@@ -66,6 +66,8 @@ class StandingStack:
     vpc_id: str = ""
     cidr: str = ""
     """Of a VPC that the stack made; empty where it was there before."""
+    node_security_group: str = ""
+    """Its id."""
     zones: tuple[str, ...] = ()
     """With a subnet of the nodes."""
     gateways: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ def standing_in(resources: Resources) -> StandingStack | None:
         kind=kind,
         vpc_id=network.get("vpcId") or "",
         cidr=next(_outputs(resources, _VPC), {}).get("cidrBlock") or "",
+        node_security_group=network.get("nodeSecurityGroupId") or "",
         zones=tuple(sorted(network.get("subnets") or {})),
         gateways=tuple(sorted(_name(urn).rpartition("-nat-")[2] for urn in _urns(resources, _GATEWAY))),
         secrets_key=((eks.get("encryptionConfig") or {}).get("provider") or {}).get("keyArn") or "",

@@ -26,7 +26,7 @@ from pulumi_policy import (
 )
 
 from autoscaler import labels as words
-from stacks.guardrails import rules
+from stacks.guardrails import iam_rules, rules
 
 CEILING: Final = 500.0
 """Dollars per hour of all groups at their maxima, where the pack's configuration says nothing else."""
@@ -83,6 +83,9 @@ def main() -> None:
             _resource_rule("no-world-open-port", "No port is open to the whole internet.", rules.world_open),
             _resource_rule(
                 "metadata-by-token", "Instance metadata needs a token (IMDSv2).", rules.metadata_without_token
+            ),
+            _resource_rule(
+                "bounded-rights", "No policy is of everything or on everything.", iam_rules.rights_without_bounds
             ),
             _resource_rule("encrypted-volumes", "Every disk is encrypted.", rules.unencrypted_volumes),
             ResourceValidationPolicy(

@@ -17,7 +17,10 @@ class Role(Kind):
 
     token = "aws:iam/role:Role"
     inputs = frozenset(
-        {"name", "path", "assumeRolePolicy", "description", "maxSessionDuration", "forceDetachPolicies", "tags"}
+        {
+            *("name", "path", "assumeRolePolicy", "permissionsBoundary", "description", "maxSessionDuration"),
+            *("forceDetachPolicies", "tags"),
+        }
     )
     fixed = frozenset({"name", "path"})
     named = "name"
@@ -28,6 +31,7 @@ class Role(Kind):
             AssumeRolePolicyDocument=wanted["assumeRolePolicy"],
             Tags=listed(tags),
             **given(wanted, path="Path", description="Description", maxSessionDuration="MaxSessionDuration"),
+            **given(wanted, permissionsBoundary="PermissionsBoundary"),
         )
         name: str = wanted["name"]
         return name
@@ -40,6 +44,7 @@ class Role(Kind):
             "arn": role["Arn"],
             "uniqueId": role["RoleId"],
             "assumeRolePolicy": json.dumps(role["AssumeRolePolicyDocument"]),
+            "permissionsBoundary": role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn"),
             "description": role.get("Description"),
             "maxSessionDuration": role.get("MaxSessionDuration"),
             **tags_of(role),
@@ -48,6 +53,8 @@ class Role(Kind):
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
         if old.get("assumeRolePolicy") != new.get("assumeRolePolicy"):
             cloud.iam.update_assume_role_policy(RoleName=key, PolicyDocument=new["assumeRolePolicy"])
+        if old.get("permissionsBoundary") != new.get("permissionsBoundary"):
+            cloud.iam.put_role_permissions_boundary(RoleName=key, PermissionsBoundary=new["permissionsBoundary"])
         cloud.iam.update_role(
             RoleName=key, **given(new, description="Description", maxSessionDuration="MaxSessionDuration")
         )

@@ -34,6 +34,72 @@ class RolePolicyAttachment(Kind):
         cloud.iam.detach_role_policy(RoleName=state["role"], PolicyArn=state["policyArn"])
 
 
+class _Exclusive(Kind):
+    """That a role has these policies, and no others. It is nothing in AWS: to delete it changes nothing there."""
+
+    tagged = False
+    listed_as: ClassVar[str]
+    """The property with what the role has."""
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        key: str = wanted["roleName"]
+        self.update(cloud, key, {}, wanted)
+        return key
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        if found(cloud.iam.get_role, "Role", RoleName=key) is None:
+            return None
+        return {"roleName": key, self.listed_as: self.standing(cloud, key)}
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        for one in sorted(set(self.standing(cloud, key)) - set(new[self.listed_as])):
+            self.take_away(cloud, key, one)
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        """No policy goes."""
+
+    def standing(self, cloud: Cloud, role: str) -> list[str]:
+        """What the role has."""
+        raise NotImplementedError
+
+    def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
+        """One that is not among them."""
+        raise NotImplementedError
+
+
+class RolePoliciesExclusive(_Exclusive):
+    """Of those that are written into it, by their names."""
+
+    token = "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive"
+    inputs = frozenset({"roleName", "policyNames"})
+    fixed = frozenset({"roleName"})
+    unordered = frozenset({"policyNames"})
+    listed_as = "policyNames"
+
+    def standing(self, cloud: Cloud, role: str) -> list[str]:
+        return list(cloud.iam.list_role_policies(RoleName=role)["PolicyNames"])
+
+    def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
+        cloud.iam.delete_role_policy(RoleName=role, PolicyName=policy)
+
+
+class RolePolicyAttachmentsExclusive(_Exclusive):
+    """Of those that are attached to it, by their ARNs."""
+
+    token = "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive"
+    inputs = frozenset({"roleName", "policyArns"})
+    fixed = frozenset({"roleName"})
+    unordered = frozenset({"policyArns"})
+    listed_as = "policyArns"
+
+    def standing(self, cloud: Cloud, role: str) -> list[str]:
+        attached = cloud.iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+        return [one["PolicyArn"] for one in attached]
+
+    def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
+        cloud.iam.detach_role_policy(RoleName=role, PolicyArn=policy)
+
+
 class OpenIdConnectProvider(Kind):
     """An issuer whose tokens roles may trust. Its id is its ARN."""
 
@@ -73,18 +139,25 @@ class User(Kind):
     """A user of IAM. Its id is its name."""
 
     token = "aws:iam/user:User"
-    inputs = frozenset({"name", "path", "tags"})
+    inputs = frozenset({"name", "path", "permissionsBoundary", "tags"})
     fixed = frozenset({"name", "path"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
-        cloud.iam.create_user(UserName=wanted["name"], Tags=listed(tags), **given(wanted, path="Path"))
+        asked = given(wanted, path="Path", permissionsBoundary="PermissionsBoundary")
+        cloud.iam.create_user(UserName=wanted["name"], Tags=listed(tags), **asked)
         name: str = wanted["name"]
         return name
 
     def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
         one = found(cloud.iam.get_user, "User", UserName=key)
-        return one and {"name": key, "path": one["Path"], "arn": one["Arn"], **tags_of(one)}
+        return one and {
+            "name": key,
+            "path": one["Path"],
+            "arn": one["Arn"],
+            "permissionsBoundary": wanted.get("permissionsBoundary"),  # moto keeps none of a user
+            **tags_of(one),
+        }
 
     def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
         cloud.iam.tag_user(UserName=key, Tags=listed(tags))
@@ -131,4 +204,12 @@ class AccessKey(Kind):
         cloud.iam.delete_access_key(UserName=state["user"], AccessKeyId=key)
 
 
-KINDS: Final = (RolePolicyAttachment(), OpenIdConnectProvider(), User(), UserPolicy(), AccessKey())
+KINDS: Final = (
+    RolePolicyAttachment(),
+    RolePoliciesExclusive(),
+    RolePolicyAttachmentsExclusive(),
+    OpenIdConnectProvider(),
+    User(),
+    UserPolicy(),
+    AccessKey(),
+)

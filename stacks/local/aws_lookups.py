@@ -145,6 +145,31 @@ def look_up_key(cloud: Cloud, asked: Properties) -> Properties:
     return {"id": key["KeyId"], "arn": key["Arn"], "keyId": key["KeyId"], "keyState": key["KeyState"]}
 
 
+def look_up_rules(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.vpc.get_security_group_rules``: ids."""
+    filters = [{"Name": one["name"], "Values": one["values"]} for one in asked.get("filters") or ()]
+    found = cloud.ec2.describe_security_group_rules(Filters=filters)["SecurityGroupRules"]
+    return {"id": cloud.region, "ids": [one["SecurityGroupRuleId"] for one in found]}
+
+
+def look_up_rule(cloud: Cloud, asked: Properties) -> Properties:
+    """``aws.vpc.get_security_group_rule``, as far as programs look at it."""
+    key = asked["securityGroupRuleId"]
+    [rule] = cloud.ec2.describe_security_group_rules(SecurityGroupRuleIds=[key])["SecurityGroupRules"]
+    return {
+        "id": key,
+        "securityGroupRuleId": key,
+        "securityGroupId": rule["GroupId"],
+        "isEgress": rule["IsEgress"],
+        "ipProtocol": rule["IpProtocol"],
+        "fromPort": rule.get("FromPort", -1),
+        "toPort": rule.get("ToPort", -1),
+        "cidrIpv4": rule.get("CidrIpv4", ""),
+        "cidrIpv6": rule.get("CidrIpv6", ""),
+        "tags": mapped(rule.get("Tags", [])),
+    }
+
+
 LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
     "aws:index/getCallerIdentity:getCallerIdentity": look_up_caller,
     "aws:index/getAvailabilityZones:getAvailabilityZones": look_up_zones,
@@ -156,6 +181,8 @@ LOOKUPS: Final[Mapping[str, Callable[[Cloud, Properties], Properties]]] = {
     "aws:ec2/getAmi:getAmi": look_up_image,
     "aws:ec2/getInstanceType:getInstanceType": look_up_instance_type,
     "aws:ec2/getSpotPrice:getSpotPrice": look_up_spot_price,
+    "aws:vpc/getSecurityGroupRules:getSecurityGroupRules": look_up_rules,
+    "aws:vpc/getSecurityGroupRule:getSecurityGroupRule": look_up_rule,
     "aws:ssm/getParameter:getParameter": look_up_parameter,
 }
 """By token."""

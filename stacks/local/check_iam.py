@@ -31,7 +31,7 @@ _SERVICE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.amazonaws\.com(\.cn)?"
 _NOT_OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     # Rights of services whose names are not those of an API operation:
     # https://docs.aws.amazon.com/service-authorization/latest/reference
-    "ecr": frozenset(),
+    "ecr": frozenset({"BatchImportUpstreamImage"}),  # what a pull-through cache does
     "ec2": frozenset({"RunInstances"}),
     "iam": frozenset({"PassRole"}),
     "logs": frozenset({"CreateLogDelivery", "DeleteLogDelivery"}),  # of flow logs that go to S3
@@ -39,6 +39,7 @@ _NOT_OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
         {
             *("ListBucket", "ListBucketVersions", "ListAllMyBuckets", "PutLifecycleConfiguration"),
             *("PutEncryptionConfiguration", "PutBucketPublicAccessBlock", "DeleteObjectVersion"),
+            *("TagResource", "UntagResource"),  # operations of S3 Control
         }
     ),
     "kms": frozenset({"ReEncryptFrom", "ReEncryptTo"}),

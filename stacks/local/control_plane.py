@@ -206,10 +206,15 @@ def wait_for_namespace(kube: KubeHttp, name: str = "default", *, patience: float
             return
 
 
-_PLURALS = {"DaemonSet": "daemonsets", "PriorityClass": "priorityclasses", "RuntimeClass": "runtimeclasses"}
+_PLURALS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "DaemonSet": "daemonsets",
+    "PriorityClass": "priorityclasses",
+    "RuntimeClass": "runtimeclasses",
+}
 _CLUSTER_WIDE = {
     *("Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "RuntimeClass", "Node"),
-    "CustomResourceDefinition",
+    *("CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
 
 

@@ -50,6 +50,7 @@ class Eks:
             ("POST", rf"{_CLUSTER}/update-config"): self._update_cluster,
             ("POST", rf"{_CLUSTER}/updates"): self._update_version,
             ("POST", rf"{_CLUSTER}/access-entries"): self._create_entry,
+            ("GET", rf"{_CLUSTER}/access-entries"): self._list_entries,
             ("GET", _PRINCIPAL): self._describe_entry,
             ("DELETE", _PRINCIPAL): self._delete_entry,
             ("POST", rf"{_PRINCIPAL}/access-policies"): self._associate,
@@ -207,6 +208,10 @@ class Eks:
             "policies": {},
         }
         return self._describe_entry(region, {}, cluster=cluster, principal=principal)
+
+    def _list_entries(self, region: str, _: Json, *, cluster: str) -> Json:
+        self._known(region, cluster)
+        return {"accessEntries": list(self._entries.get((region, cluster), {}))}
 
     def _describe_entry(self, region: str, _: Json, *, cluster: str, principal: str) -> Json:
         entry = self._entry(region, cluster, principal)

@@ -86,7 +86,12 @@ class SystemsManager:
 
     def _create_activation(self, region: str, asked: Mapping[str, Any]) -> Json:
         role = next(
-            (one for one in iam_backends[self._account]["aws"].roles.values() if one.name == asked["IamRole"]), None
+            (
+                one
+                for one in iam_backends[self._account]["aws"].roles.values()
+                if f"{one.path or '/'}{one.name}" == f"/{asked['IamRole']}"  # with its path, as AWS's console gives it
+            ),
+            None,
         )
         if role is None or "ssm.amazonaws.com" not in json.dumps(role.assume_role_policy_document):
             raise Refused(

@@ -21,9 +21,10 @@ from cryptography.x509.oid import NameOID
 
 from autoscaler import labels as words
 from autoscaler.failures import Unavailable
-from autoscaler.kube import Kube
+from autoscaler.kube import Kube, Refused
 from roles.admission import CLIENT, SERVING
 from roles.approver import Approver, Round
+from roles.tokens import LEDGER
 from stacks.approver_manifests import RBAC
 from stacks.autoscaler_manifests import RBAC as AUTOSCALER_RBAC
 from stacks.local.control_plane import apply_manifests
@@ -194,7 +195,7 @@ def test_nothing_else_is_allowed(audited: Audited, account: Path) -> None:
     """Every verb on every resource of its namespaces, and of the cluster: no, but for those of `rbac.yaml`."""
     as_it = KubeHttp(account)
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-    named = {"leases": words.APPROVER, "clusterrolebindings": "spillway:node-bootstrappers"}
+    named = {"leases": words.APPROVER, "configmaps": LEDGER, "clusterrolebindings": "spillway:node-bootstrappers"}
     allowed = {
         (group, resource, verb)
         for group, resource in resources(audited.kube)
@@ -206,6 +207,59 @@ def test_nothing_else_is_allowed(audited: Audited, account: Path) -> None:
     assert allowed - of_everybody == granted(RBAC) - {("certificates.k8s.io", "signers", "approve")}
     assert not may(as_it, "", "secrets", "get", namespace="default", named={})
     assert not may(as_it, "rbac.authorization.k8s.io", "clusterrolebindings", "get", named={"clusterrolebindings": "x"})
+
+
+ROOT_CA = {"kubernetes.io/service-account.name": "clusterrole-aggregation-controller"}
+TOKEN = "bootstrap.kubernetes.io/token"  # noqa: S105 - a type
+SPILLWAY = "system:bootstrappers:spillway"
+
+
+def secret(name: str, *, kind: str = TOKEN, groups: str = SPILLWAY, **metadata: Any) -> dict[str, Any]:
+    """A Secret as the account may try to write it."""
+    key = name.removeprefix("bootstrap-token-")
+    data = {"token-id": key, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": kind,
+        "metadata": {"name": name, "namespace": "kube-system", **metadata},
+        "stringData": {**data, **({"auth-extra-groups": groups} if groups else {})},
+    }
+
+
+def test_it_makes_and_deletes_bootstrap_tokens_and_no_other_secret(audited: Audited, account: Path) -> None:
+    """With Secrets of kube-system whoever holds the account would be the cluster's administrator."""
+    kube, admin, secrets = Kube.connect(account), audited.kube, "/api/v1/namespaces/kube-system/secrets"
+    until(lambda: refused(kube, "POST", secrets, secret("other-1", kind="Opaque")) == 422, within=60)
+    kube.send("POST", secrets, secret("bootstrap-token-abcdef"))
+    kube.send("DELETE", f"{secrets}/bootstrap-token-abcdef")
+    account_token = secret("stolen", kind="kubernetes.io/service-account-token", annotations=ROOT_CA)
+    in_another_group = secret("bootstrap-token-abcdeg", groups="system:bootstrappers:kubeadm:default-node-token")
+    for wrong in (
+        account_token,
+        secret("plain", kind="Opaque"),
+        in_another_group,
+        secret("bootstrap-token-abcdeh", groups=""),
+    ):
+        assert refused(kube, "POST", secrets, wrong) == 422, wrong["metadata"]["name"]
+    admin.send("POST", secrets, secret("of-another", kind="Opaque"))
+    admin.send("POST", secrets, secret("bootstrap-token-abcdei", groups="system:bootstrappers:x"))
+    assert refused(kube, "DELETE", f"{secrets}/of-another") == 422
+    for path in (secrets, f"{secrets}/of-another", f"{secrets}/bootstrap-token-abcdei"):
+        assert refused(kube, "GET", path) == 403
+    for path in (f"{secrets}/of-another", f"{secrets}/bootstrap-token-abcdei"):
+        assert refused(kube, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}) == 403
+    admin.send("POST", secrets, secret("of-an-administrator", kind="Opaque")), "whom the policy does not bind"
+
+
+def refused(kube: Kube, method: str, path: str, body: object = None) -> int:
+    """The status of a request that is refused; 0 where it is not."""
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        kube.send(method, path, body, content=content)
+    except Refused as answer:
+        return answer.status
+    return 0
 
 
 def test_a_token_that_is_lost_is_made_again(audited: Audited, account: Path, aws: Aws) -> None:

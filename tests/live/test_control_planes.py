@@ -122,7 +122,7 @@ def test_eks_through_its_life(aws_url: str, engine: dict[str, Path], tmp_path: P
     } == {"STANDARD", "EC2_LINUX", "HYBRID_LINUX"}
     assert pulumi_preview(settings), "a second up changes nothing"
     assert_nodes_know_their_cluster(aws_url, cluster)
-    for add_on, role in (("vpc-cni", "role/eks-vpc-cni"), ("kube-proxy", "")):
+    for add_on, role in (("vpc-cni", "role/spillway/eks/eks-vpc-cni"), ("kube-proxy", "")):
         found = eks.describe_addon(clusterName="eks", addonName=add_on)["addon"]
         assert found.get("serviceAccountRoleArn", "").endswith(role)
 

@@ -95,6 +95,7 @@ def edit_by_hand(scaling: Any, name: str) -> None:
 
 MENDING = {
     *("CreateRoute", "AuthorizeSecurityGroupEgress", "RevokeSecurityGroupIngress", "PutRolePolicy"),
+    *("DeleteRolePolicy", "DetachRolePolicy"),
     *("CreateLaunchTemplateVersion", "ModifyLaunchTemplate"),  # and it is the default one
 }
 
@@ -108,7 +109,10 @@ def edit_around_the_groups(outputs: StackOutputs, url: str) -> None:
     ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": WORLD}]}
     ec2.authorize_security_group_ingress(GroupId=outputs.node_security_group_id, IpPermissions=[ssh])
     all_of_it = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-    client("iam", url).put_role_policy(RoleName="lab-node", PolicyName="node", PolicyDocument=json.dumps(all_of_it))
+    iam = client("iam", url)
+    for policy in ("node", "written-by-hand"):
+        iam.put_role_policy(RoleName="lab-node", PolicyName=policy, PolicyDocument=json.dumps(all_of_it))
+    iam.attach_role_policy(RoleName="lab-node", PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
     open_to_all = {"MetadataOptions": {"HttpTokens": "optional", "HttpEndpoint": "enabled"}}
     ec2.create_launch_template_version(
         LaunchTemplateName="lab-cpu", SourceVersion="$Latest", LaunchTemplateData=open_to_all
@@ -117,7 +121,7 @@ def edit_around_the_groups(outputs: StackOutputs, url: str) -> None:
 
 def around_the_groups(outputs: StackOutputs, url: str) -> dict[str, Any]:
     """What was edited, without the ids that are new each time."""
-    ec2 = client("ec2", url)
+    ec2, iam = client("ec2", url), client("iam", url)
     [table] = ec2.describe_route_tables(RouteTableIds=[outputs.route_tables["us-east-1b"]])["RouteTables"]
     asked = {"LaunchTemplateName": "lab-cpu", "Versions": ["$Latest"]}
     [version] = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
@@ -125,7 +129,9 @@ def around_the_groups(outputs: StackOutputs, url: str) -> dict[str, Any]:
     return {
         "routes": {one.get("DestinationCidrBlock", ""): one.get("NatGatewayId") for one in table["Routes"]},
         "rules": sorted(rules),
-        "rights": client("iam", url).get_role_policy(RoleName="lab-node", PolicyName="node")["PolicyDocument"],
+        "rights": iam.get_role_policy(RoleName="lab-node", PolicyName="node")["PolicyDocument"],
+        "written": iam.list_role_policies(RoleName="lab-node")["PolicyNames"],
+        "attached": iam.list_attached_role_policies(RoleName="lab-node")["AttachedPolicies"],
         "metadata": version["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"],
     }
 

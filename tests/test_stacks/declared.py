@@ -75,7 +75,7 @@ def _secret(value: str) -> dict[str, str]:
 
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {
     "readStackResourceOutputs": {"outputs": {}},
-    "getCallerIdentity": {"accountId": "123456789012"},
+    "getCallerIdentity": {"accountId": "123456789012", "arn": "arn:aws:iam::123456789012:user/deployer"},
     "getAmiIds": {"names": []},
     "getEbsVolumes": {"ids": []},
     "getAmi": {"id": "ami-1", "rootDeviceName": "/dev/sda1", "architecture": "x86_64"},

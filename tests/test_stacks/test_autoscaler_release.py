@@ -50,7 +50,6 @@ def released(kind: Kind, *, approves_nodes: bool = False, **given: Any) -> Graph
         certificate_authority="UEVN",
         oidc_provider_arn="arn:aws:iam::1:oidc-provider/issuer",
         oidc_issuer="https://issuer",
-        role_name="lab-control-plane",
     )
     settings = ReleaseSettings.model_validate({"image": "registry/autoscaler:1", **given})
 
@@ -122,9 +121,6 @@ def test_its_pods_are_those_of_a_restricted_namespace() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert "hostNetwork" not in pod
-    beside = by_kind(aws_access="instance-profile")["Deployment"]["spec"]["template"]["spec"]
-    assert beside["hostNetwork"] is True
-    assert beside["nodeSelector"] == {"node-role.kubernetes.io/control-plane": ""}
 
 
 def test_on_eks_its_service_account_takes_a_role() -> None:
@@ -138,12 +134,21 @@ def test_on_eks_its_service_account_takes_a_role() -> None:
     assert not found.of_type("Secret")
 
 
-def test_on_kubeadm_the_role_of_the_control_planes_instances_has_its_rights() -> None:
-    """And no other is made."""
-    found = released("kubeadm")
-    assert found["RolePolicy lab-autoscaler"].inputs["role"] == "lab-control-plane"
-    assert not found.of_type("Role")[1:]
-    assert not found.of_type("User")
+@pytest.mark.parametrize("kind", ["kubeadm", "existing"])
+def test_autoscaler_and_approver_have_identities_of_their_own(kind: Kind) -> None:
+    """A hole in one gives none of the other's rights, nor those of the control plane's instances."""
+    found = released(kind, approves_nodes=True)
+    for program in ("autoscaler", "approver"):
+        user = f"User lab-{program}"
+        assert found[user].inputs["name"] == f"lab-{program}"
+        [policy] = [one for one in found.of_type("UserPolicy") if user in one.needs]
+        assert policy.inputs["name"] == program
+        [key] = [one for one in found.of_type("AccessKey") if user in one.needs]
+        [secret] = [one for one in found.of_type("Secret") if str(key) in one.needs]
+        pod = found[f"Deployment lab-spillway-{program}"].inputs["spec"]["template"]["spec"]
+        assert "hostNetwork" not in pod, "where a role of the instance would be in reach"
+        assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": secret.inputs["metadata"]["name"]}}]
+    assert not found.of_type("RolePolicy")
 
 
 def test_elsewhere_it_has_an_access_key_that_is_secret_wherever_it_stands() -> None:
@@ -171,14 +176,14 @@ def test_everything_stands_under_the_component_and_pods_come_last(kind: Kind) ->
     assert "kubeconfig" in provider.secrets
 
 
-@pytest.mark.parametrize(("kind", "holder"), [("kubeadm", "RolePolicy"), ("existing", "UserPolicy")])
-def test_the_approver_comes_where_nodes_are_made_by_the_roles(kind: Kind, holder: str) -> None:
+@pytest.mark.parametrize("kind", ["kubeadm", "existing"])
+def test_the_approver_comes_where_nodes_are_made_by_the_roles(kind: Kind) -> None:
     """With its own account, and its rights on AWS beside the autoscaler's; elsewhere there is none."""
     found = released(kind, approves_nodes=True)
     deployment = found[f"Deployment lab-{words.APPROVER}"]
     assert deployment.inputs["spec"]["template"]["spec"]["serviceAccountName"] == words.APPROVER
     assert f"ServiceAccount lab-{words.APPROVER}" in deployment.needs
-    rights = json.loads(found[f"{holder} lab-approver"].inputs["policy"])
+    rights = json.loads(found["UserPolicy lab-approver"].inputs["policy"])
     check_iam("PutRolePolicy", {"RoleName": "x", "PolicyName": "approver", "PolicyDocument": json.dumps(rights)})
     assert {one["Sid"] for one in rights["Statement"]} == {"SeeInstances", "SeeTokens", "KeepTokens", "WithAwsOwnKey"}
     in_cluster = {one.inputs["metadata"].get("namespace") for one in found.of_type("Role") if "metadata" in one.inputs}
@@ -187,8 +192,8 @@ def test_the_approver_comes_where_nodes_are_made_by_the_roles(kind: Kind, holder
 
 
 def test_the_approvers_objects_are_those_of_the_one_file_and_its_command_is_one() -> None:
-    """Read-only, unprivileged, without a port; beside the control plane where its role is there alone."""
-    spec = ReleaseSpec(image="i", region="us-east-1", policy="", aws_access="instance-profile")
+    """Read-only, unprivileged, without a port."""
+    spec = ReleaseSpec(image="i", region="us-east-1", policy="", aws_access="access-key")
     *rbac, made = approver_manifests(spec, cluster="lab")
     assert rbac == [one for one in yaml.safe_load_all(APPROVER_RBAC.read_text(encoding="utf-8")) if one]
     assert BINDING in rbac, "which the roles find there"
@@ -200,10 +205,10 @@ def test_the_approvers_objects_are_those_of_the_one_file_and_its_command_is_one(
         assert not context.params["once"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert "ports" not in container
-    assert pod["hostNetwork"] is True
+    assert "hostNetwork" not in pod
 
 
-@pytest.mark.parametrize(("kind", "asked"), [("existing", "irsa"), ("eks", "instance-profile"), ("kubeadm", "irsa")])
+@pytest.mark.parametrize(("kind", "asked"), [("existing", "irsa"), ("kubeadm", "irsa")])
 def test_a_way_to_its_rights_that_a_control_plane_has_not_is_refused(kind: Kind, asked: str) -> None:
     """By its key."""
     settings = ReleaseSettings.model_validate({"image": "i", "aws_access": asked})

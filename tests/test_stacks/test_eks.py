@@ -15,6 +15,7 @@ from stacks.control_plane_settings import EksSettings, HybridSettings
 from stacks.eks import EksControlPlane, kubeconfig
 from stacks.hybrid_nodes import check_expires
 from stacks.join import NodeAdmission
+from stacks.node_groups import NodeIdentity
 from stacks.parts import ControlPlanePart, NetworkPart
 from tests.test_stacks.declared import Recorder
 from tests.test_stacks.graph import Graph, graph
@@ -42,7 +43,7 @@ def made(**given: Any) -> Graph:
         part: ControlPlanePart = EksControlPlane(
             "lab", settings, cluster="lab", region="us-east-1", network=network(), zones=ZONES
         ).part
-        NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role_name="n", role_arn="arn:aws:iam::1:role/n")
+        NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role=NodeIdentity("lab-node", cluster="lab").role)
         for name, value in part.fields().items():
             pulumi.export(name, value)
 
@@ -76,7 +77,7 @@ def test_everything_stands_under_the_component() -> None:
     """So that a tree of the stack shows what belongs together."""
     found = made(remote_node_networks=["10.80.0.0/16"], hybrid={"machines": 2})
     outside = {str(node) for node in found.nodes} - found.under(EKS) - found.under("NodeAdmission lab-nodes")
-    assert outside == {EKS, "NodeAdmission lab-nodes"}
+    assert outside - found.under("NodeIdentity lab-node") == {EKS, "NodeAdmission lab-nodes", "NodeIdentity lab-node"}
 
 
 def test_a_public_endpoint_is_for_the_networks_that_are_named() -> None:
@@ -96,10 +97,11 @@ def test_administrators_and_nodes_come_in_by_access_entries() -> None:
     assert f"AccessEntry {association.name}" in association.needs
     assert {entry.inputs["principalArn"]: entry.inputs["type"] for entry in found.of_type("AccessEntry")} == {
         ADMIN: "STANDARD",
-        "arn:aws:iam::1:role/n": "EC2_LINUX",
+        "arn:aws:test:::lab-node": "EC2_LINUX",
     }
     assert CLUSTER in found.all_needs("AccessEntry lab-nodes")
-    [rights] = [json.loads(policy.inputs["policy"]) for policy in found.of_type("RolePolicy")]
+    of_joining = [one for one in found.of_type("RolePolicy") if one.inputs["name"] == "join"]
+    [rights] = [json.loads(policy.inputs["policy"]) for policy in of_joining]
     assert [one["Action"] for one in rights["Statement"]] == [["ec2:DescribeInstances", "ec2:DescribeInstanceTypes"]]
     assert found.exports["control_plane"]["serviceNetwork"] == "10.100.0.0/16", "by which nodes find the name server"
 

@@ -15,6 +15,7 @@ from stacks.control_plane_settings import KubeadmSettings
 from stacks.join import NodeAdmission, join_parameter
 from stacks.kubeadm import KubeadmArgs, KubeadmControlPlane
 from stacks.member_user_data import KUBEADM_FILE, LIMIT, MEMBER_FILE, SCRIPT
+from stacks.node_groups import NodeIdentity
 from stacks.parts import NetworkPart
 from tests.test_stacks.declared import Recorder
 from tests.test_stacks.graph import Graph, graph
@@ -39,6 +40,8 @@ class Cloud(Recorder):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """The first member has written its kubeconfig."""
+        if "getCallerIdentity" in args.token:
+            return super().call(args)
         assert args.args["name"] == "/spillway/lab/control-plane/kubeconfig"
         return {"value": KUBECONFIG}, []
 
@@ -60,10 +63,9 @@ def made(*, zones: tuple[str, ...] = ZONES, preview: bool = False, **given: Any)
             network=network,
             zones=zones,
             image_id="ami-1",
-            tags={"team": "vision"},
         )
         part = KubeadmControlPlane("lab", args).part
-        NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role_name="n", role_arn="arn:aws:iam::1:role/n")
+        NodeAdmission("lab-nodes", cluster="lab", control_plane=part, role=NodeIdentity("lab-node", cluster="lab").role)
         for name, value in part.fields().items():
             pulumi.export(name, value)
 
@@ -134,22 +136,33 @@ def test_disks_are_encrypted_and_instances_have_imdsv2() -> None:
     assert not made(key=key).of_type("Key")
 
 
-def test_the_balancer_is_internal_and_open_to_nodes_members_and_named_clients() -> None:
-    """Nobody reaches a member but the balancer and the other members."""
+def test_members_are_open_to_the_balancer_and_each_other_and_to_pod_networks_of_the_others() -> None:
+    """Neither nodes nor clients reach etcd, a kubelet or the API server of a member by itself."""
     found = made(clients=["10.20.0.0/16"])
     assert found["LoadBalancer lab-control-plane"].inputs["internal"] is True
-    ways = {
-        (rule.inputs["securityGroupId"], rule.inputs.get("referencedSecurityGroupId") or rule.inputs.get("cidrIpv4"))
-        for rule in found.of_type("SecurityGroupIngressRule")
-    }
     balancer, group = "lab-control-plane-balancer-id", "lab-control-plane-id"
-    assert ways == {
-        (balancer, "sg-nodes"),
-        (balancer, group),
-        (balancer, "10.20.0.0/16"),
-        (group, balancer),
-        (group, group),
+    rules = [one.inputs for one in found.of_type("SecurityGroupIngressRule")]
+    ways = {
+        (
+            one["securityGroupId"],
+            one.get("referencedSecurityGroupId") or one.get("cidrIpv4"),
+            one["ipProtocol"],
+            one.get("fromPort"),
+        )
+        for one in rules
     }
+    overlays = {("udp", 8472), ("udp", 4789), ("tcp", 179), ("tcp", 4240)}
+    assert ways == {
+        (balancer, "sg-nodes", "tcp", 6443),
+        (balancer, group, "tcp", 6443),
+        (balancer, "10.20.0.0/16", "tcp", 6443),
+        (group, balancer, "tcp", 6443),
+        (group, group, "-1", None),
+        ("sg-nodes", group, "-1", None),
+        *((group, source, *overlay) for source in ("sg-nodes", "10.20.0.0/16") for overlay in overlays),
+    }
+    for interface in found.of_type("NetworkInterface"):
+        assert interface.inputs["securityGroups"] == [group], "what the nodes' group lets in is not let in here"
     assert found["TargetGroup lab-control-plane"].inputs["targetType"] == "ip"
 
 
@@ -249,8 +262,12 @@ def test_a_preview_asks_for_nothing_that_is_not_there_yet() -> None:
 def test_everything_stands_under_the_component() -> None:
     """So that a tree of the stack shows what belongs together."""
     found = made()
-    below = found.under("Kubeadm lab") | found.under("NodeAdmission lab-nodes")
-    assert {str(node) for node in found.nodes} - below == {"Kubeadm lab", "NodeAdmission lab-nodes"}
+    below = found.under("Kubeadm lab") | found.under("NodeAdmission lab-nodes") | found.under("NodeIdentity lab-node")
+    assert {str(node) for node in found.nodes} - below == {
+        "Kubeadm lab",
+        "NodeAdmission lab-nodes",
+        "NodeIdentity lab-node",
+    }
 
 
 @pytest.mark.parametrize(
