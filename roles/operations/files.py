@@ -57,11 +57,13 @@ def place(
     yield from _guard(posixpath.dirname(dest), user)
     if now and not now.is_file and now.kind != "symbolic link":
         raise OperationError(f"{dest} is a {now.kind}, not a file: move it away by hand")
-    if now and now.is_file and _says_the_same(dest, now, content, meaning):
+    ours = not host.get_fact(Strangers, folder=posixpath.dirname(dest)) and now is not None and user in (None, now.user)
+    if now and ours and now.is_file and _says_the_same(dest, now, content, meaning):
         yield from _correct(dest, now, mode=mode, user=user, group=group)
         return
     _refuse_locked(dest, now)
-    _record_diff(dest, _text_of(dest, now), content, secret=secret)
+    # What another account may have put there can be a name of any file of root's, or still be open for writing.
+    _record_diff(dest, _text_of(dest, now) if ours else "", content, secret=secret)
     yield _write(dest, content, mode=mode, owners=_owners(user, group), validate=validate)
 
 
@@ -210,16 +212,16 @@ def _owners(user: str | None, group: str | None) -> str:
 def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | None) -> StringCommand:
     """One command. The text comes on standard input: no argument list that others can read holds it."""
     folder, name = posixpath.split(dest)
-    candidate = f"{folder}/.{name}.spillway-new"
+    begins, tried = shlex.quote(f"/.{name}.spillway-new."), validate and validate.format(path='"$t"')
     steps = [
         "set -eu; umask 022",
-        f"t={shlex.quote(candidate)}",
         f'd={shlex.quote(folder)}; [ -d "$d" ] || [ ! -L "$d" ] || rm -- "$d"; mkdir -p -- "$d"',
-        'rm -rf -- "$t"; trap \'rm -f -- "$t"\' EXIT; umask 077; set -C',
-        'base64 -d > "$t"; set +C',
+        f'rm -f -- "$d"{begins}* 2>/dev/null || true',  # of a run that was cut off
+        f'umask 077; t=$(mktemp -- "$d"{begins}XXXXXXXXXX); trap \'rm -f -- "$t"\' EXIT',
+        'base64 -d > "$t"',
         f'chown {owners} -- "$t"' if owners else "",
         f'chmod {mode} -- "$t"',
-        f"{{ {validate.format(path=shlex.quote(candidate))}\n}} </dev/null >/dev/null" if validate else "",
+        f"{{ {tried}\n}} </dev/null >/dev/null" if tried else "",
         _keep(dest),
         'sync -- "$t"',
         f'mv -fT -- "$t" {shlex.quote(dest)}',
