@@ -1,7 +1,7 @@
 """Whatever lies in the way at a path that the roles touch: root's other files stay as they are, and nothing hangs.
 
 The roles run for real, as root, in a copy of this machine (:mod:`tests.test_roles.sandbox`), against links, hard links,
-pipes, devices, folders and immutable bits. The paths of the machine itself are those that a real plan of a node asks about.
+pipes, devices, folders and immutable bits. The paths of the machine are those that a real plan of a node asks about.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roles.bundle import NOBODY
@@ -45,6 +45,11 @@ OBSTACLES: Final = {
     "an immutable file": "echo junk > {at}; chown ada: {at}; chattr +i {at}",
     "an immutable folder": "mkdir {at}; chown ada: {at}; chattr +i {at}",
 }
+BESIDE: Final = (
+    *("{folder}/{name}", "{folder}/.{name}.spillway-new.0123456789"),
+    *("{folder}/.{name}.part", "{folder}/{name}.spillway-back"),
+)
+"""A path, and where a new file has been, or could be, on its way there."""
 GROUNDS: Final = {
     "root's": ":",
     "another account's": "chown ada {folder}",
@@ -55,7 +60,8 @@ GROUNDS: Final = {
 }
 VICTIM: Final = """\
 chattr -i /root/victim/file 2>/dev/null || :; rm -rf /root/victim; install -d -m 700 /root/victim /var/lib/spillway
-echo secret > /root/victim/file; chmod 600 /root/victim/file; id ada >/dev/null 2>&1 || useradd -M -s /bin/bash -d /srv/open/ada ada
+echo secret > /root/victim/file; chmod 600 /root/victim/file
+id ada >/dev/null 2>&1 || useradd -M -s /bin/bash -d /srv/open/ada ada
 """
 
 
@@ -100,14 +106,22 @@ def test_an_account_cannot_lead_root_out_of_its_home(copy: Copy, planted: Mappin
 
 
 @settings(max_examples=60)
-@given(data=st.data())
-def test_what_lies_at_a_path_of_the_machine_leads_root_nowhere(copy: Copy, data: st.DataObject) -> None:
+@given(
+    number=st.integers(0, 999),
+    ground=st.sampled_from(sorted(GROUNDS)),
+    kinds=st.dictionaries(st.sampled_from(BESIDE), st.sampled_from(sorted(OBSTACLES)), max_size=2),
+)
+@example(number=0, ground="another account's", kinds={"{folder}/{name}": "a name of root's file"})
+@example(number=0, ground="another account's", kinds={"{folder}/.{name}.spillway-new.0123456789": "an immutable file"})
+@example(number=0, ground="below another account's", kinds={})
+def test_what_lies_at_a_path_of_the_machine_leads_root_nowhere(
+    copy: Copy, number: int, ground: str, kinds: Mapping[str, str]
+) -> None:
     """The file is root's and as it should be, or the plan says why it is not; nothing beside it changed."""
-    path = data.draw(st.sampled_from(copy.paths))
+    path = copy.paths[number % len(copy.paths)]
     folder, name = posixpath.split(path)
-    ground = data.draw(st.sampled_from(sorted(GROUNDS)))
-    beside = (path, f"{folder}/.{name}.spillway-new.0123456789", f"{folder}/.{name}.part", f"{path}.spillway-back")
-    planted = data.draw(st.dictionaries(st.sampled_from(beside), st.sampled_from(sorted(OBSTACLES)), max_size=2))
+    beside = [one.format(folder=folder, name=name) for one in BESIDE]
+    planted = {one.format(folder=folder, name=name): kind for one, kind in kinds.items()}
     words = {"folder": shlex.quote(folder), "above": shlex.quote(posixpath.dirname(folder))}
     here = [f"mkdir -p {words['folder']}", *(_obstacle(at, planted.get(at, "nothing")) for at in beside)]
     copy.sandbox.plant("\n".join((VICTIM, *here, GROUNDS[ground].format(**words))))
