@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _case(case: dict[str, Any]) -> dict[str, Any]:
-    subprocess.run(["sh", "-ec", case.get("plant", ":")], check=True, stdout=sys.stderr)
+    subprocess.run(["sh", "-ec", case.get("plant", ":")], check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
     if case.get("nothing_more"):
         return {}
     if "node" in case:
