@@ -179,7 +179,8 @@ def _refuse_locked(dest: str, now: Found | None) -> None:
     around: Found | None = host.get_fact(FileState, path=folder)
     for path, one in ((dest, now), (folder, around)):
         if one and one.locked:
-            raise OperationError(f"{path} is immutable or append-only: chattr -i -a {shlex.quote(path)}")
+            remedy = f"find out who wanted that, and chattr -i -a {shlex.quote(path)}"
+            raise OperationError(f"{path} is immutable or append-only, a change is not permitted: {remedy}")
 
 
 def _says_the_same(dest: str, now: Found, content: str, meaning: str | None) -> bool:

@@ -77,7 +77,7 @@ def _in_the_way(user: str, home: str, found: Home, *, wanted: bool) -> str:
     for path, place in found.places.items():
         where = home if path == HOME else f"{home}/{path}"
         if place.locked:
-            return f"{where} is immutable or append-only: chattr -i -a {shlex.quote(where)}"
+            return f"{where} is immutable or append-only, a change is not permitted: chattr -i -a {shlex.quote(where)}"
         if path in (HOME, FOLDER) and not _is_own_folder(path, place, user) and wanted:
             return f"{where} is {_a(place)} of {place.user}, not a folder of {user}: see what it is, and move it away"
         if path == KEYS and place.kind != "symbolic link" and not place.kind.startswith("regular") and wanted:

@@ -65,6 +65,19 @@ def test_an_account_that_stops_what_asks_it_costs_no_other_account_anything(sand
     assert reason.startswith("/home/ada did not answer in time, asked as ada")
 
 
+def test_an_account_that_has_no_room_for_its_keys_costs_no_other_account_anything(sandbox: Sandbox) -> None:
+    """Only the act itself can tell: it fails alone, and the next plan wants it again."""
+    plant = f"{FRESH} useradd -m -s /bin/bash bob 2>/dev/null || :; mount -t tmpfs -o size=4k,mode=755 tmpfs /home/ada"
+    full = "chown ada /home/ada; head -c 9999 /dev/zero > /home/ada/full 2>/dev/null || :; rm -f /home/bob/.ssh/*"
+    users = [ADA, {"name": "bob", "keys": [KEY]}]
+    found = sandbox.run({"plant": f"{plant}; {full}", "users": users, "watch": [BOB]})
+    sandbox.plant("umount /home/ada")
+    assert KEY in found["after"][BOB]
+    assert (found["unknown"], found["failed"]) == ("", "")
+    assert [name.rpartition(" | ")[2] for name in found["again"]] == ["the keys of account ada"]
+    assert any(said.startswith("as ada: ") and "No space left" in said for said in found["said"])
+
+
 def test_an_account_that_changes_what_lies_there_all_the_time_leads_root_nowhere(sandbox: Sandbox) -> None:
     """Between any look and any act its folder of keys becomes a link to root's, and back."""
     swap = "mv -T .ssh own; ln -sT /root/victim .ssh; rm .ssh; mkdir own; mv -T own .ssh; rmdir own"
