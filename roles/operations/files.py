@@ -141,10 +141,9 @@ def forget_kept(kept: str) -> str:
 
 
 def _guard(folder: str, user: str | None) -> Commands:
-    """Nobody else may write where a file of this user's lies: they would put another one into its place."""
+    """Have no other account write where a file of this user's lies: it could put another one into its place."""
     now: Found | None = host.get_fact(FileState, path=folder)
-    is_sticky = now is not None and bool(int(now.mode, 8) & 0o1000)
-    refuse_strangers(folder, but_itself=user is not None and not is_sticky)
+    refuse_strangers(folder, but_itself=user is not None and folder not in _EVERYBODYS)
     if user is None or now is None or now.kind != "directory":
         return
     bits = int(now.mode, 8)
@@ -162,9 +161,8 @@ def refuse_strangers(folder: str, *, but_itself: bool = False) -> None:
     for one in host.get_fact(Strangers, folder=folder):
         if not (but_itself and one.is_the_folder):
             raise OperationError(
-                f"{folder}: on the way there {one.name!r} ({one.mode}) is {one.user}'s, and others than root could put"
-                " something else there: root follows nobody there. Give it to root (chown root), and let nobody else"
-                " write there (chmod go-w)"
+                f"{folder}: other accounts can change {one.name!r} on the way there ({one.mode}, of {one.user}), and lead"
+                " root to any file by it: have it be root's (chown root), and writable for root alone (chmod go-w)"
             )
 
 
@@ -249,6 +247,7 @@ def _text_of(dest: str, now: Found | None) -> str:
     return host.get_fact(FileText, path=dest) or ""
 
 
+_EVERYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where no file of a role belongs
 _WAY: Final = strangers(["$d"]).replace("'$d'", '"$d"')
 """Of the folder in the shell's variable ``d``."""
 _ROOTS: Final = f"""\
