@@ -161,8 +161,8 @@ def refuse_strangers(folder: str, *, but_itself: bool = False) -> None:
     for one in host.get_fact(Strangers, folder=folder):
         if not (but_itself and one.is_the_folder):
             raise OperationError(
-                f"{folder}: other accounts can change {one.name!r} on the way there ({one.mode}, of {one.user}), and lead"
-                " root to any file by it: have it be root's (chown root), and writable for root alone (chmod go-w)"
+                f"{folder}: other accounts can change {one.name!r} on the way there ({one.mode}, of {one.user}), and"
+                " lead root to any file by it: have it be root's (chown root), and writable for root alone (chmod go-w)"
             )
 
 

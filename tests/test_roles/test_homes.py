@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from roles.adopt import _PROBES
 from roles.health import health_script
 from roles.settings import MachineSettings
 from tests.test_roles.sandbox import Sandbox
@@ -86,6 +87,17 @@ def test_an_account_that_changes_what_lies_there_all_the_time_leads_root_nowhere
     sandbox.plant(ENDED)
     assert [one["after"] for one in found] == [found[0]["before"]] * len(found)
     assert [(one["unknown"], one["failed"]) for one in found] == [("", "")] * len(found)
+
+
+@pytest.mark.parametrize("trap", ["ln -s /root/victim/file", "mkfifo"])
+def test_adopting_a_machine_reads_no_file_of_roots_for_an_account(sandbox: Sandbox, trap: str) -> None:
+    """Keys were read as root, through a link into the inventory, and a pipe was waited for without an end."""
+    plant = f"""{FRESH} {trap} /home/ada/.ssh/authorized_keys; useradd -m -s /bin/bash bob 2>/dev/null || :
+    install -d -o bob /home/bob/.ssh; echo '{KEY}' > /home/bob/.ssh/authorized_keys
+    timeout 30 sh -c {shlex.quote(_PROBES["users"])} > /root/said"""
+    (said,) = sandbox.run({"plant": plant, "watch": ["/root/said"]})["after"].values()
+    assert f"bob /bin/bash {KEY}" in said
+    assert "secret" not in said
 
 
 @pytest.mark.parametrize("trap", TRAPS)
