@@ -77,8 +77,16 @@ check() {{
   if sh -c "$2" >/dev/null 2>&1; then value=1; else value=0; ill=1; echo "ill: $1"; fi
   echo "spillway_node_healthy{{check=\\"$1\\"}} $value" >> "$metrics"
 }}
-{lines}mkdir -p {METRICS.rpartition("/")[0]}
-chmod 644 "$metrics" && mv -f "$metrics" {METRICS}
+{lines}# The collector's folders may be its own account's, which may put links there: from there on it does this.
+as=
+for folder in {posixpath.dirname(posixpath.dirname(METRICS))} {posixpath.dirname(METRICS)}; do
+  $as mkdir -p $folder
+  [ -n "$as" ] || [ "$(stat -c %u $folder)" = 0 ] ||
+    as="setpriv --reuid $(stat -c %u $folder) --regid $(stat -c %g $folder) --clear-groups --no-new-privs"
+done
+$as sh -c 'cd "$1" && t=$(mktemp .spillway.XXXXXXXXXX) && cat > "$t" && chmod 644 "$t" && mv -fT "$t" "$2"' \
+  sh {posixpath.dirname(METRICS)} {posixpath.basename(METRICS)} < "$metrics"
+rm -f "$metrics"
 exit $ill
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import functools
 import json
@@ -241,6 +242,8 @@ def _locked(folder: Path, how: int = 0) -> int:
     """The descriptor that holds the lock, by flock(2). Raises ``OSError``."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():  # root may open and remove what is another account's
+            raise PermissionError(errno.EPERM, "it is another account's", str(folder))
         fcntl.flock(descriptor, fcntl.LOCK_EX | how)
     except OSError:
         os.close(descriptor)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.failures import BadInput, Unavailable
+from roles.own_files import open_alone
 
 FIRST: Final = "0" * 64
 """What stands in place of a digest before the first line."""
@@ -33,7 +34,7 @@ class Journal:
         """Append one entry, on disk when this comes back; gives its digest. Raises ``Unavailable``."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b") as file:
+            with os.fdopen(open_alone(self.path), "a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 entry = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "kind": kind, **fields}
                 line = _sealed(_mend(file), entry)

@@ -15,6 +15,7 @@ from autoscaler.failures import Unavailable
 from autoscaler.kube import Kube, Refused
 from autoscaler.labels import NAMESPACE
 from autoscaler.lease import LASTS, Lease
+from roles.own_files import open_alone
 
 T = TypeVar("T")
 LEASE: Final = "spillway-nodes"
@@ -28,7 +29,11 @@ def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
     Ask the lease that comes back ``is_mine`` before each act: a controller that was cut off for ten seconds stops.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a+") as file:
+    try:
+        descriptor = open_alone(folder / "lock")
+    except OSError as error:
+        raise Unavailable(f"{folder / 'lock'}: cannot be locked: {error.strerror}: remove it") from None
+    with os.fdopen(descriptor, "a+", encoding="ascii") as file:
         _lock(file.fileno(), folder / "lock")
         file.seek(0)
         before = file.read().strip()

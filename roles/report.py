@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roles.disruption import Disruption
+from roles.own_files import write_whole
 from roles.plan import HostPlan, as_json, held, state
 from roles.preflight import Finding
 from roles.roll import Rolled
@@ -86,14 +86,6 @@ def keep(run: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
 def history(folder: Path) -> list[dict[str, Any]]:
     """The records of the runs before, the latest first."""
     return [_read(path) for path in sorted((folder / "nights").glob("*.json"), reverse=True)[:NIGHTS]]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Never half there for whoever reads it at that moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)  # noqa: PTH105 - Path.replace says the same less clearly
 
 
 def in_words(run: Mapping[str, Any]) -> str:

@@ -33,6 +33,7 @@ from roles.left_alone import refuse_unknown, refuse_unknown_of_instances
 from roles.lock import only_run
 from roles.marks import Marks
 from roles.members import Rules
+from roles.own_files import write_whole
 from roles.page import page
 from roles.plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
 from roles.roll import Patience, Roll, Rolled
@@ -56,7 +57,7 @@ def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) 
     run = report.record(plans.values(), command="plan", began=began, seconds=time.monotonic() - clock)
     _tell(run, plans.values(), as_json=as_json)
     if html:
-        report.write_whole(html, page(run, report.history(_folder(state))))
+        write_whole(html, page(run, report.history(_folder(state))))
     return exit_status(plans.values())
 
 
@@ -170,10 +171,10 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         findings=found,
     )
     nights = report.keep(run, folder)
-    report.write_whole(folder / "report.json", json.dumps(run, indent=1))
-    report.write_whole(html or folder / "report.html", page(run, nights))
+    write_whole(folder / "report.json", json.dumps(run, indent=1))
+    write_whole(html or folder / "report.html", page(run, nights))
     if given["textfile"]:
-        report.write_whole(given["textfile"], report.as_metrics(run))
+        write_whole(given["textfile"], report.as_metrics(run))
     _tell(run, rolled.plans.values(), as_json=as_json)
     if given["slack"]:
         _say(given["slack"], report.in_words(run))

@@ -14,7 +14,9 @@ done
 cloud-init clean --logs --seed
 # Empty, not gone: where it is gone, systemd takes the next boot for the first, and enables what the roles have disabled.
 : > /etc/machine-id
-rm -rf /etc/ssh/ssh_host_* /root/.ssh /home/*/.ssh/authorized_keys /root/.*_history /home/*/.*_history
+rm -rf /etc/ssh/ssh_host_* /root/.ssh /root/.*_history
+# Below homes, whose accounts may put links there: find(1) follows none, at no part of a path.
+find /home -mindepth 2 -maxdepth 3 \( -path '/home/*/.ssh/authorized_keys*' -o -path '/home/*/.*_history' \) ! -type d -delete
 # Which images containerd has from archives is noted beside these, and stays: nodes would fetch them anew.
 rm -rf /var/lib/spillway/last-good /var/lib/spillway/booted /etc/spillway/node.yaml /etc/spillway/boot.yaml
 rm -rf /var/lib/amazon/ssm/* /var/lib/dhcp/* /tmp/* /var/tmp/*

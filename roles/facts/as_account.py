@@ -20,9 +20,9 @@ def as_account(user: str, script: str, *, seconds: int, most: int) -> str:
     """Shell for root that prints what ``script`` says when this account runs it, and last its exit status.
 
     It ends within ``seconds`` and prints at most ``most`` bytes, whatever the account does. The script finds its home
-    in ``$HOME``, and on standard input what the shell has there.
+    in ``$HOME``, and on standard input what the shell has there. ``user``: a name, or ``$VARIABLE`` of the environment.
     """
-    name = shlex.quote(user)
+    name = f'"{user}"' if user.startswith("$") else shlex.quote(user)
     rights = f'--reuid={name} --regid="$(id -g -- {name})" --init-groups --reset-env --no-new-privs'
     inner = (
         f'{{ setpriv {rights} sh -c {shlex.quote(script)} 2>&1; echo "status $?"; }}'

@@ -24,6 +24,8 @@ _LARGEST: Final = 2**17
 _MOST: Final = 2 * _LARGEST
 _SCRIPT: Final = f"""\
 LC_ALL=C; export LC_ALL; cd /
+if [ ! -x "${{HOME%/*}}/" ]; then echo "place|.|path that the account may not enter|0|root|1"
+elif [ ! -d "$HOME" ]; then stat -c "place|.|%F|%a|%U|%h" -- "$HOME" 2>/dev/null; fi
 for p in . .ssh .ssh/authorized_keys .ssh/authorized_keys2; do
   [ "$p" != .ssh/authorized_keys ] || [ ! -L "$HOME/.ssh" ] || break
   stat -c "place|$p|%F|%a|%U|%h" -- "$HOME/$p" 2>/dev/null || continue
@@ -99,6 +101,8 @@ class AccountHome(FactBase[Home]):
                 case ["locked", path] if path in places:
                     one = places[path]
                     places[path] = Place(one.kind, one.mode, one.user, one.links, locked=True)
+        if OTHER_KEYS in places and places[OTHER_KEYS].kind == "directory":
+            del places[OTHER_KEYS]  # sshd reads none
         return Home(places=places, text=_text(lines))
 
 

@@ -57,11 +57,13 @@ def place(
     yield from _guard(posixpath.dirname(dest), user)
     if now and not now.is_file and now.kind != "symbolic link":
         raise OperationError(f"{dest} is a {now.kind}, not a file: move it away by hand")
-    if now and now.is_file and _says_the_same(dest, now, content, meaning):
+    ours = not host.get_fact(Strangers, folder=posixpath.dirname(dest)) and now is not None and user in (None, now.user)
+    if now and ours and now.is_file and _says_the_same(dest, now, content, meaning):
         yield from _correct(dest, now, mode=mode, user=user, group=group)
         return
     _refuse_locked(dest, now)
-    _record_diff(dest, _text_of(dest, now), content, secret=secret)
+    # What another account may have put there can be a name of any file of root's, or still be open for writing.
+    _record_diff(dest, _text_of(dest, now) if ours else "", content, secret=secret)
     yield _write(dest, content, mode=mode, owners=_owners(user, group), validate=validate)
 
 
@@ -139,10 +141,9 @@ def forget_kept(kept: str) -> str:
 
 
 def _guard(folder: str, user: str | None) -> Commands:
-    """Nobody else may write where a file of this user's lies: they would put another one into its place."""
+    """Have no other account write where a file of this user's lies: it could put another one into its place."""
     now: Found | None = host.get_fact(FileState, path=folder)
-    is_sticky = now is not None and bool(int(now.mode, 8) & 0o1000)
-    refuse_strangers(folder, but_itself=user is not None and not is_sticky)
+    refuse_strangers(folder, but_itself=user is not None and folder not in _EVERYBODYS)
     if user is None or now is None or now.kind != "directory":
         return
     bits = int(now.mode, 8)
@@ -160,9 +161,8 @@ def refuse_strangers(folder: str, *, but_itself: bool = False) -> None:
     for one in host.get_fact(Strangers, folder=folder):
         if not (but_itself and one.is_the_folder):
             raise OperationError(
-                f"{folder}: on the way there {one.name!r} ({one.mode}) is {one.user}'s, and others than root could put"
-                " something else there: root follows nobody there. Give it to root (chown root), and let nobody else"
-                " write there (chmod go-w)"
+                f"{folder}: other accounts can change {one.name!r} on the way there ({one.mode}, of {one.user}), and"
+                " lead root to any file by it: have it be root's (chown root), and writable for root alone (chmod go-w)"
             )
 
 
@@ -177,7 +177,8 @@ def _refuse_locked(dest: str, now: Found | None) -> None:
     around: Found | None = host.get_fact(FileState, path=folder)
     for path, one in ((dest, now), (folder, around)):
         if one and one.locked:
-            raise OperationError(f"{path} is immutable or append-only: chattr -i -a {shlex.quote(path)}")
+            remedy = f"find out who wanted that, and chattr -i -a {shlex.quote(path)}"
+            raise OperationError(f"{path} is immutable or append-only, a change is not permitted: {remedy}")
 
 
 def _says_the_same(dest: str, now: Found, content: str, meaning: str | None) -> bool:
@@ -210,16 +211,16 @@ def _owners(user: str | None, group: str | None) -> str:
 def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | None) -> StringCommand:
     """One command. The text comes on standard input: no argument list that others can read holds it."""
     folder, name = posixpath.split(dest)
-    candidate = f"{folder}/.{name}.spillway-new"
+    begins, tried = shlex.quote(f"/.{name}.spillway-new."), validate and validate.format(path='"$t"')
     steps = [
         "set -eu; umask 022",
-        f"t={shlex.quote(candidate)}",
         f'd={shlex.quote(folder)}; [ -d "$d" ] || [ ! -L "$d" ] || rm -- "$d"; mkdir -p -- "$d"',
-        'rm -rf -- "$t"; trap \'rm -f -- "$t"\' EXIT; umask 077; set -C',
-        'base64 -d > "$t"; set +C',
+        f'rm -f -- "$d"{begins}* 2>/dev/null || true',  # of a run that was cut off
+        f'umask 077; t=$(mktemp -- "$d"{begins}XXXXXXXXXX); trap \'rm -f -- "$t"\' EXIT',
+        'base64 -d > "$t"',
         f'chown {owners} -- "$t"' if owners else "",
         f'chmod {mode} -- "$t"',
-        f"{{ {validate.format(path=shlex.quote(candidate))}\n}} </dev/null >/dev/null" if validate else "",
+        f"{{ {tried}\n}} </dev/null >/dev/null" if tried else "",
         _keep(dest),
         'sync -- "$t"',
         f'mv -fT -- "$t" {shlex.quote(dest)}',
@@ -246,6 +247,7 @@ def _text_of(dest: str, now: Found | None) -> str:
     return host.get_fact(FileText, path=dest) or ""
 
 
+_EVERYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where no file of a role belongs
 _WAY: Final = strangers(["$d"]).replace("'$d'", '"$d"')
 """Of the folder in the shell's variable ``d``."""
 _ROOTS: Final = f"""\

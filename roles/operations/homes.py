@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import posixpath
 import shlex
 import textwrap
 from collections.abc import Collection, Iterator
@@ -25,11 +26,11 @@ _SECONDS: Final = 60
 _MOST: Final = 4096
 """Bytes of an account's own words that reach a journal."""
 _REMOVE: Final = """\
-cd -- "$HOME/.ssh" 2>/dev/null || exit 0
-rm -rf -- authorized_keys authorized_keys2"""
+cd -- "$HOME/.ssh"
+for f in authorized_keys authorized_keys2; do [ -d "$f" ] && [ ! -L "$f" ] || rm -f -- "$f"; done"""
 _WRITE: Final = """\
 cd -- "$HOME/.ssh"
-rm -rf -- authorized_keys2
+[ -d authorized_keys2 ] && [ ! -L authorized_keys2 ] || rm -f -- authorized_keys2
 t=$(mktemp .authorized_keys.XXXXXXXXXX); trap 'rm -f -- "$t"' EXIT
 cat > "$t"; [ "$(sha256sum < "$t")" = "{sha256}  -" ]
 chmod 600 -- "$t"; sync -- "$t"; mv -fT -- "$t" authorized_keys"""
@@ -59,6 +60,7 @@ def keys(user: str, *, keys: Collection[str]) -> Commands:
     if why := _in_the_way(user, home, found, wanted=bool(keys)):
         raise OperationError(why)
     if user in accounts and HOME not in found.places:
+        files.refuse_strangers(posixpath.dirname(home))
         at = shlex.quote(home)
         make = f'install -d -m 755 -o {user} -g "$(id -g {user})" -- {at}'
         yield StringCommand(files.on_roots_ground(home, f"{{ [ -e {at} ] || [ -L {at} ] || {make}; }}"))
@@ -75,7 +77,7 @@ def _in_the_way(user: str, home: str, found: Home, *, wanted: bool) -> str:
     for path, place in found.places.items():
         where = home if path == HOME else f"{home}/{path}"
         if place.locked:
-            return f"{where} is immutable or append-only: chattr -i -a {shlex.quote(where)}"
+            return f"{where} is immutable or append-only, a change is not permitted: chattr -i -a {shlex.quote(where)}"
         if path in (HOME, FOLDER) and not _is_own_folder(path, place, user) and wanted:
             return f"{where} is {_a(place)} of {place.user}, not a folder of {user}: see what it is, and move it away"
         if path == KEYS and place.kind != "symbolic link" and not place.kind.startswith("regular") and wanted:
@@ -101,7 +103,7 @@ def _steps(user: str, found: Home, text: str) -> Iterator[str]:
     if not text:
         if FOLDER in here and here[FOLDER].kind == "symbolic link":
             yield "rm -- .ssh"
-        elif {KEYS, OTHER_KEYS} & here.keys():
+        elif OTHER_KEYS in here or (KEYS in here and here[KEYS].kind != "directory"):
             yield _REMOVE
         return
     if HOME in here and int(here[HOME].mode, 8) & 0o022:

@@ -9,8 +9,10 @@ and root's and the accounts' commands are the ones that a machine would run. The
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +58,16 @@ class Sandbox:
         self._process.kill()
         self._process.wait()
 
+    def plant(self, script: str) -> None:
+        """Have root run this shell in it."""
+        self.run({"plant": script, "nothing_more": True})
+
+    def written(self, *but: str) -> dict[str, str]:
+        """All that differs from this machine by now, below none of these paths: path to owner, mode, and content."""
+        upper = self._folder / "upper"
+        found = {f"/{path.relative_to(upper)}": path for path in upper.rglob("*")}
+        return {name: _state(path) for name, path in found.items() if not f"{name}/".startswith(but)}
+
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
         """What became of one case; ``tests/test_roles/sandbox_role.py`` says what it may hold."""
         assert self._process.stdin
@@ -64,6 +76,15 @@ class Sandbox:
         self._process.stdin.flush()
         found: dict[str, Any] = json.loads(self._process.stdout.readline())
         return found
+
+
+def _state(path: Path) -> str:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        said = str(path.readlink())
+    else:
+        said = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(found.st_mode) else ""
+    return f"{stat.filemode(found.st_mode)} {found.st_uid}:{found.st_gid} {found.st_rdev} {said}"
 
 
 _DRIVER: Final = "tests.test_roles.sandbox_role"

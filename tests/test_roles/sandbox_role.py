@@ -1,7 +1,8 @@
 """In a sandbox, in a process of its own for gevent's sake: reads cases from standard input, one JSON object a line.
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
-``place``: in place of that, paths at which a file is placed. ``watch``: paths whose state is told, before and after.
+``place``: in place of that, paths at which a file is placed. ``node``: settings; the paths are told that a plan of the
+whole node asks about. ``watch``: paths whose state is told, before and after.
 """
 
 if __name__ == "__main__":
@@ -19,7 +20,10 @@ from typing import Any
 
 from pyinfra.api.deploy import deploy
 
-from roles.engine import connected
+from roles.engine import connected, looking
+from roles.facts.files import FILES, WAYS
+from roles.facts.many import About
+from roles.node import prepare
 from roles.operations import files
 from roles.settings import MachineSettings
 from roles.users import accounts
@@ -32,7 +36,11 @@ def main() -> None:
 
 
 def _case(case: dict[str, Any]) -> dict[str, Any]:
-    subprocess.run(["sh", "-ec", case.get("plant", ":")], check=True, stdout=sys.stderr)
+    subprocess.run(["sh", "-ec", case.get("plant", ":")], check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+    if case.get("nothing_more"):
+        return {}
+    if "node" in case:
+        return {"paths": _paths_of_a_node(case["node"])}
     watched = case.get("watch", ())
     before, began = _states(watched), time.monotonic()
     settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", "users": case.get("users", ())})
@@ -55,6 +63,17 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
         "after": _states(watched),
         "seconds": time.monotonic() - began,
     }
+
+
+def _paths_of_a_node(given: dict[str, Any]) -> list[str]:
+    """Every path of which the plan of a whole node asks what lies there: each that it writes, removes or corrects."""
+    settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", **given})
+    with connected([("@local", {"settings": settings})], prepare) as fleet:
+        plan = fleet.plan()["@local"]
+        assert not plan.failed, plan.failed
+        (host,) = fleet.inventory
+        asked = [ask.command for ask in looking(host).seen.asked.values()]
+    return sorted({one.subject for one in asked if isinstance(one, About) and one.kind in (FILES, WAYS)})
 
 
 def _placing(paths: Iterable[str]) -> Callable[[], Any]:
