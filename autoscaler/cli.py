@@ -57,7 +57,7 @@ def run(
 
 
 @autoscale.command()
-@click.option("--pods", required=True, help="CSV (cpu_milli, memory_mib, num_gpu, ...), a Kubernetes List, or -.")
+@click.option("--pods", required=True, help="CSV (cpu_milli, memory_mib, num_gpu, ...) or manifests; - is stdin.")
 @click.option("--catalog", required=True, help="CSV of instance types (what they hold and cost), or ec2:REGION.")
 @click.option("--nodes", type=_FILE, default=None, help="Machines that are there: CSV or a Kubernetes List.")
 @click.option("--policy", type=_FILE, default=None, help="Buy only what this policy names, within its limits.")

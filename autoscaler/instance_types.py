@@ -38,6 +38,8 @@ class InstanceType:
     max_pods: int
     gpu_memory_mib: int = 0
     """Of one GPU."""
+    gpu_model: str = ""
+    """As EC2 calls it: ``A10G``."""
 
     def allocatable(self, *, disk: int) -> Resources:
         """What pods may use on a new node with a root volume of ``disk`` bytes."""
@@ -72,6 +74,7 @@ def read_instance_type(described: Mapping[str, Any]) -> InstanceType:
             interfaces=_interfaces_of_default_card(network), addresses=network["Ipv4AddressesPerInterface"]
         ),
         gpu_memory_mib=gpus[0].get("MemoryInfo", {}).get("SizeInMiB", 0) if gpus else 0,
+        gpu_model=gpus[0].get("Name", "") if gpus else "",
     )
 
 

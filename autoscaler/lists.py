@@ -41,6 +41,11 @@ class Written:
     raw: Any
 
     @property
+    def api_group(self) -> str:
+        """The API group: empty for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
     def is_object(self) -> bool:
         """Whether it has fields."""
         return isinstance(self.raw, (dict, msgspec.Raw))
@@ -48,6 +53,10 @@ class Written:
     def told(self) -> str:
         """What it is, for a message."""
         return repr(self.kind if self.is_object else self.raw)
+
+    def plain(self) -> Any:
+        """All of it, as JSON reads it."""
+        return _decoded(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
 
     def read(self, model: Any) -> Any:
         """As this; a mistake is told with the object's name. What is null is absent."""
@@ -58,9 +67,12 @@ class Written:
         try:
             return make(self._parsed(model))
         except ValueError as error:
-            raw = _decoded(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
-            who = (raw.get("metadata") or {}).get("name", "without a name")
-            raise BadInput(f"{self.source}: {self.kind or 'object'} {who}: {error}") from None
+            raise BadInput(f"{self.source}: {self.named()}: {error}") from None
+
+    def named(self) -> str:
+        """Its kind and name, for a message."""
+        meta = self.plain().get("metadata") or {}
+        return f"{self.kind or 'object'} {meta.get('name') or meta.get('generateName') or 'without a name'}"
 
     def _parsed(self, model: Any) -> Any:
         raw = self.raw
@@ -77,10 +89,10 @@ def objects_in(text: str, source: str) -> Iterator[Written]:
     try:
         found = msgspec.json.decode(text, type=_List | list[msgspec.Raw])
     except msgspec.ValidationError:
-        yield from (_parsed(one, source) for one in _unlisted([_decoded(text)]))
+        yield from (object_of(one, source) for one in _unlisted([_decoded(text)]))
         return
     except msgspec.DecodeError:
-        yield from (_parsed(one, source) for one in _unlisted(_yaml(text, source)))
+        yield from (object_of(one, source) for one in _unlisted(_yaml(text, source)))
         return
     items = found.items if isinstance(found, _List) else found
     several = [msgspec.Raw(text.encode())] if items is msgspec.UNSET else items or ()
@@ -103,11 +115,12 @@ def _unread(raw: msgspec.Raw, source: str) -> Written:
     try:
         head = msgspec.json.decode(raw, type=_Head)
     except msgspec.ValidationError:
-        return _parsed(_decoded(raw), source)
+        return object_of(_decoded(raw), source)
     return Written(source, head.kind, head.api_version, raw)
 
 
-def _parsed(raw: Any, source: str) -> Written:
+def object_of(raw: Any, source: str) -> Written:
+    """One object that is parsed already."""
     if not isinstance(raw, dict):
         return Written(source, None, "", raw)
     kind = raw.get("kind")

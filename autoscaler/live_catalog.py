@@ -33,7 +33,7 @@ from autoscaler.resources import CPU, MEMORY, PODS
 PREFIX: Final = "ec2:"
 COLUMNS: Final = (
     *("instance_type", "arch", "allocatable_cpu_milli", "allocatable_memory_mib", "max_pods"),
-    *("gpu_count", "gpu_memory_mib", "usd_per_hour", "zone", "capacity_type"),
+    *("gpu_count", "gpu_model", "gpu_memory_mib", "usd_per_hour", "zone", "capacity_type"),
 )
 _Place = tuple[str, str]
 """(instance type, zone)"""
@@ -144,7 +144,8 @@ def _spot(clients: Clients, now: datetime) -> dict[_Place, float]:
 
 def _rows(one: InstanceType, zone: str, *, usd: float, spot: float | None) -> Iterator[Mapping[str, object]]:
     room = one.allocatable(disk=_DISK)
-    cells = (one.name, one.arch, room[CPU], room[MEMORY] // MIB, room[PODS], room[GPU], one.gpu_memory_mib)
+    size = (room[CPU], room[MEMORY] // MIB, room[PODS], room[GPU])
+    cells = (one.name, one.arch, *size, one.gpu_model, one.gpu_memory_mib)
     for price, capacity in ((usd, "on-demand"), (spot, "spot")):
         if price is not None:
             yield dict(zip(COLUMNS, (*cells, price, zone, capacity), strict=True))

@@ -31,6 +31,7 @@ class Meta(Json, frozen=True):
     """metav1.ObjectMeta."""
 
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -198,6 +199,7 @@ class PodSpec(Json, frozen=True):
     tolerations: tuple[TolerationJson, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     priority: int = 0
+    priority_class_name: str = ""
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
     volumes: tuple[dict[str, Any], ...] = ()
@@ -266,6 +268,7 @@ class NodeJson(Json, frozen=True):
 class Template(Json, frozen=True):
     """corev1.PodTemplateSpec."""
 
+    metadata: Meta = Meta()
     spec: PodSpec = PodSpec()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler import labels as words
-from autoscaler.cluster import Pod
+from autoscaler.cluster import DaemonSet, Node, Pod
 from autoscaler.constraints import Taint
 from autoscaler.cutting import Kind, Limit, Vector
 from autoscaler.failures import BadInput
+from autoscaler.fit import why_not_on
 from autoscaler.policy import GroupEntry, Policy
 from autoscaler.resources import CPU, MEMORY, PODS, Resources
 from autoscaler.workloads import Price
@@ -79,8 +80,11 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
             least = {name: min(one.room[name] for one in types) for name in types[0].room}
             room = Resources({**least, **Resources.parse(entry.resources)})
             usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
+            price = Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type)
+            gpus = {(one.gpu_model, one.gpu_memory_mib) for one in types}
+            model, memory = gpus.pop() if len(gpus) == 1 else ("", 0)
             yield _offer(
-                Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type),
+                replace(price, gpu_model=model, gpu_memory_mib=memory),
                 zone=zone,
                 entry=entry.name,
                 available=entry.max,
@@ -117,11 +121,49 @@ def _offer(
         words.ARCH: price.arch,
         words.OS: "linux",
         **({words.ZONE: zone} if zone else {}),
+        **({words.GPU_PRODUCT: price.gpu_model} if price.gpu_model else {}),
+        **({words.GPU_MEMORY: str(price.gpu_memory_mib)} if price.gpu_model and price.gpu_memory_mib else {}),
         **(labels or {}),
     }
     name = "/".join(part for part in (entry, price.instance_type, zone, price.capacity_type) if part)
     kind = Kind(name, vector(price.room), price.usd, available)
     return Offer(kind, price, zone, entry, seen, taints)
+
+
+def beside_daemons(offers: Iterable[Offer], daemon_sets: Sequence[DaemonSet]) -> list[Offer]:
+    """The same offers, less what the DaemonSets that match take of a new node."""
+
+    def room(one: Offer) -> Vector:
+        return _less(one.kind.amounts, _matching(daemon_sets, one.labels, one.taints))
+
+    return [replace(one, kind=replace(one.kind, amounts=room(one))) for one in offers]
+
+
+def nodes_beside_daemons(nodes: Iterable[Node], daemon_sets: Sequence[DaemonSet], pods: Iterable[Pod]) -> list[Node]:
+    """The same machines, less what DaemonSets take whose pods are not listed on them."""
+    there = {(pod.node, pod.namespace, pod.owner) for pod in pods if pod.is_daemon} if daemon_sets else set()
+    found = []
+    for node in nodes:
+        missing = [one for one in daemon_sets if (node.name, one.namespace, f"DaemonSet/{one.name}") not in there]
+        taken = Resources.total(one.requests for one in _matching(missing, node.labels, node.taints))
+        room = {name: max(0, amount - taken[name]) for name, amount in node.allocatable.items()}
+        found.append(replace(node, allocatable=Resources(room)))
+    return found
+
+
+def _matching(
+    daemon_sets: Iterable[DaemonSet], labels: Mapping[str, str], taints: tuple[Taint, ...]
+) -> list[DaemonSet]:
+    return [
+        one
+        for one in daemon_sets
+        if why_not_on(affinity=one.affinity, tolerations=one.tolerations, labels=labels, taints=taints) is None
+    ]
+
+
+def _less(room: Vector, daemon_sets: Iterable[DaemonSet]) -> Vector:
+    taken = vector(Resources.total(one.requests for one in daemon_sets))
+    return tuple(max(0, have - less) for have, less in zip(room, taken, strict=True))
 
 
 def vector(amounts: Resources) -> Vector:

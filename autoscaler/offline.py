@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.admission import Admission, LeftWaiting
-from autoscaler.cluster import Node, Pod
+from autoscaler.cluster import DaemonSet, Node, Pod
 from autoscaler.documents import parse_span
 from autoscaler.drafts import Draft, Drafting
 from autoscaler.failures import BadInput
+from autoscaler.gpu_models import with_gpu_models
 from autoscaler.neighbours import Neighbours
-from autoscaler.offers import Offer, limits_of, offers_of
+from autoscaler.offers import Offer, beside_daemons, limits_of, nodes_beside_daemons, offers_of
 from autoscaler.policy import Policy, read_policy
 from autoscaler.room import Room
 from autoscaler.sorts import sorts_of
 from autoscaler.stopwatch import Watch
-from autoscaler.workloads import Price, read_catalog, read_nodes, read_pods, without_collection
+from autoscaler.workloads import Price, notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
 
 _TELLING = 1.2
 """Seats are given out and written down after the planning; that takes so many times as long as making ready took."""
@@ -66,6 +67,8 @@ class OfflinePlan:
     """To plan, from when everything was read."""
     reading_seconds: float = 0.0
     """To read the files, before that."""
+    notes: tuple[str, ...] = ()
+    """What of the files is not planned for, in words."""
 
     def as_json(self) -> dict[str, Any]:
         """As it is printed."""
@@ -84,6 +87,7 @@ class OfflinePlan:
             "waiting": [
                 {"pod": one.pod, "reason": one.reason, "would_fit_if": one.would_fit_if} for one in self.waiting
             ],
+            "notes": list(self.notes),
             "usd_per_hour": self.usd_per_hour,
             "lower_bound_usd_per_hour": self.lower_bound_usd_per_hour,
             "seconds": round(self.seconds, 3),
@@ -98,12 +102,23 @@ def plan_offline(
     *,
     policy: Policy | None = None,
     zones: Sequence[str] = (),
+    daemon_sets: Sequence[DaemonSet] = (),
     deadline: timedelta = timedelta(seconds=1),
     clock: Callable[[], float] = lambda: 0.0,
 ) -> OfflinePlan:
     """The cheapest plan found within the deadline. ``zones``: to buy in, where the prices name none."""
     with without_collection():
-        return _planned(pods, prices, nodes, policy=policy, zones=zones, deadline=deadline, clock=clock)
+        machines = nodes_beside_daemons(nodes, daemon_sets, pods)
+        return _planned(
+            pods,
+            prices,
+            machines,
+            policy=policy,
+            zones=zones,
+            daemon_sets=daemon_sets,
+            deadline=deadline,
+            clock=clock,
+        )
 
 
 def _planned(
@@ -113,6 +128,7 @@ def _planned(
     *,
     policy: Policy | None,
     zones: Sequence[str],
+    daemon_sets: Sequence[DaemonSet],
     deadline: timedelta,
     clock: Callable[[], float],
 ) -> OfflinePlan:
@@ -120,7 +136,8 @@ def _planned(
     seconds = deadline.total_seconds()
     names = _names(pods)
     sorts, models = sorts_of(pods)
-    room = Room(offers_of(models, prices, policy, zones), nodes, pods, models)
+    offers = beside_daemons(offers_of(models, prices, policy, zones), daemon_sets)
+    room = Room(offers, nodes, pods, models)
     rules = Neighbours(models, _counted(sorts, len(models)))
     drafting = Drafting(pods, sorts, room, rules, limits_of(room.offers, policy))
     admission = Admission(pods, names, drafting, policy)
@@ -169,13 +186,24 @@ def run_plan(
     except ValueError as error:
         raise BadInput(f"--deadline = {deadline!r}: {error}") from None
     start = time.monotonic()
-    asked, prices = read_pods(pods), read_catalog(catalog)
+    asked, prices = read_asked(pods), read_catalog(catalog)
     if capacity_type is not None:
         prices = tuple(price for price in prices if price.capacity_type == capacity_type)
     machines, rules = read_nodes(nodes) if nodes else (), read_policy(policy) if policy else None
+    asked = with_gpu_models(asked, prices, machines)
+    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()))
     reading = time.monotonic() - start
-    plan = plan_offline(asked, prices, machines, policy=rules, zones=zones, deadline=span, clock=time.monotonic)
-    plan = replace(plan, reading_seconds=reading)
+    plan = plan_offline(
+        asked.pods,
+        prices,
+        machines,
+        policy=rules,
+        zones=zones,
+        daemon_sets=asked.daemon_sets,
+        deadline=span,
+        clock=time.monotonic,
+    )
+    plan = replace(plan, reading_seconds=reading, notes=notes)
     if wants_json:
         echo(json.dumps(plan.as_json()))
     else:
@@ -259,6 +287,8 @@ def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
         few = f"{', '.join(pods[:_SHOWN])}{', ...' if len(pods) > _SHOWN else ''}"
         echo(f"waiting: {_many(len(pods), 'pod')} ({few}): {reason}")
         echo(f"         would fit if {wish}")
+    for note in plan.notes:
+        echo(f"note: {note}")
 
 
 def _many(count: int, noun: str) -> str:

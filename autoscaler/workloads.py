@@ -10,22 +10,38 @@ import gc
 import io
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from autoscaler import labels as words
-from autoscaler.cluster import GangRef, Node, Pod
+from autoscaler.cluster import DaemonSet, GangRef, Node, Pod
 from autoscaler.constraints import Requirement
 from autoscaler.failures import BadInput
 from autoscaler.resources import CPU, MEMORY, PODS, Resources
 
 MIB = 2**20
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_WHOLE_GPU: Final = 1000
+"""Thousandths of a GPU."""
 _PODS_ON_A_MACHINE = 110
 """What a kubelet allows unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a file asks for."""
+
+    pods: tuple[Pod, ...]
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    """Each new node that they match carries one of their pods."""
+    gpu_specs: Mapping[str, str] = field(default_factory=dict)
+    """Pod key -> the GPU models that it takes, as a table says them (``gpu_models.with_gpu_models``)."""
+    notes: tuple[str, ...] = ()
+    """What of the file is not planned for, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +54,54 @@ class Price:
     usd: float
     zone: str = ""
     capacity_type: str = "on-demand"
+    gpu_model: str = ""
+    gpu_memory_mib: int = 0
+    """Of one GPU; 0: not said."""
 
 
 def read_pods(source: str) -> tuple[Pod, ...]:
-    """Pods from a CSV table (``cpu_milli, memory_mib, num_gpu`` and more), a Kubernetes List, or ``-``."""
+    """The pods of ``read_asked``."""
+    return read_asked(source).pods
+
+
+def read_asked(source: str) -> Asked:
+    """What a CSV table (``cpu_milli, memory_mib, num_gpu`` and more) or Kubernetes objects ask for; ``-`` is stdin."""
     text, name = _text(source, what="pods")
     with without_collection():
         if _is_kubernetes(text):
-            from autoscaler.jobs_of_lists import pods_in  # noqa: PLC0415 - not needed for tables
+            from autoscaler.jobs_of_lists import asked_in  # noqa: PLC0415 - not needed for tables
             from autoscaler.lists import objects_in  # noqa: PLC0415
 
-            return pods_in(objects_in(text, name), name)
-        pods = [_pod(row) for row in _rows(text, name, needed=("cpu_milli", "memory_mib"))]
+            return asked_in(objects_in(text, name), name)
+        rows = _rows(text, name, needed=("cpu_milli", "memory_mib"))
+        pods = [_pod(row) for row in rows]
     for pod, many in Counter(pod.name for pod in pods).items():
         if many > 1:
             raise BadInput(f"{name}: column name = {pod!r} is given {many} times: every pod needs a name of its own")
-    return tuple(pods)
+    specs = {pod.key: spec for pod, row in zip(pods, rows, strict=True) if (spec := row.text("gpu_spec"))}
+    return Asked(tuple(pods), gpu_specs=specs, notes=tuple(_not_kept(rows)))
+
+
+_READ: Final = frozenset(
+    ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_spec", "zone", "selector", "gang", "priority"]
+)
+_READ_OF_NODES: Final = frozenset(["sn", "name", "cpu_milli", "memory_mib", "gpu", "model", "max_pods", "zone"])
+_PASSED_OVER: Final = frozenset(["qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time"])
+"""Columns of the openb trace that say what became of a pod there."""
+
+
+def _not_kept(rows: Sequence[_Row]) -> Iterator[str]:
+    """Columns that mean something and are not kept, in words."""
+    parts = sum(1 for row in rows if 0 < row.number("gpu_milli", 0) < _WHOLE_GPU)
+    if parts:
+        yield f"column gpu_milli: {parts} pods ask for a part of a GPU; each is planned with a whole one"
+    yield from _not_read(rows, {*_READ, *_PASSED_OVER, "gpu_milli"}, what="pods")
+
+
+def _not_read(rows: Sequence[_Row], known: Collection[str], *, what: str) -> Iterator[str]:
+    unknown = [column for column in (rows[0].cells if rows else ()) if column not in known]
+    if unknown:
+        yield f"columns of the {what} file that are not read: {', '.join(unknown)}"
 
 
 def read_nodes(path: Path) -> tuple[Node, ...]:
@@ -67,6 +115,13 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
         if many > 1:
             raise BadInput(f"{name}: the node {node!r} is given {many} times: every node needs a name of its own")
     return nodes
+
+
+def notes_on_nodes(path: Path) -> list[str]:
+    """What a table of nodes says that is not planned with, in words."""
+    text, name = _text(str(path), what="nodes")
+    rows = [] if _is_kubernetes(text) else _rows(text, name, needed=("sn",))
+    return list(_not_read(rows, _READ_OF_NODES, what="nodes"))
 
 
 def read_catalog(path: Path) -> tuple[Price, ...]:
@@ -244,4 +299,6 @@ def _price(row: _Row) -> Price:
         usd=row.number("usd_per_hour"),
         zone=row.text("zone"),
         capacity_type=capacity_type,
+        gpu_model=row.text("gpu_model"),
+        gpu_memory_mib=row.whole("gpu_memory_mib", 0),
     )

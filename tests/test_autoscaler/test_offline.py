@@ -73,6 +73,7 @@ def test_a_table_of_pods_gets_the_cheapest_nodes(tmp_path: Path) -> None:
         "waiting",
         "usd_per_hour",
         "lower_bound_usd_per_hour",
+        "notes",
         "seconds",
         "reading_seconds",
     }
