@@ -188,5 +188,7 @@ class Plan:
     memory: Memory = Memory()
     usd_per_hour: float = 0.0
     """Of all EC2 capacity when the steps are done."""
+    lower_bound_usd_per_hour: float = 0.0
+    """What no plan that places the same pods can undercut, with the EC2 capacity that is there; as far as is proven."""
     wake_at: datetime | None = None
     """When time alone changes the decision (an idle node's end, a back-off's): look again then."""
