@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from autoscaler.cluster import Cluster
 from autoscaler.fleet import Fleet, survey
+from autoscaler.joint_packing import SearchLimits
 from autoscaler.letting_go import let_go
 from autoscaler.policy import Policy
 from autoscaler.roll import roll_of
@@ -18,20 +20,28 @@ from autoscaler.scale_down import scale_down
 from autoscaler.scale_up import scale_up
 from autoscaler.steps import EndJob, Grow, Meant, Memory, Plan, Remove, Step
 
+_LIMITS: Final = SearchLimits()
 
-def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
-    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended."""
+
+def plan(cluster: Cluster, policy: Policy, memory: Memory, *, limits: SearchLimits = _LIMITS) -> Plan:
+    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended.
+
+    ``limits``: how much is searched, in counted work.
+    """
     cluster = replace(cluster, pods=roll_of(cluster.pods))
     fleet = survey(cluster, policy, memory.backoffs)
-    up = scale_up(cluster, policy, fleet, meant=memory.meant)
+    up = scale_up(cluster, policy, fleet, meant=memory.meant, limits=limits)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     down = scale_down(cluster, policy, fleet, wanted=up.wanted, growing=growing)
     steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *let_go(cluster, fleet))
+    bill = _bill(cluster, fleet, steps)
+    bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     return Plan(
         steps=steps,
         waiting=up.waiting,
         memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
-        usd_per_hour=_bill(cluster, fleet, steps),
+        usd_per_hour=bill,
+        lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, (down.wake_at, *up.looks), someone_waits=bool(up.waiting)),
     )
 
