@@ -24,7 +24,6 @@ same plan; a deadline cuts the same sequence of work shorter.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from autoscaler.answers import Answer
@@ -34,8 +33,6 @@ from autoscaler.known import Known
 from autoscaler.rounding import Lot, Rounding
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
-
-SETTLE = int(os.environ.get("SETTLE", "0"))
 
 
 def cheapest(
@@ -62,8 +59,6 @@ def cheapest(
     generation.relax()
     if known and market.apart is None:
         market.recall(known, generation)
-        if SETTLE and known:
-            generation.settle()
     generation.run(rounds=rounds)
     if rounds and known is not None and market.apart is None:
         market.remember(known, generation)

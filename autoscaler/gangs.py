@@ -73,7 +73,7 @@ def gangs_of(pods: Iterable[Pod], sizes: Sizes = _UNSAID) -> tuple[Gang, ...]:
             lone.append(pod)
         elif (key := gang_key(pod.gang)) not in jobs:
             jobs[key] = [one for one in roll.gangs[key] if not one.deleting and one.phase != "Failed"]
-    found = [_gang(pod.key, [pod], is_lone=True) for pod in lone]
+    found = [_alone(pod) for pod in lone]
     plain = Counter((namespace, name) for namespace, name, _ in jobs)
     for (namespace, name, told_by), members in jobs.items():
         whose = f" ({told_by})" if plain[namespace, name] > 1 else ""
@@ -113,10 +113,28 @@ def foreign_gates(pod: Pod) -> tuple[str, ...]:
     return tuple(gate for gate in pod.gates if gate != GATE)
 
 
-def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID, *, is_lone: bool = False) -> Gang:
+def _alone(pod: Pod) -> Gang:
+    """A pod of no job, which waits."""
+    return Gang(
+        name=pod.key,
+        waiting=(pod,),
+        nodes=(),
+        arrived=1,
+        size=1,
+        enough=1,
+        settled=0,
+        untold="",
+        topology=None,
+        priority=pod.priority,
+        oldest=pod.created,
+        is_lone=True,
+    )
+
+
+def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID) -> Gang:
     waiting = sorted((pod for pod in members if waits(pod)), key=lambda pod: pod.key)
     settled = [pod for pod in members if not waits(pod)]
-    refs = [] if is_lone else sorted((pod.gang for pod in members if pod.gang), key=repr)
+    refs = sorted((pod.gang for pod in members if pod.gang), key=repr)
     said = [one for ref in refs if (one := sizes.get((ref.namespace, ref.told_by))) is not None]
     size = _largest([ref.size for ref in refs], [one.size for one in said], default=len(members))
     enough = _largest([ref.minimum for ref in refs], [one.minimum for one in said], default=size)
@@ -133,7 +151,7 @@ def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID, *, is_lone: boo
         topology=next((ref.topology for ref in refs if ref.topology), None),
         priority=max(pod.priority for pod in waiting),
         oldest=min(pod.created for pod in members),
-        is_lone=is_lone,
+        is_lone=False,
     )
 
 

@@ -8,6 +8,9 @@ the search were perfect, and the centre moves only when it grows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 
 from autoscaler.arrays import Floats, Mask, Whole, highest
@@ -46,6 +49,28 @@ _HALVES = 15
 _FORGET = 1.002
 _NATURAL = 0.1
 """Part of what a pod costs on nodes of its own that its price is never far below, unless there is room for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Of counted work, for each row of the problem: measured on openb (26 to 112 rows) as CPU milliseconds."""
+
+    relaxation: float = 0.4
+    kind: float = 0.043
+    """One kind of node looked at."""
+    few: float = 0.025
+    """The same for some of the pods only."""
+    master: float = 0.07
+    """One solution of the master, from the last one."""
+    table: float = 0.3
+    """All kinds at once, without devices."""
+    packed: float = 0.012
+    """For each pod: one kind filled by packing alone."""
+    exact: float = 5.0
+    """For each kind, not row: its best filling by branch and bound."""
+
+
+UNITS: Final = Units()
 
 
 class Generation:
@@ -109,6 +134,7 @@ class Generation:
     def relax(self) -> None:
         """Prices and a bound from the fractional problem; one simple filling for each shape."""
         problem = self.problem
+        self.count(UNITS.relaxation)
         self.prices, money = self._weights.relax()
         self._proofs.append((self.prices.copy(), self._weights.ceilings(self.prices), self._weights.charges))
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
@@ -165,6 +191,7 @@ class Generation:
             if self.watch.spent() > _PACKED_UNTIL:
                 break
             plan = []
+            self.watch.count(UNITS.packed * float(problem.counts.sum()))
             for pods in packed(problem, kind):
                 used, asked = pods @ problem.sizes, pods > 0
                 holds = problem.holds[asked].all(axis=0) & (problem.rooms >= used).all(axis=1)
@@ -178,6 +205,7 @@ class Generation:
         """One round; whether there is anything left to be found."""
         counts = self.problem.counts
         self.master.keep_near(steady.centre, steady.below, steady.above, least=_NATURAL * self._alone)
+        self.count(UNITS.master)
         asked, usd = self.master.solve(), self.master.usd()
         most = (1 + EPSILON) * usd
         steady.height = min(steady.height, most)
@@ -213,8 +241,13 @@ class Generation:
         self.look(self.prices, kinds=_KINDS_ONCE if self.master.is_short else 2)
         self.settle()
 
+    def count(self, units: float) -> None:
+        """So much work was done for each row."""
+        self.watch.count(units * len(self.problem.counts))
+
     def settle(self) -> None:
         """Prices of the master over the fillings known."""
+        self.count(UNITS.master)
         self.prices = self.master.solve()
         self.shortage = self.master.shortage
 
@@ -231,6 +264,7 @@ class Generation:
         for kind in np.argsort(-hope, kind="stable")[:kinds].tolist():
             if hope[kind] <= 0:
                 break
+            self.count(UNITS.few)
             found = self._bins[kind].best(prices, limits, least=0.9 * self._charged(kind), take=20, width=60)
             added += self.add(kind, found.pods)
         return added
@@ -278,6 +312,7 @@ class Generation:
         for kind in np.argsort(-ceilings / usd, kind="stable").tolist():
             if self.watch.spent() > _PROVE_UNTIL or ceilings[kind] <= best * usd[kind]:
                 break
+            self.watch.count(UNITS.exact)
             own = best_filling(
                 prices,
                 problem.sizes,
@@ -329,6 +364,7 @@ class Generation:
             if turn and self.watch.spent() > _UNTIL:
                 break
             usd = self._charged(kind)
+            self.count(UNITS.kind)
             found = self._found(kind, prices, least=usd * (1 - _SLACK))
             values[kind] = float(found.values[0]) if len(found.values) else 0.0
             worth = values[kind] / usd
@@ -349,6 +385,7 @@ class Generation:
     def _look_together(self, grid: Grid, prices: Floats) -> tuple[float, int, bool]:
         """The same for kinds that are priced together."""
         charged = self.usd + self.master.shortage
+        self.count(UNITS.table)
         found = grid.best(prices, charged, least=1 - _SLACK, kinds=_KINDS_AT_ONCE, take=_TAKE_EACH)
         added = sum(self.add(kind, pods) for kind, _, pods in found if len(pods))
         return max((worth for _, worth, _ in found), default=0.0), added, True

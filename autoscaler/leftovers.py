@@ -8,9 +8,13 @@ node has not joined is planned on one that has, if there is room.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from autoscaler.feasibility import RoomTable
 from autoscaler.fleet import COMING_TIER
 from autoscaler.gangs import Gang
 from autoscaler.pack import Packing, packing_of
@@ -68,6 +72,8 @@ class _Moving:
     def _pass_on(self, ranked: Sequence[Place]) -> bool:
         """Whether a pod has moved, to a place behind its own; nobody ever goes back."""
         moved = False
+        names = {name for shape in self.loose.values() for name, _ in shape.amounts}
+        table, at = RoomTable([place.free for place in ranked], names), {id(one): n for n, one in enumerate(ranked)}
         suit: dict[int, list[int]] = {}
         """Number of a shape -> the places that had room for it when it was first asked about."""
         for number, place in enumerate(ranked):
@@ -75,10 +81,16 @@ class _Moving:
                 shape = self.loose[key]
                 if shape.number not in suit:
                     suit[shape.number] = [
-                        at for at, one in enumerate(ranked) if one.guests and self.scene.why_not(shape, one) is None
+                        one
+                        for one in np.nonzero(table.enough(shape.amounts))[0].tolist()
+                        if ranked[one].guests and self.scene.why_not(shape, ranked[one]) is None
                     ]
-                others = [ranked[at] for at in suit[shape.number] if at > number and ranked[at].guests]
-                moved |= self._move(key, others)
+                others = suit[shape.number]
+                behind = (ranked[one] for one in others[bisect_right(others, number) :] if ranked[one].guests)
+                if self._move(key, behind):
+                    moved = True
+                    for one in (place, self.homes[key]):
+                        table.change(at[id(one)], one.free)
         return moved
 
     def to_what_has_joined(self) -> None:
@@ -95,7 +107,7 @@ class _Moving:
                 there = best if best is not None and _is_open(best) else None
                 self._move(key, [there] if there is not None else joined)
 
-    def _move(self, key: str, others: Sequence[Place]) -> bool:
+    def _move(self, key: str, others: Iterable[Place]) -> bool:
         """Whether there was room."""
         shape, home = self.loose[key], self.homes[key]
         for place in others:

@@ -7,10 +7,14 @@ bought. What is opened is taken back with the scene.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from autoscaler.cluster import Group
+from autoscaler.cutting import Limit
+from autoscaler.feasibility import RoomTable
 from autoscaler.fleet import COMING_TIER
 from autoscaler.labels import GPU, HOSTNAME
 from autoscaler.places import Place, Shape
@@ -58,6 +62,34 @@ class Ceilings:
             return "gpus"
         return ""
 
+    def nodes_left(self, group: Group, most: int) -> int:
+        """How many nodes of the group alone could still be bought, ``most`` at most."""
+        bounds = [most]
+        if group.entry in self.entries:
+            bounds.append(self.entries[group.entry])
+        if self.nodes is not None:
+            bounds.append(self.nodes)
+        if self.gpus is not None and group.allocatable[GPU] > 0:
+            bounds.append(self.gpus // group.allocatable[GPU])
+        if self.usd is not None and group.usd_per_hour > 0:
+            bounds.append(int((self.usd + CENT) / group.usd_per_hour))
+        return max(0, min(bounds))
+
+    def shared(self, groups: Sequence[Group], nodes: int) -> Iterator[Limit]:
+        """What these groups may not exceed together, as the solver counts it. No plan has more than so many nodes."""
+        if self.usd is not None:
+            yield Limit({group.name: group.usd_per_hour for group in groups}, self.usd)
+        if self.nodes is not None and self.nodes < nodes:
+            yield Limit({group.name: 1.0 for group in groups}, self.nodes)
+        if self.gpus is not None:
+            yield Limit({group.name: float(group.allocatable[GPU]) for group in groups}, self.gpus)
+        members: dict[str, list[str]] = defaultdict(list)
+        for group in groups:
+            members[group.entry].append(group.name)
+        for entry, names in members.items():
+            if len(names) > 1 and self.entries.get(entry, nodes) < nodes:
+                yield Limit(dict.fromkeys(names, 1.0), self.entries[entry])
+
     def take(self, group: Group, nodes: int = 1) -> None:
         """Count nodes as bought; a negative number gives them back."""
         if group.entry in self.entries:
@@ -96,6 +128,9 @@ class Market:
         self.opened: list[Place] = []
         self._samples: dict[str, Place] = {}
         self._at_hand: dict[str, list[Place]] = defaultdict(list)
+        self._table: RoomTable | None = None
+        self._asked: set[str] = set()
+        """Resources that the table knows."""
         self._capacity: dict[tuple[str, int], int] = {}
         for place in scene.places:
             if place.group is not None and not place.standing:
@@ -131,15 +166,27 @@ class Market:
             self._capacity[key] = _capacity(self.scene, self.sample(offering), shape)
         return self._capacity[key]
 
-    def open(self, offering: Offering, fits: Callable[[Place], bool], *, buy: bool = True) -> Place | None:
+    def with_room(self, shape: Shape) -> Iterator[Offering]:
+        """The offerings of which an empty node has the room, the cheapest first."""
+        if self._table is None or not self._asked.issuperset(name for name, _ in shape.amounts):
+            self._asked |= {name for name, _ in shape.amounts}
+            self._table = RoomTable([self.sample(one).free for one in self.offerings], self._asked)
+        for number in np.nonzero(self._table.enough(shape.amounts))[0].tolist():
+            yield self.offerings[number]
+
+    def open(
+        self, offering: Offering, fits: Callable[[Place], bool], *, buy: bool = True, at_hand: bool = True
+    ) -> Place | None:
         """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one.
 
         Who may not buy takes none that is spoken for: whose it is would have to buy another.
         """
-        at_hand = self._at_hand[offering.group.name]
-        for position, place in enumerate(at_hand):
+        if not at_hand:
+            return self._buy(offering, fits) if self.buyable(offering) else None
+        fresh = self._at_hand[offering.group.name]
+        for position, place in enumerate(fresh):
             if (buy or not self.is_spoken_for(place)) and fits(place):
-                return self._take(at_hand, position)
+                return self._take(fresh, position)
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
 
     def is_spoken_for(self, place: Place) -> bool:
@@ -155,9 +202,13 @@ class Market:
         if self.scene.why_not(shape, place) is not None:
             return False
         if not place.standing and place.group is not None:
-            at_hand = self._at_hand[place.group.name]
-            self._take(at_hand, at_hand.index(place))
+            self.take(place)
         return True
+
+    def take(self, place: Place) -> None:
+        """Open that very node, which is at hand."""
+        at_hand = self._at_hand[place.group.name if place.group is not None else ""]
+        self._take(at_hand, at_hand.index(place))
 
     def forgo(self, bought: Iterable[Place], *, but: Iterable[Place]) -> list[Place]:
         """What was bought is not, ``but`` these: their like may be bought again. The scene changes for good."""

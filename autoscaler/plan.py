@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from autoscaler.cluster import Cluster
 from autoscaler.fleet import Fleet, survey
+from autoscaler.joint_packing import SearchLimits
 from autoscaler.letting_go import let_go
 from autoscaler.node_health import unhealthy
 from autoscaler.policy import Policy
@@ -20,27 +22,34 @@ from autoscaler.scale_up import scale_up
 from autoscaler.steps import EndJob, Grow, Meant, Memory, Plan, Remove, Step
 from autoscaler.surplus import surplus, without
 
+_LIMITS: Final = SearchLimits()
 
-def plan(cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
-    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended."""
+
+def plan(cluster: Cluster, policy: Policy, memory: Memory, *, limits: SearchLimits = _LIMITS) -> Plan:
+    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended.
+
+    ``limits``: how much is searched, in counted work.
+    """
     cluster = replace(cluster, pods=roll_of(cluster.pods))
     fleet = survey(cluster, policy, memory.backoffs)
     above = surplus(cluster, policy, fleet)
-    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant)
+    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
     down = scale_down(
         cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced, surplus=above.nodes
     )
     steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
+    bill = _bill(cluster, fleet, steps)
+    bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
+    looks = (down.wake_at, sick.wake_at, *up.looks)
     return Plan(
         steps=steps,
         waiting=up.waiting,
         memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
-        usd_per_hour=_bill(cluster, fleet, steps),
-        wake_at=_wake_at(
-            cluster, policy, fleet, (down.wake_at, sick.wake_at, *up.looks), someone_waits=bool(up.waiting)
-        ),
+        usd_per_hour=bill,
+        lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
+        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting)),
         warnings=(*above.warnings, *sick.warnings),
     )
 

@@ -21,7 +21,9 @@ def purchases(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resou
     nodes: Counter[str] = Counter()
     groups: dict[str, Group] = {}
     demand: dict[str, list[str]] = defaultdict(list)
-    because: dict[str, list[str]] = defaultdict(list)
+    because: dict[str, str] = {}
+    whose: Counter[str] = Counter()
+    """Group name -> gangs that it is bought for; the first of them says why."""
     for gang in gangs:
         placed = packing.placed.get(gang.name)
         if placed is None:
@@ -31,7 +33,9 @@ def purchases(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resou
                 groups[place.group.name] = place.group
                 nodes[place.group.name] += 1
         for name in sorted({place.group.name for place in placed.bought if place.group}):
-            because[name].append(_why_bought(gang, placed, free))
+            whose[name] += 1
+            if name not in because:
+                because[name] = _why_bought(gang, placed, free)
         for key, place in placed.places:
             if place.price and place.group:
                 demand[place.group.name].append(key)
@@ -43,7 +47,7 @@ def purchases(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resou
             to=fleet.size_of(groups[name]) + by,
             usd_per_hour=round(by * groups[name].usd_per_hour, 6),
             demand=tuple(sorted(demand[name])),
-            because=because[name][0] + (f" (and for {len(because[name]) - 1} more)" if len(because[name]) > 1 else ""),
+            because=because[name] + (f" (and for {whose[name] - 1} more)" if whose[name] > 1 else ""),
         )
         for name, by in sorted(nodes.items())
     ]

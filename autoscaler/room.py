@@ -127,7 +127,7 @@ class Room:
         if known is None:
             pod = self.models[sort]
             known = self._suiting[self.choice[sort]] = (
-                self._seen_offers.suit(_with_arch(pod), pod.tolerations),
+                self._seen_offers.suit(affinity_with_arch(pod), pod.tolerations),
                 self._seen_machines.suit(pod.affinity, pod.tolerations),
             )
         return known
@@ -215,8 +215,8 @@ def _merged(offer: Offer) -> str:
     return "/".join(part for part in (offer.entry, price.instance_type, price.capacity_type) if part)
 
 
-def _with_arch(pod: Pod) -> Any:
-    """Who says nothing of the processor gets the common one."""
+def affinity_with_arch(pod: Pod) -> tuple[Term, ...]:
+    """Its node affinity; where that says nothing of the processor, the common one is asked for."""
     arch = Requirement(words.ARCH, "In", ("amd64",))
     if not pod.affinity:
         return ((arch,),)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.arrays import Floats, Mask, Whole, highest
-from autoscaler.generation import Generation
+from autoscaler.generation import UNITS, Generation
 from autoscaler.stock import Stock
 from autoscaler.stopwatch import Watch
 from autoscaler.swaps import written_out
@@ -212,6 +212,7 @@ class Rounding:
     def _solved(self) -> tuple[Floats, Floats]:
         """Prices, and how often each filling is used by pods of its own shapes."""
         master, generation = self.master, self.generation
+        generation.count(UNITS.master)
         duals, values, swapped = master.solve(), master.values(), master.swapped()
         if swapped.sum() < 1:
             return duals, values
@@ -222,6 +223,7 @@ class Rounding:
         ):
             generation.add(kind, pods)
         master.allow_swaps(allowed=False)
+        generation.count(UNITS.master)
         master.solve()
         values = master.values()
         master.allow_swaps(allowed=True)

@@ -17,6 +17,7 @@ from autoscaler.claims import Claims
 from autoscaler.cluster import Cluster, Pod
 from autoscaler.fleet import Fleet
 from autoscaler.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
+from autoscaler.joint_packing import SearchLimits
 from autoscaler.labels import HOSTNAME, ZONE
 from autoscaler.market import Market
 from autoscaler.namespaces import resolve, resolved, why_held
@@ -25,6 +26,7 @@ from autoscaler.pack import Packing
 from autoscaler.patience import Patience
 from autoscaler.places import Place
 from autoscaler.policy import Policy
+from autoscaler.purchase_bound import purchase_bound
 from autoscaler.purchases import cancellations, free_on_prem, never_joined, purchases
 from autoscaler.reservations import kept_where_let_in, let_in, openings, reservations
 from autoscaler.roll import roll_of
@@ -37,6 +39,7 @@ from autoscaler.unmet import Unmet
 from autoscaler.untried import may_be_bought, untried
 
 _NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
+_LIMITS: Final = SearchLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,21 @@ class ScaleUp:
     """Pod key -> where it is planned."""
     looks: tuple[datetime, ...] = ()
     """When to look again at those that wait for machines that we own."""
+    bound: float = 0.0
+    """Dollars per hour that nodes for the same pods cost at least, whatever is bought."""
 
 
-def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[str, Meant] = _NOWHERE) -> ScaleUp:
+def scale_up(
+    cluster: Cluster,
+    policy: Policy,
+    fleet: Fleet,
+    *,
+    meant: Mapping[str, Meant] = _NOWHERE,
+    limits: SearchLimits = _LIMITS,
+) -> ScaleUp:
     """Find a place for every gang that can be helped, and say of every other pod why it waits.
 
-    ``meant``: where the last plan meant pods to go (``Memory.meant``).
+    ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched.
     """
     roll = resolved(roll_of(cluster.pods), cluster.namespaces)
     at_home = let_in(roll, fleet.places)
@@ -83,7 +95,8 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)
     ends = untried(gangs, scene, cluster.seen_at)
-    packing, waits = Turns([gang for gang in gangs if gang.name not in held], market, patience, homes).serve()
+    turns = Turns([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
+    packing, waits = turns.serve()
     contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(gangs, pinned, packing, fleet, scene) if cluster.may_nominate else frozenset()
     unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
@@ -115,6 +128,7 @@ def scale_up(cluster: Cluster, policy: Policy, fleet: Fleet, *, meant: Mapping[s
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
+        bound=purchase_bound(packing, turns.shapes, market, turns.bound),
         looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in (wait.start, wait.ends))})),
         wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
     )

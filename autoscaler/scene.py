@@ -6,7 +6,7 @@ What is put can be taken back, so that a gang is tried as a whole.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from autoscaler.cluster import Pod
 from autoscaler.constraints import PodTerm, Taint, Term
@@ -67,6 +67,11 @@ class Scene:
             known = self._shapes[key] = shape_of(pod, namespace, seen, number=len(self._shapes))
         return known
 
+    @property
+    def shapes(self) -> Collection[Shape]:
+        """All that pods were found to have so far."""
+        return self._shapes.values()
+
     def stands_alone(self, shape: Shape) -> bool:
         """Whether no other pod, there or to come, has a say in where a pod of that shape goes."""
         return not shape.host_ports and not self._minded(shape)
@@ -87,6 +92,10 @@ class Scene:
     def why_not_new(self, shape: Shape, sample: Place) -> Reason | None:
         """Why not on an empty node such as this sample, whoever else is around."""
         return self._why_not_ever(shape, sample) or why_no_room(shape.amounts, sample.free)
+
+    def suits(self, shape: Shape, place: Place) -> bool:
+        """Whether its labels and taints let the shape in."""
+        return self._why_not_ever(shape, place) is None
 
     def takers(self, shape: Shape) -> Sequence[Place]:
         """The places whose labels and taints let the shape in, as of when its like was first asked about."""

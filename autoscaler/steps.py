@@ -225,6 +225,8 @@ class Plan:
     memory: Memory = Memory()
     usd_per_hour: float = 0.0
     """Of all EC2 capacity when the steps are done."""
+    lower_bound_usd_per_hour: float = 0.0
+    """What no plan that places the same pods can undercut, with the EC2 capacity that is there; as far as is proven."""
     warnings: tuple[str, ...] = ()
     """What an operator should know: nodes that do not answer, limits that are exceeded, in words."""
     wake_at: datetime | None = None

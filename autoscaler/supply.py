@@ -13,6 +13,7 @@ from autoscaler.policy import Policy
 
 def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
     """Every group that the policy names, with how much of it may still be bought."""
+    entries = {entry.name for entry in policy.groups}
     return [
         Offering(
             group=group,
@@ -20,7 +21,7 @@ def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
             buyable=0 if group.name in fleet.closed_until else max(0, group.maximum - fleet.size_of(group)),
         )
         for group in cluster.groups
-        if policy.entry(group.entry) is not None
+        if group.entry in entries
     ]
 
 

@@ -39,7 +39,7 @@ def place_together(demands: Sequence[Demand], found: Mapping[str, Placed | None]
 
     ``start`` is the scene's mark before any of the demands was placed. Who found no place is asked again in the end.
     """
-    pooled = {demand.name for demand in demands if found[demand.name] is not None and _may_be_pooled(demand, market)}
+    pooled = {demand.name for demand in demands if found[demand.name] is not None and may_be_pooled(demand, market)}
     buying = [one for name in pooled if (one := found[name]) is not None and one.bought]
     if len(buying) < _POOL_AT_LEAST:
         return dict(found)
@@ -61,7 +61,7 @@ def _alone(demand: Demand, market: Market) -> Placed | None:
     return pack([demand], market).placed[demand.name]
 
 
-def _may_be_pooled(demand: Demand, market: Market) -> bool:
+def may_be_pooled(demand: Demand, market: Market) -> bool:
     """Nothing but room decides where its pods go, and all of them go or none."""
     whole = demand.minimum is None or demand.minimum >= len(demand.pods)
     shapes = {shape for _, shape in demand.pods}

@@ -7,19 +7,20 @@ served in strict order. A gang that has fewer pods than it may have grows when i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from autoscaler.gangs import Gang
+from autoscaler.joint_packing import Pool, SearchLimits
 from autoscaler.leftovers import as_scheduled
 from autoscaler.market import Market
 from autoscaler.pack import Demand, Packing, Placed, as_meant, pack, packing_of, still_to_come, taken_from_others
 from autoscaler.patience import Patience, Wait
-from autoscaler.places import Place
+from autoscaler.places import Place, Shape
 from autoscaler.scene import Scene
-from autoscaler.together import place_together
+from autoscaler.together import may_be_pooled, place_together
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _Found = dict[str, Placed | None]
@@ -34,6 +35,21 @@ class Turns:
     patience: Patience
     homes: Mapping[str, Place]
     """Pod key -> where it was planned before."""
+    limits: SearchLimits
+    _demands: dict[str, Demand] = field(default_factory=dict)
+    """By name of the gang."""
+    _bounds: list[float] = field(default_factory=list)
+    """What the nodes that were bought together cost at least, where nothing that is there could hold their pods."""
+
+    @property
+    def bound(self) -> float:
+        """Dollars per hour that what was bought costs at least, as far as the joint purchase has proven."""
+        return self._bounds[-1] if self._bounds else 0.0
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Of every pod, by key."""
+        return {key: shape for gang in self.gangs for key, shape in self._demand(gang).pods}
 
     def serve(self) -> tuple[Packing, dict[str, Wait]]:
         """Each gang's outcome, and which wait for machines that we own. The scene changes for good.
@@ -85,21 +101,97 @@ class Turns:
         return placed is not None
 
     def _after(self, settled: Mapping[str, Placed]) -> tuple[Packing, dict[str, Wait]]:
-        """The others in turn; then together, if that is cheaper."""
+        """The others: together where they are many; else in turn, and then together, if that is cheaper."""
         start = self.market.scene.mark()
+        pooled = self._pooled(settled)
+        if pooled:
+            found = self._together(settled, pooled)
+            if found is not None:
+                more, waits = found
+                both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
+                return packing_of(both), waits
         demands, placed, waits = self._each(self.gangs, settled)
         more = place_together(demands, placed, self.market, start)
         both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
         return packing_of(both), waits
 
+    def _pooled(self, settled: Mapping[str, Placed]) -> frozenset[str]:
+        """Names of the gangs that are bought for together before any is tried alone; none where they are few."""
+        pods = sum(len(gang.waiting) for gang in self.gangs if gang.name not in settled)
+        if pods * len(self.market.offerings) < self.limits.joint_at_least:
+            return frozenset()
+        found = frozenset(
+            gang.name
+            for gang in self.gangs
+            if gang.name not in settled
+            and not self._is_patient(gang)
+            and may_be_pooled(self._demand(gang), self.market)
+        )
+        many = sum(len(gang.waiting) for gang in self.gangs if gang.name in found)
+        return found if many * len(self.market.offerings) >= self.limits.joint_at_least else frozenset()
+
+    def _together(self, settled: Mapping[str, Placed], pooled: frozenset[str]) -> tuple[_Found, dict[str, Wait]] | None:
+        """All of them; where limits leave some out, the first of them together, as many as can be, the others in turn.
+
+        ``None``: not even one can be bought for. The scene is as it was then.
+        """
+        found = self._attempt(len(self.gangs), settled, pooled, self.limits)
+        if found is not None:
+            return found
+        served, refused, start = 0, len(self.gangs), self.market.scene.mark()
+        while refused - served > 1:
+            middle = (served + refused) // 2
+            if self._attempt(middle, settled, pooled, self.limits.probing()) is not None:
+                served = middle
+                self.market.scene.undo(start)
+            else:
+                refused = middle
+        # What a short search serves a longer one may leave out: limits are tight there.
+        for limits in (self.limits, self.limits.probing()) if served else ():
+            found = self._attempt(served, settled, pooled, limits)
+            if found is not None:
+                _, more, later = self._each(self.gangs[served:], settled, goes_on=True)
+                return found[0] | more, found[1] | later
+        return None
+
+    def _attempt(
+        self, many: int, settled: Mapping[str, Placed], pooled: frozenset[str], limits: SearchLimits
+    ) -> tuple[_Found, dict[str, Wait]] | None:
+        """The first so many gangs, those that are pooled bought for together; ``None``, and no trace, if that fails."""
+        start, pool = self.market.scene.mark(), Pool(self.market, limits)
+        _, placed, waits = self._each(self.gangs[:many], settled, pool=pool, pooled=pooled)
+        if not pool.buy():
+            self.market.scene.undo(start)
+            return None
+        self._bounds.append(pool.bound)
+        return placed | pool.found(), waits
+
+    def _is_patient(self, gang: Gang) -> bool:
+        return gang.oldest + self.patience.of(gang) > self.patience.now
+
     def _each(
-        self, gangs: Iterable[Gang], settled: Mapping[str, Placed]
+        self,
+        gangs: Iterable[Gang],
+        settled: Mapping[str, Placed],
+        *,
+        pool: Pool | None = None,
+        pooled: Collection[str] = (),
+        goes_on: bool = False,
     ) -> tuple[list[Demand], _Found, dict[str, Wait]]:
-        """Each gang in turn: placed, bought for, or left to wait for machines that we own; the settled ones grow."""
+        """Each gang in turn: placed, bought for, or left to wait for machines that we own; the settled ones grow.
+
+        ``pool`` takes those that are ``pooled``, unless one of their pods fits nowhere. ``goes_on``: gangs before these
+        have been served.
+        """
         demands, placed, waits = [], _Found(), dict[str, Wait]()
         scene, patience = self.market.scene, self.patience
-        patience.forget()
+        if not goes_on:
+            patience.forget()
         for gang in gangs:
+            if pool is not None and gang.name in pooled:
+                if not pool.take(self._demand(gang)):
+                    placed[gang.name] = None
+                continue
             demand, before = self._demand(gang), scene.mark()
             if gang.name in settled:
                 demand = still_to_come(demand, settled[gang.name])
@@ -107,7 +199,7 @@ class Turns:
                     continue
             found = pack([demand], self.market).placed[gang.name]
             usd = self._price(found, demand) if found is not None else 0.0
-            if usd and gang.name not in settled and gang.oldest + patience.of(gang) > patience.now:
+            if usd and gang.name not in settled and self._is_patient(gang):
                 scene.undo(before)
                 wait = patience.wait(gang, demand, usd_per_hour=usd)
                 if wait is not None:
@@ -124,7 +216,10 @@ class Turns:
         return found.usd + sum(place.group.usd_per_hour for place in others.values() if place.group is not None)
 
     def _demand(self, gang: Gang) -> Demand:
-        return demand_of(gang, self.market.scene, self.homes)
+        known = self._demands.get(gang.name)
+        if known is None:
+            known = self._demands[gang.name] = demand_of(gang, self.market.scene, self.homes)
+        return known
 
 
 def demand_of(gang: Gang, scene: Scene, homes: Mapping[str, Place] = _HOMELESS) -> Demand:

@@ -112,7 +112,7 @@ def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: b
 def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bool) -> list[Offering]:
     """Offerings that hold the shape, the one first that holds so many of it for the least money."""
     ranked = []
-    for offering in market.offerings:
+    for offering in market.with_room(shape):
         at_hand = len(market.at_hand(offering))
         if not at_hand and not (buy and market.buyable(offering)):
             continue

@@ -15,6 +15,8 @@ All of them: ``make bench``.
 ``stacks``  a whole `pulumi up` of the largest example on the local AWS: steps, time, and the engine's own share of it
 ``scale``  pending to EC2 request with 1,000 nodes and 10,000 running pods, and the autoscaler's memory at that size;
            in the same run, what one look costs a design that lists and polls with the stock client
+``live``   the live plan of openb on a made-up cluster, one empty group for each type, beside its bound; of any other
+           files: ``python -m tests.bench live --pods PODS.csv --catalog CATALOG.csv [--first N] [--json]``
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
@@ -45,6 +47,8 @@ from tests.bench.deaths import deaths
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
 from tests.bench.large import large
+from tests.bench.live import live
+from tests.bench.live import main as live_of_files
 from tests.bench.memory import resident_mib
 from tests.bench.mixes import mixes
 from tests.bench.nodes import nodes
@@ -63,6 +67,8 @@ GATED = 6
 
 def main() -> int:
     """Measure what is asked for and print it; 1 where a bound is not kept."""
+    if sys.argv[1:2] == ["live"] and sys.argv[2:]:
+        return live_of_files(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--nodes", type=int, default=Size().nodes)
@@ -200,6 +206,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     "rivals": lambda asked: rivals(
         data_folder(), seed=asked.seed, hours=asked.hours, pods_per_hour=asked.pods_per_hour, speed=asked.speed
     ),
+    "live": lambda _asked: live(data_folder()),
     "mixes": lambda _asked: mixes(),
 }
 

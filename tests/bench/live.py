@@ -1,0 +1,188 @@
+"""The live plan of any pods file: a `Cluster` with one empty group for each type of a catalogue, planned for once.
+
+    python -m tests.bench live --pods PODS.csv --catalog CATALOG.csv [--first N] --json
+
+prints one JSON object: pods, types, usd_per_hour, lower_bound_usd_per_hour, nodes, unplaced, cpu_seconds. What the
+files say and the plan does not honour is told on standard error. Time is CPU time of this process, of the call alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from autoscaler import labels as words
+from autoscaler.cluster import Cluster, Group, Pod
+from autoscaler.failures import BadInput
+from autoscaler.gpu_models import with_gpu_models
+from autoscaler.offers import Offer, offers_of
+from autoscaler.plan import plan
+from autoscaler.policy import GroupEntry, Policy, asg_name
+from autoscaler.resources import CPU, MEMORY
+from autoscaler.room import affinity_with_arch
+from autoscaler.steps import Grow, Memory
+from autoscaler.workloads import Asked, Price, read_asked, read_catalog
+from tests.bench.figure import Figure
+
+SIZES: Final = ((500, 0.15), (2_000, 0.4), (8_152, 1.5))
+"""(the first so many pods of openb, CPU seconds that one look may take)"""
+ABOVE: Final = 2.0
+"""Per cent above the bound."""
+_NOW: Final = datetime(2026, 11, 1, tzinfo=UTC)
+_ZONE: Final = "us-east-1a"
+_ANY_TYPE: Final = "any.type"
+"""A policy wants its types spelled as EC2 spells them; the group has the catalogue's own word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """What one call of the live planning function made of a file."""
+
+    pods: int
+    types: int
+    usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    nodes: int
+    unplaced: int
+    cpu_seconds: float
+
+    @property
+    def percent_above(self) -> float:
+        """The bound."""
+        bound = self.lower_bound_usd_per_hour
+        return (self.usd_per_hour / bound - 1) * 100 if bound > 0 else 0.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Plan for the files that are named and print the outcome; 2 where a file is bad."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench live", description=__doc__)
+    parser.add_argument("--pods", type=Path, required=True, help="name, cpu_milli, memory_mib, num_gpu, gpu_spec, gang")
+    parser.add_argument("--catalog", type=Path, required=True, help="instance types, with what pods may use of each")
+    parser.add_argument("--first", type=_at_least_one, default=0, metavar="N", help="only so many pods of the file")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    asked = parser.parse_args(arguments)
+    try:
+        found = asdict(live_plan(asked.pods, asked.catalog, first=asked.first))
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(found) if asked.json else "\n".join(f"{name}: {value}" for name, value in found.items()))
+    return 0
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        message = f"{text} is not a number of pods: at least 1 is needed"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def live_plan(pods: Path, catalog: Path, *, first: int = 0) -> LivePlan:
+    """Read the files, make the cluster, plan once. ``first``: so many pods of the file; 0: all of them."""
+    asked, prices = read_asked(str(pods)), read_catalog(catalog)
+    if not asked.pods:
+        raise BadInput(f"{pods}: holds no pod: a line for each pod is needed below the names of the columns")
+    if not prices:
+        raise BadInput(f"{catalog}: holds no instance type: a line for each is needed below the names of the columns")
+    for note in asked.notes:
+        print(f"{pods}: {note}", file=sys.stderr)
+    chosen = asked.pods[: first or None]
+    specs = {pod.key: asked.gpu_specs[pod.key] for pod in chosen if pod.key in asked.gpu_specs}
+    some = with_gpu_models(Asked(chosen, gpu_specs=specs), prices, ())
+    for note in some.notes:
+        print(f"{pods}: {note}", file=sys.stderr)
+    cluster, policy = cluster_of(some.pods, prices)
+    began = time.process_time()
+    decided = plan(cluster, policy, Memory())
+    took = time.process_time() - began
+    return LivePlan(
+        pods=len(some.pods),
+        types=len({group.instance_type for group in cluster.groups}),
+        usd_per_hour=decided.usd_per_hour,
+        lower_bound_usd_per_hour=decided.lower_bound_usd_per_hour,
+        nodes=sum(step.by for step in decided.steps if isinstance(step, Grow)),
+        unplaced=len(some.pods) - len(decided.memory.meant),
+        cpu_seconds=round(took, 3),
+    )
+
+
+def cluster_of(pods: Sequence[Pod], prices: Sequence[Price]) -> tuple[Cluster, Policy]:
+    """One look: all pods pending, no node, an empty group without a maximum that binds for each price.
+
+    As for `autoscale plan` a pod that names no processor wants the common one.
+    """
+    if any(_names_processor(pod) for pod in pods):
+        pods = [replace(pod, affinity=affinity_with_arch(pod)) for pod in pods]
+    else:
+        prices = [price for price in prices if price.arch == "amd64"]
+    offers = offers_of(pods, prices, None, ())
+    names = list(_names(offers))
+    entries = tuple(_entry(name, offer, most=len(pods)) for name, offer in zip(names, offers, strict=True))
+    policy = Policy(cluster="bench", groups=entries)
+    groups = tuple(_group(entry, offer, most=len(pods)) for entry, offer in zip(entries, offers, strict=True))
+    return Cluster(seen_at=_NOW, pods=tuple(pods), groups=groups), policy
+
+
+def _names_processor(pod: Pod) -> bool:
+    return any(one.key in (words.ARCH, words.INSTANCE_TYPE) for term in pod.affinity for one in term)
+
+
+def _names(offers: Sequence[Offer]) -> Iterator[str]:
+    """One for each, spelled as a policy's entries are, and different from each other."""
+    used: Counter[str] = Counter()
+    for offer in offers:
+        stem = re.sub(r"[^a-z0-9]+", "-", offer.kind.name.lower()).strip("-")[:50] or "type"
+        used[stem] += 1
+        yield stem if used[stem] == 1 else f"{stem}-x{used[stem]}"
+
+
+def _entry(name: str, offer: Offer, *, most: int) -> GroupEntry:
+    kind = offer.price.instance_type
+    return GroupEntry(
+        name=name,
+        instance_type=kind if re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", kind) else _ANY_TYPE,
+        zones=(_ZONE,),
+        max=most,
+        usd_per_hour=offer.kind.usd,
+    )
+
+
+def _group(entry: GroupEntry, offer: Offer, *, most: int) -> Group:
+    if offer.price.room[CPU] <= 0 or offer.price.room[MEMORY] <= 0:
+        raise BadInput(f"catalog: instance type {offer.price.instance_type}: has no cpu or no memory for pods")
+    return Group(
+        name=asg_name("bench", entry.name, _ZONE),
+        entry=entry.name,
+        instance_type=offer.price.instance_type,
+        zone=offer.zone or _ZONE,
+        allocatable=offer.price.room,
+        usd_per_hour=offer.kind.usd,
+        capacity_type=offer.price.capacity_type,  # type: ignore[arg-type]  # read_catalog takes no other
+        labels=offer.labels,
+        taints=offer.taints,
+        maximum=most,
+    )
+
+
+def live(data: Path | None) -> Iterator[Figure]:
+    """Openb at three sizes; nothing where the tables are not at hand."""
+    if data is None:
+        return
+    pods, catalog = data / "openb_pod_list_default.csv", data / "ec2_us_east_1_2026_07_20.csv"
+    for first, seconds in SIZES:
+        found = live_plan(pods, catalog, first=first)
+        stem = f"openb, {first} pods, {found.types} groups, live"
+        yield Figure(f"{stem}: CPU time of the plan", found.cpu_seconds, "s", seconds)
+        yield Figure(f"{stem}: cost", found.usd_per_hour, "$/h")
+        yield Figure(f"{stem}: above the bound", found.percent_above, "%", ABOVE)
+        yield Figure(f"{stem}: pods without a place", found.unplaced, "")
