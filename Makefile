@@ -1,5 +1,5 @@
 # Everything that these need (virtual environment, built tools) is made on the first run, in ~/.cache/spillway.
-run = @python3 stacks/local/bootstrap.py
+run = @python3 stacks/local/toolchain/bootstrap.py
 
 demo: ; $(run) spillway demo
 test: ; $(run) sh -c 'python -m tests.live && exec pytest -n 2 --dist loadfile --no-loadscope-reorder'

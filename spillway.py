@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from autoscaler.failures import BadInput, Unavailable
+from autoscaler.model.errors import BadInput, Unavailable
 
 COMMANDS: Final = {
     # name: (where the click command lives, what `spillway --help` says of it without importing it)
@@ -21,7 +21,7 @@ COMMANDS: Final = {
     "jobs": ("images.cli:jobs", "Render and submit training jobs from templates."),
     "nodes": ("roles.cli:nodes", "Check, plan, apply and reconcile what the machines are."),
     "local": ("stacks.local.cli:local", "A hybrid cluster on this machine: up, status, down."),
-    "recover": ("stacks.cli:recover", "Mend a stack whose `pulumi up` or `destroy` was killed."),
+    "recover": ("stacks.recovery.cli:recover", "Mend a stack whose `pulumi up` or `destroy` was killed."),
 }
 
 

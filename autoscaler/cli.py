@@ -41,7 +41,7 @@ def run(
     metrics_port: int | None,
 ) -> None:
     """Watch the cluster and resize its EC2 groups, on every change."""
-    from autoscaler.policy import read_policy  # noqa: PLC0415 - see the module's docstring
+    from autoscaler.config.policy import read_policy  # noqa: PLC0415 - see the module's docstring
     from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415
 
     settings = Settings(
@@ -82,7 +82,7 @@ def plan(
     wants_json: bool,
 ) -> None:
     """Plan the cheapest nodes for pods from a file; no cluster is asked."""
-    from autoscaler.offline import run_plan  # noqa: PLC0415
+    from autoscaler.inputs.offline_plan import run_plan  # noqa: PLC0415
 
     run_plan(
         pods=pods,
@@ -100,7 +100,7 @@ def plan(
 def _catalog(source: str) -> Path:
     if not source.startswith("ec2:"):
         return Path(source)
-    from autoscaler.live_catalog import PREFIX, live_catalog  # noqa: PLC0415
+    from autoscaler.cloud.catalog import PREFIX, live_catalog  # noqa: PLC0415
 
     return live_catalog(source.removeprefix(PREFIX), tell=lambda line: click.echo(line, err=True))
 
@@ -118,7 +118,7 @@ def explain() -> None:
 @_kubeconfig
 def explain_pod(*, name: str, namespace: str, memory: str, policy: Path, kubeconfig: Path | None) -> None:
     """Say why the pod NAME waits and what would change it, or where it is."""
-    from autoscaler.policy import read_policy  # noqa: PLC0415
+    from autoscaler.config.policy import read_policy  # noqa: PLC0415
     from autoscaler.service import explain_one  # noqa: PLC0415
 
     read = read_policy(policy)
@@ -134,9 +134,9 @@ def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
 
     from rich.console import Console  # noqa: PLC0415
 
-    from autoscaler.failures import Unavailable  # noqa: PLC0415
-    from autoscaler.gpus import as_json, read_gpus, show  # noqa: PLC0415
-    from autoscaler.kube import Kube, Refused  # noqa: PLC0415
+    from autoscaler.gpu_usage import as_json, read_gpus, show  # noqa: PLC0415
+    from autoscaler.kube.client import Kube, Refused  # noqa: PLC0415
+    from autoscaler.model.errors import Unavailable  # noqa: PLC0415
 
     try:
         found = read_gpus(Kube.connect(kubeconfig))

@@ -15,19 +15,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from autoscaler import aws_answers
-from autoscaler.act import FAILURES, Hands, NotYet, describe
-from autoscaler.cluster import Cluster, Group
-from autoscaler.doubt import Counts
-from autoscaler.ec2 import Ec2
-from autoscaler.failures import Unavailable
-from autoscaler.notebook import Notebook
-from autoscaler.observe import Pause
-from autoscaler.policy import Policy
-from autoscaler.quarantine import Planner, plan_around
-from autoscaler.report import Messenger, Report
-from autoscaler.roll import roll_of
-from autoscaler.steps import (
+from autoscaler.cloud import errors
+from autoscaler.cloud.autoscaling_groups import Ec2
+from autoscaler.config.policy import Policy
+from autoscaler.executor import FAILURES, Hands, NotYet
+from autoscaler.kube.cache import Store
+from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.watcher import Pause
+from autoscaler.model.actions import (
     Admit,
     Cancel,
     EndJob,
@@ -41,8 +36,14 @@ from autoscaler.steps import (
     Step,
     Uncordon,
     Unreserve,
+    describe,
 )
-from autoscaler.store import Store
+from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.errors import Unavailable
+from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.quarantine import Planner, plan_around
+from autoscaler.planner.sanity_check import Counts
+from autoscaler.report import Messenger, Report
 
 LOOK_AGAIN: Final = 60.0
 """Seconds after which the loop decides anew though nothing seems to have changed."""
@@ -100,7 +101,7 @@ class GroupWatch:
             self._soon.clear()
             try:
                 self.look()
-            except (Unavailable, aws_answers.Refused) as error:
+            except (Unavailable, errors.Refused) as error:
                 self._outage("AWS", str(error))
                 self._stopping.wait(pause.longer())
                 continue

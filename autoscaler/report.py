@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-from autoscaler.act import FAILURES, describe
-from autoscaler.cluster import Cluster, Pod
-from autoscaler.failures import BadInput
-from autoscaler.kube_writes import Writes
-from autoscaler.steps import Grow, Plan, Step, Waiting
+from autoscaler.executor import FAILURES
+from autoscaler.kube.writes import Writes
+from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.errors import BadInput
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -12,24 +12,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autoscaler import ec2 as aws
-from autoscaler import kube as k8s
-from autoscaler import labels as words
-from autoscaler.act import Hands
-from autoscaler.aws_answers import Refused
-from autoscaler.doubt import Counts
-from autoscaler.failures import Unavailable
-from autoscaler.kube_writes import Writes
-from autoscaler.lease import Lease
+from autoscaler.cloud import autoscaling_groups as aws
+from autoscaler.cloud.errors import Refused
+from autoscaler.config.policy import Policy
+from autoscaler.config.signals import on_first_of
+from autoscaler.executor import Hands
+from autoscaler.kube import client as k8s
+from autoscaler.kube.cache import Store
+from autoscaler.kube.leader_election import Lease
+from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.watcher import Observer
+from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
-from autoscaler.notebook import Notebook
-from autoscaler.observe import Observer
-from autoscaler.plan import plan
-from autoscaler.policy import Policy
+from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
+from autoscaler.planner.explain import explain_pod
+from autoscaler.planner.plan import plan
+from autoscaler.planner.sanity_check import Counts
 from autoscaler.report import Log, Messenger, Metrics, Report
-from autoscaler.signals import on_first_of
-from autoscaler.store import Store
-from autoscaler.whereabouts import explain_pod
 
 
 @dataclass(frozen=True, slots=True)

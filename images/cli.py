@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from autoscaler.kube import Kube
+    from autoscaler.kube.client import Kube
     from images.jobs import TrainingJob
 
 _kubeconfig = click.option(
@@ -137,7 +137,7 @@ def delete(job: str, namespace: str, kubeconfig: Path | None) -> None:
 
 
 def _kube(kubeconfig: Path | None) -> Kube:
-    from autoscaler.kube import Kube  # noqa: PLC0415
+    from autoscaler.kube.client import Kube  # noqa: PLC0415
 
     return Kube.connect(kubeconfig)
 
@@ -146,7 +146,7 @@ def _job(file: Path, changes: tuple[str, ...]) -> TrainingJob:
     """The job in the file (``-``: standard input), with ``--set`` applied."""
     import yaml  # noqa: PLC0415
 
-    from autoscaler.documents import parse_data  # noqa: PLC0415
+    from autoscaler.config.documents import parse_data  # noqa: PLC0415
     from images.jobs import TrainingJob, parse_job, read_job  # noqa: PLC0415
 
     if str(file) == "-":

@@ -13,11 +13,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from autoscaler import labels as words
-from autoscaler.documents import Document, Span, parse_document, read_document
-from autoscaler.image_names import ImageName
-from autoscaler.policy import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
-from autoscaler.resources import Resources, parse_quantity
+from autoscaler.config.documents import Document, Span, parse_document, read_document
+from autoscaler.config.image_names import ImageName
+from autoscaler.config.policy import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
+from autoscaler.model import labels as words
+from autoscaler.model.resources import Resources, parse_quantity
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 ROLES: Final[tuple[Role, ...]] = ("chief", "worker", "ps", "evaluator")

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from autoscaler import labels as words
-from autoscaler.failures import BadInput, Unavailable
-from autoscaler.kube import Kube, Refused
+from autoscaler.kube.client import Kube, Refused
+from autoscaler.model import labels as words
+from autoscaler.model.errors import BadInput, Unavailable
 from images.jobs import TrainingJob
 from images.templates.kubernetes import Manifest, render
 

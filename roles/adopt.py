@@ -18,20 +18,20 @@ from typing import Any, Final
 import yaml
 from pyinfra.api.host import Host
 
-from autoscaler.documents import parse_data
-from autoscaler.failures import BadInput
-from roles.controller import local_path
-from roles.engine import Fleet, connected, looking
+from autoscaler.config.documents import parse_data
+from autoscaler.model.errors import BadInput
+from roles.checks.versions import machine_mistakes
+from roles.commands import role_at
+from roles.deploys.kubelet import DOWNLOADED
+from roles.deploys.pod_network import CONFIG as NETWORK
+from roles.engine.fleet import Fleet, connected, looking
+from roles.engine.host_plan import UNREACHABLE, HostPlan, exit_status, state
 from roles.facts.as_account import as_account
-from roles.inventory import read_machines
-from roles.kubelet import DOWNLOADED
-from roles.own_files import write_whole
-from roles.plan import UNREACHABLE, HostPlan, exit_status, state
-from roles.pod_network import CONFIG as NETWORK
-from roles.runs import role_at
-from roles.settings import OF_THE_SYSTEM, MachineSettings, merged
-from roles.version_check import machine_mistakes
-from roles.whereabouts import refuse_nowhere
+from roles.inventory.hosts import read_machines
+from roles.inventory.reachability import refuse_nowhere
+from roles.settings.controller_files import local_path
+from roles.settings.machine import OF_THE_SYSTEM, MachineSettings, merged
+from roles.settings.own_files import write_whole
 
 _MARK: Final = "==spillway-adopt=="
 _KEYS: Final = 'k=$HOME/.ssh/authorized_keys; [ ! -f "$k" ] || head -c 65536 -- "$k"; echo'

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from autoscaler.failures import BadInput, Unavailable
+from autoscaler.model.errors import BadInput, Unavailable
 
 BAD_INPUT: Final = 64
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -82,7 +82,7 @@ def nodes(context: click.Context) -> None:
 @click.option("--kubeconfig", type=_FILE, help="Also checks that the API server answers.")
 def check(**given: Any) -> None:
     """Preflight: what stands in the way of a change, each finding with its remedy. Changes nothing."""
-    from roles.runs import check as run  # noqa: PLC0415 - see the module's docstring
+    from roles.commands import check as run  # noqa: PLC0415 - see the module's docstring
 
     sys.exit(run(**given))
 
@@ -91,7 +91,7 @@ def check(**given: Any) -> None:
 @_options
 def plan(**given: Any) -> None:
     """What would change, for each machine, with diffs. Changes nothing."""
-    from roles.runs import plan as run  # noqa: PLC0415
+    from roles.commands import plan as run  # noqa: PLC0415
 
     sys.exit(run(**given))
 
@@ -101,7 +101,7 @@ def plan(**given: Any) -> None:
 @_rolling
 def apply(**given: Any) -> None:
     """Make the changes, a few machines at a time, draining nodes for what would hurt their pods."""
-    from roles.runs import apply as run  # noqa: PLC0415
+    from roles.commands import apply as run  # noqa: PLC0415
 
     sys.exit(run(drain=True, tolerate=0, **given))
 
@@ -113,7 +113,7 @@ def apply(**given: Any) -> None:
 @click.option("--tolerate", type=click.IntRange(0), default=3, show_default=True, help="Machines that may refuse.")
 def reconcile(**given: Any) -> None:
     """The nightly run: mend what can be mended beside running jobs, and report everything."""
-    from roles.runs import reconcile as run  # noqa: PLC0415
+    from roles.commands import reconcile as run  # noqa: PLC0415
 
     sys.exit(run(**given))
 
@@ -138,7 +138,7 @@ def adopt(**given: Any) -> None:
 @click.option("--kubeconfig", type=_FILE, help="Of that cluster; else $KUBECONFIG, or the pod's own account.")
 def manifests(**given: Any) -> None:
     """What runs on GPU nodes as pods: the device plugin and the exporter of GPU metrics, as YAML."""
-    from roles.runs import manifests as run  # noqa: PLC0415
+    from roles.commands import manifests as run  # noqa: PLC0415
 
     sys.exit(run(**given))
 
@@ -152,7 +152,7 @@ def manifests(**given: Any) -> None:
 @click.option("--once", is_flag=True, help="One round now, whoever holds the Lease.")
 def approve(**given: Any) -> None:
     """Let EC2 instances of the node groups join: a token for each, and its certificates. Runs until it is stopped."""
-    from roles.approving import approve as run  # noqa: PLC0415
+    from roles.membership.approver_loop import approve as run  # noqa: PLC0415
 
     sys.exit(run(**given))
 
@@ -162,7 +162,7 @@ def approve(**given: Any) -> None:
 @click.option("-i", "--inventory", type=_FILE, help="Whose settings and ec2_settings the instances get.")
 def bundle(**given: Any) -> None:
     """Write the roles as one file, by which EC2 instances prepare themselves (nodes.bundle of a stack)."""
-    from roles.runs import bundle as run  # noqa: PLC0415
+    from roles.commands import bundle as run  # noqa: PLC0415
 
     sys.exit(run(**given))
 
@@ -171,7 +171,7 @@ def bundle(**given: Any) -> None:
 @click.option("--state", type=click.Path(path_type=Path), help="Where the journal is; else ~/.local/state.")
 def journal(*, state: Path | None) -> None:
     """Verify the journal: whether any line was changed, left out or put in."""
-    from roles.runs import journal as run  # noqa: PLC0415
+    from roles.commands import journal as run  # noqa: PLC0415
 
     sys.exit(run(state))
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from roles.container_runtime import container_runtime
-from roles.container_toolkit import containerd_sound
-from roles.control_plane import control_plane
-from roles.gpus import gpus
-from roles.health import health
-from roles.kubelet import kubelet
-from roles.logs import logs
-from roles.pod_network import pod_network
-from roles.reboot import reboots
-from roles.sources import node_sources
-from roles.system import system
-from roles.users import accounts
+from roles.deploys.apt_sources import node_sources
+from roles.deploys.container_runtime import container_runtime
+from roles.deploys.control_plane import control_plane
+from roles.deploys.health import health
+from roles.deploys.kubelet import kubelet
+from roles.deploys.logs import logs
+from roles.deploys.pod_network import pod_network
+from roles.deploys.reboot import reboots
+from roles.deploys.system import system
+from roles.deploys.users import accounts
+from roles.gpu.container_toolkit import containerd_sound
+from roles.gpu.stack import gpus
 
 
 @deploy("Prepare a node")

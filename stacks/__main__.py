@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulumi
 
-from autoscaler.failures import BadInput, Unavailable
+from autoscaler.model.errors import BadInput, Unavailable
 from stacks.project import check_code, project_folder
 
 try:
@@ -15,10 +15,10 @@ except BadInput as mistake:
 # Only now: in the code of another checkout, the modules of this one may not be there to be imported.
 from pulumi.runtime import config
 
-from stacks.cloud import build, check, export
-from stacks.config import check_secrets, read_settings
 from stacks.interrupted import end_without_a_trace
-from stacks.plans import read_plans
+from stacks.preflight.inputs import read_plans
+from stacks.programs import build, check, export
+from stacks.settings.stack import check_secrets, read_settings
 
 end_without_a_trace()
 try:

@@ -2,7 +2,8 @@
 
 A stack's paths start at the folder of ``Pulumi.yaml``, and its ``main`` names the code. Python imports the package that
 is installed in its environment, which may be another checkout's: that one would plan with other rules, without a word.
-So it is refused before anything is made. What is imported before that is in this module and in ``autoscaler.failures``.
+So it is refused before anything is made. What is imported before that is in this module and in
+``autoscaler.model.errors``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from autoscaler.failures import BadInput
+from autoscaler.model.errors import BadInput
 
 CODE: Final = Path(__file__).resolve().parent
 """The package that runs."""

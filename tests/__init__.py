@@ -1,0 +1,9 @@
+"""The tests, room by room as the product has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+"""The folder of the checkout."""

@@ -1,10 +1,10 @@
-"""A stand-in for the API server within the process: pods, nodes, and what ``autoscaler/kube_writes.py`` does to them.
+"""A stand-in for the API server within the process: pods, nodes, and what ``autoscaler/kube/writes.py`` does to them.
 
-It is the :class:`~autoscaler.kube.Kube` that the writes are given. Objects are kept as nouns and told as JSON, with a
-resource version that grows with each change of theirs; a patch is done to the JSON and read back with the autoscaler's
-own decoders, and what comes back must be what was told. Refused is what the API server refuses: 404 for what is not
-there, 409 for another uid or version, 422 for a failed test of a JSON patch, for a node selector that is changed on a
-pod without gates, for a nomination of a pod that is bound. The real one: ``tests/live``.
+It is the :class:`~autoscaler.kube.client.Kube` that the writes are given. Objects are kept as nouns and told as JSON,
+with a resource version that grows with each change of theirs; a patch is done to the JSON and read back with the
+autoscaler's own decoders, and what comes back must be what was told. Refused is what the API server refuses: 404 for
+what is not there, 409 for another uid or version, 422 for a failed test of a JSON patch, for a node selector that is
+changed on a pod without gates, for a nomination of a pod that is bound. The real one: ``tests/live``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from autoscaler import labels as words
-from autoscaler.cluster import Node, Pod
-from autoscaler.kube import Refused
-from autoscaler.nouns import node_from, pod_from
-from autoscaler.objects import NodeJson, PodJson
-from autoscaler.resources import CPU, PODS, Resources
+from autoscaler.kube.client import Refused
+from autoscaler.kube.schema.convert import node_from, pod_from
+from autoscaler.kube.schema.core import NodeJson, PodJson
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Node, Pod
+from autoscaler.model.resources import CPU, PODS, Resources
 
 T = TypeVar("T", Pod, Node)
 _READY: Final = {"type": "Ready", "status": "True"}

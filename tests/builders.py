@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from autoscaler import labels as words
-from autoscaler.cluster import Cluster, DaemonSet, GangRef, Group, Instance, Node, Pod
-from autoscaler.constraints import Requirement, Taint, Term, Toleration
-from autoscaler.policy import GroupEntry, Limits, Policy, ScaleDown, ScaleUp, asg_name
-from autoscaler.resources import Resources
+from autoscaler.config.policy import GroupEntry, Limits, Policy, ScaleDown, ScaleUp, asg_name
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Cluster, DaemonSet, GangRef, Group, Instance, Node, Pod
+from autoscaler.model.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.model.resources import Resources
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 A_MOMENT_AGO = NOW - timedelta(seconds=5)

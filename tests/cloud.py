@@ -1,8 +1,9 @@
 """A stand-in for EC2 and Auto Scaling within the process: groups that live in a clock of the test's own.
 
-Two clients with boto3's method names, parameters and answers, of what ``autoscaler/ec2.py`` asks. Parameters are held
-against botocore's model of the service, once for each set of them. Refused is what AWS refuses, in its words: a size
-above the maximum or below the minimum, an instance that is not there or ends already, a hook that does not wait.
+Two clients with boto3's method names, parameters and answers, of what ``autoscaler/cloud/autoscaling_groups.py`` asks.
+Parameters are held against botocore's model of the service, once for each set of them. Refused is what AWS refuses, in
+its words: a size above the maximum or below the minimum, an instance that is not there or ends already, a hook that
+does not wait.
 
 Each launch is an activity that is in progress first; the instance comes, or the refusal, so much later. A launch under
 way goes on though nothing is desired any more, and its instance, which is protected from scale-in as ours are, stays.
@@ -22,9 +23,9 @@ import botocore.session
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from autoscaler import labels as words
-from autoscaler.cluster import Group
-from autoscaler.ec2 import Clients
+from autoscaler.cloud.autoscaling_groups import Clients
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Group
 
 FULL: Final = (
     "We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone}). Our system "

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.local.control_plane import BINARIES
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.tools import TOOLS
+from stacks.local.ground.control_plane import BINARIES
+from stacks.local.ground.lifecycle import ENGINE_BINARIES
+from stacks.local.toolchain.tools import TOOLS
+from tests import ROOT
 from tests.live.__main__ import tools_for
 
-ROOT = Path(__file__).parents[1]
 ROOMS = ("autoscaler", "images", "roles", "stacks")
 FOLDERS = {*ROOMS, "tests"}
 

@@ -15,16 +15,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from autoscaler import labels as words
-from autoscaler.act import Hands
-from autoscaler.cluster import Cluster, Group, Node, Pod
-from autoscaler.constraints import Taint, Toleration
-from autoscaler.ec2 import Ec2
-from autoscaler.followed import NODES, PODS
-from autoscaler.kube_writes import Writes
+from autoscaler.cloud.autoscaling_groups import Ec2
+from autoscaler.config.policy import Policy
+from autoscaler.executor import Hands
+from autoscaler.kube.cache import Store
+from autoscaler.kube.watched_kinds import NODES, PODS
+from autoscaler.kube.writes import Writes
 from autoscaler.loop import Loop
-from autoscaler.policy import Policy
-from autoscaler.steps import (
+from autoscaler.model import labels as words
+from autoscaler.model.actions import (
     Admit,
     Cancel,
     Cordon,
@@ -40,13 +39,14 @@ from autoscaler.steps import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.store import Store
+from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.constraints import Taint, Toleration
 from tests.api import Api
 from tests.builders import NOW, nodes_of
 from tests.cloud import Cloud
 
 if TYPE_CHECKING:
-    from autoscaler.kube import Kube
+    from autoscaler.kube.client import Kube
     from autoscaler.report import Report
 
 K = TypeVar("K")

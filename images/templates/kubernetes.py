@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from autoscaler import labels as words
+from autoscaler.model import labels as words
 from images.jobs import PORT, Role, Task, TrainingJob
 
 Manifest = dict[str, Any]

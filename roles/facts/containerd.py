@@ -8,7 +8,7 @@ from typing import Any
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import Plain
+from roles.facts.batched import Plain
 
 
 class ContainerdDump(FactBase[dict[str, Any]]):

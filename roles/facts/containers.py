@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import Plain
+from roles.facts.batched import Plain
 
 
 class ImageMarks(FactBase[frozenset[tuple[str, str]]]):

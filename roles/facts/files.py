@@ -12,7 +12,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import About, Kind, Lines, Plain
+from roles.facts.batched import About, Kind, Lines, Plain
 
 _LARGEST: Final = 2**20
 """Bytes: a configuration file beyond this is not compared by meaning."""

@@ -10,7 +10,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import Plain
+from roles.facts.batched import Plain
 
 LIBRARIES: Final = "/usr/lib/x86_64-linux-gnu"
 CDI: Final = "/var/run/cdi/nvidia.yaml"

@@ -13,7 +13,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
 from roles.facts.as_account import as_account
-from roles.facts.many import About, Kind, Lines
+from roles.facts.batched import About, Kind, Lines
 
 HOME, FOLDER, KEYS, OTHER_KEYS = ".", ".ssh", ".ssh/authorized_keys", ".ssh/authorized_keys2"
 """Paths below the home: it itself, and what sshd reads there."""

@@ -9,7 +9,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import About, Kind, Lines, Plain
+from roles.facts.batched import About, Kind, Lines, Plain
 
 _SIGNS: Final = {"overlay": "grep -qw overlay /proc/filesystems", "br_netfilter": "[ -d /proc/sys/net/bridge ]"}
 """How a module shows that is part of the kernel itself, where its parameters do not."""

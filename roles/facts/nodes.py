@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import Plain
+from roles.facts.batched import Plain
 
 AUTHORITY: Final = "/etc/kubernetes/pki/ca.crt"
 PKI: Final = "/var/lib/kubelet/pki"

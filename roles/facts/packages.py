@@ -12,7 +12,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import Plain
+from roles.facts.batched import Plain
 
 _HALF: Final = frozenset("UFHWt")
 """Letters of dpkg's status that stand between not installed and installed: unpacked, half configured, and so on."""

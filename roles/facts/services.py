@@ -10,7 +10,7 @@ from typing import Final
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import About, Kind, Lines, Plain
+from roles.facts.batched import About, Kind, Lines, Plain
 
 
 class DefaultTarget(FactBase[str]):

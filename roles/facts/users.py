@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 
-from roles.facts.many import Plain
+from roles.facts.batched import Plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import yaml
 
-from autoscaler.failures import BadInput, Unavailable
-from autoscaler.kube import Kube, Refused
-from roles.settings import MachineSettings
-from roles.versions import Chosen, choose, read_matrix
+from autoscaler.kube.client import Kube, Refused
+from autoscaler.model.errors import BadInput, Unavailable
+from roles.settings.machine import MachineSettings
+from roles.settings.version_matrix import Chosen, choose, read_matrix
 
 PARTS: Final = ("device_plugin", "dcgm_exporter")
 _PATHS: Final = {

@@ -23,7 +23,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found, Strangers, strangers
-from roles.operations import meaning as meanings
+from roles.operations import config_diff as meanings
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 

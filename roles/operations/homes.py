@@ -18,7 +18,7 @@ from pyinfra.context import host
 from roles.facts.as_account import SUCCEEDED, as_account
 from roles.facts.homes import FOLDER, HOME, KEYS, OTHER_KEYS, AccountHome, Home, Place
 from roles.facts.users import Account, Accounts
-from roles.operations import files, meaning
+from roles.operations import config_diff, files
 from roles.operations.files import Commands, fails_alone
 from roles.operations.users import refuse_shared_number
 
@@ -113,7 +113,7 @@ def _steps(user: str, found: Home, text: str) -> Iterator[str]:
         yield "[ ! -L .ssh ] || rm -- .ssh\n[ -d .ssh ] || mkdir -- .ssh\nchmod 00700 .ssh"  # 700 keeps a set-group-id
     keys = here.get(KEYS)
     whole = keys and (keys.kind, keys.mode, keys.user, keys.links) == ("regular file", "600", user, 1)
-    same = found.text is not None and meaning.same(found.text, text, "text")
+    same = found.text is not None and config_diff.same(found.text, text, "text")
     if not (whole and same) or OTHER_KEYS in here:
         yield _WRITE.format(sha256=hashlib.sha256(text.encode()).hexdigest())
 

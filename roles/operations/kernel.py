@@ -13,7 +13,7 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.disruption import Disruption, note
+from roles.engine.disruption import Disruption, note
 from roles.facts.files import FileText
 from roles.facts.kernel import (
     ClockOffset,

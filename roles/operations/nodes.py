@@ -13,11 +13,11 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
-from autoscaler.failures import BadInput, Unavailable
-from autoscaler.kube import Expired, Kube, Refused
-from roles import join
-from roles.controller import local_path
+from autoscaler.kube.client import Expired, Kube, Refused
+from autoscaler.model.errors import BadInput, Unavailable
 from roles.facts.nodes import PKI, Identity, OwnNode
+from roles.membership import bootstrap
+from roles.settings.controller_files import local_path
 
 BOOTSTRAP: Final = "/etc/kubernetes/bootstrap.kubeconfig"
 KUBECONFIG: Final = "/var/lib/kubelet/kubeconfig"
@@ -85,7 +85,7 @@ def bootstrap_config(*, server: str, authority: str, token: str) -> str:
 
 
 def _is_marked(node: Mapping[str, Any], *, labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]) -> bool:
-    patch = join.marks(node, labels=labels, taints=taints)
+    patch = bootstrap.marks(node, labels=labels, taints=taints)
     have = node["metadata"].get("labels", {}), node["metadata"].get("annotations", {})
     wanted = patch["metadata"]["labels"], patch["metadata"]["annotations"]
     same = all(now.get(key) == value for now, then in zip(have, wanted, strict=True) for key, value in then.items())
@@ -100,7 +100,7 @@ def _bring_token(state: State, host: Host, node: str, cluster: dict[str, str], k
     """Make a token for this node and bring it to the machine."""
 
     def bring(kube: Kube) -> bool:
-        token = join.mint_token(kube, node)
+        token = bootstrap.mint_token(kube, node)
         text = bootstrap_config(token=token, **cluster)
         script = f"umask 077; mkdir -p /etc/kubernetes; base64 -d > {BOOTSTRAP}"
         return _shell(host, StringCommand(script), stdin=base64.b64encode(text.encode()).decode())
@@ -120,7 +120,7 @@ def _admit(
     """Approve the certificates that this node may have, until it is Ready."""
 
     def admit(kube: Kube) -> bool:
-        join.admit(kube, node, address, has_served=has_served)
+        bootstrap.admit(kube, node, address, has_served=has_served)
         return True
 
     return _with_kube(host, kubeconfig, admit)
@@ -137,7 +137,7 @@ def _mark(
 
     def mark(kube: Kube) -> bool:
         labels, taints = declared
-        join.mark(kube, node, labels=labels, taints=taints)
+        bootstrap.mark(kube, node, labels=labels, taints=taints)
         return True
 
     return _with_kube(host, kubeconfig, mark)

@@ -21,12 +21,12 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.facts.apt_candidates import Offered, Sources
 from roles.facts.files import FileState
-from roles.facts.offered import Offered, Sources
 from roles.facts.packages import AlteredFiles, Package, Packages, PinFiles, Unusable
 from roles.operations import files
 from roles.operations.files import Commands, kept_at
-from roles.versions import setting_of
+from roles.settings.version_matrix import setting_of
 
 LOCK_TIMEOUT: Final = 300
 """Seconds that apt waits for another apt."""

@@ -12,9 +12,9 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from roles.disruption import Disruption, note
+from roles.engine.batched_facts import Looking
+from roles.engine.disruption import Disruption, note
 from roles.facts.kernel import RebootAsked
-from roles.look import Looking
 from roles.operations.files import Commands, told
 
 _BOOT: Final = "cat /proc/sys/kernel/random/boot_id"

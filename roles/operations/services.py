@@ -19,7 +19,7 @@ from pyinfra.api.command import PyinfraCommand, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
-from roles.disruption import Disruption, disrupts, note, of_restart
+from roles.engine.disruption import Disruption, disrupts, note, of_restart
 from roles.facts.services import DefaultTarget, Owed, Unit, UnitState
 from roles.operations.files import Commands, absent, forget_kept, kept_at
 

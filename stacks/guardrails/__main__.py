@@ -25,7 +25,7 @@ from pulumi_policy import (
     StackValidationPolicy,
 )
 
-from autoscaler import labels as words
+from autoscaler.model import labels as words
 from stacks.guardrails import iam_rules, rules
 
 CEILING: Final = 500.0

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from autoscaler import labels as words
+from autoscaler.model import labels as words
 
 Inputs = Mapping[str, Any]
 _WORLD: Final = {4: 8, 6: 16}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stacks.local.paths import written_in_cache
+from stacks.local.process.paths import written_in_cache
 
 HERE = Path(__file__).parent
 POLICY = HERE.parents[1] / "autoscaler" / "policies" / "local.yaml"
@@ -31,7 +31,7 @@ _name = click.option("--name", default="default", show_default=True, help="Which
 def demo(policy: Path, inventory: Path, boot_delay: str) -> None:
     """The main job on this machine: on-prem fills first, the rest spills over to EC2 and drains back."""
     _check_packages()
-    from stacks.local.demo import run  # noqa: PLC0415 - only this command needs it
+    from stacks.local.demo.run import run  # noqa: PLC0415 - only this command needs it
 
     with written_in_cache():
         raise SystemExit(run(policy=policy, inventory=inventory, boot_delay=_seconds(boot_delay)))
@@ -51,7 +51,7 @@ def local() -> None:
 def up(name: str, policy: Path, inventory: Path, boot_delay: str, faults: Path | None) -> None:
     """Stand it up and leave it running."""
     _check_packages()
-    from stacks.local.ground import stand_up  # noqa: PLC0415
+    from stacks.local.ground.lifecycle import stand_up  # noqa: PLC0415
 
     with written_in_cache():
         ground = stand_up(
@@ -77,7 +77,7 @@ def up(name: str, policy: Path, inventory: Path, boot_delay: str, faults: Path |
 @_name
 def down(name: str) -> None:
     """End all of its processes and remove its files."""
-    from stacks.local.ground import take_down  # noqa: PLC0415
+    from stacks.local.ground.lifecycle import take_down  # noqa: PLC0415
 
     click.echo(f"the ground {name!r} is taken down" if take_down(name) else f"no ground named {name!r} was up")
 
@@ -86,7 +86,7 @@ def down(name: str) -> None:
 @_name
 def env(name: str) -> None:
     """Print what a shell needs to talk to it."""
-    from stacks.local.ground import find  # noqa: PLC0415
+    from stacks.local.ground.lifecycle import find  # noqa: PLC0415
 
     click.echo((find(name).directory / "env").read_text(encoding="utf-8"), nl=False)
 
@@ -95,13 +95,13 @@ def env(name: str) -> None:
 @_name
 def status(name: str) -> None:
     """Its processes, machines and groups at a glance."""
-    from stacks.local.status import show  # noqa: PLC0415
+    from stacks.local.ground.status import show  # noqa: PLC0415
 
     show(name)
 
 
 def _check_packages() -> None:
-    from autoscaler.failures import BadInput  # noqa: PLC0415
+    from autoscaler.model.errors import BadInput  # noqa: PLC0415
 
     missing = [name for name in ("cryptography", "moto") if importlib.util.find_spec(name) is None]
     if missing:
@@ -112,7 +112,7 @@ def _check_packages() -> None:
 
 
 def _seconds(text: str) -> float:
-    from autoscaler.documents import parse_span  # noqa: PLC0415
+    from autoscaler.config.documents import parse_span  # noqa: PLC0415
 
     try:
         return parse_span(text).total_seconds()

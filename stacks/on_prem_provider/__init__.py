@@ -4,5 +4,5 @@
     spillway-onprem:index:WireguardKey   a pair of keys for one end of a WireGuard tunnel
     spillway-onprem:index:PresharedKey   a key that both ends of a VPN tunnel know
 
-The resources as a program writes them are in ``stacks/machines.py``.
+The resources as a program writes them are in ``stacks/nodes/on_prem_machines.py``.
 """

@@ -13,8 +13,8 @@ sys.path[:] = [str(HERE.parents[1]), *(entry for entry in sys.path if entry != s
 
 def main() -> None:
     """Serve the engine that started this process."""
+    from stacks.on_prem_provider.grpc_server import serve  # noqa: PLC0415
     from stacks.on_prem_provider.provider import OnPremProvider  # noqa: PLC0415 - once it can be found
-    from stacks.on_prem_provider.serving import serve  # noqa: PLC0415
 
     serve(OnPremProvider(), arguments=sys.argv[1:])
 

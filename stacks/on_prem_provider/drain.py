@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from autoscaler import labels as words
-from autoscaler.failures import Unavailable
+from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
 from stacks.on_prem_provider.kube import NOT_FOUND, TOO_MANY, Kube, RefusedError
 
 ROUND_SECONDS: Final = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoscaler.failures import Unavailable
+from autoscaler.model.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from autoscaler.account import Account
-from autoscaler.failures import Unavailable
+from autoscaler.kube.credentials import Account
+from autoscaler.model.errors import Unavailable
 
 MERGE: Final = "application/merge-patch+json"
 NOT_FOUND: Final = 404

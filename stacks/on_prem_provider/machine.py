@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from autoscaler.documents import parse_span
-from autoscaler.failures import BadInput, Unavailable
-from autoscaler.resources import parse_quantity
+from autoscaler.config.documents import parse_span
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.resources import parse_quantity
+from stacks.on_prem_provider.bootstrap_token import issue_token, withdraw_tokens
 from stacks.on_prem_provider.drain import Drain, abandon
 from stacks.on_prem_provider.findings import Finding, NotFit
-from stacks.on_prem_provider.join import issue_token, withdraw_tokens
 from stacks.on_prem_provider.kube import Kube, RefusedError
 from stacks.on_prem_provider.machine_args import MachineArgs, read_args, write_args
-from stacks.on_prem_provider.nodes import check_is_ours, cordon, is_ready, node_path, register, standing
+from stacks.on_prem_provider.node_objects import check_is_ours, cordon, is_ready, node_path, register, standing
 from stacks.on_prem_provider.probe import SCRIPT, Wanted, findings, parse
 from stacks.on_prem_provider.ssh import Login, Unreached, fingerprint, run_script
 from stacks.on_prem_provider.values import Plain

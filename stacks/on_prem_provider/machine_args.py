@@ -9,11 +9,11 @@ from pulumi.provider.experimental.provider import CheckFailure
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-from autoscaler.documents import parse_span
-from autoscaler.policy import Name
-from autoscaler.resources import parse_quantity
-from stacks.inventory import Machine
+from autoscaler.config.documents import parse_span
+from autoscaler.config.policy import Name
+from autoscaler.model.resources import parse_quantity
 from stacks.on_prem_provider.values import Plain
+from stacks.settings.inventory import Machine
 
 HOST_KEY: Final = "hostKey"
 """Of ``ssh``, on the wire; ``host_key`` in the inventory."""

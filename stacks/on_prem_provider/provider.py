@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 from pulumi.provider.experimental import provider as protocol
 
-from autoscaler.failures import BadInput
+from autoscaler.model.errors import BadInput
 from stacks.on_prem_provider import keys, machine
+from stacks.on_prem_provider.grpc_server import VERSION
 from stacks.on_prem_provider.kube import Kube
 from stacks.on_prem_provider.machine_args import check_args, read_args, write_args
-from stacks.on_prem_provider.serving import VERSION
 from stacks.on_prem_provider.values import Plain, is_known, plain, properties_of
 
 PACKAGE: Final = "spillway-onprem"

@@ -42,7 +42,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from autoscaler import labels as words
+from autoscaler.model import labels as words
 from tests.bench.deaths import deaths
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure

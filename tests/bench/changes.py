@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from autoscaler.cluster import Pod
-from autoscaler.offline import OfflinePlan, plan_offline
-from autoscaler.workloads import Price
+from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
+from autoscaler.model.cluster import Pod
+from autoscaler.planner.supply.offers import Price
 from tests.bench.figure import Figure
 
 SHARE = 0.01

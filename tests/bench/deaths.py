@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from stacks.local.control_plane import BINARIES, control_plane, wait_for_namespace
-from stacks.local.keeper import free_ports
-from stacks.local.kube_http import KubeHttp
-from stacks.local.tools import ensure_tools
+from stacks.local.ground.control_plane import BINARIES, control_plane, wait_for_namespace
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
+from stacks.local.toolchain.tools import ensure_tools
 from tests.bench.figure import Figure
 from tests.live.conftest import Plane
 from tests.live.deaths import MAX_DOWN, campaign

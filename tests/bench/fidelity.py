@@ -20,15 +20,15 @@ from typing import Any
 
 import yaml
 
-import autoscaler.policy as policy_module
-import stacks.local.control_plane as control_plane_module
-from autoscaler import labels as words
-from autoscaler.policy import asg_name
-from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
-from stacks.local.ground import RBAC
-from stacks.local.keeper import Process, free_ports
-from stacks.local.kube_http import KubeHttp
-from stacks.local.tools import ensure_tools
+import stacks.local.ground.control_plane as control_plane_module
+from autoscaler.config.policy import asg_name
+from autoscaler.model import labels as words
+from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.ground.lifecycle import RBAC
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import Process, free_ports
+from stacks.local.toolchain.tools import ensure_tools
+from tests import ROOT
 from tests.bench.figure import Figure
 from tests.bench.situations import KINDS, Kind, Situation, machine, priority_class, resident, situation
 from tests.live.hybrid import Autoscaler, Aws, autoscaler, kept, stand_in_aws, until, write_policy
@@ -39,7 +39,7 @@ SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 DAEMONS = "/api/v1/namespaces/kube-system/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BOOT = "1s"
-PACKING = Path(policy_module.__file__).with_name("packing_scheduler.yaml")
+PACKING = ROOT / "autoscaler" / "packing_scheduler.yaml"
 READY = 5000
 """Milliseconds. On EC2 it is more: a kubelet's network has to be set up first."""
 STAGES = Path(control_plane_module.__file__).with_name("kwok_stages.yaml")

@@ -34,20 +34,20 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from autoscaler import labels as words
-from autoscaler.act import Hands
-from autoscaler.cluster import Cluster, Group, Instance
-from autoscaler.ec2 import Ec2
-from autoscaler.kube import Change, Kube
-from autoscaler.kube_writes import Writes
+from autoscaler.cloud.autoscaling_groups import Ec2
+from autoscaler.config.policy import Policy, asg_name, read_policy
+from autoscaler.executor import Hands
+from autoscaler.kube.cache import Store
+from autoscaler.kube.client import Change, Kube
+from autoscaler.kube.watcher import Observer
+from autoscaler.kube.writes import Writes
 from autoscaler.loop import Loop
-from autoscaler.observe import Observer
-from autoscaler.plan import plan
-from autoscaler.policy import Policy, asg_name, read_policy
+from autoscaler.model import labels as words
+from autoscaler.model.actions import Admit, Plan
+from autoscaler.model.cluster import Cluster, Group, Instance
+from autoscaler.model.resources import Resources
+from autoscaler.planner.plan import plan
 from autoscaler.report import Log, Report
-from autoscaler.resources import Resources
-from autoscaler.steps import Admit, Plan
-from autoscaler.store import Store
 from tests.bench.figure import Figure
 from tests.bench.memory import resident_mib
 

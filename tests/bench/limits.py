@@ -11,9 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from autoscaler.offline import OfflinePlan, plan_offline
-from autoscaler.policy import Policy, read_policy
-from autoscaler.workloads import read_catalog, read_nodes, read_pods
+from autoscaler.config.policy import Policy, read_policy
+from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
+from autoscaler.inputs.tables import read_catalog, read_nodes, read_pods
 from tests.bench.figure import Figure
 from tests.bench.sizes import write_table
 from tests.checker import Row, faults, read_table

@@ -20,17 +20,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from autoscaler import labels as words
-from autoscaler.cluster import Cluster, Group, Pod
-from autoscaler.failures import BadInput
-from autoscaler.gpu_models import with_gpu_models
-from autoscaler.offers import Offer, offers_of
-from autoscaler.plan import plan
-from autoscaler.policy import GroupEntry, Policy, asg_name
-from autoscaler.resources import CPU, MEMORY
-from autoscaler.room import affinity_with_arch
-from autoscaler.steps import Grow, Memory
-from autoscaler.workloads import Asked, Price, read_asked, read_catalog
+from autoscaler.config.policy import GroupEntry, Policy, asg_name
+from autoscaler.inputs.gpu_models import with_gpu_models
+from autoscaler.inputs.tables import Asked, read_asked, read_catalog
+from autoscaler.model import labels as words
+from autoscaler.model.actions import Grow, Memory
+from autoscaler.model.cluster import Cluster, Group, Pod
+from autoscaler.model.errors import BadInput
+from autoscaler.model.resources import CPU, MEMORY
+from autoscaler.planner.plan import plan
+from autoscaler.planner.supply.capacity import affinity_with_arch
+from autoscaler.planner.supply.offers import Offer, Price, offers_of
 from tests.bench.figure import Figure
 
 SIZES: Final = ((500, 0.15), (2_000, 0.4), (8_152, 1.5))

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from autoscaler import columns
-from autoscaler import labels as words
-from autoscaler.cluster import Group, Pod
-from autoscaler.fleet import new_place
-from autoscaler.market import Ceilings, Market, Offering
-from autoscaler.pack import Demand, Placed, pack
-from autoscaler.places import Place
-from autoscaler.resources import CPU, MEMORY, PODS, Resources
-from autoscaler.scene import Scene
-from autoscaler.together import place_together
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Group, Pod
+from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
+from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
+from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
+from autoscaler.planner.placement.pooled_packing import place_together
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import new_place
+from autoscaler.solver import solve
 from tests.bench.figure import Figure
 from tests.builders import GPU_TAINT, a_gang
 
@@ -103,15 +103,15 @@ def _bound(demands: list[Demand], market: Market) -> float:
     pods = Counter(shape for demand in demands for _, shape in demand.pods)
     kinds = {one.group.name: one for one in market.offerings}
     shapes = [
-        columns.Shape(
+        solve.Shape(
             _vector(shape.requests),
             count,
             frozenset(name for name, one in kinds.items() if market.capacity(one, shape)),
         )
         for shape, count in pods.items()
     ]
-    return columns.lower_bound(
-        shapes, [columns.Kind(name, _vector(one.group.allocatable), one.usd) for name, one in kinds.items()]
+    return solve.lower_bound(
+        shapes, [solve.Kind(name, _vector(one.group.allocatable), one.usd) for name, one in kinds.items()]
     )
 
 

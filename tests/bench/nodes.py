@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from stacks.local.paths import cache_root
+from stacks.local.process.paths import cache_root
 from tests.bench import node_role
 from tests.bench.figure import Figure
 from tests.live.debian import why_not

@@ -22,7 +22,7 @@ from pyinfra.api.inventory import Inventory  # noqa: E402
 from pyinfra.api.state import State  # noqa: E402
 from pyinfra.context import ctx_config, ctx_host, ctx_state  # noqa: E402
 
-from roles.engine import connected  # noqa: E402
+from roles.engine.fleet import connected  # noqa: E402
 from tests.bench import node_role  # noqa: E402
 
 Machines = list[tuple[str, dict[str, Any]]]

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from autoscaler.offline import plan_offline
-from autoscaler.workloads import read_catalog, read_pods
+from autoscaler.inputs.offline_plan import plan_offline
+from autoscaler.inputs.tables import read_catalog, read_pods
+from tests import ROOT
 from tests.bench.changes import changes
 from tests.bench.diverse import ZONES, diverse_pods
 from tests.bench.figure import Figure
@@ -38,7 +39,7 @@ BOUNDS = ((1.0, 3.0), (5.0, 1.0))
 
 def data_folder() -> Path | None:
     """Where the two tables are: beside this checkout, or one level up."""
-    here = Path(__file__).parents[2]
+    here = ROOT
     return next((one for root in (here, here.parent) if (one := root / "shared" / "data").is_dir()), None)
 
 

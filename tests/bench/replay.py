@@ -6,7 +6,8 @@ One policy decides for every pod that does not fit at once whether it waits or i
 ``wait T``    waits so long, then buys;
 ``linear``    waits in proportion to the GPU time that the pod asks for, then buys: the rule of Starburst (ATC 2024),
               with the factor at which its 95th percentile of waiting is near that of ``wait T``;
-``spillway``  the autoscaler's own: waits for what the forecast (:mod:`autoscaler.forecast`) expects, if so long a wait
+``spillway``  the autoscaler's own: waits for what the forecast (:mod:`autoscaler.planner.supply.release_forecast`)
+expects, if so long a wait
               costs less than buying; else it buys at once. How long pods run ``linear`` knows exactly; here the
               estimate is wrong by up to a factor of two.
 
@@ -29,7 +30,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from autoscaler.forecast import Forecast, Release, Task, expected_end, worth_waiting
+from autoscaler.planner.supply.release_forecast import Forecast, Release, Task, expected_end, worth_waiting
 from tests.bench.figure import Figure
 
 BOOT = 150.0

@@ -28,12 +28,12 @@ from typing import Any, Final, Protocol
 
 import yaml
 
-from autoscaler import labels as words
-from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
-from stacks.local.ground import RBAC
-from stacks.local.keeper import Process, free_ports
-from stacks.local.kube_http import KubeHttp, KubeRefusedError
-from stacks.local.tools import Tool, ensure_tools
+from autoscaler.model import labels as words
+from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.ground.lifecycle import RBAC
+from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
+from stacks.local.process.supervisor import Process, free_ports
+from stacks.local.toolchain.tools import Tool, ensure_tools
 from tests.bench.day import Size, Work, draw, sizes_of
 from tests.bench.figure import Figure
 from tests.live.hybrid import Aws, autoscaler, kept, stand_in_aws, until, write_policy

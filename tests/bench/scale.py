@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoscaler.failures import Unavailable
-from autoscaler.policy import Policy, read_policy
-from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
-from stacks.local.ground import RBAC
-from stacks.local.keeper import free_ports
-from stacks.local.kube_http import KubeHttp
-from stacks.local.tools import ensure_tools
+from autoscaler.config.policy import Policy, read_policy
+from autoscaler.model.errors import Unavailable
+from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.ground.lifecycle import RBAC
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live.hybrid import Aws, kept, stand_in_aws
 
 POLICY = """

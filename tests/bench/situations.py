@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from autoscaler import labels as words
+from autoscaler.model import labels as words
 
 Kind = Literal["gated", "mixed", "ungated"]
 KINDS: Final[tuple[Kind, ...]] = ("gated", "mixed", "ungated")

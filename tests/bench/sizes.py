@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from autoscaler.offline import plan_offline
-from autoscaler.workloads import read_catalog, read_nodes, read_pods
+from autoscaler.inputs.offline_plan import plan_offline
+from autoscaler.inputs.tables import read_catalog, read_nodes, read_pods
 from tests.bench.figure import Figure
 from tests.checker import Row, faults, read_table
 

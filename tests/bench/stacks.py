@@ -19,10 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stacks.local.engine import EngineSettings, environment, prepare
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.leash import leashed
-from stacks.local.tools import ensure_tools
+from stacks.local.ground.lifecycle import ENGINE_BINARIES
+from stacks.local.process.reaper import leashed
+from stacks.local.toolchain.pulumi_engine import EngineSettings, environment, prepare
+from stacks.local.toolchain.tools import ensure_tools
+from tests import ROOT
 from tests.bench.figure import Figure
 from tests.live.hybrid import stand_in_aws
 from tests.live.largest import GROUPS, overrides
@@ -67,7 +68,7 @@ def _up(settings: EngineSettings, env: Mapping[str, str]) -> tuple[int, float]:
         f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -m tests.bench.empty_provider\n", encoding="utf-8"
     )
     provider.chmod(0o755)
-    root = str(Path(__file__).parents[2])
+    root = str(ROOT)
     env = {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))), **env}
     _pulumi(settings, env, "stack", "select", "--create", "--stack", settings.stack)
     began = time.monotonic()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaler.machines import Filling
-from autoscaler.neighbours import Neighbours
-from autoscaler.room import Amounts, Room
-from autoscaler.sorts import sorts_of
-from autoscaler.workloads import read_nodes, read_pods
+from autoscaler.inputs.tables import read_nodes, read_pods
+from autoscaler.planner.demand.pod_classes import sorts_of
+from autoscaler.planner.demand.pod_rules import Neighbours
+from autoscaler.planner.placement.first_fit import Filling
+from autoscaler.planner.supply.capacity import Amounts, Room
 from tests.bench.figure import Figure
 
 GPU = 2

@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.bench.figure import Figure
-from tests.test_autoscaler.test_plan_properties import morning, worlds
+from tests.test_autoscaler.test_planner.test_plan_properties import morning, worlds
 from tests.world import World
 
 Done = tuple[Counter[str], str, float]

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from autoscaler.failures import BadInput, Unavailable
-from stacks.local.tools import TOOLS, ensure_tools
+from autoscaler.model.errors import BadInput, Unavailable
+from stacks.local.toolchain.tools import TOOLS, ensure_tools
 from tests import conftest  # noqa: F401 - finds the administrator's programs
 from tests.live import ubuntu
 from tests.live.debian import BenchError, cached_root, has_root, why_not

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stacks.local.keeper import start_time
-from stacks.local.paths import cache_root
+from stacks.local.process.paths import cache_root
+from stacks.local.process.supervisor import start_time
 from tests.live.debian import run
 
 SUBNETS: Final = tuple(ipaddress.IPv4Network("198.18.0.0/16").subnets(new_prefix=24))

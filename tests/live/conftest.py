@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
-from stacks.local.ground import ENGINE_BINARIES, RBAC
-from stacks.local.keeper import free_ports
-from stacks.local.kube_http import KubeHttp
-from stacks.local.tools import ensure_tools
+from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.ground.lifecycle import ENGINE_BINARIES, RBAC
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live.debian import why_not
 from tests.live.hybrid import kept, stand_in_aws
 from tests.live.lab import Lab, lab

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler import labels as words
-from autoscaler.failures import Unavailable
-from roles.journal import why_broken
-from roles.marks import NODES, OUTCOME, PHASE
-from stacks.local.kube_http import KubeHttp, KubeRefusedError
+from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
+from roles.rollout.journal import why_broken
+from roles.rollout.node_state import NODES, OUTCOME, PHASE
+from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from tests.live.conftest import Plane
 from tests.live.deaths_role import FILES
 from tests.live.hybrid import gpu_pod, until

@@ -6,7 +6,7 @@ import os
 
 from pyinfra.api.deploy import deploy
 
-from roles.disruption import Disruption, disrupts
+from roles.engine.disruption import Disruption, disrupts
 from roles.operations import files
 
 FILES = tuple(f"/etc/lab-daemon/{name}.conf" for name in ("main", "limits", "peers"))

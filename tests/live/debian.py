@@ -19,7 +19,7 @@ from typing import Final
 import yaml
 
 import roles
-from stacks.local.paths import cache_root
+from stacks.local.process.paths import cache_root
 
 SUITE: Final = "bookworm"
 IN_ROOT: Final = (
@@ -227,7 +227,7 @@ def debian_archive() -> str:
             for found in re.findall(r"^(?:URIs:|deb(?: \[[^]]*\])?)\s+(\S+)", text, flags=re.MULTILINE):
                 if str(found).rstrip("/").endswith("/debian"):
                     return str(found)
-    packages = yaml.safe_load((Path(roles.__file__).parent / "sources.yaml").read_text(encoding="utf-8"))
+    packages = yaml.safe_load((Path(roles.__file__).parent / "deploys" / "sources.yaml").read_text(encoding="utf-8"))
     return str(packages["repositories"]["debian"]["uri"])
 
 

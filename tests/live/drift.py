@@ -9,7 +9,7 @@ from typing import Final
 import yaml
 from pydantic import Field, model_validator
 
-from autoscaler.documents import Document
+from autoscaler.config.documents import Document
 
 FOLDER: Final = Path(__file__).parents[1] / "drift"
 APT: Final = (

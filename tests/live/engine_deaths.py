@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stacks.local.engine import EngineSettings, environment
-from stacks.local.leash import leashed
+from stacks.local.process.reaper import leashed
+from stacks.local.toolchain.pulumi_engine import EngineSettings, environment
 
 _STEP: Final = re.compile(r"^\s*[-+~=]{0,2}\s*aws:(\S+) (\S+) (creat|updat|delet)(ing|ed)\b")
 _APART: Final = 12
@@ -64,7 +64,7 @@ QUIET: Final = ("--non-interactive", "--color", "never")
 
 
 def started(settings: EngineSettings, verb: str, *, output: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-    """The engine at work on the stack, on a leash as of `stacks.local.engine`."""
+    """The engine at work on the stack, on a leash as of `stacks.local.toolchain.pulumi_engine`."""
     return subprocess.Popen(
         leashed([str(settings.tools["pulumi"]), verb, "--stack", "local", "--yes", "--skip-preview", *QUIET]),
         cwd=settings.directory / "project",

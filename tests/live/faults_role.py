@@ -9,7 +9,7 @@ import os
 
 from pyinfra.api.deploy import deploy
 
-from roles.disruption import Disruption, disrupts
+from roles.engine.disruption import Disruption, disrupts
 from roles.operations import files, packages, reboot, services
 from roles.operations.services import restarts
 

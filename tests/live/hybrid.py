@@ -20,12 +20,12 @@ from typing import Any
 
 import boto3
 
-from autoscaler import labels as words
-from autoscaler.constraints import Taint
-from autoscaler.policy import Policy, asg_name, read_policy
-from stacks.local.keeper import Process, free_ports, start_keeper, stop_keeper
-from stacks.local.kube_http import KubeHttp
-from stacks.user_data import NodeSpec, render_user_data
+from autoscaler.config.policy import Policy, asg_name, read_policy
+from autoscaler.model import labels as words
+from autoscaler.model.constraints import Taint
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import Process, free_ports, start_keeper, stop_keeper
+from stacks.nodes.user_data import NodeSpec, render_user_data
 
 POLICY = """
 cluster: test
@@ -106,7 +106,7 @@ def stand_in_aws(
     process = Process(
         name="aws",
         argv=(
-            *(sys.executable, "-m", "stacks.local.aws", "--port", str(port), "--boot-delay", boot_delay),
+            *(sys.executable, "-m", "stacks.local.fake_aws.server", "--port", str(port), "--boot-delay", boot_delay),
             *("--retry-after", "1s", *cluster),
         ),
         log=str(directory / "aws.log"),

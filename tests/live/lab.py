@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from roles.settings import merged
-from stacks.local.control_plane import BINARIES, control_plane, wait_for_namespace
-from stacks.local.keeper import free_ports
-from stacks.local.kube_http import KubeHttp
-from stacks.local.tools import ensure_tools
+from roles.settings.machine import merged
+from stacks.local.ground.control_plane import BINARIES, control_plane, wait_for_namespace
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live.debian import image_archive
 from tests.live.hybrid import kept
 from tests.live.machines import Bench, Host

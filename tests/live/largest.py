@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from tests.test_stacks.test_node_bundle import bundle
+from tests.test_stacks.test_nodes.test_bundle import bundle
 
 _ZONES: Final = ["us-east-1a", "us-east-1b", "us-east-1c"]
 GROUPS: Final[list[dict[str, Any]]] = [

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from stacks.local.keeper import die_with_parent
+from stacks.local.process.supervisor import die_with_parent
 from tests.live.bridge import SUBNETS, remove_groups, set_up, take_down
 from tests.live.debian import BenchError, System, apt_settings, cached_root, debian, run
 

@@ -19,8 +19,8 @@ from pyinfra.context import host  # noqa: E402
 from pyinfra.facts.server import Command  # noqa: E402
 from pyinfra.operations import server  # noqa: E402
 
-from roles import look  # noqa: E402
-from roles.engine import connected, looking  # noqa: E402
+from roles.engine import batched_facts  # noqa: E402
+from roles.engine.fleet import connected, looking  # noqa: E402
 from tests.test_roles.small_role import prepare  # noqa: E402
 
 Machines = list[tuple[str, dict[str, Any]]]
@@ -44,12 +44,12 @@ def commands_of_a_look(machines: Machines) -> list[int]:
 
 def fact_that_hangs(machines: Machines) -> dict[str, str]:
     """Reported, with its command."""
-    look.LOOK_SECONDS = 2
+    batched_facts.LOOK_SECONDS = 2
     try:
         with connected(machines, lambda: host.get_fact(Command, command="sleep 777")) as fleet:
             return {name: plan.failed for name, plan in fleet.plan().items()}
     finally:
-        look.LOOK_SECONDS = 60
+        batched_facts.LOOK_SECONDS = 60
 
 
 def command_that_hangs(machines: Machines) -> list[str]:
@@ -61,7 +61,7 @@ def command_that_hangs(machines: Machines) -> list[str]:
 
 def machine_that_is_cut_off(machines: Machines, cut: list[str]) -> dict[str, str]:
     """In the middle of a command; the others go on."""
-    look.CUT_AFTER_MS = 3000
+    batched_facts.CUT_AFTER_MS = 3000
     with connected(machines, lambda: server.shell(commands=["sleep 5; touch /run/went-on"], _timeout=8)) as fleet:
         fleet.plan()
         gevent.spawn_later(1, subprocess.run, cut, check=True)

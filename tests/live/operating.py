@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import yaml
 
+from tests import ROOT
 from tests.live.machines import Host
 
-ROOT: Final = Path(__file__).parents[2]
 _ROLLING: Final = ("apply", "reconcile")
 
 

@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from tests import ROOT
 from tests.live.debian import pack_image
 
-ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = ("autoscaler", "images", "roles", "stacks", "spillway.py")
 NEEDED: Final = (
     *("click", "cryptography", "kubernetes", "msgspec", "prometheus-client", "pydantic", "pyinfra", "pyyaml", "rich"),

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.keeper import die_with_parent, free_ports
-from stacks.local.paths import cache_root
+from stacks.local.process.paths import cache_root
+from stacks.local.process.supervisor import die_with_parent, free_ports
 
 _PACKAGES = ("openssh-server", "libwrap0")
 _AS_ROOT = """

@@ -10,9 +10,9 @@ from urllib.request import urlopen
 
 import boto3
 
-from autoscaler import labels as words
-from stacks.deployer_rights import deployer_rights
-from stacks.local.engine import EngineSettings
+from autoscaler.model import labels as words
+from stacks.local.toolchain.pulumi_engine import EngineSettings
+from stacks.release.deployer_iam import deployer_rights
 
 GROUPS = [
     {"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a", "us-east-1b"], "max": 4},

@@ -19,16 +19,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from autoscaler import labels as words
-from autoscaler.failures import Unavailable
-from autoscaler.kube import Kube, Refused
-from roles.admission import CLIENT, SERVING
-from roles.approver import Approver, Round
-from roles.tokens import LEDGER
-from stacks.approver_manifests import RBAC
-from stacks.autoscaler_manifests import RBAC as AUTOSCALER_RBAC
-from stacks.local.control_plane import apply_manifests
-from stacks.local.kube_http import KubeHttp
+from autoscaler.kube.client import Kube, Refused
+from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
+from roles.membership.approver import Approver, Round
+from roles.membership.csr_policy import CLIENT, SERVING
+from roles.membership.tokens import LEDGER
+from stacks.local.ground.control_plane import apply_manifests
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.release.approver_manifests import RBAC
+from stacks.release.autoscaler_manifests import RBAC as AUTOSCALER_RBAC
 from tests.live.hybrid import Aws, stand_in_aws, until
 from tests.live.test_release import Audited, audited, granted, may, resources
 
@@ -183,7 +183,7 @@ def test_an_instance_joins_and_another_gets_no_name_but_its_own(
 
 def use_the_lease(audited: Audited, account: Path) -> None:
     """As the service does beside its rounds."""
-    from autoscaler.lease import Lease  # noqa: PLC0415
+    from autoscaler.kube.leader_election import Lease  # noqa: PLC0415
 
     lease = Lease(Kube.connect(account), namespace=words.NAMESPACE, identity="test", name=words.APPROVER)
     assert [lease.try_once(), lease.try_once()] == ["test", "test"]
@@ -314,7 +314,7 @@ def test_without_aws_nobody_is_let_in_and_without_the_api_server_neither(account
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     nowhere = account.with_name("nowhere")
     nowhere.write_text(json.dumps(config), encoding="utf-8")
-    from autoscaler.account import Account  # noqa: PLC0415
+    from autoscaler.kube.credentials import Account  # noqa: PLC0415
 
     lost = Approver(Kube(Account(nowhere)), ec2=aws.client("ec2"), ssm=aws.client("ssm"), cluster="lab")
     with pytest.raises(Unavailable):

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler import labels as words
-from stacks.local.kube_http import KubeHttp
+from autoscaler.model import labels as words
+from stacks.local.kubeapi.client import KubeHttp
 from tests.live.conftest import Plane
 from tests.live.hybrid import (
     Autoscaler,

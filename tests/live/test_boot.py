@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from autoscaler import labels as words
-from autoscaler.instance_types import GIB, InstanceType
-from stacks.inventory import Gpus, Inventory, Machine
-from stacks.local.boot import Boot, Booted
-from stacks.local.machines import register_on_prem
-from stacks.user_data import NodeSpec, render_user_data
+from autoscaler.model import labels as words
+from autoscaler.model.instance_types import GIB, InstanceType
+from stacks.local.fake_aws.boot import Boot, Booted
+from stacks.local.ground.on_prem_nodes import register_on_prem
+from stacks.nodes.user_data import NodeSpec, render_user_data
+from stacks.settings.inventory import Gpus, Inventory, Machine
 from tests.live.conftest import Plane
 
 pytestmark = pytest.mark.live

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_up
+from stacks.local.toolchain.pulumi_engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_up
 from stacks.project import CODE
 from tests.live.engine_deaths import QUIET
 from tests.live.stacks import GROUPS, calls_so_far, settings_for

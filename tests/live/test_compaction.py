@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.account import Account
-from autoscaler.followed import PODS
-from autoscaler.kube import Expired, Kube
-from autoscaler.observe import Observer
-from autoscaler.store import Store
-from stacks.local.control_plane import control_plane, wait_for_namespace
-from stacks.local.keeper import free_ports
-from stacks.local.kube_http import KubeHttp
+from autoscaler.kube.cache import Store
+from autoscaler.kube.client import Expired, Kube
+from autoscaler.kube.credentials import Account
+from autoscaler.kube.watched_kinds import PODS
+from autoscaler.kube.watcher import Observer
+from stacks.local.ground.control_plane import control_plane, wait_for_namespace
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
 from tests.builders import NOW
 from tests.live.hybrid import gpu_pod, kept, make_pod, until
 

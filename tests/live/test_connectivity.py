@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.tools import ensure_tools
+from stacks.local.ground.lifecycle import ENGINE_BINARIES
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live.stacks import CREDENTIALS, client, everything_in
 
 pytestmark = pytest.mark.live

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import tomli_w
 
-from roles.cluster_settings import ContainerRuntime
-from roles.container_runtime import containerd_config
-from roles.containerd_check import unsound
-from roles.docker import VALIDATE, docker_config
-from stacks.local.paths import cache_root
+from roles.deploys.container_runtime import containerd_config
+from roles.deploys.containerd_check import unsound
+from roles.deploys.docker import VALIDATE, docker_config
+from roles.settings.cluster import ContainerRuntime
+from stacks.local.process.paths import cache_root
 from tests.live.debian import debian_archive
 
 pytestmark = pytest.mark.live

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stacks.local.control_plane import AUTOSCALER_USER
-from stacks.local.kube_http import KubeHttp, KubeRefusedError
+from stacks.local.ground.control_plane import AUTOSCALER_USER
+from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from tests.live.conftest import Plane
 
 pytestmark = pytest.mark.live

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler.failures import BadInput
-from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.local.systems_manager import EKS_IMAGES
-from stacks.outputs import as_exports, parse_outputs
-from stacks.user_data import BOOT_FILE
+from autoscaler.model.errors import BadInput
+from stacks.local.fake_aws.systems_manager import EKS_IMAGES
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.nodes.user_data import BOOT_FILE
+from stacks.settings.outputs import as_exports, parse_outputs
 from tests.live.stacks import asked_since, calls_so_far, client, everything_in, not_granted, settings_for
-from tests.test_stacks.test_node_bundle import bundle
-from tests.test_stacks.test_node_config import config_in
+from tests.test_stacks.test_nodes.test_bundle import bundle
+from tests.test_stacks.test_nodes.test_eks_node_config import config_in
 
 pytestmark = pytest.mark.live
 

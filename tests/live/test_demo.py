@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.keeper import is_running, read_status
-from stacks.local.paths import cache_root
+from stacks.local.process.paths import cache_root
+from stacks.local.process.supervisor import is_running, read_status
+from tests import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("demo")]
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from autoscaler.failures import Unavailable
-from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from autoscaler.model.errors import Unavailable
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from tests.live.stacks import GROUPS, client, settings_for
 from tests.live.test_control_planes import all_that_stands
 from tests.live.test_engine_killed import run

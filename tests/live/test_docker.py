@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from roles.container_runtime import container_runtime
-from roles.disruption import Disruption
-from roles.docker import docker
-from roles.engine import Fleet, connected
-from roles.settings import MachineSettings, settings
-from roles.sources import node_sources
+from roles.deploys.apt_sources import node_sources
+from roles.deploys.container_runtime import container_runtime
+from roles.deploys.docker import docker
+from roles.engine.disruption import Disruption
+from roles.engine.fleet import Fleet, connected
+from roles.settings.machine import MachineSettings, settings
 from tests.live.apt_repository import Deb
 from tests.live.debian import cached_root, image_archive, run
 from tests.live.lab import digest_of

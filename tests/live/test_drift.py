@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from roles.disruption import Disruption
-from roles.engine import Fleet, connected, looking
-from roles.left_alone import why_unknown
-from roles.look import Seen
+from roles.checks.exclusions import why_unknown
+from roles.engine.batched_facts import Seen
+from roles.engine.disruption import Disruption
+from roles.engine.fleet import Fleet, connected, looking
+from roles.engine.host_plan import HostPlan
 from roles.node import prepare
-from roles.plan import HostPlan
-from roles.settings import MachineSettings
-from stacks.local.tools import ensure_tools
+from roles.settings.machine import MachineSettings
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live.apt_repository import AptRepository
 from tests.live.debian import debian_archive
 from tests.live.drift import FOLDER, Kind, read_kinds, rounds

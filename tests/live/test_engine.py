@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from autoscaler import labels as words
-from autoscaler.failures import BadInput, Unavailable
-from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.outputs import StackOutputs
+from autoscaler.model import labels as words
+from autoscaler.model.errors import BadInput, Unavailable
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.settings.outputs import StackOutputs
+from tests import ROOT
 from tests.live.stacks import (
     CREDENTIALS,
     GROUPS,
@@ -80,7 +81,7 @@ def assert_exports_are_what_stands(outputs: StackOutputs, url: str) -> None:
 
 def assert_nothing_in_the_checkout(settings: EngineSettings) -> None:
     """The engine adds a salt to the stack file that it uses."""
-    root = Path(__file__).parents[2]
+    root = ROOT
     assert "encryptionsalt" in (settings.directory / "project/Pulumi.local.yaml").read_text(encoding="utf-8")
     assert "encryptionsalt" not in (root / "stacks/config/Pulumi.local.yaml").read_text(encoding="utf-8")
     assert not (root / ".pulumi").exists()

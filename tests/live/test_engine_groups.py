@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from tests.live.hybrid import until
 from tests.live.stacks import (
     GROUPS,

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.engine import EngineSettings, environment, prepare, pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.toolchain.pulumi_engine import (
+    EngineSettings,
+    environment,
+    prepare,
+    pulumi_destroy,
+    pulumi_preview,
+    pulumi_up,
+)
 from tests.live import largest
 from tests.live.engine_deaths import QUIET, Death, kill, kill_at_a_new_kind, started
 from tests.live.relay import Relay, relay

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.local.engine import EngineSettings, environment, prepare
+from stacks.local.toolchain.pulumi_engine import EngineSettings, environment, prepare
 from tests.leaks import files_under, leaks
 from tests.live.conftest import Plane
 from tests.live.stacks import GROUPS, client, settings_for

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler import labels as words
-from stacks.local.kube_http import KubeRefusedError
+from autoscaler.model import labels as words
+from stacks.local.kubeapi.client import KubeRefusedError
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 

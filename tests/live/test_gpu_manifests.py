@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from autoscaler import labels as words
+from autoscaler.model import labels as words
 from tests.live.conftest import Plane
 from tests.live.lab import spillway
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.failures import BadInput
-from stacks.local.engine import EngineSettings, pulumi_preview, pulumi_up
+from autoscaler.model.errors import BadInput
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_preview, pulumi_up
 from tests.live.stacks import GROUPS, calls_so_far, everything_in, settings_for
-from tests.test_stacks.test_node_bundle import bundle
+from tests.test_stacks.test_nodes.test_bundle import bundle
 
 pytestmark = pytest.mark.live
 

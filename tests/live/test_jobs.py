@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from autoscaler import labels as words
-from autoscaler.failures import BadInput
-from autoscaler.kube import Kube
-from autoscaler.kube_writes import Writes
+from autoscaler.kube.client import Kube
+from autoscaler.kube.writes import Writes
+from autoscaler.model import labels as words
+from autoscaler.model.errors import BadInput
 from images.cli import jobs
 from images.jobs import TrainingJob, parse_job
 from images.submit import RoleState, delete, logs, states, submit

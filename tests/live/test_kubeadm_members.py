@@ -27,15 +27,15 @@ import pytest
 import yaml
 from moto.server import ThreadedMotoServer
 
-from stacks.local.tools import ensure_tools
-from stacks.member_user_data import (
+from stacks.control_plane.existing_members import parameters_of
+from stacks.control_plane.member_user_data import (
     API_PORT,
     NOT_YET,
     MemberSpec,
     kubeadm_config,
     render_member,
 )
-from stacks.standing_members import parameters_of
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.debian import image_archive, run
 from tests.live.hybrid import until

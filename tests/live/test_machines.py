@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.live.debian import BenchError
 from tests.live.machines import Bench
 
@@ -50,7 +51,7 @@ def test_a_bench_whose_process_is_killed_leaves_nothing_for_long(bench: Bench, t
         "print(bench.bridge, host.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "killed")]
-    killed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, cwd=Path(__file__).parents[2])
+    killed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     bridge, pid = killed.stdout.split()
     with Bench(tmp_path / "next"):
         assert bridge not in {one.name for one in Path("/sys/class/net").iterdir()}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.failures import BadInput
-from stacks.local.engine import pulumi_up
+from autoscaler.model.errors import BadInput
+from stacks.local.toolchain.pulumi_engine import pulumi_up
 from tests.live.stacks import GROUPS, calls_so_far, settings_for
 from tests.test_stacks.test_mistakes import MISTAKES, written
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.failures import BadInput
-from stacks.local.engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from autoscaler.model.errors import BadInput
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from tests.live.stacks import GROUPS, calls_so_far, client, everything_in, settings_for
 
 pytestmark = pytest.mark.live

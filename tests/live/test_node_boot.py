@@ -19,11 +19,12 @@ import pytest
 import yaml
 
 import roles
-from autoscaler import labels as words
-from roles.bundle import made_for
-from stacks.local.control_plane import apply_manifests
-from stacks.local.engine import EngineSettings, pulumi_preview, pulumi_up
-from stacks.user_data import FETCH_SCRIPT
+from autoscaler.model import labels as words
+from roles.first_boot.bundle import made_for
+from stacks.local.ground.control_plane import apply_manifests
+from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_preview, pulumi_up
+from stacks.nodes.user_data import FETCH_SCRIPT
+from tests import ROOT
 from tests.live.amazon import in_ec2
 from tests.live.hybrid import Aws, stand_in_aws, until
 from tests.live.lab import Lab, sleeper, spillway
@@ -44,7 +45,7 @@ GROUPS = [
     }
 ]
 ONLY_THERE = {"pod_network": {"kind": "bridge", "pods": "10.244.9.0/24"}}
-RBAC = Path(__file__).parents[2] / "roles" / "rbac.yaml"
+RBAC = ROOT / "roles" / "rbac.yaml"
 
 
 @pytest.mark.skipif(made_for() != "3.11 x86_64", reason="a bundle made here does not run on Debian 12's Python 3.11")
@@ -225,7 +226,7 @@ def test_a_machine_that_became_an_image_boots_as_a_node(ground: Lab, engine: dic
             until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0, within=60)
             changed = {line for line in host.run("cat /var/log/spillway/boot.log").stdout.splitlines() if " | " in line}
             assert changed == {f"{AS_ITSELF} | host name {instance['PrivateDnsName']}", *OF_ITS_CLUSTER}
-            again = "cd /opt/spillway/roles && PYTHONPATH=. LC_ALL=C.UTF-8 python3 -m roles.boot"
+            again = "cd /opt/spillway/roles && PYTHONPATH=. LC_ALL=C.UTF-8 python3 -m roles.first_boot.boot"
             assert host.run(again).stdout == "", "what the boot has left, the roles leave alone"
             ground.kube.send("POST", "/api/v1/namespaces/default/pods", sleeper("work", instance["PrivateDnsName"]))
             work = "/api/v1/namespaces/default/pods/work"

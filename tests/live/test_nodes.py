@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import roles
-from roles import join
-from stacks.local.control_plane import apply_manifests
+from roles.membership import bootstrap
+from stacks.local.ground.control_plane import apply_manifests
 from tests.live.hybrid import until
 from tests.live.lab import BUSYBOX, FAILING, Lab, sleeper, spillway
 from tests.live.machines import Host
@@ -261,8 +261,8 @@ def test_a_night_of_the_cronjob(ground: Lab, machines: list[Host], applied: list
 def test_a_stolen_token_gives_no_other_node(ground: Lab, machines: list[Host], applied: list[str]) -> None:
     """With a token made for one node, its bearer asks for another one, and for more than a node: nobody approves."""
     assert applied
-    kube = join.Kube.connect(ground.kubeconfig)
-    token = join.mint_token(kube, "node-9")
+    kube = bootstrap.Kube.connect(ground.kubeconfig)
+    token = bootstrap.mint_token(kube, "node-9")
     try:
         mine = ground.bench.machines("thief")[0]
         for name, subject in {
@@ -274,16 +274,16 @@ def test_a_stolen_token_gives_no_other_node(ground: Lab, machines: list[Host], a
             answer = ask_for_certificate(ground, token, name=name, csr=csr)
             assert answer == 201
         expected = [
-            join.expected_node(kube, "node-9", "198.18.0.99"),
-            join.expected_node(kube, "node-1", machines[0].address),
+            bootstrap.expected_node(kube, "node-9", "198.18.0.99"),
+            bootstrap.expected_node(kube, "node-1", machines[0].address),
         ]
-        verdicts = {one.request: one.refused_because for one in join.approve_pending(kube, expected)}
+        verdicts = {one.request: one.refused_because for one in bootstrap.approve_pending(kube, expected)}
         assert verdicts == {"other": "no token is valid for node-1"}
         for name in ("other", "root"):
             raw = ground.kube.get(f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}")
             assert not raw.get("status", {}).get("certificate")
     finally:
-        join.drop_tokens(kube, "node-9")
+        bootstrap.drop_tokens(kube, "node-9")
     names = (f"late-{number}" for number in itertools.count())
     until(lambda: ask_for_certificate(ground, token, name=next(names), csr=csr) == 401)
 
@@ -310,4 +310,4 @@ def ask_for_certificate(ground: Lab, token: str, *, name: str, csr: str) -> int:
 
 def text_of(ground: Lab, path: str) -> str:
     """An answer that is no JSON."""
-    return join.Kube.connect(ground.kubeconfig).get(path).decode()
+    return bootstrap.Kube.connect(ground.kubeconfig).get(path).decode()

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.live.debian import why_not
 from tests.live.machines import Bench, Host
-from tests.live.operating import ROOT, Operator
+from tests.live.operating import Operator
 
 pytestmark = pytest.mark.live
 

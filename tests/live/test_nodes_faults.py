@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.machines import Bench, Host
-from tests.live.operating import ROOT, Operator, ended
+from tests.live.operating import Operator, ended
 from tests.test_roles.signing import Signer
 
 pytestmark = pytest.mark.live

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import roles
-from roles import gate
-from stacks.local.control_plane import apply_manifests
+from roles.rollout import health_gate
+from stacks.local.ground.control_plane import apply_manifests
 from tests.live.hybrid import until
 from tests.live.lab import Lab, sleeper, spillway
 from tests.live.machines import Host
@@ -73,10 +73,10 @@ def test_a_runtime_that_disagrees_does_not_pass_the_gate(ground: Lab, machines: 
     """What somebody wrote into containerd's file alone is drift, and would keep a node closed after a change."""
     host = machines[1]
     host.run("sed -i 's/SystemdCgroup = true/SystemdCgroup = false/' /etc/containerd/config.toml")
-    said = host.run(gate.SCRIPT + "true").stdout
-    assert "the runtime runc has SystemdCgroup = false, the kubelet not" in gate.why_unhealthy(said)
+    said = host.run(health_gate.SCRIPT + "true").stdout
+    assert "the runtime runc has SystemdCgroup = false, the kubelet not" in health_gate.why_unhealthy(said)
     assert apply(ground, machines).endswith("Changed: node-2\n")
-    assert gate.why_unhealthy(host.run(gate.SCRIPT + "true").stdout) == ""
+    assert health_gate.why_unhealthy(host.run(health_gate.SCRIPT + "true").stdout) == ""
 
 
 def test_the_cronjob_runs_as_a_pod(ground: Lab, machines: list[Host], tmp_path: Path) -> None:

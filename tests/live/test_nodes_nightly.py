@@ -21,17 +21,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from autoscaler.failures import Unavailable
-from autoscaler.kube import Kube, Refused
-from roles import join
-from roles.hosts import smoke_pod
-from roles.lock import LEASE, only_run
-from roles.marks import Marks
-from roles.members import Phase, Resident
-from stacks.local.control_plane import apply_manifests, path_of
+from autoscaler.kube.client import Kube, Refused
+from autoscaler.model.errors import Unavailable
+from roles.membership import bootstrap
+from roles.rollout.lock import LEASE, only_run
+from roles.rollout.model import Phase, Resident
+from roles.rollout.node_state import Marks
+from roles.rollout.ssh_hosts import smoke_pod
+from stacks.local.ground.control_plane import apply_manifests, path_of
+from tests import ROOT
 from tests.live.conftest import Plane
 
-NIGHTLY = Path(__file__).parents[2] / "roles" / "nightly"
+NIGHTLY = ROOT / "roles" / "nightly"
 NODE = "night-1"
 NUMBERS = itertools.count()
 pytestmark = pytest.mark.live
@@ -74,12 +75,12 @@ def everything(plane: Plane, kube: Kube, folder: Path) -> None:
     for _ in range(2):  # the first makes the lease, the second takes it
         with only_run(folder, kube):
             pass
-    token = join.mint_token(kube, NODE)
+    token = bootstrap.mint_token(kube, NODE)
     asked = ask_for_certificate(plane, token)
-    verdicts = join.approve_pending(kube, [join.expected_node(kube, NODE, "198.18.0.9")])
+    verdicts = bootstrap.approve_pending(kube, [bootstrap.expected_node(kube, NODE, "198.18.0.9")])
     assert [one.refused_because for one in verdicts if one.request == asked] == [""]
-    join.mark(kube, NODE, labels={"spillway.dev/owner": "night"}, taints=[])
-    join.drop_tokens(kube, NODE)
+    bootstrap.mark(kube, NODE, labels={"spillway.dev/owner": "night"}, taints=[])
+    bootstrap.drop_tokens(kube, NODE)
 
 
 def ask_for_certificate(plane: Plane, token: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler import labels as words
-from autoscaler.kube import Kube
-from roles.marks import NODES, OUTCOME, PHASE, Marks
-from roles.members import Phase, Resident, Rules
+from autoscaler.kube.client import Kube
+from autoscaler.model import labels as words
+from roles.rollout.model import Phase, Resident, Rules
+from roles.rollout.node_state import NODES, OUTCOME, PHASE, Marks
 from tests.live.conftest import Plane
 from tests.test_roles.rolling import Killed, Killer, Machine, MemoryHosts, roll
 

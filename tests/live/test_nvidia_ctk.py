@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from roles.cluster_settings import ContainerRuntime
-from roles.container_runtime import containerd_config
-from roles.containerd_check import CRI
-from roles.docker import docker_config
-from stacks.local.tools import ensure_tools
+from roles.deploys.container_runtime import containerd_config
+from roles.deploys.containerd_check import CRI
+from roles.deploys.docker import docker_config
+from roles.settings.cluster import ContainerRuntime
+from stacks.local.toolchain.tools import ensure_tools
 
 pytestmark = [
     pytest.mark.live,

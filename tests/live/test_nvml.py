@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roles.facts.gpu import DriverState, MigState
-from roles.versions import choose, mistakes, read_matrix
+from roles.settings.version_matrix import choose, mistakes, read_matrix
 
 pytestmark = [
     pytest.mark.live,

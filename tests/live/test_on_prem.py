@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler import labels as words
-from stacks.local.ground import ENGINE_BINARIES
-from stacks.local.kube_http import KubeHttp
-from stacks.local.leash import leashed
-from stacks.local.paths import cache_root
-from stacks.local.tools import ensure_tools
+from autoscaler.model import labels as words
+from stacks.local.ground.lifecycle import ENGINE_BINARIES
+from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.paths import cache_root
+from stacks.local.process.reaper import leashed
+from stacks.local.toolchain.tools import ensure_tools
+from tests import ROOT
 from tests.live import engine_deaths
 from tests.live.conftest import Plane
 from tests.live.sshd import SshMachine, ssh_machine
 
 pytestmark = pytest.mark.live
 
-ROOT = Path(__file__).parents[2]
 A100 = "NVIDIA A100-SXM4-40GB"
 PROGRAM = f"""
 import json, os, sys
@@ -35,9 +35,9 @@ sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 import pulumi
 from stacks.interrupted import end_without_a_trace
-from stacks.inventory import read_inventory
-from stacks.machines import Machines, MachinesArgs, WireguardKey
-from stacks.on_prem_settings import MachineSettings
+from stacks.settings.inventory import read_inventory
+from stacks.nodes.on_prem_machines import Machines, MachinesArgs, WireguardKey
+from stacks.settings.on_prem import MachineSettings
 end_without_a_trace()
 said = json.loads(Path("said.json").read_text())
 inventory = read_inventory(Path("inventory.yaml"))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler import labels as words
-from stacks.inventory import read_inventory
-from stacks.local.kube_http import KubeHttp
+from autoscaler.model import labels as words
+from stacks.local.kubeapi.client import KubeHttp
 from stacks.on_prem_provider import machine
 from stacks.on_prem_provider.kube import Kube
+from stacks.settings.inventory import read_inventory
 from tests.live.lab import Lab, spillway
 
 pytestmark = pytest.mark.live

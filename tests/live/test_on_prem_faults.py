@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler import labels as words
-from autoscaler.failures import Unavailable
+from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
 from stacks.on_prem_provider import machine, ssh
 from stacks.on_prem_provider.kube import Kube
 from stacks.on_prem_provider.ssh import Login, Unreached, run_script

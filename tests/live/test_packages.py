@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from roles.engine import connected
+from roles.deploys.apt_sources import Repository, chosen_sources, package_sources, read_sources, why_not_signed_by_us
+from roles.engine.fleet import connected
+from roles.engine.host_plan import HostPlan
 from roles.operations import packages
-from roles.plan import HostPlan
-from roles.sources import Repository, chosen_sources, package_sources, read_sources, why_not_signed_by_us
 from tests.live.apt_repository import AptRepository, Deb
 from tests.live.machines import Bench, Host
 from tests.live.operating import Operator

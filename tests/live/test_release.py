@@ -14,17 +14,17 @@ import msgspec
 import pytest
 import yaml
 
-from autoscaler import labels as words
-from autoscaler.kube import Kube, Refused
-from autoscaler.kube_writes import Writes
-from autoscaler.nouns import pod_from
-from autoscaler.objects import PodJson
-from stacks.autoscaler_manifests import RBAC, manifests
-from stacks.local.control_plane import BINARIES, apply_manifests, control_plane, path_of, wait_for_namespace
-from stacks.local.engine import pulumi_destroy, pulumi_preview, pulumi_up
-from stacks.local.keeper import free_ports
-from stacks.local.kube_http import KubeHttp, KubeRefusedError
-from stacks.local.tools import ensure_tools
+from autoscaler.kube.client import Kube, Refused
+from autoscaler.kube.schema.convert import pod_from
+from autoscaler.kube.schema.core import PodJson
+from autoscaler.kube.writes import Writes
+from autoscaler.model import labels as words
+from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, path_of, wait_for_namespace
+from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
+from stacks.local.process.supervisor import free_ports
+from stacks.local.toolchain.pulumi_engine import pulumi_destroy, pulumi_preview, pulumi_up
+from stacks.local.toolchain.tools import ensure_tools
+from stacks.release.autoscaler_manifests import RBAC, manifests
 from tests.live.hybrid import autoscaler, bound, gpu_pod, kept, make_pod, stand_in_aws, until, write_policy
 from tests.live.stacks import client, settings_for
 
@@ -143,7 +143,7 @@ def objects(kube: KubeHttp) -> list[dict[str, Any]]:
 
 def manifests_of_a_release() -> list[dict[str, Any]]:
     """By name."""
-    from stacks.autoscaler_manifests import ReleaseSpec  # noqa: PLC0415
+    from stacks.release.autoscaler_manifests import ReleaseSpec  # noqa: PLC0415
 
     return manifests(ReleaseSpec(image="x", region="us-east-1", policy="", aws_access="access-key"))
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.keeper import die_with_parent
-from stacks.local.tools import ensure_tools
+from stacks.connectivity.wireguard import ends, parse, render
+from stacks.local.process.supervisor import die_with_parent
+from stacks.local.toolchain.tools import ensure_tools
 from stacks.on_prem_provider.keys import wireguard_pair
-from stacks.wireguard import ends, parse, render
 
 pytestmark = [
     pytest.mark.live,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stacks.local.tools import ensure_tools
+from stacks.local.toolchain.tools import ensure_tools
 from tests.live import ubuntu as ubuntus
 from tests.live.apt_repository import AptRepository
 from tests.live.drift import FOLDER, read_kinds, rounds

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 pytestmark = pytest.mark.live
-ROOT = Path(__file__).parents[2]
 ROOMS = ("autoscaler", "images", "roles", "stacks")
 
 

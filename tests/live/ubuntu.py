@@ -73,7 +73,7 @@ def ubuntu() -> System:
 
 def ubuntu_archive() -> str:
     """Ubuntu's own."""
-    packages = yaml.safe_load((Path(roles.__file__).parent / "sources.yaml").read_text(encoding="utf-8"))
+    packages = yaml.safe_load((Path(roles.__file__).parent / "deploys" / "sources.yaml").read_text(encoding="utf-8"))
     return str(packages["repositories"]["ubuntu"]["uri"])
 
 

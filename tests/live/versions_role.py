@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
+from roles.deploys.apt_sources import chosen_sources, package_sources, read_sources
 from roles.operations import files, packages
-from roles.settings import settings
-from roles.sources import chosen_sources, package_sources, read_sources
-from roles.versions import choose, read_matrix
+from roles.settings.machine import settings
+from roles.settings.version_matrix import choose, read_matrix
 
 
 @deploy("Prepare")

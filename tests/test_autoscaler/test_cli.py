@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import spillway
-from stacks.local.keeper import free_ports
+from stacks.local.process.supervisor import free_ports
+from tests import ROOT
 from tests.live.hybrid import write_policy
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
-
-ROOT = Path(__file__).parents[2]
 
 
 def typed(*line: str, kubeconfig: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:

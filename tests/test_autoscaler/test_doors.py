@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from autoscaler import kube
-from autoscaler.act import Hands
-from autoscaler.cluster import Pod
-from autoscaler.followed import NODES, PODS
-from autoscaler.kube_writes import Writes
-from autoscaler.plan import plan
-from autoscaler.steps import Memory, Recreate, Step
-from autoscaler.store import Store
+from autoscaler.executor import Hands
+from autoscaler.kube import client
+from autoscaler.kube.cache import Store
+from autoscaler.kube.watched_kinds import NODES, PODS
+from autoscaler.kube.writes import Writes
+from autoscaler.model.actions import Memory, Recreate, Step
+from autoscaler.model.cluster import Pod
+from autoscaler.planner.plan import plan
 from tests.api import Api
 from tests.builders import NOW, a_gang, a_policy, an_on_prem_node, selects
 
 if TYPE_CHECKING:
-    from autoscaler.ec2 import Ec2
-    from autoscaler.kube import Kube
+    from autoscaler.cloud.autoscaling_groups import Ec2
+    from autoscaler.kube.client import Kube
 
 LOST = replace(a_gang(pods=1, gpus=4, affinity=(selects(host="gone"),), gates=())[0], admitted_to="gone", owner="Job/j")
 
@@ -57,6 +57,6 @@ def test_a_pod_that_was_bound_since_is_not_deleted() -> None:
     desk = Desk(LOST)
     [step] = desk.decide()
     desk.api.pods[LOST.key] = replace(LOST, node="gone")
-    with pytest.raises(kube.Refused, match="is bound to gone by now"):
+    with pytest.raises(client.Refused, match="is bound to gone by now"):
         desk.hands.take(step)
     assert desk.api.pods.keys() == {LOST.key}

@@ -15,20 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler import aws_answers, ec2, kube
-from autoscaler import labels as words
-from autoscaler.act import Hands
-from autoscaler.cluster import Cluster, Group, Instance, Pod
-from autoscaler.doubt import Counts
-from autoscaler.failures import Unavailable
-from autoscaler.followed import KINDS, NODES, PODS
-from autoscaler.kube_writes import Writes
+from autoscaler.cloud import autoscaling_groups, errors
+from autoscaler.config.policy import Policy
+from autoscaler.executor import Hands
+from autoscaler.kube import client
+from autoscaler.kube.cache import Store
+from autoscaler.kube.schema.core import NodeJson, PodJson
+from autoscaler.kube.watched_kinds import KINDS, NODES, PODS
+from autoscaler.kube.writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
-from autoscaler.objects import NodeJson, PodJson
-from autoscaler.plan import plan
-from autoscaler.policy import Policy
-from autoscaler.report import Log, Report
-from autoscaler.steps import (
+from autoscaler.model import labels as words
+from autoscaler.model.actions import (
     Admit,
     Cancel,
     Cordon,
@@ -47,10 +44,14 @@ from autoscaler.steps import (
     Unreserve,
     Waiting,
 )
-from autoscaler.store import Store
+from autoscaler.model.cluster import Cluster, Group, Instance, Pod
+from autoscaler.model.errors import Unavailable
+from autoscaler.planner.plan import plan
+from autoscaler.planner.sanity_check import Counts
+from autoscaler.report import Log, Report
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.fake_api import FakeApi
-from tests.test_autoscaler.test_observe import until
+from tests.test_autoscaler.test_kube.test_watcher import until
 
 GROUP = a_group()
 GROW = Grow(group=GROUP.name, was=0, to=1, usd_per_hour=1.0, demand=("team/pod",), because="r")
@@ -350,7 +351,7 @@ def test_a_step_that_failed_and_is_not_planned_any_more_wakes_nobody() -> None:
 def test_nothing_is_bought_with_money_that_was_not_set_free(step: Step, door: str) -> None:
     """Nor while the step that was to set it free is left alone; what costs nothing is done."""
     made = bench(step, GROW, Cordon("n", "r"))
-    made.fakes.failures[door] = ec2.Changed("g is not as it was")
+    made.fakes.failures[door] = autoscaling_groups.Changed("g is not as it was")
     loop = made.loop()
     made.knows_aws()
     loop.once()
@@ -394,7 +395,7 @@ def test_a_group_that_changed_is_known_at_once() -> None:
     """The next plan starts from what AWS said, not from what we thought."""
     made = bench(GROW)
     now = a_group(desired=5)
-    made.fakes.failures["grow"] = ec2.Changed("it is at 5 now", now)
+    made.fakes.failures["grow"] = autoscaling_groups.Changed("it is at 5 now", now)
     loop = made.loop()
     made.knows_aws()
     loop.once()
@@ -567,7 +568,7 @@ def test_a_nomination_that_changes_nothing_keeps_nobody_waiting() -> None:
 def test_a_nomination_that_failed_is_tried_again() -> None:
     """Though the pod has not changed; one of a pod that has changed, when the watch tells how."""
     made = bench(Nominate((("team/p", "n"), ("team/q", "n")), "r"))
-    made.fakes.failures = {"p": Unavailable("busy"), "q": kube.Refused(409, "changed")}
+    made.fakes.failures = {"p": Unavailable("busy"), "q": client.Refused(409, "changed")}
     loop = made.loop()
     for pod in (a_pod("p"), a_pod("q")):
         made.store.put(PODS, ("team", pod.name), 1, pod)
@@ -584,7 +585,7 @@ def test_a_nomination_that_failed_is_tried_again() -> None:
 def test_rights_that_do_not_let_us_nominate_are_told_and_no_hindrance() -> None:
     """An older release's: the next look goes on without."""
     made = bench(Nominate((("team/p", "n"),), "r"))
-    made.fakes.failures = {"p": kube.Refused(403, "pods/status is forbidden")}
+    made.fakes.failures = {"p": client.Refused(403, "pods/status is forbidden")}
     loop = made.loop()
     made.store.put(PODS, ("team", "p"), 1, a_pod("p"))
     loop.once()
@@ -608,7 +609,7 @@ def test_a_reserved_node_gets_its_value_before_pods_are_let_in_by_it() -> None:
 def test_pods_that_are_gone_or_changed_need_not_be_let_in_and_another_failure_is_told() -> None:
     """The next plan tries those again."""
     made = bench(Reserve((("team/p", "ip-1"), ("team/q", "ip-1")), "r"))
-    made.fakes.failures = {"p": kube.Refused(404, "not found")}
+    made.fakes.failures = {"p": client.Refused(404, "not found")}
     loop = made.loop()
     made.store.put(NODES, ("", "ip-1"), 1, an_on_prem_node("ip-1", provider_id="aws:///us-east-1a/i-1"))
     for pod in (a_pod("p"), a_pod("q")):
@@ -623,7 +624,7 @@ def test_pods_that_are_gone_or_changed_need_not_be_let_in_and_another_failure_is
 def test_nodes_are_opened_together_and_one_that_fails_is_told() -> None:
     """One that is gone is open enough."""
     made = bench(Unreserve(("ip-1", "ip-2", "ip-3"), "r"))
-    made.fakes.failures = {"ip-2": kube.Refused(404, "not found"), "ip-3": kube.Refused(409, "changed")}
+    made.fakes.failures = {"ip-2": client.Refused(404, "not found"), "ip-3": client.Refused(409, "changed")}
     made.loop().once()
     assert made.fakes.asked == [("unreserve", ("ip-1", "ip-2", "ip-3"))]
     assert "1 of 3 nodes were not opened (ip-3: changed)" in made.out.getvalue()
@@ -631,8 +632,8 @@ def test_nodes_are_opened_together_and_one_that_fails_is_told() -> None:
 
 def test_a_pod_that_vanished_does_not_stop_its_gang() -> None:
     """Any other failure is told, and the next plan tries again."""
-    assert "could not" not in admitting(failures={"g-worker-1": kube.Refused(404, "gone")}).out.getvalue()
-    made = admitting(failures={"g-worker-1": kube.Refused(422, "invalid")})
+    assert "could not" not in admitting(failures={"g-worker-1": client.Refused(404, "gone")}).out.getvalue()
+    made = admitting(failures={"g-worker-1": client.Refused(422, "invalid")})
     assert "1 of 2 pods were not admitted (team/g-worker-1: invalid)" in made.out.getvalue()
 
 
@@ -693,7 +694,7 @@ def test_a_node_that_is_wanted_again_stays(changes: dict[str, Any], why: str) ->
 
 def test_when_aws_refuses_the_node_stays() -> None:
     """Its instance would go on running unseen."""
-    made = removing(failures={"terminate": aws_answers.Refused("ValidationError", "min size")})
+    made = removing(failures={"terminate": errors.Refused("ValidationError", "min size")})
     assert made.did() == ["pods_on", "terminate"]
 
 
@@ -912,5 +913,5 @@ def test_a_look_without_half_of_the_cluster_is_confirmed_before_it_is_acted_on(
 def test_a_process_that_lost_its_lease_while_it_stood_still_writes_nothing() -> None:
     """Asked immediately before each write, at both doors."""
     kept = Writes(FakeApi(), may_write=lambda: False)  # type: ignore[arg-type]
-    with pytest.raises(kube.Refused, match="another autoscaler may act by now"):
+    with pytest.raises(client.Refused, match="another autoscaler may act by now"):
         kept.delete_node("n", uid="u")

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from autoscaler.act import describe
-from autoscaler.failures import BadInput, Unavailable
-from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Metrics, Report
-from autoscaler.steps import (
+from autoscaler.model.actions import (
     Admit,
     Cancel,
     Cordon,
@@ -30,10 +27,13 @@ from autoscaler.steps import (
     Uncordon,
     Unreserve,
     Waiting,
+    describe,
 )
-from stacks.local.keeper import free_ports
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Metrics, Report
+from stacks.local.process.supervisor import free_ports
 from tests.builders import a_cluster, a_pod
-from tests.test_autoscaler.test_observe import until
+from tests.test_autoscaler.test_kube.test_watcher import until
 
 GROW = Grow(group="g", was=1, to=2, usd_per_hour=5.672, demand=("team/p",), because="p needs it")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import images
-from stacks.local.keeper import free_ports
+from stacks.local.process.supervisor import free_ports
 
 TRAIN = Path(str(images.__path__[0])) / "containers" / "tensorflow" / "train.py"
 PYTHON = os.environ.get("SPILLWAY_TENSORFLOW_PYTHON", sys.executable)

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 import images
 import stacks.local
-from autoscaler import labels as words
-from autoscaler.failures import BadInput
-from autoscaler.resources import Resources
+from autoscaler.model import labels as words
+from autoscaler.model.errors import BadInput
+from autoscaler.model.resources import Resources
 from images.cli import _age, jobs
 from images.cli import _job as from_command_line
 from images.jobs import Task, TrainingJob, parse_job, read_job
 from images.templates.kubernetes import render, tf_config
-from stacks.inventory import read_inventory
+from stacks.settings.inventory import read_inventory
 
 EXAMPLES = sorted((Path(str(images.__path__[0])) / "examples").glob("*.yaml"))
 INVENTORY = Path(str(stacks.local.__path__[0])) / "inventory.yaml"

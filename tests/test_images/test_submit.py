@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from autoscaler.failures import BadInput, Unavailable
-from autoscaler.kube import Kube
+from autoscaler.kube.client import Kube
+from autoscaler.model.errors import BadInput, Unavailable
 from images.cli import jobs
 from images.jobs import parse_job
 from images.submit import delete, logs, states, submit

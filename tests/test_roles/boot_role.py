@@ -13,8 +13,8 @@ from pathlib import Path  # noqa: E402
 
 from pyinfra.operations import server  # noqa: E402
 
-from autoscaler.failures import Unavailable  # noqa: E402
-from roles.boot import become  # noqa: E402
+from autoscaler.model.errors import Unavailable  # noqa: E402
+from roles.first_boot.boot import become  # noqa: E402
 from roles.operations import files  # noqa: E402
 
 FOLDER = Path(sys.argv[1])

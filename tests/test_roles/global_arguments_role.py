@@ -17,8 +17,8 @@ from pyinfra.context import host  # noqa: E402
 from pyinfra.facts.server import Command  # noqa: E402
 from pyinfra.operations import files as stock  # noqa: E402
 
-from roles import global_arguments  # noqa: E402
-from roles.engine import connected  # noqa: E402
+from roles.engine import global_arguments  # noqa: E402
+from roles.engine.fleet import connected  # noqa: E402
 
 SAME: list[bool] = []
 quick, of_a_fact = global_arguments.pop, global_arguments.current

@@ -17,8 +17,8 @@ from pyinfra.api.command import StringCommand  # noqa: E402
 from pyinfra.api.operation import operation  # noqa: E402
 from pyinfra.context import host  # noqa: E402
 
-from roles.disruption import Disruption, note  # noqa: E402
-from roles.engine import connected  # noqa: E402
+from roles.engine.disruption import Disruption, note  # noqa: E402
+from roles.engine.fleet import connected  # noqa: E402
 from roles.facts.files import FileState  # noqa: E402
 from roles.operations import files  # noqa: E402
 from roles.operations.files import Commands  # noqa: E402

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from roles.disruption import Disruption
-from roles.journal import Journal
-from roles.marks import Seen
-from roles.members import Outcome, Phase, Resident, Rules
-from roles.plan import Change, Done, HostPlan
-from roles.roll import Patience, Roll, Rolled
+from roles.engine.disruption import Disruption
+from roles.engine.host_plan import Change, Done, HostPlan
+from roles.rollout.executor import Patience, Roll, Rolled
+from roles.rollout.journal import Journal
+from roles.rollout.model import Outcome, Phase, Resident, Rules
+from roles.rollout.node_state import Seen
 
 
 class Killed(BaseException):

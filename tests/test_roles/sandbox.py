@@ -20,6 +20,8 @@ from typing import Any, Final, Self
 
 import pytest
 
+from tests import ROOT
+
 _SET_UP: Final = """\
 set -e; cd "$1"; mkdir -p upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
@@ -43,7 +45,7 @@ class Sandbox:
         """Start it."""
         if os.geteuid() != 0:
             pytest.skip("needs root: it makes accounts, and acts as each of them")
-        root = Path(__file__).parents[2]
+        root = ROOT
         alone = ("unshare", "-m", "-p", "-f", "--propagation", "private", "--kill-child=KILL")
         self._process = subprocess.Popen(
             [*alone, "sh", "-c", _SET_UP, "sh", str(self._folder), str(root), sys.executable, "-m", _DRIVER],

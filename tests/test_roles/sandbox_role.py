@@ -20,13 +20,13 @@ from typing import Any
 
 from pyinfra.api.deploy import deploy
 
-from roles.engine import connected, looking
+from roles.deploys.users import accounts
+from roles.engine.fleet import connected, looking
+from roles.facts.batched import About
 from roles.facts.files import FILES, WAYS
-from roles.facts.many import About
 from roles.node import prepare
 from roles.operations import files
-from roles.settings import MachineSettings
-from roles.users import accounts
+from roles.settings.machine import MachineSettings
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """An OpenPGP key of the tests' own, and what it signs: by RFC 9580 around RSA, with no process to ask.
 
 gpg signs through an agent alone, a process in the background that a test can lose. What is made here is tried by those
-who must believe it: apt's gpgv on the machines, and the gpg of this machine in ``test_sources.py``.
+who must believe it: apt's gpgv on the machines, and the gpg of this machine in
+``test_roles/test_deploys/test_apt_sources.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from roles.signatures import armored
+from roles.deploys.openpgp import armored
 
 _VERSION: Final = b"\x04"
 _RSA, _SHA512 = b"\x01", b"\x0a"

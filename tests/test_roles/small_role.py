@@ -6,7 +6,7 @@ from pyinfra import host
 from pyinfra.api.deploy import deploy
 from pyinfra.operations import files as stock
 
-from roles.disruption import Disruption, disrupts
+from roles.engine.disruption import Disruption, disrupts
 from roles.operations import files
 from roles.operations.services import restarts
 

@@ -15,26 +15,26 @@ import tomli_w
 from pydantic import ValidationError
 
 import roles
-from roles import join
-from roles.bundle import NOBODY
-from roles.cluster_settings import ContainerRuntime, Kubelet
-from roles.container_runtime import containerd_config
-from roles.docker import VALIDATE
+from roles.checks.versions import machine_mistakes
+from roles.deploys.apt_sources import needed
+from roles.deploys.container_runtime import containerd_config
+from roles.deploys.docker import VALIDATE
+from roles.deploys.health import health_script
+from roles.deploys.kubelet import kubelet_config, kubelet_unit, self_labels
+from roles.deploys.logs import rotation
+from roles.deploys.reboot import why_the_kernel
 from roles.facts.containers import ImageMarks
 from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
 from roles.facts.packages import Pin, PinFiles
 from roles.facts.users import Accounts, ForeignKeys
-from roles.health import health_script
-from roles.kubelet import kubelet_config, kubelet_unit, self_labels
-from roles.logs import rotation
+from roles.inventory.instance_settings import NOBODY
+from roles.membership import bootstrap
 from roles.operations.kernel import finds_itself
 from roles.operations.packages import speaks_of
-from roles.reboot import why_the_kernel
-from roles.settings import MachineSettings
-from roles.sources import needed
-from roles.version_check import machine_mistakes
+from roles.settings.cluster import ContainerRuntime, Kubelet
+from roles.settings.machine import MachineSettings
 
 KUBELET = Kubelet(server="https://10.0.0.1:6443", authority=NOBODY)
 MACHINE = MachineSettings(
@@ -116,11 +116,13 @@ def node(**spec: Any) -> dict[str, Any]:
 
 def test_marks_are_written_over_ours_only() -> None:
     """What an earlier inventory declared goes; what others wrote stays; the joining taint goes."""
-    first = join.marks(node(), labels={"spillway.dev/rack": "r2"}, taints=[{"key": "ours", "effect": "NoSchedule"}])
+    first = bootstrap.marks(
+        node(), labels={"spillway.dev/rack": "r2"}, taints=[{"key": "ours", "effect": "NoSchedule"}]
+    )
     assert [one["key"] for one in first["spec"]["taints"]] == ["theirs", "ours"]
     later = node(taints=[*first["spec"]["taints"], {"key": "spillway.dev/joining", "effect": "NoSchedule"}])
     later["metadata"]["annotations"] = first["metadata"]["annotations"]
-    second = join.marks(later, labels={"tier": "a"}, taints=[])
+    second = bootstrap.marks(later, labels={"tier": "a"}, taints=[])
     assert second["metadata"]["labels"] == {"spillway.dev/rack": None, "tier": "a"}
     assert [one["key"] for one in second["spec"]["taints"]] == ["theirs"]
 
@@ -129,7 +131,7 @@ def test_marks_survive_an_annotation_that_somebody_garbled() -> None:
     """Nothing is known of what was declared before: nothing of it goes."""
     garbled = node()
     garbled["metadata"]["annotations"]["spillway.dev/declared"] = "{not json"
-    assert join.marks(garbled, labels={}, taints=[])["metadata"]["labels"] == {}
+    assert bootstrap.marks(garbled, labels={}, taints=[])["metadata"]["labels"] == {}
 
 
 def test_sysctl_values_are_those_in_force() -> None:
@@ -379,7 +381,7 @@ def test_an_imported_image_counts_while_containerd_has_it(tmp_path: Path) -> Non
 
 def test_a_restart_that_is_owed_is_paid_under_the_name_under_which_it_is_owed() -> None:
     """Else the service goes on with what it read before, and nobody is told."""
-    sources = "".join(file.read_text(encoding="utf-8") for file in Path(roles.__file__).parent.glob("*.py"))
+    sources = "".join(file.read_text(encoding="utf-8") for file in Path(roles.__file__).parent.rglob("*.py"))
     owed = set(re.findall(r"""\brestarts\("([^"]+)"\)""", sources))
     paid = set(re.findall(r"""\b(?:running\([^)]*\bunit=|_runs\()"([^"]+)\"""", sources))
     assert len(owed) > 5

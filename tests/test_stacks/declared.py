@@ -13,9 +13,9 @@ from typing import Any, Final
 import pulumi
 import pulumi.runtime
 
-from autoscaler.policy import GroupEntry, Policy
-from stacks.config import read_settings
-from stacks.plans import Plans, read_plans
+from autoscaler.config.policy import GroupEntry, Policy
+from stacks.preflight.inputs import Plans, read_plans
+from stacks.settings.stack import read_settings
 
 
 @dataclass(frozen=True, slots=True)

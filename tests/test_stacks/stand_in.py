@@ -16,11 +16,11 @@ import boto3
 import urllib3
 from botocore.config import Config
 
-from autoscaler.constraints import Taint
-from stacks.local.aws import serving
-from stacks.local.faults import Faults
-from stacks.local.instances import World
-from stacks.user_data import NodeSpec, render_user_data
+from autoscaler.model.constraints import Taint
+from stacks.local.fake_aws.instances import World
+from stacks.local.fake_aws.server import serving
+from stacks.local.wire.faults import Faults
+from stacks.nodes.user_data import NodeSpec, render_user_data
 
 PATIENCE = 20.0
 """Seconds that a test waits for what happens in another thread."""

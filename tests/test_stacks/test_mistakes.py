@@ -12,10 +12,10 @@ import pulumi.runtime
 import pytest
 import yaml
 
-from autoscaler.failures import BadInput
-from stacks.cloud import build, check, export
-from stacks.config import check_secrets, read_settings
-from stacks.plans import read_plans
+from autoscaler.model.errors import BadInput
+from stacks.preflight.inputs import read_plans
+from stacks.programs import build, check, export
+from stacks.settings.stack import check_secrets, read_settings
 from tests.test_stacks.declared import Recorder
 from tests.test_stacks.graph import graph
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pulumi.runtime
 import pytest
 
-from autoscaler.failures import BadInput
-from stacks.config import read_settings
+from autoscaler.model.errors import BadInput
 from stacks.project import CODE, check_code, find_project, project_folder
+from stacks.settings.stack import read_settings
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 ROOMS = ("autoscaler", "stacks")
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import yaml
 from pydantic import BaseModel
 
-from stacks.config import Settings, read_settings
 from stacks.guardrails.__main__ import CEILING
+from stacks.settings.stack import Settings, read_settings
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "stacks" / "README.md").read_text(encoding="utf-8")
 
 

@@ -1,0 +1,383 @@
+"""The only door to AWS at run time: Auto Scaling groups as nouns, and the three writes that change what is paid for.
+
+Groups are found by the tag with the cluster's name; nothing else is ever touched. What AWS refuses is data
+(:class:`Refused`) or an outage (``Unavailable``), told in words; neither stops the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from autoscaler.cloud.errors import Refused, one_failure_alone, told_in_words
+from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
+from autoscaler.cloud.node_templates import allocatable_of, labels_of, tag_of, taints_of, types_of
+from autoscaler.cloud.price_list import least_usd, on_demand, price_list_region
+from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
+from autoscaler.model.instance_types import InstanceType, read_instance_type
+
+if TYPE_CHECKING:
+    from types_boto3_autoscaling.client import AutoScalingClient
+    from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef
+    from types_boto3_ec2.client import EC2Client
+    from types_boto3_pricing.client import PricingClient
+
+_AT_MINIMUM: Final = "min size constraint"
+"""In AWS's words: the group desires its minimum, and would go below."""
+_WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found")
+"""In AWS's words: the instance went on already, or is gone from its group."""
+_UNKNOWN_PRICE_SECONDS: Final = 600.0
+"""A price list that does not answer must not hold up every look at the groups."""
+_STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
+_HELD: Final = "Terminating:Wait"
+
+
+class Changed(Exception):  # noqa: N818 - reads as what it is at the raise site
+    """The group is not as the plan saw it: look again. ``group`` is how it is now, where it is there."""
+
+    def __init__(self, message: str, group: Group | None = None) -> None:
+        super().__init__(message)
+        self.group = group
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """boto3's clients, made once."""
+
+    autoscaling: AutoScalingClient
+    ec2: EC2Client
+    pricing: Callable[[], PricingClient]
+    """Made when a price is asked for: the price list is served in few regions."""
+
+
+def connect(region: str) -> Clients:
+    """Clients with short patience: a decision waits for them. Region, endpoint and credentials are boto3's own ways."""
+    import boto3  # noqa: PLC0415 - slow to import
+    from botocore.config import Config  # noqa: PLC0415
+
+    session = boto3.session.Session(region_name=region)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 3},
+        connect_timeout=3,
+        read_timeout=10,
+        user_agent_extra=words.AUTOSCALER,
+    )
+    with told_in_words(region):
+        return Clients(
+            autoscaling=session.client("autoscaling", config=config),
+            ec2=session.client("ec2", config=config),
+            pricing=lambda: session.client("pricing", region_name=price_list_region(region), config=config),
+        )
+
+
+class Ec2:
+    """The Auto Scaling groups of one cluster."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        clients: Clients,
+        *,
+        warn: Callable[[str], None] = lambda _line: None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``warn`` is told once of each thing that a person should mend (an unknown price)."""
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked immediately before each write: a process that stood still may have lost its lease."""
+        self._policy = policy
+        self._clients = clients
+        self._warn = warn
+        self._now = now
+        self._warned: set[str] = set()
+        self._types: dict[str, InstanceType] = {}
+        self._prices: dict[tuple[str, str, str], float] = {}
+        self._ask_again_at: dict[tuple[str, str, str], float] = {}
+        self._launched: dict[str, datetime] = {}
+        self._refusals: dict[str, tuple[Refusal, ...]] = {}
+        self._at_rest: set[str] = set()
+        """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
+
+    def groups(self) -> tuple[Group, ...]:
+        """Every group of the cluster as it is now. Raises ``Unavailable``; one bad group is told and left out."""
+        with told_in_words(self._policy.region):
+            pages = self._clients.autoscaling.get_paginator("describe_auto_scaling_groups").paginate(
+                Filters=[{"Name": f"tag:{words.TAG_CLUSTER}", "Values": [self._policy.cluster]}]
+            )
+            raws = [raw for page in pages for raw in page["AutoScalingGroups"] if raw.get("Status") is None]
+            return tuple(self._nouns(raws))
+
+    def group(self, name: str) -> Group | None:
+        """One group as it is now."""
+        raw = self._described(name)
+        with told_in_words(self._policy.region):
+            return next(self._nouns([raw]), None) if raw else None
+
+    def grow(self, name: str, *, was: int, to: int) -> None:
+        """Raise the desired capacity from ``was`` to ``to``. Raises ``Changed`` where it is another, ``Refused``.
+
+        Never lowers, and never buys twice: the group is looked at once more immediately before, and in one call only,
+        for somebody waits.
+        """
+        self._as_planned(name, was)
+        self._set_desired(name, to)
+
+    def cancel(self, name: str, *, was: int, to: int) -> Group:
+        """Lower the desired capacity from ``was`` to ``to``, where no instance ends by it. Gives the group after that.
+
+        Raises ``Changed`` where the desired capacity is another or the instances have come after all, ``Refused``.
+        """
+        raw = self._as_planned(name, was)
+        here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
+        if here > to:
+            raise Changed(f"{name} has {_nodes(here)} by now: EC2 delivered what it had refused", self.group(name))
+        self._set_desired(name, to)
+        now = self.group(name)
+        if now is None:
+            raise Changed(f"{name} is not there any more")
+        return now
+
+    def terminate(self, instance: str, *, group: str, is_dead: bool = False) -> None:
+        """End one instance and lower its group's desired capacity by one. Raises ``Refused``.
+
+        One that ``is_dead`` ends also where its group is at its minimum: Auto Scaling launches another then.
+
+        A group whose maximum was lowered below what runs desires less than it has: where it is at its minimum so, AWS
+        lowers it no more, and an instance can end without, for the group has one too many anyway.
+        """
+        try:
+            self._end(instance, lowers=True)
+        except Refused as refused:
+            if _AT_MINIMUM not in str(refused) or not (is_dead or self._has_too_many(group)):
+                raise
+            self._end(instance, lowers=False)
+
+    def has_ended(self, instance: str) -> bool:
+        """Whether EC2 says that the instance is terminated, or knows it no more."""
+        with told_in_words(self._policy.region):
+            found = self._clients.ec2.describe_instances(Filters=[{"Name": "instance-id", "Values": [instance]}])
+        states = [one["State"]["Name"] for each in found["Reservations"] for one in each["Instances"]]
+        return all(state == "terminated" for state in states)
+
+    def _fence(self) -> None:
+        if not self.may_write():
+            raise Refused("NotLeader", "another autoscaler may act by now: the lease was not renewed in time")
+
+    def _end(self, instance: str, *, lowers: bool) -> None:
+        self._fence()
+        with told_in_words(self._policy.region):
+            self._clients.autoscaling.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
+            )
+
+    def _has_too_many(self, name: str) -> bool:
+        raw = self._described(name)
+        if raw is None:
+            return False
+        here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
+        return here > raw["DesiredCapacity"]
+
+    def release(self, group: str, instance: str) -> None:
+        """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
+        self._fence()
+        try:
+            with told_in_words(self._policy.region):
+                self._clients.autoscaling.complete_lifecycle_action(
+                    LifecycleHookName=words.TERMINATION_HOOK,
+                    AutoScalingGroupName=group,
+                    InstanceId=instance,
+                    LifecycleActionResult="CONTINUE",
+                )
+        except Refused as refused:
+            if not any(gone in str(refused) for gone in _WAITS_NO_LONGER):
+                raise
+
+    def _as_planned(self, name: str, was: int) -> AutoScalingGroupTypeDef:
+        now = self._described(name)
+        if now is None:
+            raise Changed(f"{name} is not there any more")
+        if now["DesiredCapacity"] != was:
+            said = (
+                f"{name} was to have {_nodes(was)} when this was decided, and is to have {now['DesiredCapacity']} now"
+            )
+            raise Changed(said, self.group(name))
+        return now
+
+    def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
+        with told_in_words(self._policy.region):
+            found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+        ours = (raw for raw in found["AutoScalingGroups"] if tag_of(raw, words.TAG_CLUSTER) == self._policy.cluster)
+        return next(ours, None)
+
+    def _set_desired(self, name: str, to: int) -> None:
+        self._fence()
+        self._at_rest.discard(name)
+        with told_in_words(self._policy.region):
+            self._clients.autoscaling.set_desired_capacity(
+                AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
+            )
+
+    # --- From what AWS says to the noun ---
+
+    def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
+        self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
+        self._learn_launch_times(raws)
+        for raw in raws:
+            try:
+                yield self._noun(raw)
+            except (KeyError, ValueError, IndexError) as error:
+                self._warn_once(f"the group {raw['AutoScalingGroupName']} is left out: {error}")
+
+    def _noun(self, raw: AutoScalingGroupTypeDef) -> Group:
+        entry, name = self._entry(raw), raw["AutoScalingGroupName"]
+        types, zone = types_of(raw, entry), raw["AvailabilityZones"][0]
+        kind = " or ".join(types)
+        capacity: CapacityType = "spot" if entry and entry.capacity_type == "spot" else "on-demand"
+        price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
+        if price is None:
+            self._warn_once(
+                f"the price of {kind} ({capacity}) in {zone} is not known, so {name} is not grown: "
+                "write usd_per_hour into its entry of the policy"
+            )
+        if entry is None:
+            self._warn_once(
+                f"the group {name} is tagged for this cluster, but the policy has no entry "
+                f"{tag_of(raw, words.TAG_GROUP)!r}: it is not grown"
+            )
+        desired = raw["DesiredCapacity"]
+        belongs = {words.CAPACITY_TYPE: capacity, words.REGION: self._policy.region}
+        instances = tuple(self._instance(one) for one in raw.get("Instances", []))
+        refused, launching = self._launches(name, instances, desired)
+        return Group(
+            name=name,
+            entry=tag_of(raw, words.TAG_GROUP) or name,
+            instance_type=kind,
+            zone=zone,
+            allocatable=allocatable_of(raw, entry, types, self._types),
+            usd_per_hour=price or 0.0,
+            capacity_type=capacity,
+            labels=belongs | labels_of(raw, entry, types, self._types),
+            taints=taints_of(raw, entry),
+            minimum=raw["MinSize"],
+            maximum=raw["MaxSize"] if price is not None and entry is not None else desired,
+            desired=desired,
+            instances=instances,
+            refusals=refused,
+            launching=launching,
+            mixed=len(types) > 1,
+        )
+
+    def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
+        return self._policy.entry(tag_of(raw, words.TAG_GROUP))
+
+    def _instance(self, raw: Any) -> Instance:
+        state = next(
+            (ours for theirs, ours in _STATES.items() if raw["LifecycleState"].startswith(theirs)), "in-service"
+        )
+        return Instance(
+            id=raw["InstanceId"],
+            zone=raw["AvailabilityZone"],
+            launched=self._launched.get(raw["InstanceId"]),
+            state=state,  # type: ignore[arg-type]
+            held=raw["LifecycleState"] == _HELD,
+        )
+
+    def _learn_types(self, kinds: set[str]) -> None:
+        """Ask once for each type that a group has."""
+        unknown = sorted(kinds - self._types.keys() - {""})
+        for start in range(0, len(unknown), 100):
+            with one_failure_alone(self._warn_once, "what EC2 says of the instance types"):
+                pages = self._clients.ec2.get_paginator("describe_instance_types").paginate(
+                    InstanceTypes=unknown[start : start + 100]  # type: ignore[arg-type]
+                )
+                for page in pages:
+                    for described in page["InstanceTypes"]:
+                        self._types[str(described["InstanceType"])] = read_instance_type(described)
+
+    def _learn_launch_times(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+        """Auto Scaling does not say when an instance was launched; EC2 does."""
+        here = {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
+        unknown = sorted(here - self._launched.keys())
+        for start in range(0, len(unknown), 100):
+            with one_failure_alone(self._warn_once, "when instances were launched"):
+                pages = self._clients.ec2.get_paginator("describe_instances").paginate(
+                    Filters=[{"Name": "instance-id", "Values": unknown[start : start + 100]}]
+                )
+                for page in pages:
+                    for reservation in page["Reservations"]:
+                        for instance in reservation["Instances"]:
+                            self._launched[instance["InstanceId"]] = instance["LaunchTime"].astimezone(UTC)
+        if len(self._launched) > 4 * len(here) + 1000:
+            self._launched = {one: at for one, at in self._launched.items() if one in here}
+
+    def _launches(self, name: str, instances: tuple[Instance, ...], desired: int) -> tuple[tuple[Refusal, ...], int]:
+        """Failed launches of the last hour, newest first; and how many are being tried, without an instance yet.
+
+        Read only where something may be missing or on its way: at the first look, and after the group was resized.
+        What was refused is remembered when nothing is missing any more: the zone is as full as it was.
+        """
+        tried = 0
+        if desired > len(instances) or name not in self._at_rest:
+            with one_failure_alone(self._warn_once, f"why {name} does not grow"):
+                asked = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=100)
+                tried = being_tried(asked["Activities"], instances)
+                self._refusals[name] = refusals(asked["Activities"])
+                if desired <= len(instances) and not tried:
+                    self._at_rest.add(name)
+        since = self._now() - REFUSALS_LAST
+        return tuple(one for one in self._refusals.get(name, ()) if one.at > since), tried
+
+    # --- Prices ---
+
+    def _dearest(
+        self, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
+    ) -> float | None:
+        """Of a set of types the highest price, so that limits hold whichever comes; ``None`` where one is unknown."""
+        prices = [self._price(kind, zone=zone, capacity=capacity, entry=entry) for kind in types]
+        known = [price for price in prices if price is not None]
+        return max(known) if len(known) == len(prices) else None
+
+    def _price(self, kind: str, *, zone: str, capacity: CapacityType, entry: GroupEntry | None) -> float | None:
+        if entry is not None and entry.usd_per_hour is not None:
+            return entry.usd_per_hour
+        key = (kind, zone, capacity)
+        if key not in self._prices and time.monotonic() > self._ask_again_at.get(key, 0.0):
+            self._ask_again_at[key] = time.monotonic() + _UNKNOWN_PRICE_SECONDS
+            ask = self._spot_price if capacity == "spot" else self._list_price
+            with one_failure_alone(self._warn_once, f"the price of {kind}"):
+                price = ask(kind, zone)
+                if price is not None:
+                    self._prices[key] = price
+        return self._prices.get(key)
+
+    def _spot_price(self, kind: str, zone: str) -> float | None:
+        """The price now, which is the newest of its history."""
+        answer = self._clients.ec2.describe_spot_price_history(
+            InstanceTypes=[kind],  # type: ignore[list-item]
+            AvailabilityZone=zone,
+            ProductDescriptions=["Linux/UNIX"],
+            StartTime=datetime.now(UTC),
+        )
+        prices = [float(one["SpotPrice"]) for one in answer["SpotPriceHistory"]]
+        return max(prices) if prices else None
+
+    def _list_price(self, kind: str, _zone: str) -> float | None:
+        """Linux, shared tenancy, nothing installed, in the region."""
+        filters = on_demand(self._policy.region, instanceType=kind)
+        answer = self._clients.pricing().get_products(ServiceCode="AmazonEC2", Filters=filters)
+        prices = [price for text in answer["PriceList"] if (price := least_usd(json.loads(str(text)))) is not None]
+        return min(prices, default=None)
+
+    def _warn_once(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            self._warn(line)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

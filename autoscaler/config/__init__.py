@@ -1,0 +1,1 @@
+"""The policy file and what reads it: documents, names, the settings by which a node registers."""

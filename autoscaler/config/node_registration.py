@@ -1,0 +1,105 @@
+"""What is written of a machine that joins, in one way for every room that writes it.
+
+Its bootstrap token, and the ledger on its Node of what an inventory declared: the on-prem provider of ``stacks/`` and
+the roles both write these, and each takes away what the other wrote once it is no longer so.
+https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from autoscaler.model import labels as words
+
+TOKEN_LIFE: Final = timedelta(minutes=10)
+_LETTERS: Final = string.ascii_lowercase + string.digits
+
+Place = tuple[str, str]
+"""Key and effect of a taint: a node has at most one taint of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bootstrap token: 6 characters that name it, 16 that are secret."""
+
+    key: str
+    secret: str
+
+    def __str__(self) -> str:
+        """As a kubelet shows it."""
+        return f"{self.key}.{self.secret}"
+
+
+def new_token() -> Token:
+    """One that nobody has yet."""
+    return Token(key=_random(6), secret=_random(16))
+
+
+def token_secret(token: Token, *, node: str, now: datetime, meant_for: str) -> dict[str, Any]:
+    """The Secret that makes the API server know the token: good for ``TOKEN_LIFE``, marked with its node.
+
+    ``meant_for`` is for whoever reads the Secret. The token proves who joins, and signs nothing: the machine gets the
+    cluster's authority with it, not by it.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "bootstrap.kubernetes.io/token",
+        "metadata": {
+            "name": f"bootstrap-token-{token.key}",
+            "namespace": "kube-system",
+            "labels": {words.BOOTSTRAP_TOKEN: "true"},
+            "annotations": {words.TOKEN_OF: node},
+        },
+        "stringData": {
+            "description": meant_for,
+            "token-id": token.key,
+            "token-secret": token.secret,
+            "expiration": (now + TOKEN_LIFE).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": words.BOOTSTRAPPERS,
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Keys of labels, and places of taints, that an inventory declared for a node."""
+
+    labels: frozenset[str] = frozenset()
+    taints: frozenset[Place] = frozenset()
+
+    @staticmethod
+    def on(node: Mapping[str, Any]) -> Declared:
+        """What the Node (JSON of the API) says of itself; nothing where somebody garbled it."""
+        try:
+            found = json.loads((node["metadata"].get("annotations") or {}).get(words.DECLARED, "{}"))
+            taints = frozenset((key, effect) for key, effect in found.get("taints", ()))
+            return Declared(frozenset(found.get("labels", ())), taints)
+        except (ValueError, TypeError, AttributeError):
+            return Declared()
+
+    def annotation(self) -> dict[str, str]:
+        """As it is written on the Node."""
+        found = {"labels": sorted(self.labels), "taints": sorted(map(list, self.taints))}
+        return {words.DECLARED: json.dumps(found, separators=(",", ":"))}
+
+
+def place(taint: Mapping[str, Any]) -> Place:
+    """Where on a node a taint stands."""
+    return taint["key"], taint["effect"]
+
+
+def places(taints: Iterable[Mapping[str, Any]]) -> frozenset[Place]:
+    """Of each."""
+    return frozenset(map(place, taints))
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))

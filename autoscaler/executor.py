@@ -1,0 +1,301 @@
+"""The hands: carries out one step of a plan through the two doors, and tells the store what came of it.
+
+A step is taken as planned or not at all: whatever changed in between (``Changed``, ``Refused``) or does not answer
+(``Unavailable``) is raised, and the next plan starts from what is true then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from autoscaler.cloud import autoscaling_groups as ec2
+from autoscaler.cloud import errors
+from autoscaler.kube import client as kube
+from autoscaler.kube.cache import Store
+from autoscaler.kube.schema.core import NodeJson, PodJson
+from autoscaler.kube.writes import Writes
+from autoscaler.model import labels as words
+from autoscaler.model.actions import (
+    Admit,
+    Cancel,
+    Cordon,
+    DeleteNode,
+    EndJob,
+    Grow,
+    Nominate,
+    Recreate,
+    Release,
+    Remove,
+    Reserve,
+    Step,
+    Uncordon,
+    Unreserve,
+)
+from autoscaler.model.cluster import Group
+from autoscaler.model.errors import Unavailable
+from autoscaler.model.resources import Resources
+
+FAILURES = (Unavailable, kube.Refused, kube.Expired, errors.Refused, ec2.Changed)
+"""What a step may fail with: it fails alone."""
+_GONE = (404,)
+"""Whoever it was about has vanished: nothing is left to be done."""
+_CHANGED = (*_GONE, 409, 422)
+"""A pod that is gone, or was changed, or bound, which the API server calls invalid."""
+
+
+class NotYet(Exception):  # noqa: N818 - reads as what it is at the raise site
+    """The plan did not know of something: the next one, made as soon as the store knows it, takes the step or not."""
+
+
+class Hands:
+    """Takes steps, one at a time."""
+
+    def __init__(
+        self, *, kube: Writes, ec2: ec2.Ec2, store: Store, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._now = now
+        self._kube = kube
+        self._ec2 = ec2
+        self._store = store
+        self._nominated: dict[str, tuple[int, str]] = {}
+        """Pod key -> its version since it was nominated last, and the node: the watch tells of it a moment later."""
+
+    def take(self, step: Step) -> None:  # noqa: C901, PLR0912 - one line for each kind of step
+        """Carry the step out. Raises one of ``FAILURES``, or ``NotYet``."""
+        match step:
+            case Admit():
+                self._admit(step)
+            case Nominate():
+                self._nominate(step)
+            case Reserve():
+                self._reserve(step)
+            case Unreserve():
+                self._unreserve(step)
+            case Recreate(pod=key):
+                self._recreate(key)
+            case Uncordon(node=node):
+                self._store.saw_node(self._kube.uncordon(node))
+            case Grow():
+                self._grow(step)
+            case Cancel():
+                self._cancel(step)
+            case Cordon(node=node):
+                self._store.saw_node(self._kube.cordon(node, at=self._now()))
+            case Remove():
+                self._remove(step)
+            case DeleteNode():
+                self._delete_ghost(step)
+            case Release():
+                self._release(step)
+            case EndJob(namespace=namespace, name=name):
+                self._kube.end_job(namespace, name)
+
+    def _admit(self, step: Admit) -> None:
+        """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan.
+
+        After one more look that their nodes have room for them: who is pinned cannot go elsewhere.
+        """
+        placements = {}
+        asked: dict[str, list[Resources]] = {}
+        for key, node in step.placements:
+            pod, home = self._store.pod(key), self._store.node(node)
+            if pod is not None and home is not None and words.GATE in pod.gates:
+                placements[pod.namespace, pod.name, pod.uid] = home.labels.get(words.HOSTNAME, node)
+                asked.setdefault(node, []).append(pod.requests)
+        self._drop_what_was_told()
+        if asked.keys() & {node for _, node in self._nominated.values()}:  # room is kept of which the plan did not know
+            raise NotYet
+        for node, requests in asked.items():
+            if not Resources.total(requests).fits_in(self._store.room_on(node)):
+                raise kube.Refused(409, f"node {node} has no room for them any more")
+        written = self._kube.admit(placements)
+        failures = self._saw({f"{namespace}/{name}": came for (namespace, name, _), came in written.items()})
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
+
+    def _nominate(self, step: Nominate) -> None:
+        """Of pods that have changed since they were seen the next plan speaks: they may be bound by now.
+
+        The store learns of it by the watch alone: once it has, it knows of every pod that was bound before.
+        """
+        self._drop_what_was_told()
+        seen = {
+            key: (found, node)
+            for key, node in step.placements
+            if key not in self._nominated and (found := self._store.pod_as_seen(key)) is not None
+        }
+        failures = []
+        for key, came in self._kube.nominate(seen.values()).items():
+            (_, version), node = seen[key]
+            if isinstance(came, PodJson):
+                self._nominated[key] = (came.metadata.version(), node)
+            elif isinstance(came, kube.Refused) and came.status in _CHANGED:
+                self._nominated[key] = (version + 1, "")
+            else:
+                failures.append(f"{key}: {came}")
+            if isinstance(came, kube.Refused) and came.status == 403:  # noqa: PLR2004 - it goes on without
+                self._store.may_not_nominate()
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
+
+    def _reserve(self, step: Reserve) -> None:
+        """The nodes first, each with its instance's id; pods that are gone or bound by now need not be let in."""
+        found = map(self._store.node, sorted({node for _, node in step.placements}))
+        whose = {node.name: node.instance_id for node in found if node is not None and node.instance_id}
+        failures = self._saw(self._kube.reserve(whose))
+        pods = [
+            (pod, whose[name])
+            for key, name in step.placements
+            if name in whose and (pod := self._store.pod(key)) is not None and pod.node is None
+        ]
+        failures += self._saw(self._kube.let_in(pods), fine=_CHANGED)
+        if failures:
+            raise kube.Refused(409, f"not all of {len(pods)} pods were let onto their nodes ({failures[0]})")
+
+    def _unreserve(self, step: Unreserve) -> None:
+        failures = self._saw(self._kube.unreserve(step.nodes))
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(step.nodes)} nodes were not opened ({failures[0]})")
+
+    def _saw(
+        self,
+        written: Mapping[str, PodJson | Exception] | Mapping[str, NodeJson | Exception],
+        *,
+        fine: Collection[int] = _GONE,
+    ) -> list[str]:
+        """Let the store know what we wrote. Gives what failed, in words, with a status that is not ``fine``."""
+        failures = []
+        for name, came in written.items():
+            if isinstance(came, PodJson):
+                self._store.saw_pod(came)
+            elif isinstance(came, NodeJson):
+                self._store.saw_node(came)
+            elif not (isinstance(came, kube.Refused) and came.status in fine):
+                failures.append(f"{name}: {came}")
+        return failures
+
+    def _drop_what_was_told(self) -> None:
+        """Of nominations that the watch has told of, and of pods that are gone, the plan knows."""
+        for key, (version, _) in tuple(self._nominated.items()):
+            found = self._store.pod_as_seen(key)
+            if found is None or found[1] >= version:
+                del self._nominated[key]
+
+    def _recreate(self, key: str) -> None:
+        """A pod that vanished meanwhile is what was wanted."""
+        pod = self._store.pod(key)
+        if pod is not None and pod.node is None:
+            self._kube.delete_unbound(pod.namespace, pod.name, uid=pod.uid)
+
+    def _grow(self, step: Grow) -> None:
+        """Not where the scheduler has bound one of the pods since the plan: steps before this one take time."""
+        if any(pod.node is not None for pod in map(self._store.pod, step.demand) if pod is not None):
+            raise NotYet
+        with self._known_at_once():
+            self._ec2.grow(step.group, was=step.was, to=step.to)
+        group = self._store.group(step.group)
+        if group is not None:
+            self._store.wrote_group(replace(group, desired=step.to))
+
+    def _cancel(self, step: Cancel) -> None:
+        """Raises ``Changed`` where more than the plan knew of is there or on its way all the same: it is paid for."""
+        before = self._store.group(step.group)
+        with self._known_at_once():
+            now = self._ec2.cancel(step.group, was=step.was, to=step.to)
+            if before is not None and _here(now) > _here(before):
+                raise ec2.Changed(f"{step.group} is launching a node after all", now)
+        self._store.wrote_group(now)
+
+    @contextlib.contextmanager
+    def _known_at_once(self) -> Iterator[None]:
+        """What a group turned out to be is known to the next plan, a moment later."""
+        try:
+            yield
+        except ec2.Changed as changed:
+            if changed.group is not None:
+                self._store.wrote_group(changed.group)
+            raise
+
+    def _remove(self, step: Remove) -> None:
+        """After one more look: the node is still closed by us and holds no pod, or is not ready, or it never came."""
+        if step.node is None:
+            uid = self._never_came(step.instance)
+        else:
+            uid = self._still_dead(step.node) if step.is_dead else self._still_idle(step.node)
+        self._ec2.terminate(step.instance, group=step.group, is_dead=step.is_dead)
+        group = self._store.group(step.group)
+        if group is not None:
+            left = tuple(one for one in group.instances if one.id != step.instance)
+            self._store.wrote_group(replace(group, desired=max(group.desired - 1, group.minimum), instances=left))
+        if step.node:
+            self._kube.delete_node(step.node, uid=uid)
+
+    def _delete_ghost(self, step: DeleteNode) -> None:
+        """After one more look at both: the node does not answer, and EC2 has ended its instance."""
+        now = self._kube.node(step.node)
+        if _is_ready(now):
+            raise kube.Refused(409, f"node {step.node} is ready by now")
+        if not self._ec2.has_ended(step.instance):
+            raise kube.Refused(409, f"EC2 has not ended instance {step.instance}: it is in none of our groups")
+        self._kube.delete_node(step.node, uid=now.metadata.uid)
+
+    def _still_dead(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it answers, or is not closed by us, any more."""
+        now = self._kube.node(node)
+        if _is_ready(now):
+            raise kube.Refused(409, f"node {node} is ready again")
+        if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        return now.metadata.uid
+
+    def _release(self, step: Release) -> None:
+        """Whoever closed the node: its instance is being ended already, and only jobs could still want it."""
+        uid = self._still_empty(step.node) if step.node else ""
+        self._ec2.release(step.group, step.instance)
+        group = self._store.group(step.group)
+        if group is not None:
+            left = tuple(replace(one, held=one.held and one.id != step.instance) for one in group.instances)
+            self._store.wrote_group(replace(group, instances=left))
+        if step.node:
+            self._kube.delete_node(step.node, uid=uid)
+
+    def _still_idle(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it is not idle any more."""
+        marks = self._kube.node(node).metadata.annotations
+        if marks.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        return self._still_empty(node)
+
+    def _still_empty(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it is open to pods, or holds one."""
+        now = self._kube.node(node)
+        if not now.spec.unschedulable:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        busy = [pod.metadata for pod in self._kube.pods_on(node) if _holds(pod)]
+        if busy:
+            raise kube.Refused(409, f"node {node} holds {busy[0].namespace}/{busy[0].name} by now")
+        return now.metadata.uid
+
+    def _never_came(self, instance: str) -> str:
+        joined = [node.name for node in self._store.cluster(self._now()).nodes if node.instance_id == instance]
+        if joined:
+            raise kube.Refused(409, f"instance {instance} has joined as node {joined[0]} by now")
+        return ""
+
+
+def _is_ready(node: NodeJson) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
+def _here(group: Group) -> int:
+    """What is there or may come of launches that are being tried."""
+    return group.launching + sum(one.state != "terminating" for one in group.instances)
+
+
+def _holds(pod: PodJson) -> bool:
+    owner = pod.metadata.owner()
+    is_daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
+    return not is_daemon and pod.status.phase not in ("Succeeded", "Failed")

@@ -1,0 +1,197 @@
+"""Which GPUs exist, who holds them, how long they have idled: at a glance.
+
+:func:`read_gpus` asks the API server, :func:`gpus_of` turns the answer into one record per machine (pure), and
+:func:`show` prints them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from autoscaler.kube.client import Kube
+from autoscaler.kube.schema.convert import EPOCH, node_from, requests_of
+from autoscaler.kube.schema.core import Json, Meta, NodeJson, PodSpec
+from autoscaler.model import labels as words
+
+_JOB_LABELS = (words.JOB, "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "job-name")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job, or a pod without one, that holds GPUs of a machine."""
+
+    name: str
+    """``namespace/job``."""
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNode:
+    """One machine with GPUs."""
+
+    name: str
+    origin: str
+    """``on-prem`` or ``ec2``."""
+    product: str
+    total: int
+    used: int
+    holders: tuple[Holder, ...]
+    idle_since: datetime | None
+    """When the last GPU pod that is still on record ended, else when the node came; ``None`` while one is in use."""
+    marks: tuple[str, ...]
+    """What keeps pods away: ``not ready``, ``cordoned``, ``cordoned by Spillway``, ``leaving``."""
+
+    @property
+    def free(self) -> int:
+        """GPUs that nobody holds."""
+        return self.total - self.used
+
+
+class _Terminated(Json, frozen=True):
+    finished_at: datetime | None = None
+
+
+class _State(Json, frozen=True):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(Json, frozen=True):
+    state: _State = _State()
+
+
+class _Status(Json, frozen=True):
+    phase: str = "Pending"
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class GpuPod(Json, frozen=True):
+    """A pod, with when its containers ended."""
+
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: _Status = _Status()
+
+    def gpus(self) -> int:
+        """How many it asks for."""
+        return requests_of(self.spec)[words.GPU]
+
+    def is_finished(self) -> bool:
+        """It holds nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def ended(self) -> datetime:
+        """When its last container did."""
+        ends = [one.state.terminated.finished_at for one in self.status.container_statuses if one.state.terminated]
+        return max((end for end in ends if end is not None), default=EPOCH)
+
+    def holder(self) -> str:
+        """``namespace/job``, or the pod itself."""
+        labels, owner = self.metadata.labels, self.metadata.owner()
+        job = next((labels[key] for key in _JOB_LABELS if key in labels), owner.name if owner else self.metadata.name)
+        return f"{self.metadata.namespace}/{job}"
+
+
+def read_gpus(kube: Kube) -> tuple[GpuNode, ...]:
+    """Ask the API server. Raises ``Unavailable`` or ``kube.Refused``."""
+    node, pod = msgspec.json.Decoder(NodeJson), msgspec.json.Decoder(GpuPod)
+    nodes = [node.decode(raw) for raws, _ in kube.pages("/api/v1/nodes") for raw in raws]
+    pods = [pod.decode(raw) for raws, _ in kube.pages("/api/v1/pods") for raw in raws]
+    return gpus_of(nodes, [one for one in pods if one.gpus()])
+
+
+def gpus_of(nodes: Iterable[NodeJson], pods: Iterable[GpuPod]) -> tuple[GpuNode, ...]:
+    """One record per machine with GPUs, on-prem first, then by name."""
+    on: dict[str, list[GpuPod]] = {}
+    for pod in pods:
+        on.setdefault(pod.spec.node_name, []).append(pod)
+    found = [_gpu_node(raw, on.get(raw.metadata.name, [])) for raw in nodes]
+    return tuple(sorted((one for one in found if one.total), key=lambda one: (one.origin == words.EC2, one.name)))
+
+
+def _gpu_node(raw: NodeJson, pods: list[GpuPod]) -> GpuNode:
+    node = node_from(raw)
+    held: Counter[str] = Counter()
+    for pod in pods:
+        if not pod.is_finished():
+            held[pod.holder()] += pod.gpus()
+    marks = (
+        "not ready" if not node.ready else "",
+        "cordoned by Spillway" if node.cordoned_by == words.AUTOSCALER else "cordoned" if node.cordoned else "",
+        "leaving" if node.deleting else "",
+    )
+    idle_since = max([node.created, *(pod.ended() for pod in pods if pod.is_finished())]) if not held else None
+    return GpuNode(
+        name=node.name,
+        origin=words.EC2 if node.labels.get(words.ORIGIN) == words.EC2 else words.ON_PREM,
+        product=node.labels.get(words.GPU_PRODUCT, "unknown"),
+        total=node.allocatable[words.GPU],
+        used=held.total(),
+        holders=tuple(Holder(name, gpus) for name, gpus in held.most_common()),
+        idle_since=idle_since,
+        marks=tuple(mark for mark in marks if mark),
+    )
+
+
+def as_json(nodes: Iterable[GpuNode], *, now: datetime) -> str:
+    """For programs."""
+    records = [
+        asdict(node) | {"free": node.free, "idle_seconds": _idle_seconds(node, now), "origin": node.origin}
+        for node in nodes
+    ]
+    return msgspec.json.format(msgspec.json.encode(records), indent=2).decode()
+
+
+def show(nodes: Iterable[GpuNode], *, console: Console, now: datetime | None = None) -> None:
+    """For people."""
+    nodes, now = tuple(nodes), now or datetime.now(UTC)
+    if not nodes:
+        console.print("no node of this cluster offers GPUs (nvidia.com/gpu)")
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("NODE", no_wrap=True)
+    table.add_column("FREE", justify="right", no_wrap=True)
+    table.add_column("HELD BY", min_width=16, overflow="fold")
+    table.add_column("STATE")
+    table.add_column("PRODUCT", no_wrap=True)
+    for node in nodes:
+        table.add_row(*_row(node, now))
+    console.print(table)
+    console.print(f"\n{_total(nodes, words.ON_PREM)}; {_total(nodes, words.EC2)}", highlight=False)
+
+
+def _row(node: GpuNode, now: datetime) -> tuple[str, ...]:
+    """Narrow enough for a terminal of 80 columns."""
+    held = "\n".join(f"{one.name} ({one.gpus})" for one in node.holders) or "-"
+    seconds = _idle_seconds(node, now)
+    idle = (f"idle {span(timedelta(seconds=seconds))}",) if seconds is not None else ()
+    state = ", ".join((*idle, *node.marks)) or "busy"
+    return node.name, f"{node.free}/{node.total}", held, state, node.product.removeprefix("NVIDIA-")
+
+
+def _total(nodes: Iterable[GpuNode], origin: str) -> str:
+    ours = [node for node in nodes if node.origin == origin]
+    name = "EC2" if origin == words.EC2 else origin
+    total, used = sum(node.total for node in ours), sum(node.used for node in ours)
+    return f"{name}: {used} of {total} GPUs held on {len(ours)} machine{'' if len(ours) == 1 else 's'}"
+
+
+def _idle_seconds(node: GpuNode, now: datetime) -> int | None:
+    return max(int((now - node.idle_since).total_seconds()), 0) if node.idle_since else None
+
+
+def span(time: timedelta) -> str:
+    """The two largest units: ``2d 3h``, ``5m 10s``."""
+    left = int(time.total_seconds())
+    parts: list[str] = []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        amount, left = divmod(left, length)
+        if amount or (unit == "s" and not parts):
+            parts.append(f"{amount}{unit}")
+    return " ".join(parts[:2])

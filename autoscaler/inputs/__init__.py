@@ -1,0 +1,1 @@
+"""Pods, nodes and prices from files, CSV tables or Kubernetes Lists, and the plan made of them."""

@@ -1,0 +1,106 @@
+"""Which GPU models a pod takes (column ``gpu_spec``: ``V100M16|V100M32``), as affinity to what machines and types have.
+
+The Alibaba trace writes a model and, after an M, its memory in GiB; the catalogue has a model and its memory in MiB;
+NVIDIA's feature discovery labels nodes ``Tesla-V100-SXM2-32GB`` and ``nvidia.com/gpu.memory``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.inputs.tables import Asked
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Node, Pod
+from autoscaler.model.constraints import Requirement, Term
+from autoscaler.planner.supply.offers import Price
+
+_SPEC: Final = re.compile(r"(?P<model>[a-z]+[0-9]+[a-z]*?)(?:m(?P<gib>[0-9]+))?")
+_GIB_WORD: Final = re.compile(r"([0-9]+)gi?b")
+_MIB_IN_A_GIB: Final = 1024
+_NEAR: Final = 0.12
+"""Of memory: 24 GB are 22,888 MiB in EC2's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """A kind of GPU of a machine or type, as labels say it."""
+
+    product: str
+    memory: str
+    """MiB; empty where it is not said."""
+
+    def is_one_of(self, spec: str) -> bool:
+        return any(self._is(one) for one in alternatives(spec))
+
+    def _is(self, one: str) -> bool:
+        asked = _SPEC.fullmatch(one.lower())
+        if asked is None:
+            return one.lower() == self.product.lower()
+        models, gib = self._read()
+        if asked["model"] not in models:
+            return False
+        return asked["gib"] is None or (gib is not None and abs(gib - int(asked["gib"])) <= _NEAR * int(asked["gib"]))
+
+    def _read(self) -> tuple[set[str], float | None]:
+        """Its model's names, and GiB of memory."""
+        parts = re.split(r"[-_ /]+", self.product.lower())
+        own = _SPEC.fullmatch(self.product.lower())
+        gib = [float(found[1]) for part in parts if (found := _GIB_WORD.fullmatch(part))]
+        if own is not None and own["gib"]:
+            gib.append(float(own["gib"]))
+        if self.memory.isdecimal():
+            gib.append(int(self.memory) / _MIB_IN_A_GIB)
+        return {*parts, *((own["model"],) if own else ())}, gib[-1] if gib else None
+
+
+def alternatives(spec: str) -> list[str]:
+    """The models that a ``gpu_spec`` names."""
+    return [one.strip() for one in re.split(r"[|;,]", spec) if one.strip()]
+
+
+def with_gpu_models(asked: Asked, prices: Iterable[Price], nodes: Iterable[Node]) -> Asked:
+    """The same pods, each tied to the GPU models that it takes; a note says which models there are none of."""
+    if not asked.gpu_specs:
+        return asked
+    supply = {_Gpu(price.gpu_model, str(price.gpu_memory_mib or "")) for price in prices if price.gpu_model}
+    supply |= {
+        _Gpu(node.labels[words.GPU_PRODUCT], node.labels.get(words.GPU_MEMORY, ""))
+        for node in nodes
+        if words.GPU_PRODUCT in node.labels
+    }
+    terms = {spec: _terms(spec, sorted(supply, key=str)) for spec in set(asked.gpu_specs.values())}
+    pods = tuple(_tied(pod, terms.get(asked.gpu_specs.get(pod.key, ""))) for pod in asked.pods)
+    return replace(asked, pods=pods, gpu_specs={}, notes=(*asked.notes, *_unknown(asked.gpu_specs, terms, supply)))
+
+
+def _terms(spec: str, supply: Sequence[_Gpu]) -> tuple[Term, ...]:
+    """One term for each kind of GPU that will do; one that nothing fulfils where there is none."""
+    found = [gpu for gpu in supply if gpu.is_one_of(spec)]
+    if not found:
+        return ((Requirement(words.GPU_PRODUCT, "In", tuple(alternatives(spec))),),)
+    return tuple(
+        (
+            Requirement(words.GPU_PRODUCT, "In", (gpu.product,)),
+            *((Requirement(words.GPU_MEMORY, "In", (gpu.memory,)),) if gpu.memory else ()),
+        )
+        for gpu in found
+    )
+
+
+def _tied(pod: Pod, terms: tuple[Term, ...] | None) -> Pod:
+    if not terms or not pod.requests[words.GPU]:
+        return pod
+    return replace(pod, affinity=tuple((*own, *term) for own in pod.affinity or ((),) for term in terms))
+
+
+def _unknown(specs: Mapping[str, str], terms: Mapping[str, tuple[Term, ...]], supply: set[_Gpu]) -> list[str]:
+    pods = Counter(specs.values())
+    return [
+        f"gpu_spec {spec}: no machine and no instance type in the catalogue has such a GPU: {pods[spec]} pods wait"
+        for spec in sorted(terms)
+        if not any(gpu.is_one_of(spec) for gpu in supply)
+    ]

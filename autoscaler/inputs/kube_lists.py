@@ -1,0 +1,159 @@
+"""Kubernetes objects in a file: a List, a stream of documents, or one alone, in JSON or YAML, as kubectl writes them.
+
+JSON is the fast way: each object is read straight into what is wanted of it. YAML is parsed by libyaml, where there is
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from autoscaler.model.errors import BadInput
+
+Made = TypeVar("Made")
+
+
+class _Head(msgspec.Struct, gc=False):
+    """What an object says that it is."""
+
+    kind: str | None = None
+    api_version: str = msgspec.field(default="", name="apiVersion")
+
+
+class _List(msgspec.Struct, gc=False):
+    items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One object, as it is written."""
+
+    source: str
+    kind: str | None
+    """``None``: it does not say, or it is no object at all."""
+    api_version: str
+    raw: Any
+
+    @property
+    def api_group(self) -> str:
+        """The API group: empty for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it has fields."""
+        return isinstance(self.raw, (dict, msgspec.Raw))
+
+    def told(self) -> str:
+        """What it is, for a message."""
+        return repr(self.kind if self.is_object else self.raw)
+
+    def plain(self) -> Any:
+        """All of it, as JSON reads it."""
+        return _decoded(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
+
+    def read(self, model: Any) -> Any:
+        """As this; a mistake is told with the object's name. What is null is absent."""
+        return self.made(model, lambda parsed: parsed)
+
+    def made(self, model: Any, make: Callable[[Any], Made]) -> Made:
+        """The same, made into a noun; a value that means nothing is told in the same way."""
+        try:
+            return make(self._parsed(model))
+        except ValueError as error:
+            raise BadInput(f"{self.source}: {self.named()}: {error}") from None
+
+    def named(self) -> str:
+        """Its kind and name, for a message."""
+        meta = self.plain().get("metadata") or {}
+        return f"{self.kind or 'object'} {meta.get('name') or meta.get('generateName') or 'without a name'}"
+
+    def _parsed(self, model: Any) -> Any:
+        raw = self.raw
+        if isinstance(raw, msgspec.Raw):
+            try:
+                return msgspec.json.decode(raw, type=model, strict=False)
+            except msgspec.ValidationError:
+                raw = _decoded(raw)
+        return msgspec.convert(_plain(raw), model, strict=False)
+
+
+def objects_in(text: str, source: str) -> Iterator[Written]:
+    """All of them."""
+    try:
+        found = msgspec.json.decode(text, type=_List | list[msgspec.Raw])
+    except msgspec.ValidationError:
+        yield from (object_of(one, source) for one in _unlisted([_decoded(text)]))
+        return
+    except msgspec.DecodeError:
+        yield from (object_of(one, source) for one in _unlisted(_yaml(text, source)))
+        return
+    items = found.items if isinstance(found, _List) else found
+    several = [msgspec.Raw(text.encode())] if items is msgspec.UNSET else items or ()
+    yield from (_unread(one, source) for one in several)
+
+
+def _decoded(raw: msgspec.Raw | str) -> Any:
+    """As it stands; a whole number of more digits than Python reads as a float, which no field of an object takes."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError:
+        return json.loads(raw if isinstance(raw, str) else bytes(raw), parse_int=_number)
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < sys.get_int_max_str_digits() else float(digits)
+
+
+def _unread(raw: msgspec.Raw, source: str) -> Written:
+    try:
+        head = msgspec.json.decode(raw, type=_Head)
+    except msgspec.ValidationError:
+        return object_of(_decoded(raw), source)
+    return Written(source, head.kind, head.api_version, raw)
+
+
+def object_of(raw: Any, source: str) -> Written:
+    """One object that is parsed already."""
+    if not isinstance(raw, dict):
+        return Written(source, None, "", raw)
+    kind = raw.get("kind")
+    return Written(source, None if kind is None else str(kind), str(raw.get("apiVersion", "")), raw)
+
+
+def _yaml(text: str, source: str) -> list[Any]:
+    """Every document of a stream."""
+    import yaml  # noqa: PLC0415 - not needed for JSON
+
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return list(yaml.load_all(text, Loader=loader))
+    except (yaml.YAMLError, ValueError) as error:  # the latter: a time or a number that is none
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None
+
+
+def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:
+    for document in documents:
+        if isinstance(document, dict) and "items" in document:
+            yield from document["items"] or ()
+        elif isinstance(document, list):
+            yield from document
+        elif document is not None:
+            yield document
+
+
+def _plain(value: Any) -> Any:
+    """YAML reads times as times; the API writes them as text. What is null is absent."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value

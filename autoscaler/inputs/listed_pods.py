@@ -1,0 +1,192 @@
+"""Pods from Kubernetes objects in a file: the pods themselves, and those that workload objects there will make.
+
+``kubectl get pods,podgroups,jobs -o json`` writes such a List, ``helm template`` such a stream. Sizes of gangs are read
+as the same objects say them. A PodGroup, Workload or job that is not in it says nothing; its pods then are a gang of
+those that are there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from autoscaler.inputs.kube_lists import Written
+from autoscaler.inputs.tables import Asked
+from autoscaler.inputs.workload_objects import model_of, pods_made_by, runs_something, unwrapped
+from autoscaler.kube.schema.convert import daemon_set_from, job_from, pod_from
+from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
+from autoscaler.kube.schema.gang_detection import may_be_alone
+from autoscaler.kube.schema.gang_kinds import SERVED, Api, Said
+from autoscaler.model.cluster import DaemonSet, GangSize, Pod
+from autoscaler.model.errors import BadInput
+
+_Sizes = dict[tuple[str, str], GangSize]
+_SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+"""https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"""
+
+
+class _PriorityClass(Json, frozen=True):
+    """schedulingv1.PriorityClass."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    pods: list[Pod] = field(default_factory=list)
+    made: list[Pod] = field(default_factory=list)
+    """Of workload objects."""
+    workloads: list[tuple[Written, Any]] = field(default_factory=list)
+    daemon_sets: list[DaemonSet] = field(default_factory=list)
+    sizes: _Sizes = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=lambda: dict(_SYSTEM_PRIORITIES))
+    default_class: int = 0
+    by_class: dict[str, str] = field(default_factory=dict)
+    """Pod key -> its priority class, where the API server has not filled in the number."""
+    listed: bool = False
+    """Pods of an API server are there: then its workload objects have theirs among them."""
+    idle: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+def asked_in(objects: Iterable[Written], source: str) -> Asked:
+    """All pods that the objects are or make. Raises :class:`BadInput` for what is no Kubernetes object."""
+    reading = _Reading()
+    for written in objects:
+        if not written.is_object:
+            raise BadInput(f"{source}: holds {written.told()}, which is no Kubernetes object")
+        for one in unwrapped(written):
+            _read(one, reading)
+    for one, model in reading.workloads:
+        _expand(one, model, reading)
+    pods = [_sized(pod, reading.sizes) for pod in (*reading.pods, *_named_apart(reading))]
+    kept = tuple(_with_priority(pods, reading))
+    return Asked(kept, tuple(reading.daemon_sets), notes=tuple(_notes(reading)))
+
+
+def _read(one: Written, reading: _Reading) -> None:
+    group, kind = one.api_group, one.kind or "Pod"
+    if kind == "Pod":
+        _read_pod(one, reading)
+        return
+    if (group, kind) == ("apps", "DaemonSet"):
+        reading.daemon_sets.append(one.made(DaemonSetJson, daemon_set_from))
+        return
+    if (group, kind) == ("scheduling.k8s.io", "PriorityClass"):
+        found = one.read(_PriorityClass)
+        reading.classes[found.metadata.name] = found.value
+        reading.default_class = found.value if found.global_default else reading.default_class
+    size, model = _sizes_said(one), model_of(one)
+    reading.sizes |= size or {}
+    if model is not None:
+        reading.workloads.append((one, model))
+    elif size is None and runs_something(one):
+        reading.notes.append(f"{one.named()} ({one.api_version}) is not planned for: what it runs is not understood")
+    else:
+        reading.idle[kind] += 1
+
+
+def _read_pod(one: Written, reading: _Reading) -> None:
+    raw, pod = one.made(PodJson, lambda raw: (raw, pod_from(raw)))
+    if not pod.name and raw.metadata.generate_name:
+        pod = replace(pod, name=raw.metadata.generate_name)
+        reading.made.append(pod)
+    else:
+        reading.pods.append(pod)
+    reading.listed = reading.listed or bool(pod.uid)
+    _note_class(pod, raw.spec, reading)
+
+
+def _sizes_said(one: Written) -> _Sizes | None:
+    """``None``: it is of no kind that says a gang's size."""
+    if (one.api_group, one.kind) == ("batch", "Job"):
+        job = job_from(one.read(JobJson))
+        return {(job.namespace, told_by): size for told_by, size in job.gang_sizes}
+    api = _api(one)
+    if api is None:
+        return None
+    parsed = one.read(api.model)
+    return {(parsed.metadata.namespace, told_by): size for told_by, size in _said(api, parsed)}
+
+
+def _api(one: Written) -> Api | None:
+    resource = f"{(one.kind or '').lower()}s"
+    return next((api for api in SERVED if (api.group, api.resource) == (one.api_group, resource)), None)
+
+
+def _said(api: Api, parsed: Any) -> Said:
+    return api.says(parsed)
+
+
+def _expand(one: Written, model: Any, reading: _Reading) -> None:
+    """Its pods, where they are not among those that an API server listed."""
+
+    def pods(workload: Any) -> list[tuple[Pod, PodSpec]] | None:
+        return None if reading.listed and workload.metadata.uid else list(pods_made_by(one, workload))
+
+    made = one.made(model, pods)
+    for pod, spec in made or ():
+        reading.made.append(pod)
+        _note_class(pod, spec, reading)
+    if made == []:
+        reading.notes.append(f"{one.named()} asks for no pods as it is")
+
+
+def _note_class(pod: Pod, spec: PodSpec, reading: _Reading) -> None:
+    if not pod.priority and spec.priority_class_name:
+        reading.by_class[pod.key] = spec.priority_class_name
+
+
+def _named_apart(reading: _Reading) -> Iterator[Pod]:
+    """Pods that a controller or the API server names: each gets a name of its own."""
+    taken = {pod.key for pod in reading.pods}
+    numbers: defaultdict[str, int] = defaultdict(int)
+    for pod in reading.made:
+        named, wanted = pod, pod.key
+        while named.key in taken or not named.name or named.name.endswith("-"):
+            named = replace(pod, name=f"{pod.name.removesuffix('-')}-{numbers[wanted]}")
+            numbers[wanted] += 1
+        taken.add(named.key)
+        if wanted in reading.by_class:
+            reading.by_class[named.key] = reading.by_class[wanted]
+        yield named
+
+
+def _with_priority(pods: Iterable[Pod], reading: _Reading) -> Iterator[Pod]:
+    unknown: Counter[str] = Counter()
+    for pod in pods:
+        name = reading.by_class.get(pod.key)
+        if name is not None and name not in reading.classes:
+            unknown[name] += 1
+        value = reading.classes.get(name or "", reading.default_class)
+        is_told = bool(pod.priority or pod.uid)  # the API server fills it in
+        yield pod if is_told or not value else replace(pod, priority=value)
+    reading.notes += [
+        f"PriorityClass {name} is not in the file: {many} pods that name it count as priority {reading.default_class}"
+        for name, many in sorted(unknown.items())
+    ]
+
+
+def _notes(reading: _Reading) -> Iterator[str]:
+    yield from reading.notes
+    if reading.idle:
+        kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(reading.idle.items()))
+        yield f"{sum(reading.idle.values())} objects that run nothing were passed over: {kinds}"
+
+
+def _sized(pod: Pod, sizes: Mapping[tuple[str, str], GangSize]) -> Pod:
+    ref = pod.gang
+    if ref is None:
+        return pod
+    said = sizes.get((ref.namespace, ref.told_by))
+    if said is None:
+        return replace(pod, gang=None) if may_be_alone(ref) else pod
+    if said.one_by_one:
+        return replace(pod, gang=None)
+    return replace(pod, gang=replace(ref, size=ref.size or said.size, minimum=ref.minimum or said.minimum))

@@ -1,0 +1,1 @@
+"""The door to the Kubernetes API: client, credentials, watcher, cache, writes, leader election."""

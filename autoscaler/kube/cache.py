@@ -1,0 +1,316 @@
+"""What is known of the cluster now: the nouns by kind, and a bell for who waits for a change.
+
+Whoever decides waits for :meth:`Store.wait`, then takes :meth:`Store.cluster`, one frozen look at everything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, cast
+
+from autoscaler.kube.schema.convert import node_from, pod_from
+from autoscaler.kube.schema.core import NodeJson, PodJson
+from autoscaler.kube.schema.gang_kinds import Said
+from autoscaler.kube.watched_kinds import DAEMON_SETS, JOBS, KINDS, LATE, NAMESPACES, NODES, PODS, SIZED, STORAGE, Kind
+from autoscaler.model.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
+from autoscaler.model.labels import HOSTNAME
+from autoscaler.model.pod_index import Register, Roll
+from autoscaler.model.resources import Resources
+from autoscaler.model.volumes import Storage
+
+_SIZED_NAMES: Final = frozenset(places[0].name for resources in SIZED.values() for places in resources)
+
+Key = tuple[str, str]
+"""Namespace (empty for what has none) and name."""
+
+
+class Store:
+    """The nouns by kind. Safe to use from several threads; every change that matters wakes who waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._arrivals = 0
+        self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
+        self._expected = {kind.name for kind in KINDS}
+        self._sizes: dict[tuple[str, str], GangSize] | None = None
+        self._register = Register()
+        self._roll: Roll | None = None
+        self._may_nominate = True
+        self._storage: Storage | None = None
+        self._asked_about: set[Kind] = set()
+        self.on_question: Callable[[Kind], None] = lambda _kind: None
+        """Called once for each kind of :data:`LATE` when a pod first asks about it."""
+        self._groups: dict[str, Group] | None = None
+        self._groups_written: dict[str, float] = {}
+
+    # --- Asked by who decides ---
+
+    def wait(self, since: int, *, seconds: float | None) -> int:
+        """Until something changed after ``since``, or the time is over; gives the count of changes so far."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes > since, timeout=seconds)
+            return self._changes
+
+    def settle(self, *, quiet: float, at_most: float) -> int:
+        """Until no new pod has come for ``quiet`` seconds, at most for ``at_most``; gives the count of changes so far.
+
+        A job's pods come one after the other; what happens to pods that are there is no reason to wait longer.
+        """
+        end = time.monotonic() + at_most
+        with self._changed:
+            while (left := min(quiet, end - time.monotonic())) > 0:
+                before = self._arrivals
+                if not self._changed.wait_for(partial(self._have_come, before), timeout=left):
+                    break
+            return self._changes
+
+    def wake(self) -> None:
+        """Let who waits look again."""
+        with self._changed:
+            self._note()
+
+    def expect(self, kind: Kind, *, served: bool = True) -> None:
+        """Without this kind, too, half a cluster would be known; or, where it is not ``served`` any more, no longer."""
+        with self._changed:
+            (self._expected.add if served else self._expected.discard)(kind.name)
+
+    def asked_about(self) -> list[Kind]:
+        """Those of :data:`LATE` that a pod has asked about so far."""
+        with self._changed:
+            return [kind for kind in LATE if kind in self._asked_about]
+
+    def forget(self, kind: Kind) -> None:
+        """Nothing is known of the kind any more."""
+        with self._changed:
+            self._expected.discard(kind.name)
+            self._nouns.pop(kind.name, None)
+            self._moved(kind)
+
+    def is_synced(self) -> bool:
+        """Whether each kind that matters was listed at least once."""
+        with self._changed:
+            return self._expected <= self._nouns.keys()
+
+    def knows_groups(self) -> bool:
+        """Whether AWS has answered at least once."""
+        return self._groups is not None
+
+    def cluster(self, now: datetime) -> Cluster:
+        """One frozen look at everything."""
+        with self._changed:
+            return Cluster(
+                seen_at=now,
+                pods=self._pods(),
+                nodes=self._all(NODES),
+                groups=tuple((self._groups or {}).values()),
+                daemon_sets=self._all(DAEMON_SETS),
+                lingering=self._lingering(),
+                gang_sizes=self._gang_sizes(),
+                may_nominate=self._may_nominate,
+                storage=self._all_of_storage(),
+                namespaces=self._namespaces(),
+            )
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod ``namespace/name``."""
+        namespace, _, name = key.partition("/")
+        found: Pod | None = self._get(PODS, (namespace, name))
+        return found
+
+    def pod_as_seen(self, key: str) -> tuple[Pod, int] | None:
+        """The pod ``namespace/name`` with the version in which it was seen."""
+        namespace, _, name = key.partition("/")
+        with self._changed:
+            found = self._nouns.get(PODS.name, {}).get((namespace, name))
+            return (found[1], found[0]) if found else None
+
+    def room_on(self, node: str) -> Resources:
+        """What a node has left now, after pods that we have pinned to it and that are not bound yet."""
+        with self._changed:
+            found = self._nouns.get(NODES.name, {}).get(("", node))
+            if found is None:
+                return Resources()
+            taken = self._register.requests_on(node, host=found[1].labels.get(HOSTNAME, node))
+            return cast("Resources", found[1].allocatable) - taken
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+        found: Node | None = self._get(NODES, ("", name))
+        return found
+
+    def group(self, name: str) -> Group | None:
+        """The Auto Scaling group of that name."""
+        with self._changed:
+            return (self._groups or {}).get(name)
+
+    # --- Told by who watches ---
+
+    def replace(self, kind: Kind, listed: dict[Key, tuple[int, Any]]) -> None:
+        """Everything of a kind, as listed; the store keeps ``listed``. What we saw in a newer version stays so."""
+        with self._changed:
+            known = self._nouns.get(kind.name, {})
+            first, changed = kind.name not in self._nouns, len(known) != len(listed)
+            for key, (version, noun) in listed.items():
+                old = known.get(key)
+                if old is not None and (old[0] > version or old[1] == noun):
+                    listed[key] = old
+                    continue
+                changed = True
+                self._count(kind, old and old[1], noun)
+            for key in known.keys() - listed.keys():
+                changed = True
+                self._count(kind, known[key][1], None)
+            self._nouns[kind.name] = listed
+            if first or changed:
+                self._moved(kind)
+
+    def put(self, kind: Kind, key: Key, version: int, noun: Any) -> None:
+        """One object that was added or changed."""
+        with self._changed:
+            shelf = self._nouns.setdefault(kind.name, {})
+            known = shelf.get(key)
+            if known is not None and known[0] > version:
+                return
+            shelf[key] = (version, noun)
+            self._arrivals += known is None and kind is PODS
+            if known is None or known[1] != noun:
+                self._count(kind, known and known[1], noun)
+                self._moved(kind)
+
+    def drop(self, kind: Kind, key: Key) -> None:
+        """One object that is gone."""
+        with self._changed:
+            known = self._nouns.get(kind.name, {}).pop(key, None)
+            if known is not None:
+                self._count(kind, known[1], None)
+                self._moved(kind)
+
+    def saw_pod(self, raw: PodJson) -> None:
+        """Our own write came back: know it before the watch tells. A pod that is gone meanwhile stays gone."""
+        key = (raw.metadata.namespace, raw.metadata.name)
+        if self._get(PODS, key) is not None:
+            self.put(PODS, key, raw.metadata.version(), pod_from(raw))
+
+    def may_not_nominate(self) -> None:
+        """The API server has refused it: our rights are of an older release."""
+        with self._changed:
+            self._may_nominate = False
+            self._note()
+
+    def saw_node(self, raw: NodeJson) -> None:
+        """As :meth:`saw_pod`."""
+        if self.node(raw.metadata.name) is not None:
+            self.put(NODES, ("", raw.metadata.name), raw.metadata.version(), node_from(raw))
+
+    def saw_groups(self, groups: Iterable[Group], *, asked_at: float) -> None:
+        """What AWS said; ``asked_at`` (monotonic) is before the question: what we wrote since then is newer."""
+        with self._changed:
+            known = self._groups or {}
+            merged = {
+                group.name: known[group.name]
+                if group.name in known and self._groups_written.get(group.name, 0.0) > asked_at
+                else group
+                for group in groups
+            }
+            if merged != self._groups:
+                self._groups = merged
+                self._note()
+
+    def wrote_group(self, group: Group) -> None:
+        """Our own write to a group."""
+        with self._changed:
+            self._groups = {**(self._groups or {}), group.name: group}
+            self._groups_written[group.name] = time.monotonic()
+            self._note()
+
+    # --- Within the lock ---
+
+    def _have_come(self, before: int) -> bool:
+        return self._arrivals > before
+
+    def _pods(self) -> Roll:
+        if self._roll is None:
+            self._roll = self._register.roll(self._all(PODS))
+        return self._roll
+
+    def _count(self, kind: Kind, before: Any, after: Any) -> None:
+        """Keep the pods' sums in step with them."""
+        if kind is PODS:
+            self._register.change(before, after)
+            self._roll = None
+            if after is not None:
+                self._hear(after)
+
+    def _hear(self, pod: Pod) -> None:
+        """What the pod asks about and nobody has asked about before."""
+        asked = STORAGE if pod.claims and pod.node is None else ()
+        terms = (*pod.near_to, *pod.apart_from)
+        asked = (*asked, NAMESPACES) if any(one.namespace_selector is not None for one in terms) else asked
+        for kind in asked:
+            if kind not in self._asked_about:
+                self._asked_about.add(kind)
+                self.on_question(kind)
+
+    def _all(self, kind: Kind) -> tuple[Any, ...]:
+        return tuple([noun for _, noun in self._nouns.get(kind.name, {}).values()])
+
+    def _get(self, kind: Kind, key: Key) -> Any:
+        with self._changed:
+            found = self._nouns.get(kind.name, {}).get(key)
+            return found[1] if found else None
+
+    def _lingering(self) -> tuple[LingeringJob, ...]:
+        jobs = self._nouns.get(JOBS.name, {})
+        return tuple(
+            LingeringJob(namespace=job.namespace, name=job.name, ended_with=job.ends_with)
+            for _, job in jobs.values()
+            if job.ends_with and not job.ended and (job.namespace, job.ends_with) in jobs
+            if jobs[job.namespace, job.ends_with][1].ended
+        )
+
+    def _moved(self, kind: Kind) -> None:
+        if kind is JOBS or kind.name in _SIZED_NAMES:
+            self._sizes = None
+        if kind in STORAGE:
+            self._storage = None
+        self._note()
+
+    def _all_of_storage(self) -> Storage | None:
+        """Made anew only after something of it has changed; ``None`` until all of it was listed."""
+        if self._storage is None and all(kind.name in self._nouns for kind in STORAGE):
+            claims, volumes, classes, drivers = (
+                [noun for _, noun in self._nouns[kind.name].values()] for kind in STORAGE
+            )
+            self._storage = Storage(
+                claims={(one.namespace, one.name): one for one in claims},
+                volumes={one.name: one for one in volumes},
+                classes={one.name: one for one in classes},
+                drivers={one.node: one for one in drivers},
+            )
+        return self._storage
+
+    def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
+        found = self._nouns.get(NAMESPACES.name)
+        return None if found is None else {name: labels for (_, name), (_, labels) in found.items()}
+
+    def _gang_sizes(self) -> Mapping[tuple[str, str], GangSize]:
+        """Made anew only after something that says a size has changed."""
+        if self._sizes is None:
+            self._sizes = {(namespace, told_by): size for namespace, said in self._said() for told_by, size in said}
+        return self._sizes
+
+    def _said(self) -> Iterator[tuple[str, Said]]:
+        for (namespace, _), (_, job) in self._nouns.get(JOBS.name, {}).items():
+            yield namespace, job.gang_sizes
+        for name in _SIZED_NAMES:
+            for (namespace, _), (_, said) in self._nouns.get(name, {}).items():
+                yield namespace, said
+
+    def _note(self) -> None:
+        self._changes += 1
+        self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""Kubernetes objects as decoded from JSON, and their conversion to and from the model."""

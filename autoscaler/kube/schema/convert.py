@@ -1,0 +1,366 @@
+"""Kubernetes objects become the nouns that decisions are made of. Pure; no I/O.
+
+What a pod asks for and Spillway does not model is said in ``Pod.not_understood``, in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeVar, cast
+
+from autoscaler.config.documents import parse_span
+from autoscaler.kube.schema.core import (
+    DaemonSetJson,
+    JobJson,
+    Meta,
+    NodeJson,
+    PodAffinity,
+    PodJson,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    ResourceNeeds,
+)
+from autoscaler.kube.schema.gang_detection import count, gang_of
+from autoscaler.kube.schema.gang_kinds import Said, indexed_job_size
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import DaemonSet, Node, Pod
+from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
+from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
+
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch/v1 Job, reduced to whether it has ended, whose end it waits for, and its gang."""
+
+    namespace: str
+    name: str
+    ended: bool
+    """Complete, failed, or being deleted."""
+    ends_with: str
+    gang_sizes: Said = ()
+
+
+_LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Said by ``Node.ready``; they come and go by themselves."""
+_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
+"""Said by ``Node.cordoned``."""
+_ROLE_LABELS: Final = (words.ROLE, "training.kubeflow.org/replica-type")
+_DO_NOT_DISRUPT: Final = {
+    words.DO_NOT_DISRUPT: "true",
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+}
+_POD_LEVEL: Final = (CPU, MEMORY)
+"""What pod-level requests may speak of, besides huge pages."""
+
+_CLAIM, _OWN_CLAIM = "persistentVolumeClaim", "ephemeral"
+_EVERYWHERE: Final = frozenset(
+    {
+        *("configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "nfs", "projected", "secret"),
+        *("cephfs", "csi", "fc", "flexVolume", "flocker", "glusterfs", "quobyte", "scaleIO", "storageos"),
+    }
+)
+"""Kinds of volume that the scheduler asks nothing about."""
+
+T = TypeVar("T")
+_Asked = tuple[tuple[str, str | int | float], ...]
+
+
+def pod_from(raw: PodJson) -> Pod:
+    """The noun."""
+    meta, spec = raw.metadata, raw.spec
+    owner = meta.owner()
+    terms = _affinity(spec)
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        requests=requests_of(spec),
+        created=meta.creation_timestamp or EPOCH,
+        labels=meta.labels,
+        node=spec.node_name or None,
+        phase=raw.status.phase,
+        affinity=_same(terms),
+        tolerations=_tolerations(spec),
+        apart_from=_pod_terms(spec.affinity.pod_anti_affinity, meta),
+        near_to=_pod_terms(spec.affinity.pod_affinity, meta),
+        spread=_spread(spec, meta),
+        host_ports=_host_ports(spec),
+        claims=tuple(_claims(meta, spec)),
+        priority=spec.priority,
+        gang=_same(gang_of(meta, spec)),
+        gates=_same(tuple(gate.name for gate in spec.scheduling_gates)),
+        started=raw.status.start_time,
+        duration=_span(meta.annotations.get(words.DURATION)),
+        patience=_span(meta.annotations.get(words.PATIENCE)),
+        unread=tuple(_unread(meta)) if not spec.node_name else (),
+        admitted_to=meta.annotations.get(words.ADMITTED_TO, ""),
+        owner=f"{owner.kind}/{owner.name}" if owner else "",
+        is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
+        role=next((meta.labels[key] for key in _ROLE_LABELS if key in meta.labels), ""),
+        unschedulable_because=_unschedulable(raw.status),
+        nominated=raw.status.nominated_node_name if not spec.node_name else "",
+        deleting=meta.deletion_timestamp is not None,
+        do_not_disrupt=_do_not_disrupt(meta),
+        not_understood=tuple(_not_understood(spec)) if not spec.node_name else (),
+    )
+
+
+def node_from(raw: NodeJson) -> Node:
+    """The noun. Taints that only repeat that it is cordoned or not ready are left out: its own fields say so."""
+    meta, spec = raw.metadata, raw.spec
+    condition = next((one for one in raw.status.conditions if one.type == "Ready"), None)
+    ready = condition is not None and condition.status == "True"
+    return Node(
+        name=meta.name,
+        allocatable=_amounts(tuple(sorted(raw.status.allocatable.items()))),
+        created=meta.creation_timestamp or EPOCH,
+        labels=meta.labels,
+        taints=_same(
+            tuple(
+                Taint(one.key, one.value, one.effect)
+                for one in spec.taints
+                if one.key not in _LIFECYCLE_TAINTS and one.key != _CORDON_TAINT
+            )
+        ),
+        ready=ready and not any(one.key in _LIFECYCLE_TAINTS for one in spec.taints),
+        unready_since=condition.last_transition_time if condition is not None and not ready else None,
+        cordoned=spec.unschedulable,
+        cordoned_by=meta.annotations.get(words.CORDONED_BY, "") if spec.unschedulable else "",
+        cordoned_at=_time(meta.annotations.get(words.CORDONED_AT)) if spec.unschedulable else None,
+        provider_id=spec.provider_id,
+        do_not_disrupt=_do_not_disrupt(meta),
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def daemon_set_from(raw: DaemonSetJson) -> DaemonSet:
+    """The noun."""
+    spec = raw.spec.template.spec
+    return DaemonSet(
+        namespace=raw.metadata.namespace,
+        name=raw.metadata.name,
+        requests=requests_of(spec),
+        affinity=_affinity(spec),
+        tolerations=_tolerations(spec),
+    )
+
+
+def job_from(raw: JobJson) -> Job:
+    """The noun."""
+    true = {condition.type for condition in raw.status.conditions if condition.status == "True"}
+    return Job(
+        namespace=raw.metadata.namespace,
+        name=raw.metadata.name,
+        ended=bool(true & {"Complete", "Failed"}) or raw.metadata.deletion_timestamp is not None,
+        ends_with=raw.metadata.annotations.get(words.ENDS_WITH, ""),
+        gang_sizes=indexed_job_size(
+            raw.metadata.name,
+            mode=raw.spec.completion_mode,
+            parallelism=raw.spec.parallelism,
+            completions=raw.spec.completions,
+        ),
+    )
+
+
+def requests_of(spec: PodSpec) -> Resources:
+    """What the scheduler counts for a pod, with one of ``pods``.
+
+    The sum of the containers and sidecars, or what the initialisation needs at its peak where that is more; pod-level
+    requests in place of both where they are given; plus the overhead of its runtime class.
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    if not (spec.init_containers or spec.overhead or spec.resources.requests or spec.resources.limits):
+        return _sum_of(tuple(_asked(container.resources) for container in spec.containers))
+    running = Resources.total(_needs(container.resources) for container in spec.containers)
+    sidecars = peak = Resources()
+    for container in spec.init_containers:
+        needs = _needs(container.resources)
+        if container.restart_policy == "Always":
+            running, sidecars = running + needs, sidecars + needs
+        else:
+            peak = _larger(peak, needs + sidecars)
+    whole = _pod_level(_larger(running, peak), spec.resources)
+    return _same(whole + _amounts(tuple(sorted(spec.overhead.items()))) + _ONE_POD)
+
+
+_ONE_POD: Final = Resources({PODS: 1})
+
+
+def _needs(needs: ResourceNeeds) -> Resources:
+    """Requests; where there is none, the limit, as the API server fills it in for pods (but not for templates)."""
+    return _amounts(_asked(needs))
+
+
+def _asked(needs: ResourceNeeds) -> _Asked:
+    both: Quantities = {**needs.limits, **needs.requests}
+    return tuple(sorted(both.items()))
+
+
+@lru_cache(maxsize=8192)
+def _sum_of(containers: tuple[_Asked, ...]) -> Resources:
+    """Of a pod that asks for nothing besides; ten thousand pods ask for a few dozen amounts."""
+    return Resources.total((*map(_amounts, containers), _ONE_POD))
+
+
+def _pod_level(containers: Resources, needs: ResourceNeeds) -> Resources:
+    given = _needs(needs)
+    if not given:
+        return containers
+    said = {name for name in given if name in _POD_LEVEL or name.startswith("hugepages-")}
+    return Resources({**containers, **{name: given[name] for name in said}})
+
+
+@lru_cache(maxsize=4096)
+def _amounts(quantities: _Asked) -> Resources:
+    return Resources.parse(dict(quantities))
+
+
+def _larger(one: Resources, other: Resources) -> Resources:
+    return Resources({name: max(one[name], other[name]) for name in {*one, *other}})
+
+
+@lru_cache(maxsize=8192)
+def _kept(value: Any) -> Any:
+    return value
+
+
+def _same(value: T) -> T:
+    """One copy of equal values: ten thousand pods share a few dozen shapes."""
+    return cast("T", _kept(value))
+
+
+def _affinity(spec: PodSpec) -> tuple[Term, ...]:
+    """Node selector and required node affinity as alternatives, each complete in itself."""
+    chosen = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
+    required = spec.affinity.node_affinity.required
+    if required is None:
+        return (chosen,) if chosen else ()
+    return tuple(
+        chosen + tuple(expression.noun() for expression in term.match_expressions)
+        for term in required.node_selector_terms
+        if term.match_expressions
+    ) or ((chosen,) if chosen else ())
+
+
+def _tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
+    return _same(
+        tuple(
+            Toleration(one.key, "Exists" if one.operator == "Exists" else "Equal", one.value, one.effect)
+            for one in spec.tolerations
+        )
+    )
+
+
+def _pod_terms(affinity: PodAffinity, meta: Meta) -> tuple[PodTerm, ...]:
+    return _same(
+        tuple(
+            PodTerm(
+                topology_key=term.topology_key,
+                selector=term.label_selector.term()
+                + _by_keys(term.match_label_keys, meta, "In")
+                + _by_keys(term.mismatch_label_keys, meta, "NotIn"),
+                namespaces=frozenset(
+                    term.namespaces or (() if term.namespace_selector is not None else (meta.namespace,))
+                ),
+                namespace_selector=None if term.namespace_selector is None else term.namespace_selector.term(),
+            )
+            for term in affinity.required
+            if term.label_selector is not None  # without one the term is about no pod at all
+        )
+    )
+
+
+def _spread(spec: PodSpec, meta: Meta) -> tuple[Spread, ...]:
+    return _same(
+        tuple(
+            Spread(
+                topology_key=one.topology_key,
+                max_skew=one.max_skew,
+                selector=one.label_selector.term() + _by_keys(one.match_label_keys, meta, "In"),
+                min_domains=one.min_domains,
+            )
+            for one in spec.topology_spread_constraints
+            if one.when_unsatisfiable == "DoNotSchedule" and one.label_selector is not None
+        )
+    )
+
+
+def _by_keys(keys: Iterable[str], meta: Meta, operator: Literal["In", "NotIn"]) -> Term:
+    """``matchLabelKeys``: the pod's own value of each."""
+    return tuple(Requirement(key, operator, (meta.labels[key],)) for key in keys if key in meta.labels)
+
+
+def _host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
+    ports = [port for container in spec.containers for port in container.ports if port.host_port]
+    return _same(frozenset((port.protocol, port.host_port) for port in ports))
+
+
+def _unschedulable(status: PodStatus) -> str:
+    for condition in status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+            return condition.message
+    return ""
+
+
+def _do_not_disrupt(meta: Meta) -> bool:
+    return any(meta.annotations.get(key) == value for key, value in _DO_NOT_DISRUPT.items())
+
+
+def _not_understood(spec: PodSpec) -> Iterator[str]:
+    """Each rule that may keep the pod from a node on which we would place it."""
+    if spec.resource_claims:
+        yield f"resource claims ({', '.join(claim.name for claim in spec.resource_claims)})"
+    for volume in spec.volumes:
+        for kind in volume.keys() - _EVERYWHERE - {"name", _CLAIM, _OWN_CLAIM}:
+            yield f"volume {volume.get('name', '')} of kind {kind}"
+    for spread in spec.topology_spread_constraints:
+        if spread.when_unsatisfiable == "DoNotSchedule" and (
+            spread.node_affinity_policy != "Honor" or spread.node_taints_policy != "Ignore"
+        ):
+            yield f"topology spread by {spread.topology_key} with its own node policies"
+    required = spec.affinity.node_affinity.required
+    if required is not None and any(term.match_fields for term in required.node_selector_terms):
+        yield "node affinity with matchFields"
+
+
+def _claims(meta: Meta, spec: PodSpec) -> Iterator[str]:
+    """An ephemeral volume has a claim of its own, named after the pod and itself."""
+    for volume in spec.volumes:
+        if _CLAIM in volume:
+            yield str(volume[_CLAIM].get("claimName", ""))
+        elif _OWN_CLAIM in volume:
+            yield f"{meta.name}-{volume.get('name', '')}"
+
+
+def _span(text: str | None) -> timedelta | None:
+    try:
+        return parse_span(text) if text else None
+    except ValueError:
+        return None
+
+
+def _unread(meta: Meta) -> Iterator[str]:
+    for key in (words.PATIENCE, words.DURATION):
+        text = meta.annotations.get(key)
+        if text and _span(text) is None:
+            yield f"annotation {key} is {text!r} and counts as absent: it must be a span of time such as 90s, 10m or 1h"
+    for key in (words.GANG_SIZE, words.GANG_MIN):
+        text = meta.annotations.get(key)
+        if text and count(text) is None:
+            yield f"annotation {key} is {text!r} and counts as absent: it must be a number of pods, 1 or more"
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

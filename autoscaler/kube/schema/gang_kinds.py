@@ -1,0 +1,210 @@
+"""Objects that say how many pods a gang has: PodGroups, Workloads, JobSets, training jobs, Indexed Jobs.
+
+Shapes are of the versions in :data:`SERVED`; which mark on a pod belongs to which object is said in
+``gang_detection.py``. Pure; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from autoscaler.kube.schema.core import Json, Meta
+from autoscaler.model.cluster import GangSize
+
+Said = tuple[tuple[str, GangSize], ...]
+"""What an object says: (``GangRef.told_by``, size) of each gang it speaks of."""
+
+NATIVE: Final = "scheduling.k8s.io/"
+JOBS: Final = "batch/jobs/"
+"""How ``told_by`` begins for Kubernetes' own groups, and for an Indexed Job."""
+_LAUNCHER: Final = "Launcher"
+
+
+class _Gang(Json, frozen=True):
+    min_count: int = 0
+
+
+class _SchedulingPolicy(Json, frozen=True):
+    gang: _Gang | None = None
+
+
+class _GroupSpec(Json, frozen=True):
+    min_member: int = 0
+    scheduling_policy: _SchedulingPolicy = _SchedulingPolicy()
+
+
+class PodGroupJson(Json, frozen=True):
+    """PodGroup of Kubernetes itself, of the coscheduling plugin, and of Volcano."""
+
+    metadata: Meta
+    spec: _GroupSpec = _GroupSpec()
+
+
+class _WorkloadGroup(Json, frozen=True):
+    name: str
+    policy: _SchedulingPolicy = _SchedulingPolicy()
+
+
+class _WorkloadSpec(Json, frozen=True):
+    pod_groups: tuple[_WorkloadGroup, ...] = ()
+
+
+class WorkloadJson(Json, frozen=True):
+    """Workload of Kubernetes 1.35."""
+
+    metadata: Meta
+    spec: _WorkloadSpec = _WorkloadSpec()
+
+
+class _JobSpec(Json, frozen=True):
+    parallelism: int = 1
+
+
+class _JobTemplate(Json, frozen=True):
+    spec: _JobSpec = _JobSpec()
+
+
+class _ReplicatedJob(Json, frozen=True):
+    replicas: int = 1
+    template: _JobTemplate = _JobTemplate()
+
+
+class _JobSetSpec(Json, frozen=True):
+    replicated_jobs: tuple[_ReplicatedJob, ...] = ()
+
+
+class JobSetJson(Json, frozen=True):
+    """JobSet: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/."""
+
+    metadata: Meta
+    spec: _JobSetSpec = _JobSetSpec()
+
+
+class _Replicas(Json, frozen=True):
+    replicas: int = 1
+
+
+class _KubeflowPolicy(Json, frozen=True):
+    min_available: int | None = None
+
+
+class _RunPolicy(Json, frozen=True):
+    scheduling_policy: _KubeflowPolicy | None = None
+
+
+class _Elastic(Json, frozen=True):
+    min_replicas: int | None = None
+
+
+_Specs = dict[str, _Replicas]
+
+
+class _KubeflowSpec(Json, frozen=True):
+    tf_replica_specs: _Specs = msgspec.field(default_factory=dict)
+    pytorch_replica_specs: _Specs = msgspec.field(default_factory=dict)
+    mpi_replica_specs: _Specs = msgspec.field(default_factory=dict)
+    xgb_replica_specs: _Specs = msgspec.field(default_factory=dict)
+    paddle_replica_specs: _Specs = msgspec.field(default_factory=dict)
+    jax_replica_specs: _Specs = msgspec.field(default_factory=dict)
+    run_policy: _RunPolicy = _RunPolicy()
+    elastic_policy: _Elastic | None = None
+    launcher_creation_policy: str = ""
+
+    def roles(self) -> dict[str, int]:
+        """Pods by role that come at once."""
+        kinds = (
+            self.tf_replica_specs,
+            self.pytorch_replica_specs,
+            self.mpi_replica_specs,
+            self.xgb_replica_specs,
+            self.paddle_replica_specs,
+            self.jax_replica_specs,
+        )
+        late = _LAUNCHER if self.launcher_creation_policy == "WaitForWorkersReady" else ""
+        return {role: one.replicas for specs in kinds for role, one in specs.items() if role != late}
+
+
+class KubeflowJson(Json, frozen=True):
+    """TFJob, PyTorchJob, MPIJob, ... of the Kubeflow training and MPI operators."""
+
+    metadata: Meta
+    spec: _KubeflowSpec = _KubeflowSpec()
+
+
+def pod_group_says(api_group: str) -> Callable[[PodGroupJson], Said]:
+    """For the PodGroups of an API group: what one of them says."""
+
+    def says(raw: PodGroupJson) -> Said:
+        is_native = f"{api_group}/" == NATIVE
+        size = _native_size(raw.spec.scheduling_policy) if is_native else GangSize(minimum=raw.spec.min_member or None)
+        return ((f"{api_group}/podgroups/{raw.metadata.name}", size),)
+
+    return says
+
+
+def _native_size(policy: _SchedulingPolicy) -> GangSize:
+    """``basic``: its pods are placed one by one."""
+    return GangSize(one_by_one=True) if policy.gang is None else GangSize(minimum=policy.gang.min_count or None)
+
+
+def workload_says(raw: WorkloadJson) -> Said:
+    """One size for each of its groups."""
+    name = raw.metadata.name
+    return tuple((f"{NATIVE}workloads/{name}/{one.name}", _native_size(one.policy)) for one in raw.spec.pod_groups)
+
+
+def jobset_says(raw: JobSetJson) -> Said:
+    """All pods of all its jobs."""
+    size = sum(job.replicas * job.template.spec.parallelism for job in raw.spec.replicated_jobs)
+    return ((f"jobset.x-k8s.io/jobsets/{raw.metadata.name}", GangSize(size=size or None)),)
+
+
+def kubeflow_says(raw: KubeflowJson) -> Said:
+    """All replicas; together only the least of them where its policy names one."""
+    roles, policy, elastic = raw.spec.roles(), raw.spec.run_policy.scheduling_policy, raw.spec.elastic_policy
+    size = sum(roles.values())
+    minimum = policy.min_available if policy else None
+    if minimum is None and elastic is not None and elastic.min_replicas is not None:
+        minimum = size - roles.get("Worker", 0) + min(elastic.min_replicas, roles.get("Worker", 0))
+    return ((f"kubeflow.org/{raw.metadata.name}", GangSize(size=size or None, minimum=minimum or None)),)
+
+
+def indexed_job_size(name: str, *, mode: str, parallelism: int, completions: int | None) -> Said:
+    """An Indexed Job whose indexes all run at once is one gang, as the Job controller of Kubernetes 1.36 takes it."""
+    together = mode == "Indexed" and parallelism == completions and parallelism > 1
+    return ((f"{JOBS}{name}", GangSize(size=parallelism)),) if together else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Where objects that say a size are served, once somebody has installed them."""
+
+    group: str
+    versions: tuple[str, ...]
+    """The one to ask for first stands first."""
+    resource: str
+    model: Any
+    says: Callable[[Any], Said]
+
+
+SERVED: Final = (
+    Api(
+        "scheduling.k8s.io",
+        ("v1", "v1beta1", "v1alpha3", "v1alpha2"),
+        "podgroups",
+        PodGroupJson,
+        pod_group_says("scheduling.k8s.io"),
+    ),
+    Api("scheduling.k8s.io", ("v1alpha1",), "workloads", WorkloadJson, workload_says),
+    Api("scheduling.x-k8s.io", ("v1alpha1",), "podgroups", PodGroupJson, pod_group_says("scheduling.x-k8s.io")),
+    Api("scheduling.volcano.sh", ("v1beta1",), "podgroups", PodGroupJson, pod_group_says("scheduling.volcano.sh")),
+    Api("jobset.x-k8s.io", ("v1alpha2",), "jobsets", JobSetJson, jobset_says),
+    *(
+        Api("kubeflow.org", ("v2beta1", "v1") if kind == "mpijobs" else ("v1",), kind, KubeflowJson, kubeflow_says)
+        for kind in ("tfjobs", "pytorchjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs")
+    ),
+)

@@ -1,0 +1,227 @@
+"""What the autoscaler writes to the Kubernetes API, through the door that is ``client.py``, and its last looks before.
+
+Each write is bound to what was seen (uid, version): where that has changed since, the server refuses it, and nobody
+else's work is undone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from autoscaler.kube.client import Expired, Kube, Refused
+from autoscaler.kube.schema.core import Meta, NodeJson, PodJson
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Pod
+from autoscaler.model.errors import Unavailable
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+NOT_OURS: Final = "another autoscaler may act by now: the lease was not renewed in time"
+_MERGE: Final = "application/merge-patch+json"
+_JSON_PATCH: Final = "application/json-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_NODE_DECODER: Final = msgspec.json.Decoder(NodeJson)
+_POD_DECODER: Final = msgspec.json.Decoder(PodJson)
+
+
+class Writes:
+    """The writes, by one connection; safe to use from threads. They raise what ``Kube.send`` does."""
+
+    def __init__(self, kube: Kube, *, may_write: Callable[[], bool] = lambda: True) -> None:
+        """``may_write`` is asked immediately before each write: a process that stood still may have lost its lease."""
+        self._kube = kube
+        self._may_write = may_write
+
+    def _send(self, method: str, path: str, body: object, **more: str) -> bytes:
+        if not self._may_write():
+            raise Refused(409, NOT_OURS)
+        return self._kube.send(method, path, body, **more)
+
+    def node(self, name: str) -> NodeJson:
+        """The node as it is now."""
+        return _NODE_DECODER.decode(self._kube.get(f"/api/v1/nodes/{name}"))
+
+    def pods_on(self, node: str) -> tuple[PodJson, ...]:
+        """The pods bound to the node, as it is now."""
+        pages = self._kube.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        return tuple(_POD_DECODER.decode(raw) for raws, _ in pages for raw in raws)
+
+    def cordon(self, name: str, *, at: datetime) -> NodeJson:
+        """Close the node to new pods, marked as ours. Raises ``Refused`` where somebody else has closed it."""
+        node = self.node(name)
+        if node.spec.unschedulable:
+            raise Refused(409, f"node {name} is cordoned already")
+        marks = {words.CORDONED_BY: words.AUTOSCALER, words.CORDONED_AT: _rfc3339(at)}
+        return self._patch_node(node.metadata, {"unschedulable": True}, marks)
+
+    def uncordon(self, name: str) -> NodeJson:
+        """Open the node again. Raises ``Refused`` where the cordon is not ours."""
+        node = self.node(name)
+        if node.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
+            raise Refused(409, f"the cordon of node {name} is not Spillway's: whoever set it lifts it")
+        marks = {words.CORDONED_BY: None, words.CORDONED_AT: None}
+        return self._patch_node(node.metadata, {"unschedulable": None}, marks)
+
+    def reserve(self, whose: Mapping[str, str]) -> dict[str, NodeJson | Exception]:
+        """Give each node's reservation (``spillway.dev/reserved``) a value, in parallel; one without stays as it is."""
+        change = self._change_reservation
+        return _each(8, {name: partial(change, name, "add", "/value", value=value) for name, value in whose.items()})
+
+    def unreserve(self, names: Iterable[str]) -> dict[str, NodeJson | Exception]:
+        """Take each node's reservation off, in parallel."""
+        return _each(8, {name: partial(self._change_reservation, name, "remove") for name in names})
+
+    def _change_reservation(self, name: str, op: str, within: str = "", **value: str) -> NodeJson:
+        """One operation on the taint, or ``within`` it. Refused where the node's taints have just changed."""
+        node = self.node(name)
+        number = next((at for at, one in enumerate(node.spec.taints) if one.key == words.RESERVED), None)
+        if number is None:
+            return node
+        path = f"/spec/taints/{number}"
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
+            {"op": "test", "path": f"{path}/key", "value": words.RESERVED},
+            {"op": op, "path": path + within, **value},
+        ]
+        return _NODE_DECODER.decode(self._send("PATCH", f"/api/v1/nodes/{name}", body, content=_JSON_PATCH))
+
+    def let_in(self, pods: Iterable[tuple[Pod, str]]) -> dict[str, PodJson | Exception]:
+        """Have each pod tolerate the reservation of that value as well, in parallel. Gives what came of it, by key.
+
+        Of the spec of a pod that is there, tolerations may be added to
+        (https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement).
+        """
+        return _each(16, {pod.key: partial(self._let_in, pod, whose) for pod, whose in pods})
+
+    def _let_in(self, pod: Pod, whose: str) -> PodJson:
+        toleration = {"key": words.RESERVED, "operator": "Equal", "value": whose}
+        path, value = ("/spec/tolerations/-", toleration) if pod.tolerations else ("/spec/tolerations", [toleration])
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "add", "path": path, "value": value},
+        ]
+        where = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        return _POD_DECODER.decode(self._send("PATCH", where, body, content=_JSON_PATCH))
+
+    def _patch_node(self, seen: Meta, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> NodeJson:
+        """A patch of what was seen: refused with 409 where the node changed in between."""
+        meta = {"uid": seen.uid, "resourceVersion": seen.resource_version, "annotations": annotations}
+        body = {"metadata": meta, "spec": spec}
+        return _NODE_DECODER.decode(self._send("PATCH", f"/api/v1/nodes/{seen.name}", body, content=_MERGE))
+
+    def delete_node(self, name: str, *, uid: str) -> None:
+        """The node of an instance that was terminated; one that is gone already is no failure."""
+        self._delete(f"/api/v1/nodes/{name}", uid=uid)
+
+    def admit(self, placements: Mapping[tuple[str, str, str], str]) -> dict[tuple[str, str, str], PodJson | Exception]:
+        """Pin each pod (namespace, name, uid) to a host name and lift our gate, in one patch per pod, in parallel."""
+        return _each(8, {pod: partial(self._admit, pod, host) for pod, host in placements.items()})
+
+    def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson:
+        """The uid guards against a successor of that name; a pod without our gate refuses a new node selector."""
+        namespace, name, uid = pod
+        gate = {"$patch": "delete", "name": words.GATE}
+        spec = {"nodeSelector": {words.HOSTNAME: host}, "schedulingGates": [gate]}
+        body = {"metadata": {"uid": uid, "annotations": {words.ADMITTED_TO: host}}, "spec": spec}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        return _POD_DECODER.decode(self._send("PATCH", path, body, content=_STRATEGIC))
+
+    def nominate(self, pods: Iterable[tuple[tuple[Pod, int], str]]) -> dict[str, PodJson | Exception]:
+        """Name the node that the scheduler is to try first for each pod (with its version as seen), in parallel.
+
+        An empty name takes back what was named. Gives what came of it, by key of the pod: 409 or 422 for one that has
+        changed since, or is bound.
+        """
+        return _each(16, {pod.key: partial(self._nominate, pod, version, node) for (pod, version), node in pods})
+
+    def _nominate(self, pod: Pod, version: int, node: str) -> PodJson:
+        meta = {"uid": pod.uid, "resourceVersion": str(version)}
+        body = {"metadata": meta, "status": {"nominatedNodeName": node or None}}
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        return _POD_DECODER.decode(self._send("PATCH", path, body, content=_MERGE))
+
+    def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        now = _POD_DECODER.decode(self._kube.get(path))
+        if now.spec.node_name:
+            raise Refused(409, f"pod {namespace}/{name} is bound to {now.spec.node_name} by now")
+        version = now.metadata.resource_version
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid, "resourceVersion": version}}
+        self._send("DELETE", path, body)
+
+    def end_job(self, namespace: str, name: str) -> None:
+        """Delete a Job and its pods, after one more look that the Job it ends with has succeeded or failed."""
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/"
+        job = json.loads(self._kube.get(path + name))
+        partner = job["metadata"].get("annotations", {}).get(words.ENDS_WITH, "")
+        other = json.loads(self._kube.get(path + partner)) if partner else {}
+        conditions = other.get("status", {}).get("conditions", [])
+        if not any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions):
+            raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with goes on")
+        self._delete(path + name, uid=job["metadata"]["uid"], propagationPolicy="Background")
+
+    def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
+        """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""
+        now = _rfc3339(datetime.now(UTC))
+        pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+        event = {
+            "metadata": {"name": f"{name[:230]}.{_digest(uid, reason)}", "namespace": namespace},
+            "involvedObject": pod,
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:1024],
+            "action": "Plan",
+            "source": {"component": words.AUTOSCALER},
+            "reportingComponent": words.AUTOSCALER,
+            "reportingInstance": socket.gethostname(),
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._send("POST", f"/api/v1/namespaces/{namespace}/events", event)
+        except Refused as refused:
+            if refused.status == 409:  # noqa: PLR2004 - its name is made of pod and reason: it is there
+                return False
+            raise
+        return True
+
+    def _delete(self, path: str, *, uid: str, **options: str) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} | options
+        try:
+            self._send("DELETE", path, body)
+        except Refused as refused:
+            if refused.status != 404:  # noqa: PLR2004 - gone already is what we wanted
+                raise
+
+
+def _rfc3339(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _each(workers: int, tries: Mapping[K, Callable[[], T]]) -> dict[K, T | Exception]:
+    """What came of each, so many at a time: a bad one fails alone."""
+
+    def tried(one: Callable[[], T]) -> T | Exception:
+        try:
+            return one()
+        except (Refused, Expired, Unavailable) as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        return dict(zip(tries, pool.map(tried, tries.values()), strict=True))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]

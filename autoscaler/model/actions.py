@@ -1,0 +1,275 @@
+"""What a plan is made of: steps to take, demand left waiting, and what to remember until the next look.
+
+Plain values. ``planner/plan.py`` makes them, ``loop.py`` carries them out, ``report.py`` tells of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Lift the scheduling gates of a gang's pods, each pinned to the node that was found for it."""
+
+    gang: str
+    """``namespace/name``."""
+    placements: tuple[tuple[str, str], ...]
+    """(pod key ``namespace/name``, node name); every node is registered and ready."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Tell the scheduler on which node each pod is expected: it tries that one first for it.
+
+    Until they are bound it keeps their room there from others of no higher priority: https://kep.k8s.io/5278 .
+    """
+
+    placements: tuple[tuple[str, str], ...]
+    """(pod key ``namespace/name``, node name); the node is registered, and need not be ready.
+
+    Empty: it is expected nowhere any more.
+    """
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Let pods onto nodes that are reserved: each of them tolerates the reservation of its own node from now on."""
+
+    placements: tuple[tuple[str, str], ...]
+    """(pod key ``namespace/name``, node name); every node is registered and ready."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreserve:
+    """Open nodes that were reserved to every pod."""
+
+    nodes: tuple[str, ...]
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recreate:
+    """Delete a pod that we pinned to a node where it can never start: its owner makes it anew, gated as it was.
+
+    Carried out only on the very pod, still unbound and unchanged since it was seen.
+    """
+
+    pod: str
+    """``namespace/name``."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncordon:
+    """Lift a cordon of our own: the node is wanted again."""
+
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Order nodes: raise a group's desired capacity. Both are absolute, so doing it twice buys once."""
+
+    group: str
+    was: int
+    """The desired capacity that the step starts from: where it is another by then, nothing is bought."""
+    to: int
+    """The desired capacity that it sets; more than ``was``."""
+    usd_per_hour: float
+    """What the step adds to the bill."""
+    demand: tuple[str, ...]
+    """Keys of the pods it is for."""
+    because: str
+
+    @property
+    def by(self) -> int:
+        """How many nodes are ordered."""
+        return self.to - self.was
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel an order that EC2 refused: lower a group's desired capacity. No instance ends by it."""
+
+    group: str
+    was: int
+    """The desired capacity that the step starts from: where it is another by then, nothing is changed."""
+    to: int
+    """The desired capacity that it sets: the nodes that the group has; less than ``was``."""
+    because: str
+
+    @property
+    def by(self) -> int:
+        """How many nodes are not wanted any longer."""
+        return self.was - self.to
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Close an idle EC2 node to new pods, marked as ours with the time."""
+
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Terminate one instance in its group, lowering the group's desired capacity, and delete its node if it has one.
+
+    ``node`` is ``None`` for an instance that never joined. Carried out only after one more look that finds the node
+    still without pods.
+    """
+
+    group: str
+    instance: str
+    node: str | None
+    because: str
+    is_dead: bool = False
+    """It never joined, or its node has not been ready for too long and may hold pods: it ends also at the minimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    """Delete the Node of an instance that is gone. Carried out only where EC2 says that the instance has ended."""
+
+    node: str
+    instance: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tell Auto Scaling that a terminating instance need not wait any longer, and delete its node if it has one.
+
+    Carried out only after one more look that finds the node still closed and without pods.
+    """
+
+    group: str
+    instance: str
+    node: str | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Delete a batch/v1 Job (and its pods) that waits for ever though the job it serves has succeeded or failed."""
+
+    namespace: str
+    name: str
+    because: str
+
+
+Step = (
+    Admit
+    | Nominate
+    | Reserve
+    | Unreserve
+    | Recreate
+    | Uncordon
+    | Grow
+    | Cancel
+    | Cordon
+    | Remove
+    | DeleteNode
+    | Release
+    | EndJob
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that this plan does not place on a node that is there now."""
+
+    pod: str
+    """``namespace/name``."""
+    because: str
+    would_fit_if: str = ""
+    """What would change it, for a person who can change it; empty where waiting is all it takes."""
+    hopeless: bool = False
+    """No machine here and no group that the policy allows could ever hold it as things are."""
+
+
+class Meant(NamedTuple):
+    """A node that pods were planned on together."""
+
+    node: str
+    """Its name, or what the plan called it before it was there."""
+    group: str = ""
+    """Its Auto Scaling group; empty for a machine that we own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next plan should know and the cluster does not show. Losing it costs time, never money or work."""
+
+    backoffs: Mapping[str, datetime] = field(default_factory=dict)
+    """Group name -> left alone until then."""
+    meant: Mapping[str, Meant] = field(default_factory=dict)
+    """Pod key -> where it was last planned, so that it goes where it was bought for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, in order."""
+
+    steps: tuple[Step, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    memory: Memory = Memory()
+    usd_per_hour: float = 0.0
+    """Of all EC2 capacity when the steps are done."""
+    lower_bound_usd_per_hour: float = 0.0
+    """What no plan that places the same pods can undercut, with the EC2 capacity that is there; as far as is proven."""
+    warnings: tuple[str, ...] = ()
+    """What an operator should know: nodes that do not answer, limits that are exceeded, in words."""
+    wake_at: datetime | None = None
+    """When time alone changes the decision (an idle node's end, a back-off's): look again then."""
+
+
+def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of step
+    """The step in one line, without its reason."""
+    match step:
+        case Admit(gang=gang, placements=placements):
+            homes = Counter(node for _, node in placements)
+            where = ", ".join(f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items()))
+            return f"start {gang}: {_count(len(placements), 'pod')} on {where}"
+        case Nominate(placements=placements):
+            kept = [node for _, node in placements if node]
+            gone = len(placements) - len(kept)
+            room = f"keep room on {_count(len(set(kept)), 'node')} for {_count(len(kept), 'pod')}"
+            return room + (f", and no longer for {gone} more" if gone else "")
+        case Reserve(placements=placements):
+            nodes = _count(len({node for _, node in placements}), "node")
+            return f"let {_count(len(placements), 'pod')} onto {nodes} kept for them"
+        case Unreserve(nodes=names):
+            return f"open {names[0] if len(names) == 1 else _count(len(names), 'node')} to every pod"
+        case Recreate(pod=pod):
+            return f"delete pod {pod}, which never started, for its owner to make anew"
+        case Uncordon(node=node):
+            return f"open node {node} again"
+        case Grow(group=group, to=to, by=by, usd_per_hour=usd):
+            return f"grow {group} to {_count(to, 'node')} (+{by}, ${usd:.2f} per hour)"
+        case Cancel(group=group, to=to, by=by):
+            return f"cancel the order of {_count(by, 'node')} in {group}: back to {_count(to, 'node')}"
+        case Cordon(node=node):
+            return f"close node {node} to new pods"
+        case Remove(group=group, instance=instance, node=node):
+            return f"give back {node or 'the instance'} ({instance} of {group})"
+        case DeleteNode(node=node, instance=instance):
+            return f"delete node {node}, whose instance {instance} is gone"
+        case Release(group=group, instance=instance, node=node):
+            return f"let {node or 'the instance'} go ({instance} of {group})"
+        case EndJob(namespace=namespace, name=name):
+            return f"end job {namespace}/{name}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,241 @@
+"""The nouns: one frozen look at a cluster, in plain values.
+
+Everything that decides (``fit``, ``pack``, ``scale_up``, ``scale_down``, ``plan``) is a function of these.
+``kube/schema/convert.py`` and ``cloud/autoscaling_groups.py`` make them from what the two APIs say; tests make them
+with builders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from autoscaler.model.constraints import PodTerm, Spread, Taint, Term, Toleration
+from autoscaler.model.resources import Resources
+from autoscaler.model.volumes import Storage
+
+CapacityType = Literal["on-demand", "spot"]
+
+
+@dataclass(frozen=True, slots=True)
+class GangRef:
+    """Which gang a pod is of, as read from its labels, annotations, owner, or PodGroup.
+
+    ``size`` is how many pods the whole gang has (``None``: not said, count what is seen); ``minimum`` how many must be
+    placed together (``None``: all); ``topology`` a node label key of which all must share one value; ``told_by`` the
+    object that says the size where the pod does not (key of ``Cluster.gang_sizes``, with the namespace).
+    """
+
+    namespace: str
+    name: str
+    size: int | None = None
+    minimum: int | None = None
+    topology: str | None = None
+    told_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSize:
+    """What an object such as a PodGroup says of a gang's size: as in :class:`GangRef`."""
+
+    size: int | None = None
+    minimum: int | None = None
+    one_by_one: bool = False
+    """Its pods are no gang: each is placed by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod, reduced to what placing it depends on. ``requests`` always counts 1 of ``pods``."""
+
+    namespace: str
+    name: str
+    uid: str
+    requests: Resources
+    created: datetime
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node: str | None = None
+    """Name of the node it is bound to."""
+    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
+    affinity: tuple[Term, ...] = ()
+    """Required node affinity and node selector: one of these terms must hold; none at all means anywhere."""
+    tolerations: tuple[Toleration, ...] = ()
+    apart_from: tuple[PodTerm, ...] = ()
+    """Required pod anti-affinity."""
+    near_to: tuple[PodTerm, ...] = ()
+    """Required pod affinity."""
+    spread: tuple[Spread, ...] = ()
+    host_ports: frozenset[tuple[str, int]] = frozenset()
+    """(protocol, port)"""
+    claims: tuple[str, ...] = ()
+    """Names of the volume claims that it mounts, in its namespace."""
+    ties: tuple[tuple[Term, ...], ...] = ()
+    """Where its volumes can be used: of each, one of the terms must hold for the node."""
+    priority: int = 0
+    gang: GangRef | None = None
+    gates: tuple[str, ...] = ()
+    """Scheduling gates still on it."""
+    started: datetime | None = None
+    """When the kubelet began with it."""
+    duration: timedelta | None = None
+    """How long it is expected to run."""
+    patience: timedelta | None = None
+    """How long it may wait for machines that we own; ``None``: as the policy says."""
+    admitted_to: str = ""
+    """The node that Spillway pinned it to when it lifted its gate."""
+    owner: str = ""
+    """``Kind/name`` of its controller."""
+    is_daemon: bool = False
+    """Made by a DaemonSet, or a static pod: it comes with the node."""
+    role: str = ""
+    """Its task type in a training job (label ``spillway.dev/role``): ``worker``, ``ps``, ..."""
+    unschedulable_because: str = ""
+    """What the scheduler said last, where it found no place."""
+    nominated: str = ""
+    """The node that the scheduler tries first for it, and keeps its room on (``status.nominatedNodeName``)."""
+    deleting: bool = False
+    do_not_disrupt: bool = False
+    unread: tuple[str, ...] = ()
+    """Annotations of ours on it that make no sense and count as absent, in words."""
+    not_understood: tuple[str, ...] = ()
+    """Rules on the pod that Spillway does not model, in words: said per pod, never guessed."""
+
+    @property
+    def beyond_itself(self) -> tuple[str, ...]:
+        """Its rules that only other objects of the cluster can answer (claims, namespaces), in words."""
+        volumes = [f"volume claim {name}: where its volume can be attached" for name in self.claims]
+        terms = [term for term in (*self.near_to, *self.apart_from) if term.namespace_selector is not None]
+        return (*volumes, *(f"pod affinity by {term.topology_key} with a namespaceSelector" for term in terms))
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_finished(self) -> bool:
+        """It holds nothing any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One registered node, on-prem or EC2."""
+
+    name: str
+    allocatable: Resources
+    created: datetime
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unready_since: datetime | None = None
+    """Since when it has not been ready, where its kubelet's condition says so."""
+    cordoned: bool = False
+    cordoned_by: str = ""
+    cordoned_at: datetime | None = None
+    provider_id: str = ""
+    do_not_disrupt: bool = False
+    deleting: bool = False
+
+    @property
+    def instance_id(self) -> str | None:
+        """EC2 instance id from ``aws:///ZONE/i-...``; ``None`` for a machine that is not EC2's."""
+        tail = self.provider_id.rsplit("/", 1)[-1]
+        return tail if self.provider_id.startswith("aws://") and tail.startswith("i-") else None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSet:
+    """What every new node that matches will carry: the overhead of a node."""
+
+    namespace: str
+    name: str
+    requests: Resources
+    affinity: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One EC2 instance of a group. It has joined when a node carries its id."""
+
+    id: str
+    zone: str
+    launched: datetime | None = None
+    state: Literal["pending", "in-service", "terminating"] = "in-service"
+    held: bool = False
+    """It is terminating, and the group's termination hook waits for our word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """EC2's word that it could not grow a group: data for the next plan."""
+
+    at: datetime
+    code: str
+    """``InsufficientInstanceCapacity``, ``MaxSpotInstanceCountExceeded``, ``RequestLimitExceeded``, ..."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One Auto Scaling group: nodes of one offering (instance type, zone, capacity type).
+
+    A policy entry that names several zones has one group in each of them; they share the entry's limits (``entry``).
+    """
+
+    name: str
+    """Name of the Auto Scaling group."""
+    entry: str
+    """Name of the policy entry (``groups[].name``)."""
+    instance_type: str
+    """Of a set of types all of them, in words: ``g6.12xlarge or g5.12xlarge``."""
+    zone: str
+    allocatable: Resources
+    """What pods may use on a new node of it, before DaemonSets: of a set, what every type has."""
+    usd_per_hour: float
+    capacity_type: CapacityType = "on-demand"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    minimum: int = 0
+    maximum: int = 0
+    desired: int = 0
+    instances: tuple[Instance, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    """Newest first."""
+    launching: int = 0
+    """Launches that Auto Scaling tries at this moment and of which there is no instance yet."""
+    mixed: bool = False
+    """Of a set of types: which one a node is of is known when it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One frozen look at everything that a decision depends on."""
+
+    seen_at: datetime
+    pods: Collection[Pod] = ()
+    """A tuple, or a ``roll.Roll``, which says the same faster."""
+    nodes: tuple[Node, ...] = ()
+    groups: tuple[Group, ...] = ()
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    lingering: tuple[LingeringJob, ...] = ()
+    gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
+    """By namespace and ``GangRef.told_by``."""
+    may_nominate: bool = True
+    """The API server lets us name the node that the scheduler is to try first for a pod."""
+    storage: Storage | None = None
+    """``None``: not known, for no pod has asked so far."""
+    namespaces: Mapping[str, Mapping[str, str]] | None = None
+    """Labels by name; ``None`` as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class LingeringJob:
+    """A batch/v1 Job that still runs though the Job it ends with (its ``spillway.dev/ends-with``) has ended."""
+
+    namespace: str
+    name: str
+    ended_with: str

@@ -1,0 +1,155 @@
+"""May this pod run there, and if not, why not: the scheduler's filters on one node, in plain values and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from autoscaler.model.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.model.resources import Resources
+
+NODE_NAME: Final = "metadata.name"
+"""Key of a ``matchFields`` requirement: the node's name stands for a label."""
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Reason(NamedTuple):
+    """Why a pod may not run somewhere. ``asks`` and ``free`` are set where it is an amount that lacks."""
+
+    kind: str
+    asks: int = 0
+    free: int = 0
+
+
+def requirement_holds(requirement: Requirement, value: str | None) -> bool:
+    """One match expression on the value of its key (``None``: the label is absent)."""
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _number_holds(requirement, value)
+
+
+def _number_holds(requirement: Requirement, value: str | None) -> bool:
+    try:
+        have, bound = int(value or ""), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > bound if requirement.operator == "Gt" else have < bound
+
+
+def term_holds(term: Term, labels: Mapping[str, str], name: str = "") -> bool:
+    """All expressions hold on these labels; ``name`` answers for ``metadata.name``."""
+    return all(requirement_holds(one, name if one.key == NODE_NAME and name else labels.get(one.key)) for one in term)
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations covers the taint."""
+    return any(_covers(one, taint) for one in tolerations)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+def why_not_on(
+    *,
+    affinity: tuple[Term, ...],
+    tolerations: tuple[Toleration, ...],
+    labels: Mapping[str, str],
+    taints: tuple[Taint, ...],
+    name: str = "",
+) -> Reason | None:
+    """What about the node itself (its labels, its taints) keeps a pod away; ``None`` where nothing does."""
+    if affinity and not any(term_holds(term, labels, name) for term in affinity):
+        return Reason(f"is not what the pod selects ({_asked(affinity, labels, name)})")
+    for taint in taints:
+        if taint.effect != "PreferNoSchedule" and not tolerates(tolerations, taint):
+            return Reason(f"taint {taint} not tolerated")
+    return None
+
+
+def why_not_tied(ties: Iterable[tuple[Term, ...]], labels: Mapping[str, str], name: str = "") -> Reason | None:
+    """Whether volumes keep a pod away: of each of the ties one term must hold."""
+    for terms in ties:
+        if not any(term_holds(term, labels, name) for term in terms):
+            return Reason(f"is not where its volume can be used ({_asked(terms, labels, name)})")
+    return None
+
+
+def _asked(affinity: tuple[Term, ...], labels: Mapping[str, str], name: str) -> str:
+    """The first expression of each term that does not hold, in words."""
+    failing = []
+    for term in affinity:
+        for one in term:
+            if not requirement_holds(one, name if one.key == NODE_NAME and name else labels.get(one.key)):
+                failing.append(in_words(one))
+                break
+    return " or ".join(dict.fromkeys(failing))
+
+
+def in_words(requirement: Requirement) -> str:
+    """For people: ``zone is us-east-1a``."""
+    values = ", ".join(requirement.values)
+    match requirement.operator:
+        case "In":
+            return f"{requirement.key} is {values.replace(', ', ' or ')}"
+        case "NotIn":
+            return f"{requirement.key} is not {values.replace(', ', ' nor ')}"
+        case "Exists":
+            return f"{requirement.key} is there"
+        case "DoesNotExist":
+            return f"{requirement.key} is not there"
+        case "Gt":
+            return f"{requirement.key} is above {values}"
+        case "Lt":
+            return f"{requirement.key} is below {values}"
+
+
+def sum_up(reasons: Iterable[Reason], noun: str = "node", nouns: str = "") -> str:
+    """``4 nodes: not enough nvidia.com/gpu (asks 8, at most 4 free); 2 nodes: taint x:NoSchedule not tolerated``."""
+    nouns = nouns or f"{noun}s"
+    counted: Counter[tuple[str, int]] = Counter()
+    most_free: dict[tuple[str, int], int] = {}
+    for kind, asks, free in reasons:
+        counted[kind, asks] += 1
+        most_free[kind, asks] = max(free, most_free.get((kind, asks), 0))
+    return "; ".join(
+        f"{count} {noun if count == 1 else nouns}: {_reason_in_words(kind, asks, most_free[kind, asks], count)}"
+        for (kind, asks), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def _reason_in_words(kind: str, asks: int, free: int, count: int) -> str:
+    if not asks:
+        return kind
+    resource = kind.rsplit(" ", 1)[-1]
+    most = "at most " if count > 1 else ""
+    return f"{kind} (asks {amount_in_words(resource, asks)}, {most}{amount_in_words(resource, free)} free)"
+
+
+def amount_in_words(resource: str, amount: int) -> str:
+    """``4``, ``1.5``, ``64Gi``: an amount without its resource's name."""
+    return str(Resources({resource: amount})).rsplit(" ", 1)[0] if amount else "0"
+
+
+def why_no_room(amounts: Amounts, free: Mapping[str, int]) -> Reason | None:
+    """Which amount lacks first."""
+    for name, amount in amounts:
+        if amount > free.get(name, 0):
+            return Reason(f"not enough {name}", amount, max(0, free.get(name, 0)))
+    return None

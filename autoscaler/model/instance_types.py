@@ -1,0 +1,143 @@
+"""What a node of an EC2 instance type offers to pods, before the node exists.
+
+Pure. The autoscaler plans with it for groups at zero, and the stand-in for EC2 makes its nodes by it, so that what was
+planned is what arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autoscaler.model.labels import GPU
+from autoscaler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
+
+GIB: Final = 2**30
+MIB: Final = 2**20
+
+_CPU_BANDS: Final = ((1000, 600), (2000, 100), (4000, 50))
+"""(up to this many millicores, reserved in 1/10000)"""
+_CPU_ABOVE: Final = 25
+_EVICTION_MIB: Final = 100
+_ARM64_CMA_MIB: Final = 64
+_HYPERVISOR_PER_MILLE: Final = 75
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One EC2 instance type, reduced to what a node's size depends on."""
+
+    name: str
+    arch: str
+    """As Kubernetes spells it: ``amd64`` or ``arm64``."""
+    vcpus: int
+    memory_mib: int
+    gpus: int
+    """NVIDIA GPUs: those that the device plugin offers as ``nvidia.com/gpu``."""
+    max_pods: int
+    gpu_memory_mib: int = 0
+    """Of one GPU."""
+    gpu_model: str = ""
+    """As EC2 calls it: ``A10G``."""
+
+    def allocatable(self, *, disk: int) -> Resources:
+        """What pods may use on a new node with a root volume of ``disk`` bytes."""
+        return allocatable_of(
+            vcpus=self.vcpus,
+            memory_mib=self.memory_mib,
+            gpus=self.gpus,
+            max_pods=self.max_pods,
+            disk=disk,
+            arch=self.arch,
+        )
+
+    def capacity(self, *, disk: int) -> Resources:
+        """What the kubelet reports as the node's capacity: before its reservations, after the hypervisor's share."""
+        memory = usable_memory_mib(self.memory_mib, arch=self.arch) * MIB
+        amounts = {CPU: self.vcpus * 1000, MEMORY: memory, GPU: self.gpus, PODS: self.max_pods, EPHEMERAL_STORAGE: disk}
+        return Resources(amounts)
+
+
+def read_instance_type(described: Mapping[str, Any]) -> InstanceType:
+    """From one entry of EC2's ``DescribeInstanceTypes``."""
+    gpus = [gpu for gpu in described.get("GpuInfo", {}).get("Gpus", []) if gpu.get("Manufacturer") == "NVIDIA"]
+    network = described["NetworkInfo"]
+    architectures = described.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
+    return InstanceType(
+        name=described["InstanceType"],
+        arch="arm64" if "arm64" in architectures else "amd64",
+        vcpus=described["VCpuInfo"]["DefaultVCpus"],
+        memory_mib=described["MemoryInfo"]["SizeInMiB"],
+        gpus=sum(gpu["Count"] for gpu in gpus),
+        max_pods=max_pods_of(
+            interfaces=_interfaces_of_default_card(network), addresses=network["Ipv4AddressesPerInterface"]
+        ),
+        gpu_memory_mib=gpus[0].get("MemoryInfo", {}).get("SizeInMiB", 0) if gpus else 0,
+        gpu_model=gpus[0].get("Name", "") if gpus else "",
+    )
+
+
+def allocatable_of(
+    *,
+    vcpus: int,
+    memory_mib: int,
+    gpus: int,
+    max_pods: int,
+    disk: int,
+    arch: str = "amd64",
+    virtual: bool = True,
+) -> Resources:
+    """Capacity minus what the machine and its kubelet keep. ``memory_mib`` as advertised, ``disk`` in bytes.
+
+    - CPU: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
+    - Memory: the hypervisor and firmware keep 7.5 % (``virtual``; Graviton 64 MiB before that for its contiguous memory
+      area), the kubelet 11 MiB per pod + 255 MiB, and evicts when less than 100 MiB are left.
+    - Ephemeral storage: the kubelet keeps 1 GiB, and evicts when less than 10 % are left.
+
+    These are the numbers of the EKS node image, https://github.com/awslabs/amazon-eks-ami (nodeadm, ``kubelet``
+    package: ``getCPUMillicoresToReserve``, ``getMemoryMebibytesToReserve``), see
+    https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html; the 7.5 % is Karpenter's default
+    ``vm-memory-overhead-percent``, https://karpenter.sh/docs/reference/settings/ .
+    """
+    usable = usable_memory_mib(memory_mib, arch=arch) if virtual else memory_mib
+    amounts = {
+        CPU: vcpus * 1000 - _cpu_reserved(vcpus * 1000),
+        MEMORY: (usable - (11 * max_pods + 255) - _EVICTION_MIB) * MIB,
+        GPU: gpus,
+        PODS: max_pods,
+        EPHEMERAL_STORAGE: disk - GIB - disk // 10,
+    }
+    return Resources({name: max(amount, 0) for name, amount in amounts.items()})
+
+
+def usable_memory_mib(memory_mib: int, *, arch: str) -> int:
+    """What is left of an instance's advertised memory once the hypervisor and the firmware have taken theirs."""
+    seen = memory_mib - (_ARM64_CMA_MIB if arch == "arm64" else 0)
+    return seen - -(-seen * _HYPERVISOR_PER_MILLE // 1000)
+
+
+def max_pods_of(*, interfaces: int, addresses: int) -> int:
+    """Pods that get an address from the VPC CNI: one address of each interface is its own, two pods use the host's.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
+    """
+    return interfaces * (addresses - 1) + 2
+
+
+def _cpu_reserved(millicores: int) -> int:
+    reserved = below = 0
+    for up_to, share in _CPU_BANDS:
+        reserved += max(min(millicores, up_to) - below, 0) * share
+        below = up_to
+    reserved += max(millicores - below, 0) * _CPU_ABOVE
+    return -(-reserved // 10000)
+
+
+def _interfaces_of_default_card(network: Mapping[str, Any]) -> int:
+    """The VPC CNI attaches interfaces to the default network card only."""
+    default = network.get("DefaultNetworkCardIndex", 0)
+    for card in network.get("NetworkCards", []):
+        if card.get("NetworkCardIndex") == default:
+            return int(card["MaximumNetworkInterfaces"])
+    return int(network["MaximumNetworkInterfaces"])

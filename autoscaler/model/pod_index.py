@@ -1,0 +1,200 @@
+"""All pods of a cluster, sorted by what a decision asks about them, and kept so as single pods change.
+
+A decision looks at the few pods that wait, and of the many that run only at sums: what they take of each node, how many
+of one sort are where. Whoever watches keeps a :class:`Register` in step, change by change, and takes a :class:`Roll`
+from it, which never changes; so a hundred thousand pods that did nothing since the last look cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+from autoscaler.model.cluster import GangRef, Pod
+from autoscaler.model.constraints import PodTerm
+from autoscaler.model.resources import Resources
+
+Key = tuple[str, str]
+"""Namespace and name."""
+Sort = tuple[str, tuple[tuple[str, str], ...]]
+"""Namespace and labels: no rule between pods can tell two of a sort apart."""
+GangKey = tuple[str, str, str]
+Counts = Mapping[str, int]
+"""Node name -> pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the bound pods take of one node."""
+
+    used: Mapping[str, int]
+    ports: frozenset[tuple[str, int]] = frozenset()
+    residents: tuple[Pod, ...] = ()
+    """Pods that are not daemons and not finished."""
+    daemons: frozenset[str] = frozenset()
+    """``namespace/Kind/name`` of the owners of those that came with the node."""
+
+
+T = TypeVar("T")
+
+NO_LOAD: Final = Load(used=MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Roll(Collection[Pod]):
+    """The pods at one moment. A collection of all of them; equal to none but itself."""
+
+    everyone: tuple[Pod, ...]
+    unbound: tuple[Pod, ...]
+    loads: Mapping[str, Load]
+    """Node name -> what is taken of it. A node that no pod is on is absent."""
+    sorts: Mapping[Sort, Counts]
+    """Of the bound pods that stay."""
+    keepers: Mapping[PodTerm, Counts]
+    """Anti-affinity of the bound pods: the term, and how many pods that have it are on which node."""
+    gangs: Mapping[GangKey, tuple[Pod, ...]]
+    """Every pod of each gang of which one is unbound."""
+
+    def __iter__(self) -> Iterator[Pod]:
+        """Every pod."""
+        return iter(self.everyone)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.everyone)
+
+    def __contains__(self, pod: object) -> bool:
+        """Whether it is one of them."""
+        return pod in self.everyone
+
+
+def roll_of(pods: Iterable[Pod]) -> Roll:
+    """The same pods, sorted; at no cost where they are already."""
+    if isinstance(pods, Roll):
+        return pods
+    register, everyone = Register(), tuple(pods)
+    for pod in everyone:
+        register.change(None, pod)
+    return register.roll(everyone)
+
+
+def gang_key(ref: GangRef) -> GangKey:
+    """A PodGroup and a training job of one name are two gangs."""
+    return ref.namespace, ref.name, ref.told_by
+
+
+class Register:
+    """The same sums as a :class:`Roll`, that change pod by pod. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._unbound: dict[Key, Pod] = {}
+        self._on: dict[str, dict[Key, Pod]] = {}
+        self._gangs: dict[GangKey, dict[Key, Pod]] = {}
+        self._loads: dict[str, Load] = {}
+        self._sorts: _Tally[Sort] = _Tally()
+        self._keepers: _Tally[PodTerm] = _Tally()
+        self._stale: set[str] = set()
+        """Nodes on which a pod has changed since the last roll."""
+
+    def change(self, before: Pod | None, after: Pod | None) -> None:
+        """A pod came, changed, or went (``None``: it is not there)."""
+        if before is not None:
+            self._count(before, -1)
+        if after is not None:
+            self._count(after, 1)
+
+    def requests_on(self, node: str, *, host: str) -> Resources:
+        """What the pods there ask for, with those that we have pinned to its host name and that are on their way."""
+        there = self._on.get(node, {}).values()
+        coming = (pod for pod in self._unbound.values() if pod.admitted_to == host)
+        return Resources.total(pod.requests for pod in (*there, *coming))
+
+    def roll(self, everyone: tuple[Pod, ...]) -> Roll:
+        """As it is now; ``everyone`` are the pods that the changes have led to."""
+        for node in self._stale:
+            here = self._on.get(node)
+            if here:
+                self._loads[node] = _load(here.values())
+            else:
+                self._loads.pop(node, None)
+        self._stale.clear()
+        unbound = tuple(self._unbound.values())
+        names = {gang_key(pod.gang) for pod in unbound if pod.gang is not None}
+        return Roll(
+            everyone=everyone,
+            unbound=unbound,
+            loads=dict(self._loads),
+            sorts=self._sorts.frozen(),
+            keepers=self._keepers.frozen(),
+            gangs={name: tuple(self._gangs[name].values()) for name in names},
+        )
+
+    def _count(self, pod: Pod, by: int) -> None:
+        key = (pod.namespace, pod.name)
+        if pod.gang is not None:
+            _shelve(self._gangs, gang_key(pod.gang), key, pod, by)
+        if pod.node is None:
+            if by > 0:
+                self._unbound[key] = pod
+            else:
+                del self._unbound[key]
+        elif not pod.is_finished:
+            _shelve(self._on, pod.node, key, pod, by)
+            self._stale.add(pod.node)
+            for term in pod.apart_from:
+                self._keepers.count(term, pod.node, by)
+            if not pod.deleting:
+                self._sorts.count((pod.namespace, tuple(sorted(pod.labels.items()))), pod.node, by)
+
+
+class _Tally(Generic[T]):
+    """How many of each thing are on which node."""
+
+    def __init__(self) -> None:
+        self._counts: dict[T, dict[str, int]] = {}
+        self._own: set[T] = set()
+        """Things whose counts nobody else holds: those of the others are copied before they change."""
+
+    def count(self, thing: T, node: str, by: int) -> None:
+        """So many more of it are there."""
+        if thing not in self._own:
+            self._own.add(thing)
+            self._counts[thing] = dict(self._counts.get(thing, ()))
+        counts = self._counts[thing]
+        counts[node] = counts.get(node, 0) + by
+        if not counts[node]:
+            del counts[node]
+        if not counts:
+            del self._counts[thing]
+            self._own.discard(thing)
+
+    def frozen(self) -> Mapping[T, Counts]:
+        """As it is now, for good."""
+        self._own.clear()
+        return dict(self._counts)
+
+
+def _shelve(shelves: dict[T, dict[Key, Pod]], name: T, key: Key, pod: Pod, by: int) -> None:
+    if by > 0:
+        shelves.setdefault(name, {})[key] = pod
+        return
+    del shelves[name][key]
+    if not shelves[name]:
+        del shelves[name]
+
+
+def _load(pods: Iterable[Pod]) -> Load:
+    used: dict[str, int] = {}
+    ports: set[tuple[str, int]] = set()
+    residents, daemons = [], set()
+    for pod in pods:
+        for name, amount in pod.requests.items():
+            used[name] = used.get(name, 0) + amount
+        ports |= pod.host_ports
+        if pod.is_daemon:
+            daemons.add(f"{pod.namespace}/{pod.owner}")
+        else:
+            residents.append(pod)
+    return Load(used=used, ports=frozenset(ports), residents=tuple(residents), daemons=frozenset(daemons))

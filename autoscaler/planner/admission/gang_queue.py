@@ -1,0 +1,262 @@
+"""Whose turn it is: gangs that were planned before, then the others by priority and age; then as the scheduler has it.
+
+What was bought for a gang, or is kept for it, stays its own while its pods wait for it: nobody who was refused a moment
+ago takes it from them, to have it bought again. Where somebody of higher priority would find no place that way, all are
+served in strict order. A gang that has fewer pods than it may have grows when it is its turn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from autoscaler.planner.admission.wait_or_buy import Patience, Wait
+from autoscaler.planner.demand.gangs import Gang
+from autoscaler.planner.handoff.leftovers import as_scheduled
+from autoscaler.planner.placement.gang_packing import (
+    Demand,
+    Packing,
+    Placed,
+    as_meant,
+    pack,
+    packing_of,
+    still_to_come,
+    taken_from_others,
+)
+from autoscaler.planner.placement.joint_packing import Pool, SearchLimits
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.placement.pooled_packing import may_be_pooled, place_together
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+
+_HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
+_Found = dict[str, Placed | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Gangs, the first to be served first, and what they are served from."""
+
+    gangs: Sequence[Gang]
+    market: Market
+    patience: Patience
+    homes: Mapping[str, Place]
+    """Pod key -> where it was planned before."""
+    limits: SearchLimits
+    _demands: dict[str, Demand] = field(default_factory=dict)
+    """By name of the gang."""
+    _bounds: list[float] = field(default_factory=list)
+    """What the nodes that were bought together cost at least, where nothing that is there could hold their pods."""
+
+    @property
+    def bound(self) -> float:
+        """Dollars per hour that what was bought costs at least, as far as the joint purchase has proven."""
+        return self._bounds[-1] if self._bounds else 0.0
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Of every pod, by key."""
+        return {key: shape for gang in self.gangs for key, shape in self._demand(gang).pods}
+
+    def serve(self) -> tuple[Packing, dict[str, Wait]]:
+        """Each gang's outcome, and which wait for machines that we own. The scene changes for good.
+
+        Who has no place is asked again: who waits for room, where others have been placed there since, and who was
+        refused, where the scheduler puts pods without our gate so that less need be bought and limits have room again.
+        """
+        packing, waits = self._in_order()
+        must_ask = bool(waits)
+        while True:
+            before, packing = packing, as_scheduled(self.gangs, packing, self.market.scene)
+            forgone = self.market.forgo(before.bought, but=packing.bought)
+            unplaced = [gang for gang in self.gangs if packing.placed.get(gang.name) is None]
+            if not unplaced or not (forgone or must_ask):
+                return packing, waits
+            _, more, waits = self._each(unplaced, {})
+            packing, must_ask = packing_of({**packing.placed, **more}), False
+
+    def _in_order(self) -> tuple[Packing, dict[str, Wait]]:
+        start = self.market.scene.mark()
+        settled = self._settled()
+        packing, waits = self._after(settled)
+        least = min((gang.priority for gang in self.gangs if gang.name in settled), default=0)
+        outranked = [
+            gang
+            for gang in self.gangs
+            if settled and gang.priority > least and packing.placed.get(gang.name) is None and gang.name not in waits
+        ]
+        if not outranked:
+            return packing, waits
+        self.market.scene.undo(start)
+        could = any(self._could_be_placed(gang) for gang in outranked)
+        return self._after({} if could else self._settled())
+
+    def _settled(self) -> dict[str, Placed]:
+        """Those that can be where they were planned before, there."""
+        found = {}
+        for gang in self.gangs:
+            demand = self._demand(gang)
+            placed = as_meant(demand, self.market) if demand.meant else None
+            if placed is not None:
+                found[gang.name] = placed
+        return found
+
+    def _could_be_placed(self, gang: Gang) -> bool:
+        mark = self.market.scene.mark()
+        placed = pack([self._demand(gang)], self.market).placed[gang.name]
+        self.market.scene.undo(mark)
+        return placed is not None
+
+    def _after(self, settled: Mapping[str, Placed]) -> tuple[Packing, dict[str, Wait]]:
+        """The others: together where they are many; else in turn, and then together, if that is cheaper."""
+        start = self.market.scene.mark()
+        pooled = self._pooled(settled)
+        if pooled:
+            found = self._together(settled, pooled)
+            if found is not None:
+                more, waits = found
+                both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
+                return packing_of(both), waits
+        demands, placed, waits = self._each(self.gangs, settled)
+        more = place_together(demands, placed, self.market, start)
+        both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
+        return packing_of(both), waits
+
+    def _pooled(self, settled: Mapping[str, Placed]) -> frozenset[str]:
+        """Names of the gangs that are bought for together before any is tried alone; none where they are few."""
+        pods = sum(len(gang.waiting) for gang in self.gangs if gang.name not in settled)
+        if pods * len(self.market.offerings) < self.limits.joint_at_least:
+            return frozenset()
+        found = frozenset(
+            gang.name
+            for gang in self.gangs
+            if gang.name not in settled
+            and not self._is_patient(gang)
+            and may_be_pooled(self._demand(gang), self.market)
+        )
+        many = sum(len(gang.waiting) for gang in self.gangs if gang.name in found)
+        return found if many * len(self.market.offerings) >= self.limits.joint_at_least else frozenset()
+
+    def _together(self, settled: Mapping[str, Placed], pooled: frozenset[str]) -> tuple[_Found, dict[str, Wait]] | None:
+        """All of them; where limits leave some out, the first of them together, as many as can be, the others in turn.
+
+        ``None``: not even one can be bought for. The scene is as it was then.
+        """
+        found = self._attempt(len(self.gangs), settled, pooled, self.limits)
+        if found is not None:
+            return found
+        served, refused, start = 0, len(self.gangs), self.market.scene.mark()
+        while refused - served > 1:
+            middle = (served + refused) // 2
+            if self._attempt(middle, settled, pooled, self.limits.probing()) is not None:
+                served = middle
+                self.market.scene.undo(start)
+            else:
+                refused = middle
+        # What a short search serves a longer one may leave out: limits are tight there.
+        for limits in (self.limits, self.limits.probing()) if served else ():
+            found = self._attempt(served, settled, pooled, limits)
+            if found is not None:
+                _, more, later = self._each(self.gangs[served:], settled, goes_on=True)
+                return found[0] | more, found[1] | later
+        return None
+
+    def _attempt(
+        self, many: int, settled: Mapping[str, Placed], pooled: frozenset[str], limits: SearchLimits
+    ) -> tuple[_Found, dict[str, Wait]] | None:
+        """The first so many gangs, those that are pooled bought for together; ``None``, and no trace, if that fails."""
+        start, pool = self.market.scene.mark(), Pool(self.market, limits)
+        _, placed, waits = self._each(self.gangs[:many], settled, pool=pool, pooled=pooled)
+        if not pool.buy():
+            self.market.scene.undo(start)
+            return None
+        self._bounds.append(pool.bound)
+        return placed | pool.found(), waits
+
+    def _is_patient(self, gang: Gang) -> bool:
+        return gang.oldest + self.patience.of(gang) > self.patience.now
+
+    def _each(
+        self,
+        gangs: Iterable[Gang],
+        settled: Mapping[str, Placed],
+        *,
+        pool: Pool | None = None,
+        pooled: Collection[str] = (),
+        goes_on: bool = False,
+    ) -> tuple[list[Demand], _Found, dict[str, Wait]]:
+        """Each gang in turn: placed, bought for, or left to wait for machines that we own; the settled ones grow.
+
+        ``pool`` takes those that are ``pooled``, unless one of their pods fits nowhere. ``goes_on``: gangs before these
+        have been served.
+        """
+        demands, placed, waits = [], _Found(), dict[str, Wait]()
+        scene, patience = self.market.scene, self.patience
+        if not goes_on:
+            patience.forget()
+        for gang in gangs:
+            if pool is not None and gang.name in pooled:
+                if not pool.take(self._demand(gang)):
+                    placed[gang.name] = None
+                continue
+            demand, before = self._demand(gang), scene.mark()
+            if gang.name in settled:
+                demand = still_to_come(demand, settled[gang.name])
+                if not demand.pods:
+                    continue
+            found = pack([demand], self.market).placed[gang.name]
+            usd = self._price(found, demand) if found is not None else 0.0
+            if usd and gang.name not in settled and self._is_patient(gang):
+                scene.undo(before)
+                wait = patience.wait(gang, demand, usd_per_hour=usd)
+                if wait is not None:
+                    waits[gang.name] = wait
+                    continue
+                found = pack([demand], self.market).placed[gang.name]
+            placed[gang.name] = found
+            demands.append(demand)
+        return demands, placed, waits
+
+    def _price(self, found: Placed, demand: Demand) -> float:
+        """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""
+        others = taken_from_others(found, demand, self.market)
+        return found.usd + sum(place.group.usd_per_hour for place in others.values() if place.group is not None)
+
+    def _demand(self, gang: Gang) -> Demand:
+        known = self._demands.get(gang.name)
+        if known is None:
+            known = self._demands[gang.name] = demand_of(gang, self.market.scene, self.homes)
+        return known
+
+
+def demand_of(gang: Gang, scene: Scene, homes: Mapping[str, Place] = _HOMELESS) -> Demand:
+    """What a gang asks for; ``homes``: pod key -> where it was planned before."""
+    shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
+    topology = gang.topology or _common_ground(gang)
+    anchor = None
+    if topology and gang.topology:
+        known = [place for host in gang.nodes if (place := scene.place_on(host)) is not None]
+        anchor = next((place.labels[topology] for place in known if topology in place.labels), None)
+    return Demand(
+        name=gang.name,
+        pods=tuple((pod.key, shape) for pod, shape in shapes),
+        minimum=gang.minimum,
+        topology=topology,
+        anchor=anchor,
+        meant={pod.key: homes[pod.key] for pod in gang.waiting if pod.key in homes},
+    )
+
+
+def _joined(first: Placed | None, more: Placed | None) -> Placed | None:
+    if first is None or more is None:
+        return first or more
+    return Placed(places=(*first.places, *more.places), bought=(*first.bought, *more.bought))
+
+
+def _common_ground(gang: Gang) -> str | None:
+    """The topology key by which all its pods must be near to each other, if there is one."""
+    keys = [{term.topology_key for term in pod.near_to} for pod in gang.waiting]
+    common = set.intersection(*keys) if keys else set()
+    return min(common) if common and len(gang.waiting) > 1 else None

@@ -1,0 +1,120 @@
+"""Which gangs wait for machines that we own instead of having some bought, and until when.
+
+A gang waits if its patience, or the policy's, reaches to a time at which the forecast has room for all of it, and if
+so long a wait costs less than buying. What it waits for is counted as taken for those behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.cluster import Cluster
+from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.planner.demand.gangs import Gang
+from autoscaler.planner.placement.gang_packing import Demand
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Shape
+from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
+from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, expected_end, worth_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A gang that waits: for how long at most, and what it would have cost not to."""
+
+    start: datetime
+    """When there is room for it, as far as is expected."""
+    ends: datetime
+    """When its patience ends."""
+    usd_per_hour: float
+
+    @property
+    def because(self) -> str:
+        """For people."""
+        return (
+            f"waits for machines that we own: room for all of it is expected at {self.start:%H:%M:%S} UTC "
+            f"(its patience ends at {self.ends:%H:%M:%S}); buying for it would cost {self.usd_per_hour:.2f} $/h"
+        )
+
+
+class Patience:
+    """Decides gang by gang, in the order in which they are served. The forecast is made when first asked for."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, fleet: Fleet, scene: Scene) -> None:
+        self._cluster = cluster
+        self._policy = policy.waiting
+        self._fleet = fleet
+        self._scene = scene
+        self._places = [place for place in scene.places if place.tier == ON_PREM_TIER]
+        self._releases: list[Release] | None = None
+        self._waiting: list[tuple[list[Task], Start, timedelta | None]] = []
+
+    @property
+    def now(self) -> datetime:
+        """Of the look that is decided on."""
+        return self._cluster.seen_at
+
+    def of(self, gang: Gang) -> timedelta:
+        """How long it may wait in all. One that runs and lacks a pod never waits: the others stand still meanwhile."""
+        own = [pod.patience for pod in gang.waiting if pod.patience is not None]
+        return timedelta(0) if gang.settled else max(own, default=self._policy.patience)
+
+    def forget(self) -> None:
+        """Nobody has been asked yet."""
+        self._waiting.clear()
+
+    def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:
+        """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the scene."""
+        now, ends = self._cluster.seen_at, gang.oldest + self.of(gang)
+        if ends <= now or demand.topology is not None or not self._places:
+            return None
+        tasks = [self._task(shape) for _, shape in demand.pods]
+        start = self._forecast().start(tasks, now=now, until=ends)
+        if start is None or start.at <= now:  # what fits now and is not placed now is held by a rule we do not forecast
+            return None
+        duration = _duration(gang)
+        worth = worth_waiting(
+            wait=start.at - gang.oldest, usd_per_hour=usd_per_hour, duration=duration, price=self._policy.usd_per_hour
+        )
+        if not worth:
+            return None
+        self._waiting.append((tasks, start, duration))
+        return Wait(start=start.at, ends=ends, usd_per_hour=usd_per_hour)
+
+    def _forecast(self) -> Forecast:
+        """Made anew for each gang: those before it may have taken room since."""
+        if self._releases is None:
+            self._releases = self._expected()
+        names = sorted({name for place in self._places for name in place.free}, key=_rank)
+        forecast = Forecast([place.free for place in self._places], self._releases, resources=names)
+        for tasks, start, duration in self._waiting:
+            forecast.reserve(tasks, start, duration=duration)
+        return forecast
+
+    def _expected(self) -> list[Release]:
+        """Pods that say how long they run."""
+        numbers = {place.name: number for number, place in enumerate(self._places)}
+        found = []
+        for name, number in numbers.items():
+            for pod in self._fleet.residents.get(name, ()):
+                if pod.duration is not None:
+                    ends = expected_end(pod.started or self.now, pod.duration, now=self.now)
+                    found.append(Release(ends, number, dict(pod.requests)))
+        return found
+
+    def _task(self, shape: Shape) -> Task:
+        takers = {id(place) for place in self._scene.takers(shape)}
+        suits = frozenset(number for number, place in enumerate(self._places) if id(place) in takers)
+        return Task(dict(shape.amounts), suits)
+
+
+def _duration(gang: Gang) -> timedelta | None:
+    known = [pod.duration for pod in gang.waiting if pod.duration is not None]
+    return max(known) if known and len(known) == len(gang.waiting) else None
+
+
+def _rank(name: str) -> tuple[bool, str]:
+    """Devices first: they are what is scarce."""
+    return (name in (CPU, MEMORY, PODS) or "/" not in name, name)

@@ -1,0 +1,1 @@
+"""What pods ask for: gangs, classes of equal pods, rules between pods."""

@@ -1,0 +1,79 @@
+"""Which gangs behind our gate start now, and what is said of pods that have a place and do not go there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from autoscaler.model.actions import Admit, Waiting
+from autoscaler.model.labels import GATE
+from autoscaler.planner.demand.gangs import Gang
+from autoscaler.planner.handoff.reservations import is_reserved
+from autoscaler.planner.placement.gang_packing import Placed
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import has_joined
+
+
+def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str] = frozenset()) -> Admit | None:
+    """Every pod has a node that is ready, or as many as must be together: their gates may be lifted.
+
+    Where others may take their room (``contended``), it must be kept for them first, and for nobody else on nodes whose
+    room is ``taken`` for others so far: who is pinned cannot go elsewhere.
+    """
+    gated = {pod.key: pod.nominated for pod in gang.waiting if GATE in pod.gates}
+    ready = {
+        key: place
+        for key, place in placed.places
+        if has_joined(place)
+        and not (contended and not is_reserved(place) and gated.get(key, place.name) != place.name)
+        and not (key in gated and place.name in taken)
+    }
+    if len(ready) < max(1, gang.minimum) or not gated.keys() & ready.keys():
+        return None
+    placements = tuple((key, place.name) for key, place in sorted(ready.items()) if key in gated)
+    nodes = sorted({name for _, name in placements})
+    whose = (
+        f"pod {gang.name} has" if gang.is_lone else f"all of {len(placements)} waiting pods of gang {gang.name} have"
+    )
+    return Admit(gang=gang.name, placements=placements, because=f"{whose} a place on {_few(nodes)}")
+
+
+def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiting]:
+    """Of the pods that have a place: those that do not go there now, and why."""
+    going = {key for key, _ in admitted.placements} if admitted else set()
+    places = dict(placed.places)
+    ready = sum(1 for place in places.values() if has_joined(place))
+    found = []
+    for pod in gang.waiting:
+        place = places.get(pod.key)
+        if place is None:
+            because = f"gang {gang.name} runs with fewer pods; nothing is free for this one"
+        elif not has_joined(place):
+            because = _on_its_way(place)
+        elif GATE in pod.gates and pod.key not in going:
+            because = f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
+        elif not pod.gates and is_reserved(place):
+            because = f"its node {place.name} is kept for it, which the scheduler is being told"
+        elif GATE not in pod.gates and pod.unschedulable_because:
+            because = (
+                f"fits on {place.name} as far as Spillway sees, but the scheduler says: {pod.unschedulable_because}"
+            )
+        else:
+            continue
+        found.append(Waiting(pod=pod.key, because=because))
+    return found
+
+
+def _on_its_way(place: Place) -> str:
+    group = place.group
+    if place.price and group:
+        return f"a new {group.instance_type} in {group.zone} is asked of EC2 for it (group {group.entry})"
+    if place.node is None and group:
+        return f"its node is on its way: {group.instance_type} in {group.zone} (group {group.entry})"
+    if place.node is not None and place.node.cordoned:
+        return f"its node {place.name} is about to be uncordoned"
+    return f"its node {place.name} has joined and is not ready yet"
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"  # noqa: PLR2004 - as many as one line holds

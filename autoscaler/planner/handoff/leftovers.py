@@ -1,0 +1,128 @@
+"""Pods without our gate take what room a plan leaves over, wherever that is: the plan is made to say so.
+
+The scheduler tries such a pod on every node that is ready. Where a plan leaves room on one it goes there, though it was
+planned on a node that is still to come, and that one may stand empty then. So before a node is bought its pods go where
+room is left over, rather with devices than without, and it is not bought where all of them find some; and a pod whose
+node has not joined is planned on one that has, if there is room.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoscaler.planner.demand.gangs import Gang
+from autoscaler.planner.handoff.reservations import is_reserved
+from autoscaler.planner.placement.gang_packing import Packing, packing_of
+from autoscaler.planner.placement.room_table import RoomTable
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+from autoscaler.planner.supply.fleet import COMING_TIER
+
+
+def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packing:
+    """The same pods, with those that the scheduler decides about where it will put them. The scene changes for good."""
+    loose = {
+        pod.key: scene.shape(pod)
+        for gang in gangs
+        if gang.is_lone and packing.placed.get(gang.name) is not None
+        for pod in gang.waiting
+        if not pod.gates
+    }
+    if not loose:
+        return packing
+    homes = packing.homes
+    moving = _Moving(loose, homes, scene)
+    needless = moving.off_what_is_bought(packing.bought)
+    moving.to_what_has_joined()
+    placed = {
+        name: one
+        and replace(
+            one,
+            places=tuple((key, homes[key]) for key, _ in one.places),
+            bought=tuple(place for place in one.bought if id(place) not in needless),
+        )
+        for name, one in packing.placed.items()
+    }
+    return packing_of(placed)
+
+
+@dataclass(slots=True)
+class _Moving:
+    """Pods that may be moved, and where all of them are."""
+
+    loose: dict[str, Shape]
+    homes: dict[str, Place]
+    scene: Scene
+
+    def off_what_is_bought(self, bought: Sequence[Place]) -> set[int]:
+        """Ids of the places that need not be bought.
+
+        Each in turn gives its pods to those behind it: who has devices, and most pods, comes last. What is there
+        already was asked before anything was bought.
+        """
+        ranked = sorted(bought, key=self._rank)
+        while self._pass_on(ranked):  # what those behind have given away leaves room for those before
+            continue
+        return {id(place) for place in ranked if not place.guests}
+
+    def _pass_on(self, ranked: Sequence[Place]) -> bool:
+        """Whether a pod has moved, to a place behind its own; nobody ever goes back."""
+        moved = False
+        names = {name for shape in self.loose.values() for name, _ in shape.amounts}
+        table, at = RoomTable([place.free for place in ranked], names), {id(one): n for n, one in enumerate(ranked)}
+        suit: dict[int, list[int]] = {}
+        """Number of a shape -> the places that had room for it when it was first asked about."""
+        for number, place in enumerate(ranked):
+            for key in [key for key in place.guests if key in self.loose]:
+                shape = self.loose[key]
+                if shape.number not in suit:
+                    suit[shape.number] = [
+                        one
+                        for one in np.nonzero(table.enough(shape.amounts))[0].tolist()
+                        if ranked[one].guests and self.scene.why_not(shape, ranked[one]) is None
+                    ]
+                others = suit[shape.number]
+                behind = (ranked[one] for one in others[bisect_right(others, number) :] if ranked[one].guests)
+                if self._move(key, behind):
+                    moved = True
+                    for one in (place, self.homes[key]):
+                        table.change(at[id(one)], one.free)
+        return moved
+
+    def to_what_has_joined(self) -> None:
+        """Pods whose node was bought before and has not; those first whose node stays in use without them."""
+        joined = [
+            place
+            for place in self.scene.places
+            if _is_open(place) and (not place.standing or place.tier == COMING_TIER)
+        ]
+        late = {id(home): home for home in self.homes.values() if home.node is None and not home.price}
+        for home in sorted(late.values(), key=self._rank, reverse=True):
+            for key in sorted((key for key in home.guests if key in self.loose), key=lambda key: self.loose[key].rank):
+                best = self.scene.find(self.loose[key])
+                there = best if best is not None and _is_open(best) else None
+                self._move(key, [there] if there is not None else joined)
+
+    def _move(self, key: str, others: Iterable[Place]) -> bool:
+        """Whether there was room."""
+        shape, home = self.loose[key], self.homes[key]
+        for place in others:
+            if place is not home and self.scene.why_not(shape, place) is None:
+                self.scene.move(shape, home, place, key)
+                self.homes[key] = place
+                return True
+        return False
+
+    def _rank(self, place: Place) -> tuple[bool, int, float, str]:
+        shapes = [self.loose.get(key) for key in place.guests]
+        stays = any(shape is None or shape.devices for shape in shapes)
+        return (stays, len(place.guests), -place.price, place.name)
+
+
+def _is_open(place: Place) -> bool:
+    """Whether it has joined, and takes whomever the scheduler sends."""
+    return place.node is not None and not place.node.cordoned and not is_reserved(place)

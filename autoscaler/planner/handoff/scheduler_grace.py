@@ -1,0 +1,60 @@
+"""Pods without our gate that the scheduler has not looked at yet: nothing is bought where it may find room for them.
+
+From when such a pod is created until the scheduler has said that it finds no place, it may bind it anywhere that has
+room, whomever a plan has there. What is bought in that moment for the pod, or for those whose place it takes, may be
+for others than it was planned for. So a purchase for it waits until the scheduler has spoken: some seconds at most,
+more where it has many to try. Where it is slower, or another one has the pod, waiting longer costs more than a wrong
+guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from autoscaler.model.actions import Grow
+from autoscaler.planner.demand.gangs import Gang
+from autoscaler.planner.handoff.reservations import is_reserved
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import is_ready
+
+_PATIENCE: Final = timedelta(seconds=3)
+_A_POD: Final = timedelta(seconds=1 / 50)
+"""``kube-scheduler`` asks 50 things of the API server in a second, unless told otherwise (``clientConnection.qps``)."""
+_AT_MOST: Final = timedelta(seconds=30)
+
+
+def untried(gangs: Iterable[Gang], scene: Scene, now: datetime) -> dict[str, datetime]:
+    """Pod key -> until when it may still be bound to a node that is there. As the scene is before anyone is planned."""
+    unheard = [pod for gang in gangs for pod in gang.waiting if not (pod.gates or pod.unschedulable_because)]
+    patience = min(_AT_MOST, _PATIENCE + len(unheard) * _A_POD)
+    young = [pod for pod in unheard if now < pod.created + patience]
+    if not young:
+        return {}
+    fresh = [place for place in scene.places if not place.standing and _is_open(place)]
+    found: dict[int, bool] = {}
+    ends = {}
+    for pod in young:
+        shape = scene.shape(pod)
+        if shape.number not in found:
+            first = scene.find(shape)
+            found[shape.number] = (first is not None and _is_open(first)) or any(
+                scene.why_not(shape, place) is None for place in fresh
+            )
+        if found[shape.number]:
+            ends[pod.key] = pod.created + patience
+    return ends
+
+
+def may_be_bought(steps: Sequence[Grow], ends: Mapping[str, datetime]) -> Sequence[Grow]:
+    """All of the purchases, or none where one of them is for one of these pods: a part of a plan is no plan.
+
+    Bought without the others, it could be taken by those for whom nothing was bought, and be bought again.
+    """
+    return () if any(key in ends for step in steps for key in step.demand) else steps
+
+
+def _is_open(place: Place) -> bool:
+    return is_ready(place) and not is_reserved(place)

@@ -1,0 +1,1 @@
+"""Pods onto nodes: the snapshot that placements are tried in, options and their cost, slots."""

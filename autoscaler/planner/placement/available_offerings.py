@@ -1,0 +1,48 @@
+"""What there is to buy and what is on its way, as the packing sees it: offerings, ceilings, nodes without a name."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.cluster import Cluster, Group
+from autoscaler.planner.placement.offerings import Ceilings, Offering
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import Fleet, new_place
+
+
+def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
+    """Every group that the policy names, with how much of it may still be bought."""
+    entries = {entry.name for entry in policy.groups}
+    return [
+        Offering(
+            group=group,
+            new_place=partial(_new_place, group, fleet),
+            buyable=0 if group.name in fleet.closed_until else max(0, group.maximum - fleet.size_of(group)),
+        )
+        for group in cluster.groups
+        if group.entry in entries
+    ]
+
+
+def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
+    """What the policy leaves to buy, after what there is and what is on its way."""
+    limits, sizes = policy.limits, {group.name: fleet.size_of(group) for group in cluster.groups}
+    entries = {entry.name: entry.max for entry in policy.groups}
+    left = Ceilings(usd=limits.usd_per_hour, nodes=limits.nodes, gpus=limits.gpus, entries=entries)
+    for group in cluster.groups:
+        left.take(group, sizes[group.name])
+    return left
+
+
+def coming(cluster: Cluster, fleet: Fleet) -> list[Place]:
+    """One place for each machine that was asked for and has no node yet."""
+    return [
+        _new_place(group, fleet, f"{group.name}~{number + 1}")
+        for group in sorted(cluster.groups, key=lambda group: group.name)
+        for number in range(fleet.outstanding[group.name])
+    ]
+
+
+def _new_place(group: Group, fleet: Fleet, name: str) -> Place:
+    return new_place(group, name, fleet.room_of(group))

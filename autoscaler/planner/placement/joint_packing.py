@@ -1,0 +1,336 @@
+"""Gangs that nothing but room decides about, bought for together: one call of the solver for all of them.
+
+A pool takes gangs in the order in which they are served. What fits goes on nodes that are there at once; other pods are
+kept by class (their :class:`Shape`). When all gangs have been asked, the pool buys for everything that is left in one
+cutting-stock problem (:mod:`autoscaler.solver.solve`): every offering is a kind of node, what is left of the policy's
+limits are limits. What is there already is given out first, in order: standing places, then idle nodes and those on
+their way.
+
+How long the solver searches is counted in work, not in seconds: the same look gives the same plan on any machine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autoscaler.model.feasibility import NODE_NAME
+from autoscaler.model.labels import GPU
+from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.planner.placement.gang_packing import Demand, Placed
+from autoscaler.planner.placement.offerings import Market, Offering
+from autoscaler.planner.placement.room_table import RoomTable
+from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape, harm
+from autoscaler.solver.deadline import Work
+from autoscaler.solver.problem import Kind, Limit
+from autoscaler.solver.problem import Shape as Row
+from autoscaler.solver.solution import Answer
+from autoscaler.solver.solve import cheapest
+
+_MEBI = 2**20
+_FREE = 1e-6
+"""The solver wants a price of everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How much is searched in one look, in counted work."""
+
+    joint_at_least: int = 300
+    """Pods that may be pooled times offerings: with fewer, each gang is tried in several ways, one after the other, and
+    the cheaper of that and the joint purchase is kept. Below it that takes some milliseconds."""
+    work: float = 35.0
+    """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
+    work_per_pod: float = 0.115
+    """More for each pod for which nodes are bought."""
+    rounds: int = 400
+    """Of pricing at most."""
+
+    probe: float = 0.2
+    """Part of that work for a plan that only tells how many gangs the limits leave room for."""
+
+    def probing(self) -> SearchLimits:
+        """For such a plan."""
+        return replace(self, work=self.work * self.probe, work_per_pod=self.work_per_pod * self.probe)
+
+    def work_for(self, pods: int) -> float:
+        """The budget of one call of the solver."""
+        return self.work + self.work_per_pod * pods
+
+
+class IdleNodes:
+    """Fresh nodes that cost nothing more, the readiest and smallest first; not those that pods were planned on before.
+
+    A cluster has few of them beside many pods, so a node that is too small for a shape once is not asked again.
+    """
+
+    def __init__(self, market: Market, resources: Iterable[str]) -> None:
+        self._market = market
+        nodes = [
+            place for offering in market.offerings for place in market.at_hand(offering) if not market.is_kept(place)
+        ]
+        self._nodes = sorted(nodes, key=lambda place: (harm(place), place.name))
+        self._table = RoomTable([place.free for place in self._nodes], resources)
+        self._with_room: dict[int, list[Place]] = {}
+
+    def first(self, shape: Shape) -> Place | None:
+        """The first that may take a pod of the shape and is not open yet."""
+        nodes = self._with_room.get(shape.number)
+        if nodes is None:
+            enough = np.nonzero(self._table.enough(shape.amounts))[0].tolist() if self._nodes else []
+            nodes = self._with_room[shape.number] = [self._nodes[one] for one in enough]
+        return next((one for one in nodes if not one.standing and self._market.scene.why_not(shape, one) is None), None)
+
+
+@dataclass(slots=True)
+class Pool:
+    """Gangs to be bought for together."""
+
+    market: Market
+    limits: SearchLimits
+    demands: list[Demand] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)
+    """Pod key -> where it goes."""
+    waiting: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Pods for which nodes are wanted, in the order in which their gangs are served."""
+    bound: float = 0.0
+    """Dollars per hour that nodes for these pods cost at least."""
+    _full: set[int] = field(default_factory=set)
+    """Numbers of the shapes for which no standing place has room."""
+    _opened: int = 0
+    """How many fresh nodes there were when that was found."""
+    _holdable: dict[int, bool] = field(default_factory=dict)
+    _idle_nodes: IdleNodes | None = None
+
+    def take(self, demand: Demand) -> bool:
+        """Put the gang's pods on standing places as far as there is room, and keep the others; ``False``: hopeless.
+
+        Hopeless is a gang of which a pod fits on no standing place and on no kind of node that may be bought.
+        """
+        scene, mark = self.market.scene, self.market.scene.mark()
+        self._note_opened()
+        placed: dict[str, Place] = {}
+        rest: list[tuple[str, Shape]] = []
+        for key, shape in demand.ranked if len(demand.pods) > 1 else demand.pods:
+            place = self._at_hand(shape) if shape.number not in self._full else None
+            if place is not None:
+                scene.put(shape, place, key)
+                placed[key] = place
+                self._note_opened()
+                continue
+            self._full.add(shape.number)
+            if not self._is_holdable(shape):
+                scene.undo(mark)
+                self._full.clear()
+                return False
+            rest.append((key, shape))
+        self.demands.append(demand)
+        self.places |= placed
+        for key, shape in rest:
+            self.waiting[shape].append(key)
+        return True
+
+    def buy(self) -> bool:
+        """Whether there are nodes for all that wait; they are opened and filled then. Else the scene is left dirty."""
+        if not self.waiting:
+            return True
+        problem = cutting_problem({shape: len(keys) for shape, keys in self.waiting.items()}, self.market)
+        answer = problem.solved(self.limits)
+        if answer is None:
+            return False
+        self.bound = answer.lower_bound
+        queues = {number: iter(keys) for number, keys in enumerate(self.waiting.values())}
+        return all(self._opened_and_filled(problem, answer, queues))
+
+    def found(self) -> dict[str, Placed]:
+        """Each gang's outcome. A node is on the account of the gang that has its first pod."""
+        owner = {key: demand.name for demand in self.demands for key, _ in demand.pods}
+        bought: dict[str, list[Place]] = defaultdict(list)
+        for place in dict.fromkeys(self.places.values()):
+            if place.price and place.guests[0] in owner:
+                bought[owner[place.guests[0]]].append(place)
+        return {
+            demand.name: Placed(
+                places=tuple((key, self.places[key]) for key, _ in demand.pods),
+                bought=tuple(bought.get(demand.name, ())),
+            )
+            for demand in self.demands
+        }
+
+    def _at_hand(self, shape: Shape) -> Place | None:
+        """A standing place with room for the shape; else an idle node or one on its way, which is opened."""
+        place = self.market.scene.find(shape)
+        if place is None:
+            place = self._idle().first(shape)
+            if place is not None:
+                self.market.take(place)
+        return place
+
+    def _idle(self) -> IdleNodes:
+        names = {name for shape in self.market.scene.shapes for name, _ in shape.amounts}
+        self._idle_nodes = self._idle_nodes or IdleNodes(self.market, names)
+        return self._idle_nodes
+
+    def _note_opened(self) -> None:
+        """A node that was opened has room for other shapes, too."""
+        if self._opened != len(self.market.opened):
+            self._opened = len(self.market.opened)
+            self._full.clear()
+
+    def _is_holdable(self, shape: Shape) -> bool:
+        known = self._holdable.get(shape.number)
+        if known is None:
+            market = self.market
+            known = self._holdable[shape.number] = any(
+                (market.buyable(offering) or market.at_hand(offering)) and market.capacity(offering, shape)
+                for offering in market.with_room(shape)
+            )
+        return known
+
+    def _opened_and_filled(
+        self, problem: CuttingProblem, answer: Answer, queues: Mapping[int, Iterator[str]]
+    ) -> Iterator[bool]:
+        """For each node of the answer whether it could be had, with room for all that it is to hold."""
+        scene = self.market.scene
+        for lot in answer.nodes:
+            asked = _asked(problem.shapes[number].amounts * many for number, many in lot.pods)
+            for _ in range(lot.times):
+                place = problem.opened(lot.kind, asked)
+                if place is None:
+                    yield False
+                    return
+                for number, many in lot.pods:
+                    for _ in range(many):
+                        key = next(queues[number])
+                        scene.put(problem.shapes[number], place, key)
+                        self.places[key] = place
+        yield True
+
+
+def _asked(amounts: Iterable[Sequence[tuple[str, int]]]) -> dict[str, int]:
+    """In sum."""
+    total: dict[str, int] = {}
+    for some in amounts:
+        for name, amount in some:
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+@dataclass(slots=True)
+class CuttingProblem:
+    """Pods by shape and the nodes that may be had, in the solver's words."""
+
+    market: Market
+    shapes: list[Shape]
+    names: tuple[str, ...]
+    """Of resources, in the order of the vectors."""
+    kinds: list[Kind]
+    offerings: dict[str, Offering]
+    takers: _Takers
+    rows: list[Row] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+
+    def vector(self, amounts: Mapping[str, int], *, up: bool) -> tuple[int, ...]:
+        """Amounts in the solver's units, rounded ``up`` or down."""
+        rounded = [max(0, amounts.get(name, 0)) for name in self.names]
+        return tuple(
+            -(-one // _unit(name)) if up else one // _unit(name) for name, one in zip(self.names, rounded, strict=True)
+        )
+
+    def row(self, shape: Shape, many: int, *, also: str = "") -> Row:
+        """So many pods of a shape. ``also``: a kind of node that lets every pod in."""
+        takers = self.takers.of(shape)
+        if also and takers is not None:
+            takers |= {also}
+        return Row(self.vector(dict(shape.amounts), up=True), many, takers)
+
+    def solved(self, limits: SearchLimits) -> Answer | None:
+        """The cheapest nodes found; ``None`` where there are none for some. Limits are looked at where they bind."""
+        budget = limits.work_for(sum(row.count for row in self.rows))
+        answer = cheapest(self.rows, self.kinds, deadline=budget, clock=Work(), rounds=limits.rounds)
+        if not any(answer.left) and not any(_exceeds(answer, limit) for limit in self.limits):
+            return answer
+        if not self.limits:
+            return None
+        answer = cheapest(
+            self.rows, self.kinds, limits=self.limits, deadline=budget, clock=Work(), rounds=limits.rounds
+        )
+        return None if any(answer.left) else answer
+
+    def opened(self, kind: str, asked: Mapping[str, int]) -> Place | None:
+        """A node of it that has so much room."""
+
+        def fits(place: Place) -> bool:
+            return all(amount <= place.free.get(name, 0) for name, amount in asked.items())
+
+        return self.market.open(self.offerings[kind], fits, at_hand=False)
+
+
+def cutting_problem(counts: Mapping[Shape, int], market: Market, *, limited: bool = True) -> CuttingProblem:
+    """For so many pods of each shape. ``limited``: within all limits; else within none."""
+    most = sum(counts.values())
+    asked = {name for shape in counts for name, _ in shape.amounts}
+    offerings = {one.group.name: one for one in market.offerings if not limited or market.buyable(one)}
+    samples = {name: market.sample(one) for name, one in offerings.items()}
+    problem = CuttingProblem(
+        market=market,
+        shapes=list(counts),
+        names=(CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS})),
+        kinds=[],
+        offerings=offerings,
+        takers=_Takers(market, samples),
+    )
+    for name, offering in offerings.items():
+        many = market.ceilings.nodes_left(offering.group, market.buyable(offering)) if limited else most
+        room = problem.vector(samples[name].free, up=not limited)
+        problem.kinds.append(Kind(name, room, offering.usd or _FREE, None if many >= most else many))
+    problem.rows = [problem.row(shape, many) for shape, many in counts.items()]
+    if limited:
+        problem.limits = list(market.ceilings.shared([one.group for one in offerings.values()], most))
+    return problem
+
+
+def _exceeds(answer: Answer, limit: Limit) -> bool:
+    return sum(limit.uses.get(lot.kind, 0.0) * lot.times for lot in answer.nodes) > limit.most + 1e-9
+
+
+def _unit(resource: str) -> int:
+    """Bytes are counted in MiB: sizes in one problem should not be a billion apart."""
+    counted = resource in (CPU, GPU, PODS) or "/" in resource or resource.startswith(ATTACHMENTS)
+    return 1 if counted else _MEBI
+
+
+class _Takers:
+    """Which kinds of node let a shape in, by labels and taints; asked once of those that no rule tells apart."""
+
+    def __init__(self, market: Market, samples: Mapping[str, Place]) -> None:
+        self._market, self._samples = market, samples
+        self._alike: dict[tuple[str, ...], dict[object, list[str]]] = {}
+        self._known: dict[object, frozenset[str] | None] = {}
+
+    def of(self, shape: Shape) -> frozenset[str] | None:
+        """Names of kinds; ``None``: all of them."""
+        key = (shape.affinity, shape.ties, shape.tolerations)
+        if key not in self._known:
+            self._known[key] = self._asked(shape)
+        return self._known[key]
+
+    def _asked(self, shape: Shape) -> frozenset[str] | None:
+        names: list[str] = []
+        for several in self._classes(shape.asked_keys).values():
+            if self._market.scene.suits(shape, self._samples[several[0]]):
+                names += several
+        return None if len(names) == len(self._samples) else frozenset(names)
+
+    def _classes(self, keys: tuple[str, ...]) -> dict[object, list[str]]:
+        """Kinds with the same taints and the same values of these labels."""
+        known = self._alike.get(keys)
+        if known is None:
+            known = self._alike[keys] = defaultdict(list)
+            for name, sample in self._samples.items():
+                values = tuple([sample.name if key == NODE_NAME else sample.labels.get(key) for key in keys])
+                known[sample.taints, values].append(name)
+        return known

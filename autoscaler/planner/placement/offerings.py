@@ -1,0 +1,262 @@
+"""What new nodes may be had: offerings, the ceilings over all of them, and the fresh nodes that a scene can be given.
+
+Fresh are nodes that are at hand (idle, cordoned by us, on their way; the bill has them already) and those that would be
+bought. What is opened is taken back with the scene.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.model.cluster import Group
+from autoscaler.model.labels import GPU, HOSTNAME
+from autoscaler.planner.placement.room_table import RoomTable
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+from autoscaler.planner.supply.fleet import COMING_TIER
+from autoscaler.solver.problem import Limit
+
+CENT = 1e-9
+"""Dollars: less than that is rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """A group that new nodes can be bought in."""
+
+    group: Group
+    new_place: Callable[[str], Place]
+    """A new node of it, by that name."""
+    buyable: int
+    """Within the group's own maximum; zero while it is closed."""
+
+    @property
+    def usd(self) -> float:
+        """Dollars per hour of one node."""
+        return self.group.usd_per_hour
+
+
+@dataclass(slots=True)
+class Ceilings:
+    """What may still be bought in all; ``None`` stands for no limit."""
+
+    usd: float | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    entries: dict[str, int] = field(default_factory=dict)
+    """Policy entry -> nodes."""
+
+    def why_not(self, group: Group) -> str:
+        """Which ceiling one more node of the group would break; empty where none."""
+        if self.entries.get(group.entry, 1) < 1:
+            return "max"
+        if self.usd is not None and group.usd_per_hour > self.usd + CENT:
+            return "usd_per_hour"
+        if self.nodes is not None and self.nodes < 1:
+            return "nodes"
+        if self.gpus is not None and group.allocatable[GPU] > self.gpus:
+            return "gpus"
+        return ""
+
+    def nodes_left(self, group: Group, most: int) -> int:
+        """How many nodes of the group alone could still be bought, ``most`` at most."""
+        bounds = [most]
+        if group.entry in self.entries:
+            bounds.append(self.entries[group.entry])
+        if self.nodes is not None:
+            bounds.append(self.nodes)
+        if self.gpus is not None and group.allocatable[GPU] > 0:
+            bounds.append(self.gpus // group.allocatable[GPU])
+        if self.usd is not None and group.usd_per_hour > 0:
+            bounds.append(int((self.usd + CENT) / group.usd_per_hour))
+        return max(0, min(bounds))
+
+    def shared(self, groups: Sequence[Group], nodes: int) -> Iterator[Limit]:
+        """What these groups may not exceed together, as the solver counts it. No plan has more than so many nodes."""
+        if self.usd is not None:
+            yield Limit({group.name: group.usd_per_hour for group in groups}, self.usd)
+        if self.nodes is not None and self.nodes < nodes:
+            yield Limit({group.name: 1.0 for group in groups}, self.nodes)
+        if self.gpus is not None:
+            yield Limit({group.name: float(group.allocatable[GPU]) for group in groups}, self.gpus)
+        members: dict[str, list[str]] = defaultdict(list)
+        for group in groups:
+            members[group.entry].append(group.name)
+        for entry, names in members.items():
+            if len(names) > 1 and self.entries.get(entry, nodes) < nodes:
+                yield Limit(dict.fromkeys(names, 1.0), self.entries[entry])
+
+    def take(self, group: Group, nodes: int = 1) -> None:
+        """Count nodes as bought; a negative number gives them back."""
+        if group.entry in self.entries:
+            self.entries[group.entry] -= nodes
+        if self.usd is not None:
+            self.usd -= group.usd_per_hour * nodes
+        if self.nodes is not None:
+            self.nodes -= nodes
+        if self.gpus is not None:
+            self.gpus -= group.allocatable[GPU] * nodes
+
+
+class Market:
+    """Fresh nodes: at hand or to be bought, within the ceilings. What is opened is taken back with the scene."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        offerings: Iterable[Offering],
+        ceilings: Ceilings,
+        *,
+        kept: Collection[str] = (),
+        thorough: bool = True,
+    ) -> None:
+        """``kept``: names of fresh nodes that somebody was planned on before: others take them last.
+
+        ``thorough``: several ways to hold a gang are compared; else the first that holds it will do.
+        """
+        self.thorough = thorough
+        self._kept = kept
+        self.scene = scene
+        self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
+        self.ceilings = ceilings
+        self.bought: Counter[str] = Counter()
+        self.forgone: Counter[str] = Counter()
+        self.opened: list[Place] = []
+        self._samples: dict[str, Place] = {}
+        self._at_hand: dict[str, list[Place]] = defaultdict(list)
+        self._table: RoomTable | None = None
+        self._asked: set[str] = set()
+        """Resources that the table knows."""
+        self._capacity: dict[tuple[str, int], int] = {}
+        for place in scene.places:
+            if place.group is not None and not place.standing:
+                self._at_hand[place.group.name].append(place)
+        for places in self._at_hand.values():
+            places.sort(key=lambda place: (place.name in kept, place.tier, place.name))
+
+    def at_hand(self, offering: Offering) -> Sequence[Place]:
+        """Its fresh nodes that cost nothing more, the readiest first."""
+        return self._at_hand[offering.group.name]
+
+    def buyable(self, offering: Offering) -> int:
+        """How many may still be bought within its own bounds; zero where a ceiling forbids even one."""
+        if self.ceilings.why_not(offering.group):
+            return 0
+        return max(0, offering.buyable - self.bought[offering.group.name] + self.forgone[offering.group.name])
+
+    def sample(self, offering: Offering) -> Place:
+        """A new node of it to ask questions of; it is in no scene."""
+        name = offering.group.name
+        if name not in self._samples:
+            self._samples[name] = offering.new_place(f"{name}+?")
+        return self._samples[name]
+
+    def next_name(self, offering: Offering) -> str:
+        """What the next node bought of it will be called."""
+        return f"{offering.group.name}+{self.bought[offering.group.name] + 1}"
+
+    def capacity(self, offering: Offering, shape: Shape) -> int:
+        """How many pods of that shape a new node of it holds, other pods aside."""
+        key = (offering.group.name, shape.number)
+        if key not in self._capacity:
+            self._capacity[key] = _capacity(self.scene, self.sample(offering), shape)
+        return self._capacity[key]
+
+    def with_room(self, shape: Shape) -> Iterator[Offering]:
+        """The offerings of which an empty node has the room, the cheapest first."""
+        if self._table is None or not self._asked.issuperset(name for name, _ in shape.amounts):
+            self._asked |= {name for name, _ in shape.amounts}
+            self._table = RoomTable([self.sample(one).free for one in self.offerings], self._asked)
+        for number in np.nonzero(self._table.enough(shape.amounts))[0].tolist():
+            yield self.offerings[number]
+
+    def open(
+        self, offering: Offering, fits: Callable[[Place], bool], *, buy: bool = True, at_hand: bool = True
+    ) -> Place | None:
+        """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one.
+
+        Who may not buy takes none that is spoken for: whose it is would have to buy another.
+        """
+        if not at_hand:
+            return self._buy(offering, fits) if self.buyable(offering) else None
+        fresh = self._at_hand[offering.group.name]
+        for position, place in enumerate(fresh):
+            if (buy or not self.is_spoken_for(place)) and fits(place):
+                return self._take(fresh, position)
+        return self._buy(offering, fits) if buy and self.buyable(offering) else None
+
+    def is_spoken_for(self, place: Place) -> bool:
+        """Whether it is on its way for somebody, or somebody was planned on it before."""
+        return place.tier == COMING_TIER or self.is_kept(place)
+
+    def is_kept(self, place: Place) -> bool:
+        """Whether somebody was planned on it before: whoever takes it makes them buy another."""
+        return place.name in self._kept
+
+    def settle(self, place: Place, shape: Shape) -> bool:
+        """Whether a pod of the shape may go to that very place, which counts as opened then if it was fresh."""
+        if self.scene.why_not(shape, place) is not None:
+            return False
+        if not place.standing and place.group is not None:
+            self.take(place)
+        return True
+
+    def take(self, place: Place) -> None:
+        """Open that very node, which is at hand."""
+        at_hand = self._at_hand[place.group.name if place.group is not None else ""]
+        self._take(at_hand, at_hand.index(place))
+
+    def forgo(self, bought: Iterable[Place], *, but: Iterable[Place]) -> list[Place]:
+        """What was bought is not, ``but`` these: their like may be bought again. The scene changes for good."""
+        kept = {id(place) for place in but}
+        forgone = [place for place in bought if id(place) not in kept]
+        for place in forgone:
+            if place.group is not None:
+                self.forgone[place.group.name] += 1
+                self.ceilings.take(place.group, -1)
+            self.scene.remove(place)
+        return forgone
+
+    def _take(self, at_hand: list[Place], position: int) -> Place:
+        place = at_hand.pop(position)
+        self.opened.append(place)
+
+        def put_back() -> None:
+            self.opened.pop()
+            at_hand.insert(position, place)
+
+        self.scene.note(put_back)
+        return place
+
+    def _buy(self, offering: Offering, fits: Callable[[Place], bool]) -> Place | None:
+        name = offering.group.name
+        place = offering.new_place(self.next_name(offering))
+        place.price = offering.usd
+        mark = self.scene.mark()
+        self.scene.add(place)
+        if not fits(place):
+            self.scene.undo(mark)
+            return None
+        self.bought[name] += 1
+        self.ceilings.take(offering.group)
+        self.opened.append(place)
+
+        def give_back() -> None:
+            self.opened.pop()
+            self.bought[name] -= 1
+            self.ceilings.take(offering.group, -1)
+
+        self.scene.note(give_back)
+        return place
+
+
+def _capacity(scene: Scene, sample: Place, shape: Shape) -> int:
+    if scene.why_not_new(shape, sample) is not None:
+        return 0
+    most = min(sample.free.get(name, 0) // amount for name, amount in shape.amounts)
+    alone = bool(shape.host_ports) or any(term.topology_key == HOSTNAME for term in shape.apart_from)
+    return min(most, 1) if alone else most

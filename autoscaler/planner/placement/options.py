@@ -1,0 +1,248 @@
+"""The ways to hold a gang's pods: on standing places first, the rest on fresh nodes, each way with its cost.
+
+Fresh nodes are opened one after the other, each filled before the next: the cheapest for what is left, or for each
+shape one that holds it cheaply before others; then each node's contents go to the cheapest offering that holds them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from autoscaler.model.labels import HOSTNAME
+from autoscaler.planner.placement.offerings import Market, Offering
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+
+Cost = tuple[float, float]
+"""Dollars per hour bought, by us or anew by those whose nodes we take; then list price of the fresh nodes used: two
+ways that cost the same are told apart."""
+
+Item = tuple[str, Shape]
+Way = list[tuple[str, Shape, Place]]
+Within = tuple[str, str] | None
+
+
+_RULES_AT_MOST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """A way that can be done again: fresh nodes to open, and which pod goes where."""
+
+    bins: tuple[Offering, ...]
+    puts: tuple[tuple[str, Shape, int | Place], ...]
+    """(pod key, shape, number of the fresh node or a standing place)"""
+
+    def contents(self) -> list[list[Shape]]:
+        """What each fresh node holds."""
+        held: list[list[Shape]] = [[] for _ in self.bins]
+        for _, shape, target in self.puts:
+            if isinstance(target, int):
+                held[target].append(shape)
+        return held
+
+
+def ways(
+    items: Sequence[Item], market: Market, within: Within, *, buy: bool, own: Collection[str] = ()
+) -> list[tuple[Cost, Callable[[], Way | None]]]:
+    """Each way found: its cost, and how to do it again from the same state. The scene is left dirty.
+
+    ``own``: names of fresh nodes that were bought for these very pods.
+    """
+    scene = market.scene
+    _, rest = fill_standing(items, scene, within)
+    if not rest:
+        return [((0.0, 0.0), lambda: fill_standing(items, scene, within)[0])]
+    found: list[tuple[Cost, Callable[[], Way | None]]] = []
+    filled = scene.mark()
+    seen = set()
+    for prefer in _preferences(rest, market, within, buy=buy):
+        script = _open_for(rest, market, within, prefer, buy=buy)
+        scene.undo(filled)
+        for one in (script, _shrunk(script, market, within, buy=buy)) if script else ():
+            names = tuple(offering.group.name for offering in one.bins)
+            if (names, one.puts) in seen:
+                continue
+            seen.add((names, one.puts))
+            first = len(market.opened)
+            if _replay(one, market, within) is not None:
+                found.append((_cost(market.opened[first:], market, own), _redo(items, one, market, within)))
+            scene.undo(filled)
+    return found
+
+
+def fill_standing(items: Iterable[Item], scene: Scene, within: Within) -> tuple[Way, list[Item]]:
+    """Put what fits on standing places; what does not is the rest."""
+    way: Way = []
+    rest: list[Item] = []
+    hopeless: set[int] = set()
+    for key, shape in items:
+        place = scene.find(shape, within) if shape.number not in hopeless else None
+        if place is None:
+            rest.append((key, shape))
+            if not shape.near_to and not shape.spread:
+                hopeless.add(shape.number)
+            continue
+        scene.put(shape, place, key)
+        way.append((key, shape, place))
+    return way, rest
+
+
+Preference = tuple[Offering | None, int | None]
+"""An offering to open before others, and so many times at most (``None``: always)."""
+
+
+def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> list[Preference]:
+    """What to open first: nothing in particular; then, for each shape, the few that hold it cheapest."""
+    if not market.thorough:
+        return [(None, None)]
+    left = Counter(shape for _, shape in rest)
+    found: dict[str, Offering] = {}
+    for shape in sorted(left, key=lambda shape: shape.rank):
+        for offering in _by_cost(shape, left[shape], market, within, buy=buy)[:_RULES_AT_MOST]:
+            found.setdefault(offering.group.name, offering)
+    preferred = list(found.values())[:_RULES_AT_MOST]
+    times: tuple[int | None, ...] = (1, 2, None) if len(rest) > 1 else (1,)
+    return [(None, None), *((offering, many) for offering in preferred for many in times)]
+
+
+def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bool) -> list[Offering]:
+    """Offerings that hold the shape, the one first that holds so many of it for the least money."""
+    ranked = []
+    for offering in market.with_room(shape):
+        at_hand = len(market.at_hand(offering))
+        if not at_hand and not (buy and market.buyable(offering)):
+            continue
+        if within is not None and within[0] != HOSTNAME and _label(market, offering, within[0]) != within[1]:
+            continue
+        holds = market.capacity(offering, shape)
+        if holds:
+            nodes = ceil(left / holds)
+            ranked.append((max(0, nodes - at_hand) * offering.usd, nodes * offering.usd, offering.group.name, offering))
+    return [offering for *_, offering in sorted(ranked, key=lambda entry: entry[:3])]
+
+
+def _label(market: Market, offering: Offering, key: str) -> str | None:
+    return market.sample(offering).labels.get(key)
+
+
+def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Preference, *, buy: bool) -> _Script | None:
+    """Open fresh nodes until every pod has a place, filling each before the next; ``None`` where some pod has none."""
+    scene = market.scene
+    left = Counter(shape.number for _, shape in rest)
+    bins: list[Offering] = []
+    opened: dict[str, int] = {}
+    puts: list[tuple[str, Shape, int | Place]] = []
+    for key, shape in rest:
+        place = scene.find(shape, within)
+        if place is None:
+            for offering in _tries(shape, left[shape.number], market, within, prefer=prefer, bins=bins, buy=buy):
+                place = market.open(offering, lambda fresh, shape=shape: _suits(scene, fresh, [shape], within), buy=buy)  # type: ignore[misc]
+                if place is not None:
+                    opened[place.name] = len(bins)
+                    bins.append(offering)
+                    break
+        if place is None:
+            return None
+        scene.put(shape, place, key)
+        puts.append((key, shape, opened.get(place.name, place)))
+        left[shape.number] -= 1
+    return _Script(bins=tuple(bins), puts=tuple(puts))
+
+
+def _tries(
+    shape: Shape, left: int, market: Market, within: Within, *, prefer: Preference, bins: Sequence[Offering], buy: bool
+) -> list[Offering]:
+    ranked = _by_cost(shape, left, market, within, buy=buy)
+    first, times = prefer
+    if first is None or first not in ranked or (times is not None and bins.count(first) >= times):
+        return ranked
+    return [first, *(one for one in ranked if one is not first)]
+
+
+def _suits(scene: Scene, place: Place, contents: Sequence[Shape], within: Within) -> bool:
+    """Whether a fresh place can hold all of this, as far as it can be told before the pods are put."""
+    if within is not None and place.labels.get(within[0]) != within[1]:
+        return False
+    if len(contents) > 1:
+        wanted: Counter[str] = Counter()
+        for shape in contents:
+            for name, amount in shape.amounts:
+                wanted[name] += amount
+        if any(amount > place.free.get(name, 0) for name, amount in wanted.items()):
+            return False
+    return scene.why_not(contents[0], place) is None
+
+
+def _shrunk(script: _Script, market: Market, within: Within, *, buy: bool) -> _Script:
+    """The same contents, each on the cheapest offering that holds it."""
+    used: Counter[str] = Counter()
+    bins = []
+    for kept, contents in zip(script.bins, script.contents(), strict=True):
+        best = kept
+        for offering in market.offerings:
+            if _price(offering, used, market) < _price(best, used, market) and _holds(
+                offering, contents, used, market, within, buy=buy
+            ):
+                best = offering
+        used[best.group.name] += 1
+        bins.append(best)
+    return _Script(bins=tuple(bins), puts=script.puts)
+
+
+def _price(offering: Offering, used: Mapping[str, int], market: Market) -> Cost:
+    bought = used[offering.group.name] >= len(market.at_hand(offering))
+    return (offering.usd if bought else 0.0, offering.usd)
+
+
+def _holds(
+    offering: Offering, contents: Sequence[Shape], used: Mapping[str, int], market: Market, within: Within, *, buy: bool
+) -> bool:
+    bought = used[offering.group.name] - len(market.at_hand(offering))
+    if bought >= 0 and not (buy and bought < market.buyable(offering)):
+        return False
+    sample = market.sample(offering)
+    if within is not None and within[0] != HOSTNAME and sample.labels.get(within[0]) != within[1]:
+        return False
+    if any(not market.capacity(offering, shape) for shape in contents):
+        return False
+    return _suits(market.scene, sample, contents, None) if len(contents) > 1 else True
+
+
+def _replay(script: _Script, market: Market, within: Within) -> Way | None:
+    """Do what the script says; ``None`` where the scene does not allow it after all."""
+    scene = market.scene
+    contents = script.contents()
+    opened: dict[int, Place] = {}
+    way: Way = []
+    for key, shape, target in script.puts:
+        place = opened.get(target) if isinstance(target, int) else target
+        if place is None and isinstance(target, int):
+            held = contents[target]
+            place = market.open(script.bins[target], lambda fresh, held=held: _suits(scene, fresh, held, within))  # type: ignore[misc]
+            if place is not None:
+                opened[target] = place
+        if place is None or scene.why_not(shape, place) is not None:
+            return None
+        scene.put(shape, place, key)
+        way.append((key, shape, place))
+    return way
+
+
+def _cost(opened: Iterable[Place], market: Market, own: Collection[str]) -> Cost:
+    places = [place for place in opened if place.group is not None]
+    listed = [place.group.usd_per_hour for place in places if place.group]
+    dear = [place.price or (market.is_kept(place) and place.name not in own) for place in places]
+    return (round(sum(usd for usd, counts in zip(listed, dear, strict=True) if counts), 9), round(sum(listed), 9))
+
+
+def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Way | None]:
+    def redo() -> Way | None:
+        standing, _ = fill_standing(items, market.scene, within)
+        fresh = _replay(script, market, within)
+        return None if fresh is None else standing + fresh
+
+    return redo

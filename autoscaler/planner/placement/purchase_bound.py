@@ -1,0 +1,42 @@
+"""What the nodes that a plan buys cost at least, whatever plan for the same pods is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from autoscaler.planner.placement.gang_packing import Packing
+from autoscaler.planner.placement.joint_packing import cutting_problem
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.supply.candidate_nodes import Shape
+from autoscaler.solver.problem import Kind
+from autoscaler.solver.solve import lower_bound
+
+
+def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market, proven: float) -> float:
+    """The bound in dollars per hour. ``shapes``: of each pod, by key. ``proven``: by the joint purchase, for its pods.
+
+    Where nothing was there to put pods on, what the joint purchase has proven holds. Else pods of one kind could have
+    had the place of others: so all pods are asked for, and all that was free counts as one machine that costs nothing,
+    as if pods could be cut in pieces. Limits and rules between pods are left out: either can only cost more.
+    """
+    if packing.usd_per_hour <= 0:
+        return 0.0
+    homes = packing.homes
+    if proven and all(place.price for place in homes.values()):
+        return min(proven, packing.usd_per_hour)
+    counts = Counter(shapes[key] for key in homes if key in shapes)
+    problem = cutting_problem(counts, market, limited=False)
+    free: Counter[str] = Counter()
+    names = {name for shape in counts for name, _ in shape.amounts}
+    for place in market.scene.places:
+        if not place.price:
+            for name in names:
+                free[name] += max(0, place.free.get(name, 0))
+    for key, place in homes.items():
+        if not place.price and key in shapes:
+            for name, amount in shapes[key].amounts:
+                free[name] += amount
+    there = Kind("what is there", problem.vector(free, up=True), 0.0, 1)
+    rows = [problem.row(shape, many, also=there.name) for shape, many in counts.items()]
+    return min(packing.usd_per_hour, lower_bound(rows, [*problem.kinds, there]))

@@ -1,0 +1,134 @@
+"""Who takes which place where places were planned for the middle of a crowd: pods of about that size.
+
+Node by node and place by place, the largest places first, the largest pod is taken that leaves for the other places
+of the node what their middle asks for, and for the next one what the smallest pod for it asks for: what one takes above
+the middle another takes below it. The last place gets all that is left over. Who fits nowhere is left.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from autoscaler.planner.demand.pod_rules import FREE, Company, Stance
+from autoscaler.planner.supply.capacity import Amounts
+
+_TRIES, _STRIDE = 12, 8
+"""Pods that are looked at for a place, then every so many: with enough of one resource the other may be short."""
+Place = tuple[int, int]
+"""(number of the crowd, how many of it)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Middle:
+    """What the places of a crowd were planned for."""
+
+    cpu: int
+    memory: int
+
+
+class _Line:
+    """The pods of one crowd who are not seated yet, the smallest first: (what it weighs, cpu, memory, pod)."""
+
+    def __init__(self, pods: list[tuple[float, int, int, int]]) -> None:
+        self.pods = sorted(pods)
+        self.weighs = [pod[0] for pod in self.pods]
+        self.cpu = max((pod[1] for pod in pods), default=0)
+        self.memory = max((pod[2] for pod in pods), default=0)
+        """The most that one of them asks for."""
+
+
+class SizedSeats:
+    """Pods of many sizes."""
+
+    def __init__(self, sizes: Amounts, sorts: Sequence[int], stances: Sequence[Stance]) -> None:
+        """``sizes``: by sort. ``sorts``: of each pod. ``stances``: by sort."""
+        self.sorts, self.stances = sorts, stances
+        self.cpu: list[int] = sizes[:, 0].tolist()
+        self.memory: list[int] = sizes[:, 1].tolist()
+        self.strict = any(stance is not FREE for stance in stances)
+
+    def seat(
+        self,
+        nodes: Iterable[tuple[Sequence[int], Sequence[Place]]],
+        crowds: Sequence[Sequence[int]],
+        middles: Sequence[Middle],
+    ) -> tuple[list[list[int]], list[Company], list[int]]:
+        """Pods for the places of each node (its room, its places); their company; and who is left."""
+        cpu, memory, sorts = self.cpu, self.memory, self.sorts
+        asked = [[sorts[pod] for pod in crowd] for crowd in crowds]
+        self._per_cpu = 1 / max(1, sum(cpu[sort] for several in asked for sort in several))
+        self._per_byte = 1 / max(1, sum(memory[sort] for several in asked for sort in several))
+        lines = [
+            _Line(
+                [
+                    (self._weigh(cpu[sort], memory[sort]), cpu[sort], memory[sort], pod)
+                    for pod, sort in zip(crowd, several, strict=True)
+                ]
+            )
+            for crowd, several in zip(crowds, asked, strict=True)
+        ]
+        order = sorted(range(len(crowds)), key=lambda one: -self._weigh(middles[one].cpu, middles[one].memory))
+        rank = {crowd: number for number, crowd in enumerate(order)}
+        seats, companies = [], []
+        for room, places in nodes:
+            company = Company()
+            largest_first = sorted(places, key=lambda place: rank[place[0]])
+            seats.append(self._node(room, largest_first, lines, middles, company))
+            companies.append(company)
+        return seats, companies, sorted(pod for line in lines for *_, pod in line.pods)
+
+    def _weigh(self, cpu: float, memory: float) -> float:
+        return cpu * self._per_cpu + memory * self._per_byte
+
+    def _node(
+        self,
+        room: Sequence[int],
+        places: Sequence[Place],
+        lines: Sequence[_Line],
+        middles: Sequence[Middle],
+        company: Company,
+    ) -> list[int]:
+        free_cpu, free_memory = room[0], room[1]
+        rest_cpu = sum(middles[crowd].cpu * many for crowd, many in places)
+        rest_memory = sum(middles[crowd].memory * many for crowd, many in places)
+        guests = []
+        slots = [crowd for crowd, many in places for _ in range(many)]
+        for number, crowd in enumerate(slots, start=1):
+            rest_cpu, rest_memory = rest_cpu - middles[crowd].cpu, rest_memory - middles[crowd].memory
+            more_cpu, more_memory = (
+                _spared(lines[slots[number]], middles[slots[number]]) if number < len(slots) else (0, 0)
+            )
+            found = self._taken(
+                lines[crowd], free_cpu - rest_cpu + more_cpu, free_memory - rest_memory + more_memory, company
+            )
+            if found is not None:
+                _, cpu, memory, pod = found
+                guests.append(pod)
+                free_cpu -= cpu
+                free_memory -= memory
+        return guests
+
+    def _taken(self, line: _Line, cpu: int, memory: int, company: Company) -> tuple[float, int, int, int] | None:
+        end = bisect_right(line.weighs, self._weigh(min(cpu, line.cpu), min(memory, line.memory)) * (1 + 1e-12))
+        for position in chain(range(end - 1, max(-1, end - 1 - _TRIES), -1), range(end - 1 - _TRIES, -1, -_STRIDE)):
+            found = line.pods[position]
+            if found[1] > cpu or found[2] > memory:
+                continue
+            if self.strict and (stance := self.stances[self.sorts[found[3]]]) is not FREE:
+                if not company.admits(stance):
+                    continue
+                company.join(stance)
+            del line.pods[position], line.weighs[position]
+            return found
+        return None
+
+
+def _spared(line: _Line, middle: Middle) -> tuple[int, int]:
+    """What the next place can do without: its smallest pod asks for so much less than the middle."""
+    if not line.pods:
+        return 0, 0
+    _, cpu, memory, _ = line.pods[0]
+    return max(0, middle.cpu - cpu), max(0, middle.memory - memory)

@@ -1,0 +1,97 @@
+"""What to do now: a function of one look at the cluster, the policy, and what the last plan remembered.
+
+No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same plan, in whatever order it is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Plan, Remove, Step
+from autoscaler.model.cluster import Cluster
+from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.node_health import unhealthy
+from autoscaler.planner.placement.joint_packing import SearchLimits
+from autoscaler.planner.scale_down import scale_down
+from autoscaler.planner.scale_up import scale_up
+from autoscaler.planner.supply.fleet import Fleet, survey
+from autoscaler.planner.surplus import surplus, without
+from autoscaler.planner.termination_hooks import let_go
+
+_LIMITS: Final = SearchLimits()
+
+
+def plan(cluster: Cluster, policy: Policy, memory: Memory, *, limits: SearchLimits = _LIMITS) -> Plan:
+    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended.
+
+    ``limits``: how much is searched, in counted work.
+    """
+    cluster = replace(cluster, pods=roll_of(cluster.pods))
+    fleet = survey(cluster, policy, memory.backoffs)
+    above = surplus(cluster, policy, fleet)
+    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
+    growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
+    sick = unhealthy(cluster, policy, fleet)
+    down = scale_down(
+        cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced, surplus=above.nodes
+    )
+    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
+    bill = _bill(cluster, fleet, steps)
+    bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
+    looks = (down.wake_at, sick.wake_at, *up.looks)
+    return Plan(
+        steps=steps,
+        waiting=up.waiting,
+        memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
+        usd_per_hour=bill,
+        lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
+        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting)),
+        warnings=(*above.warnings, *sick.warnings),
+    )
+
+
+def _ended(cluster: Cluster) -> list[EndJob]:
+    return [
+        EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has ended")
+        for job in sorted(cluster.lingering, key=lambda job: (job.namespace, job.name))
+    ]
+
+
+def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, meant: Mapping[str, Meant]) -> Memory:
+    """Where pods are to go, and back-offs that the cluster does not show: EC2 tells its refusals itself."""
+    kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
+    for group, _ in fleet.lost:
+        kept[group.name] = cluster.seen_at + policy.scale_up.refusal_backoff
+    return Memory(backoffs=dict(sorted(kept.items())), meant=meant)
+
+
+def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
+    prices = {group.name: group.usd_per_hour for group in cluster.groups}
+    usd = sum(fleet.size_of(group) * group.usd_per_hour for group in cluster.groups)
+    for step in steps:
+        if isinstance(step, Grow):
+            usd += step.usd_per_hour
+        elif isinstance(step, Remove) and step.node is not None:
+            usd -= prices[step.group]
+    return round(usd, 6)
+
+
+def _wake_at(
+    cluster: Cluster, policy: Policy, fleet: Fleet, looks: Iterable[datetime | None], *, someone_waits: bool
+) -> datetime | None:
+    """When time alone changes the decision."""
+    patience = policy.scale_up.boot_timeout
+    times = [time for time in looks if time is not None]
+    times += [
+        instance.launched + patience
+        for group in cluster.groups
+        for instance in group.instances
+        if instance.launched and instance.id not in fleet.joined and instance.state != "terminating"
+    ]
+    times += [node.created + patience for node in cluster.nodes if not node.ready and node.name in fleet.group_of]
+    times += fleet.closed_until.values() if someone_waits else []
+    return min((time for time in times if time > cluster.seen_at), default=None)

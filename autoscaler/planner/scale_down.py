@@ -1,0 +1,138 @@
+"""Idle EC2 nodes -> cordon, wait, remove. Never a node that runs a job, never another's cordon, never on-prem.
+
+The idle time counts from the mark that the cordon leaves on the node, so a restart goes on where the last run stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Cordon, Remove, Step, Uncordon
+from autoscaler.model.cluster import Cluster, Group, Node
+from autoscaler.model.labels import AUTOSCALER
+from autoscaler.planner.supply.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDown:
+    """What is done about nodes, wanted and unwanted."""
+
+    uncordons: tuple[Step, ...]
+    leaving: tuple[Step, ...]
+    wake_at: datetime | None
+    """When the next node has stood idle for long enough."""
+
+
+def scale_down(
+    cluster: Cluster,
+    policy: Policy,
+    fleet: Fleet,
+    *,
+    wanted: Mapping[str, str],
+    growing: frozenset[str],
+    replaced: frozenset[str] = frozenset(),
+    surplus: frozenset[str] = frozenset(),
+) -> ScaleDown:
+    """Lift our cordons where nodes are used; cordon idle nodes; remove those idle for long enough.
+
+    ``replaced``: names of nodes that do not answer, which ``node_health`` sees to. ``surplus``: names of idle nodes
+    above a limit, which do not wait out their idle time.
+    """
+    uncordons: list[Step] = []
+    leaving: list[Step] = []
+    due: list[datetime] = []
+    may_go = _spare(cluster, fleet)
+    live = _live(cluster)
+    for node in _own_nodes(cluster, fleet):
+        if node.name in replaced:
+            continue
+        group = fleet.group_of.get(node.name)
+        is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
+        why_kept = _why_kept(node, fleet, wanted)
+        if group is None or why_kept:
+            uncordons += [Uncordon(node=node.name, because=why_kept)] if is_ours and why_kept else []
+            continue
+        if not policy.scale_down.enabled or not _may_touch(node, group, live):
+            continue
+        if may_go[group.name] < 1:
+            uncordons += (
+                [Uncordon(node=node.name, because=f"{group.name} keeps {group.minimum} nodes")] if is_ours else []
+            )
+            continue
+        may_go[group.name] -= 1
+        is_above = node.name in surplus
+        patience = timedelta(0) if is_above else policy.scale_down.idle_after
+        end = node.cordoned_at + patience if is_ours and node.cordoned_at else None
+        if end is None:
+            leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, is_above=is_above)))
+        elif end > cluster.seen_at:
+            due.append(end)
+        elif group.name not in growing:
+            leaving.append(_remove(node, group, policy, is_above=is_above))
+    return ScaleDown(uncordons=tuple(uncordons), leaving=tuple(leaving), wake_at=min(due, default=None))
+
+
+def _spare(cluster: Cluster, fleet: Fleet) -> Counter[str]:
+    """How many nodes each group may lose."""
+    return Counter({group.name: max(0, fleet.size_of(group) - group.minimum) for group in cluster.groups})
+
+
+def _own_nodes(cluster: Cluster, fleet: Fleet) -> list[Node]:
+    """Nodes that have a cordon of ours or belong to one of our groups: the longest idle first, then the youngest."""
+
+    def order(node: Node) -> tuple[float, float, str]:
+        since = node.cordoned_at.timestamp() if node.cordoned_at else float("inf")
+        return (since, -node.created.timestamp(), node.name)
+
+    return sorted(
+        (
+            node
+            for node in cluster.nodes
+            if not node.deleting
+            and node.name not in fleet.leaving
+            and (node.name in fleet.group_of or (node.cordoned and node.cordoned_by == AUTOSCALER))
+        ),
+        key=order,
+    )
+
+
+def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
+    residents = fleet.residents.get(node.name)
+    if residents:
+        return f"{residents[0].key} runs on it"
+    if node.name in wanted:
+        return f"wanted for {wanted[node.name]}"
+    return "it is marked do-not-disrupt" if node.do_not_disrupt else ""
+
+
+def _may_touch(node: Node, group: Group, live: Mapping[str | None, str]) -> bool:
+    """Ours to end: its instance is in the group, and nobody else has cordoned it."""
+    ours = not node.cordoned or node.cordoned_by == AUTOSCALER
+    return ours and live.get(node.instance_id) == group.name
+
+
+def _live(cluster: Cluster) -> dict[str | None, str]:
+    """Instance id -> the group that it is in and is to stay in."""
+    return {one.id: group.name for group in cluster.groups for one in group.instances if one.state != "terminating"}
+
+
+def _why_idle(node: Node, group: Group, policy: Policy, *, is_above: bool) -> str:
+    idle = f"{node.name} ({group.instance_type}) runs no job"
+    if is_above:
+        return f"{idle}, and a limit of the policy was lowered below what runs: it goes at once"
+    patience = f"{policy.scale_down.idle_after.total_seconds():g} s"
+    return f"{idle} and none waits for it; it goes after {patience} idle"
+
+
+def _remove(node: Node, group: Group, policy: Policy, *, is_above: bool) -> Remove:
+    why = "above a limit" if is_above else f"idle for {policy.scale_down.idle_after.total_seconds():g} s"
+    return Remove(
+        group=group.name,
+        instance=node.instance_id or "",
+        node=node.name,
+        because=f"{node.name} ({group.instance_type}) {why}: saves {group.usd_per_hour:.2f} $/h",
+    )

@@ -1,0 +1,250 @@
+"""Waiting pods and gangs -> places that are there, on-prem first; then nodes to uncordon, to await, to buy.
+
+A gang is helped whole or not at all. What is asked of EC2 is the difference to what it has been asked already, so that
+doing it twice, or again after a restart, buys once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Admit, Meant, Recreate, Step, Waiting
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.labels import HOSTNAME, ZONE
+from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.admission.gang_queue import Turns, demand_of
+from autoscaler.planner.admission.wait_or_buy import Patience
+from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
+from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
+from autoscaler.planner.handoff.gang_admission import not_yet, start
+from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
+from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
+from autoscaler.planner.handoff.scheduler_grace import may_be_bought, untried
+from autoscaler.planner.placement.available_offerings import ceilings, coming, offerings
+from autoscaler.planner.placement.gang_packing import Packing
+from autoscaler.planner.placement.joint_packing import SearchLimits
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.placement.purchase_bound import purchase_bound
+from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.volume_constraints import Claims
+from autoscaler.planner.purchases import cancellations, free_on_prem, never_joined, purchases
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import Fleet
+from autoscaler.planner.unschedulable import Unmet
+
+_NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
+_LIMITS: Final = SearchLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    """What is done for waiting pods."""
+
+    steps: tuple[Step, ...]
+    waiting: tuple[Waiting, ...]
+    wanted: Mapping[str, str]
+    """Name of a node that pods are planned on -> whom for."""
+    meant: Mapping[str, Meant]
+    """Pod key -> where it is planned."""
+    looks: tuple[datetime, ...] = ()
+    """When to look again at those that wait for machines that we own."""
+    bound: float = 0.0
+    """Dollars per hour that nodes for the same pods cost at least, whatever is bought."""
+
+
+def scale_up(
+    cluster: Cluster,
+    policy: Policy,
+    fleet: Fleet,
+    *,
+    meant: Mapping[str, Meant] = _NOWHERE,
+    limits: SearchLimits = _LIMITS,
+) -> ScaleUp:
+    """Find a place for every gang that can be helped, and say of every other pod why it waits.
+
+    ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched.
+    """
+    roll = resolved(roll_of(cluster.pods), cluster.namespaces)
+    at_home = let_in(roll, fleet.places)
+    roll = kept_where_let_in(roll, at_home)
+    claims = Claims(cluster)
+    pinned = [
+        _whole(pod, cluster, claims)
+        for pod in sorted((pod for pod in roll.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
+    ]
+    gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(roll, cluster.gang_sizes)]
+    newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
+    fleet = claims.equip(fleet, newcomers)
+    scene = Scene(
+        [*fleet.places, *coming(cluster, fleet)],
+        residents=roll,
+        newcomers=newcomers,
+    )
+    free = free_on_prem(scene)
+    waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet), at_home)
+    homes = _homes(gangs, meant, scene)
+    kept = {place.name for place in homes.values()}
+    market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet), kept=kept)
+    scene.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
+    held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
+    patience = Patience(cluster, policy, fleet, scene)
+    ends = untried(gangs, scene, cluster.seen_at)
+    turns = Turns([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
+    packing, waits = turns.serve()
+    contended = cluster.may_nominate and is_contended(gangs)
+    taken = _overstayed(gangs, pinned, packing, fleet, scene) if cluster.may_nominate else frozenset()
+    unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
+    admits: list[Admit] = []
+    for gang in gangs:
+        placed = packing.placed.get(gang.name)
+        if gang.name in held:
+            waiting += [Waiting(pod=pod.key, because=held[gang.name]) for pod in gang.waiting]
+        elif gang.name in waits:
+            waiting += [Waiting(pod=pod.key, because=waits[gang.name].because) for pod in gang.waiting]
+        elif placed is None:
+            waiting += unmet.explain(gang, demand_of(gang, scene))
+        else:
+            admit = start(gang, placed, contended=contended, taken=taken)
+            admits += [admit] if admit else []
+            waiting += not_yet(gang, placed, admitted=admit)
+    pins = [(pod, place) for pod in pinned if (place := scene.place_on(pinned_to(pod) or "")) is not None]
+    expected = {pod.key: place for pod, place in pins} | packing.homes
+    return ScaleUp(
+        steps=(
+            *cancellations(cluster, fleet),
+            *never_joined(fleet, policy),
+            *again,
+            *reservations(gangs, packing.placed, admits, pins),
+            *admits,
+            *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
+            *may_be_bought(purchases(gangs, packing, fleet, free), ends),
+            *openings(cluster, expected, places=fleet.places, patience=policy.scale_up.boot_timeout),
+        ),
+        waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
+        meant=_meant(packing),
+        bound=purchase_bound(packing, turns.shapes, market, turns.bound),
+        looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in (wait.start, wait.ends))})),
+        wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
+    )
+
+
+def _overstayed(
+    gangs: Iterable[Gang], pinned: Sequence[Pod], packing: Packing, fleet: Fleet, scene: Scene
+) -> frozenset[str]:
+    waiting = [pod for gang in gangs for pod in gang.waiting]
+    pins = {pod.key: place.node for pod in pinned if (place := scene.place_on(pinned_to(pod) or ""))}
+    return overstayed([*waiting, *pinned], homes_of(packing.placed) | pins, fleet.residents)
+
+
+def _meant(packing: Packing) -> dict[str, Meant]:
+    return {
+        key: Meant(place.name, place.group.name if place.group is not None else "")
+        for key, place in packing.homes.items()
+    }
+
+
+def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], scene: Scene) -> dict[str, Place]:
+    """Pod key -> the place that it was planned on before, whatever that is called now.
+
+    A node that was still to come is the next of its group to be ready: the first gang gets the first one.
+    """
+    pods = [pod for gang in gangs for pod in gang.waiting if pod.key in meant]
+    there = {place.name: place for place in scene.places if place.node is not None}
+    wanted = dict.fromkeys(meant[pod.key] for pod in pods)
+    found = {one: there[one.node] for one in wanted if one.node in there}
+    taken = {place.name for place in found.values()}
+    fresh: dict[str, list[Place]] = defaultdict(list)
+    for place in sorted(scene.places, key=lambda place: (place.tier, place.node is None, place.name), reverse=True):
+        if place.group is not None and not place.standing and place.name not in taken:
+            fresh[place.group.name].append(place)
+    for one in wanted:
+        if one not in found and fresh[one.group]:
+            found[one] = fresh[one.group].pop()
+    return {pod.key: found[meant[pod.key]] for pod in pods if meant[pod.key] in found}
+
+
+def _is_pinned(pod: Pod) -> bool:
+    return pod.node is None and pod.phase == "Pending" and not (pod.deleting or pod.is_daemon or waits(pod))
+
+
+def _settle(
+    pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str], at_home: Collection[str]
+) -> tuple[list[Waiting], list[Recreate]]:
+    """Pods that can go to one node only take their room there before anyone else is planned.
+
+    Those ``at_home`` also where a rule speaks against it: all of a job may be spread evenly, and some of it unevenly.
+    """
+    stuck: list[Waiting] = []
+    again: list[Recreate] = []
+    for pod in pinned:
+        host = pinned_to(pod) or ""
+        place = scene.place_on(host)
+        shape = scene.shape(pod)
+        reason = scene.why_not(shape, place) if place else None
+        if place is not None and pod.key in at_home:
+            scene.put(shape, place, pod.key)
+            stuck.append(Waiting(pod.key, f"its node {place.name} is kept for it, and the scheduler has been told"))
+            continue
+        if place is None:
+            why = f"is bound for node {host}, which is {closed.get(host, 'not there')}"
+        elif reason is not None:
+            why = f"is bound for node {host}, where it does not fit: {reason.kind}"
+        else:
+            scene.put(shape, place, pod.key)
+            why = f"the scheduler says: {pod.unschedulable_because}" if pod.unschedulable_because else ""
+        in_vain = reason is not None or (place is None and host not in closed)
+        if in_vain and pod.admitted_to == host and pod.owner:
+            again.append(Recreate(pod=pod.key, because=f"it {why}"))
+        if why:
+            stuck.append(Waiting(pod.key, why, _change(pod, host) if place is None or reason else ""))
+    return stuck, again
+
+
+def _change(pod: Pod, host: str) -> str:
+    if pod.admitted_to == host and pod.owner:
+        return "the pod is deleted: its Job makes it anew, and a place is sought again"
+    return f"node {host} has room for it, or what the pod selects changes"
+
+
+def _why_closed(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
+    """Host name of a node that nothing is planned on -> why."""
+    hosts = {node.name: node.labels.get(HOSTNAME, node.name) for node in cluster.nodes}
+    return {hosts[name]: why for name, why in fleet.unusable.items()}
+
+
+def _whole(pod: Pod, cluster: Cluster, claims: Claims) -> Pod:
+    """The pod with those of its rules that only other objects can tell."""
+    return claims.resolve(resolve(pod, cluster.namespaces))
+
+
+def _with_rules(gang: Gang, cluster: Cluster, claims: Claims) -> Gang:
+    if not any(pod.beyond_itself for pod in gang.waiting):
+        return gang
+    zone = ZONE if claims.share_a_zone(gang.waiting) else None
+    waiting = tuple(_whole(pod, cluster, claims) for pod in gang.waiting)
+    return replace(gang, waiting=waiting, topology=gang.topology or zone)
+
+
+def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
+    """What keeps a gang from being planned at all."""
+    gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
+    if gates:
+        return f"held by scheduling gate {', '.join(gates)}"
+    strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
+    if strange:
+        return f"has rules that Spillway does not plan for: {'; '.join(strange)}"
+    for pod in gang.waiting:
+        why = claims.why_held(pod) or why_held(pod, cluster.namespaces)
+        if why:
+            return why if gang.is_lone or len(gang.waiting) == 1 else f"{pod.key} of its gang: {why}"
+    if gang.untold:
+        return f"gang {gang.name} is held until {gang.untold}, which says its size, is there"
+    if gang.missing:
+        return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
+    return ""

@@ -1,0 +1,1 @@
+"""What pods can run on: nodes that are there, nodes on their way, what can be bought."""

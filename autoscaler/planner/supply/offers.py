@@ -1,0 +1,192 @@
+"""What can be bought, as pods see it: prices from a catalogue, or the groups of a policy at those prices, by zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import DaemonSet, Node, Pod
+from autoscaler.model.constraints import Taint
+from autoscaler.model.errors import BadInput
+from autoscaler.model.feasibility import why_not_on
+from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
+from autoscaler.solver.problem import Kind, Limit, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One row of the catalogue."""
+
+    instance_type: str
+    arch: str
+    room: Resources
+    usd: float
+    zone: str = ""
+    capacity_type: str = "on-demand"
+    gpu_model: str = ""
+    gpu_memory_mib: int = 0
+    """Of one GPU; 0: not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A kind of node that may be bought, with what pods see of it."""
+
+    kind: Kind
+    price: Price
+    zone: str
+    entry: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+
+
+def offers_of(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | None, zones: Sequence[str]) -> list[Offer]:
+    """A policy's groups, or every price in every zone: those given, else those that some pod names."""
+    if policy is not None:
+        return list(_of_policy(prices, policy))
+    zones = sorted(set(zones)) or _zones(pods)
+    return [
+        _offer(price, zone=zone, entry="", available=None)
+        for price in prices
+        for zone in ((price.zone,) if price.zone else zones)
+    ]
+
+
+def limits_of(offers: Sequence[Offer], policy: Policy | None) -> list[Limit]:
+    """What offers share: an entry's nodes over all its zones, and the policy's nodes and GPUs over all entries."""
+    if policy is None:
+        return []
+    limits = [
+        Limit({one.kind.name: 1.0 for one in offers if one.entry == entry.name}, entry.max)
+        for entry in policy.groups
+        if len(entry.zones) > 1
+    ]
+    if policy.limits.nodes is not None:
+        limits.append(Limit({one.kind.name: 1.0 for one in offers}, policy.limits.nodes))
+    if policy.limits.gpus is not None:
+        limits.append(Limit({one.kind.name: float(one.kind.amounts[2]) for one in offers}, policy.limits.gpus))
+    return limits
+
+
+def _zones(pods: Iterable[Pod]) -> list[str]:
+    """Those that some pod names; where none does, zones do not matter."""
+    asked = {
+        value
+        for affinity in {pod.affinity for pod in pods}
+        for term in affinity
+        for one in term
+        if one.key == words.ZONE
+        for value in one.values
+    }
+    return sorted(asked) or [""]
+
+
+def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
+    by_type: dict[str, list[Price]] = {}
+    for price in prices:
+        by_type.setdefault(price.instance_type, []).append(price)
+    for entry in policy.groups:
+        for zone in entry.zones:
+            types = [_price_of(by_type, kind, zone, entry) for kind in entry.types]
+            # Of a set any may come: count on what every one has, at the price of the dearest.
+            least = {name: min(one.room[name] for one in types) for name in types[0].room}
+            room = Resources({**least, **Resources.parse(entry.resources)})
+            usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
+            price = Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type)
+            gpus = {(one.gpu_model, one.gpu_memory_mib) for one in types}
+            model, memory = gpus.pop() if len(gpus) == 1 else ("", 0)
+            yield _offer(
+                replace(price, gpu_model=model, gpu_memory_mib=memory),
+                zone=zone,
+                entry=entry.name,
+                available=entry.max,
+                labels={words.GROUP: entry.name, words.REGION: policy.region, **entry.labels},
+                taints=tuple(taint.as_taint() for taint in entry.taints),
+            )
+
+
+def _price_of(by_type: Mapping[str, Sequence[Price]], kind: str, zone: str, entry: GroupEntry) -> Price:
+    """In that zone and as that capacity, where the catalogue tells them apart; else what it says of the type."""
+    known = by_type.get(kind, ())
+    if not known:
+        raise BadInput(f"group {entry.name!r}: instance_type {kind!r} is not in the catalogue")
+    here = [one for one in known if one.zone in ("", zone)]
+    if not here:
+        zones = ", ".join(sorted({one.zone for one in known}))
+        raise BadInput(f"group {entry.name!r}: zone {zone!r} has no {kind!r} in the catalogue: {zones} have")
+    return min(here, key=lambda one: one.capacity_type != entry.capacity_type)
+
+
+def _offer(
+    price: Price,
+    *,
+    zone: str,
+    entry: str,
+    available: int | None,
+    labels: Mapping[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
+) -> Offer:
+    seen = {
+        **({} if " " in price.instance_type else {words.INSTANCE_TYPE: price.instance_type}),
+        words.CAPACITY_TYPE: price.capacity_type,
+        words.ORIGIN: words.EC2,
+        words.ARCH: price.arch,
+        words.OS: "linux",
+        **({words.ZONE: zone} if zone else {}),
+        **({words.GPU_PRODUCT: price.gpu_model} if price.gpu_model else {}),
+        **({words.GPU_MEMORY: str(price.gpu_memory_mib)} if price.gpu_model and price.gpu_memory_mib else {}),
+        **(labels or {}),
+    }
+    name = "/".join(part for part in (entry, price.instance_type, zone, price.capacity_type) if part)
+    kind = Kind(name, vector(price.room), price.usd, available)
+    return Offer(kind, price, zone, entry, seen, taints)
+
+
+def beside_daemons(offers: Iterable[Offer], daemon_sets: Sequence[DaemonSet]) -> list[Offer]:
+    """The same offers, less what the DaemonSets that match take of a new node."""
+
+    def room(one: Offer) -> Vector:
+        return _less(one.kind.amounts, _matching(daemon_sets, one.labels, one.taints))
+
+    return [replace(one, kind=replace(one.kind, amounts=room(one))) for one in offers]
+
+
+def nodes_beside_daemons(nodes: Iterable[Node], daemon_sets: Sequence[DaemonSet], pods: Iterable[Pod]) -> list[Node]:
+    """The same machines, less what DaemonSets take whose pods are not listed on them."""
+    there = {(pod.node, pod.namespace, pod.owner) for pod in pods if pod.is_daemon} if daemon_sets else set()
+    found = []
+    for node in nodes:
+        missing = [one for one in daemon_sets if (node.name, one.namespace, f"DaemonSet/{one.name}") not in there]
+        taken = Resources.total(one.requests for one in _matching(missing, node.labels, node.taints))
+        room = {name: max(0, amount - taken[name]) for name, amount in node.allocatable.items()}
+        found.append(replace(node, allocatable=Resources(room)))
+    return found
+
+
+def _matching(
+    daemon_sets: Iterable[DaemonSet], labels: Mapping[str, str], taints: tuple[Taint, ...]
+) -> list[DaemonSet]:
+    return [
+        one
+        for one in daemon_sets
+        if why_not_on(affinity=one.affinity, tolerations=one.tolerations, labels=labels, taints=taints) is None
+    ]
+
+
+def _less(room: Vector, daemon_sets: Iterable[DaemonSet]) -> Vector:
+    taken = vector(Resources.total(one.requests for one in daemon_sets))
+    return tuple(max(0, have - less) for have, less in zip(room, taken, strict=True))
+
+
+def vector(amounts: Resources) -> Vector:
+    """Amounts as the solver counts them; what is not among them is not modelled."""
+    known = dict(amounts.items())
+    return (known.get(CPU, 0), known.get(MEMORY, 0), known.get(words.GPU, 0), known.get(PODS, 0))
+
+
+def wanted(pod: Pod) -> Vector:
+    """What a pod takes of a node."""
+    cpu, memory, gpus, pods = vector(pod.requests)
+    return (cpu, memory, gpus, pods or 1)

@@ -1,0 +1,44 @@
+"""How many nodes of each kind are still to be had, of the kind itself and within limits that several kinds share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoscaler.solver.lp.arrays import Floats
+
+_WHOLE = 1e-9
+
+
+class Stock:
+    """Nodes that are left, while a plan takes some and gives some back."""
+
+    def __init__(self, own: Floats, uses: Floats, most: Floats) -> None:
+        """``own``: by kind. ``uses``: [limit, kind] what one node takes of it. ``most``: by limit."""
+        self.own, self.uses, self.most = own.copy(), uses, most.copy()
+        self._left: Floats | None = None
+
+    @property
+    def left(self) -> Floats:
+        """Of each kind, if no other is taken."""
+        if self._left is None:
+            self._left = self.own.copy()
+            for uses, most in zip(self.uses, self.most, strict=True):
+                used = uses > 0
+                self._left[used] = np.minimum(self._left[used], np.floor(most / uses[used] + _WHOLE))
+        return self._left
+
+    def copy(self) -> Stock:
+        """To be taken from apart."""
+        return Stock(self.own, self.uses, self.most)
+
+    def less(self, part: float, *, whole: bool = True) -> Stock:
+        """Without that part of it; ``whole``: of nodes, not of parts of them."""
+        own = self.own * (1 - part)
+        return Stock(np.floor(own) if whole else own, self.uses, self.most * (1 - part))
+
+    def take(self, kind: int, times: int) -> None:
+        """So many nodes; less than none are given back."""
+        self.own[kind] -= times
+        if len(self.most):
+            self.most -= self.uses[:, kind] * times
+        self._left = None

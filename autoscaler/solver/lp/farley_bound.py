@@ -1,0 +1,39 @@
+"""Farley's bound: what any prices of pods prove that every plan costs, given what no filling exceeds at these prices.
+
+Why it holds is said in :mod:`autoscaler.solver.solve`. (Farley, "A note on bounding a class of linear programming
+problems, including cutting stock problems", Operations Research 38, 1990.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoscaler.solver.lp.arrays import Floats, Whole
+from autoscaler.solver.lp.master import Problem
+
+
+def farley(problem: Problem, prices: Floats, ceilings: Floats, counts: Whole, charges: Floats) -> float:
+    """What no plan for so many pods of each shape can undercut. ``ceilings``: of each kind what no filling exceeds.
+
+    ``charges``: any dollars for each limit that kinds share. Nodes that cost so much more than they do cost together at
+    most that much more for all of the limit: it is taken off again.
+    """
+    usd = problem.usd + charges @ problem.uses
+    endless = np.isinf(problem.available)
+    priced = endless & (usd > 0)
+    stretch = float((ceilings[priced] / usd[priced]).max()) if priced.any() else 1.0
+    stretch = stretch if stretch > 0 else 1.0
+    if (endless & (usd <= 0) & (ceilings > 0)).any():
+        return 0.0
+    scarce = ~endless & (usd > 0)
+    tried = [stretch, 1.0, *(ceilings[scarce] / usd[scarce]).tolist()]
+    short = np.where(endless, 0.0, problem.available)
+    worth = float(prices @ counts)
+    paid = max(_paid(one, usd, short, worth, ceilings) for one in tried if one >= stretch)
+    return paid - float(charges @ problem.most) * (1 + 1e-9)
+
+
+def _paid(stretch: float, usd: Floats, available: Floats, worth: float, ceilings: Floats) -> float:
+    """Farley's bound, at a number that no endless kind's ceiling exceeds as a part of its price."""
+    short = available * np.maximum(0.0, ceilings - stretch * usd)
+    return (worth - float(short.sum())) / stretch * (1 - 1e-9)

@@ -1,0 +1,330 @@
+"""The linear program over the fillings known, and the one that needs none: HiGHS on one thread, warm from step to step.
+
+Besides the fillings the master has three artificial columns for each shape (a pod bought, or given away, near the
+price that is believed; a pod without a node), one that leaves out the same part of all pods (for
+:mod:`autoscaler.solver.admission_lp` alone), and *swaps*: where a pod of one shape has a place, one that asks for no
+more of anything, and may run wherever the first may, has one, too. Swaps cost nothing and change no whole plan; they
+keep the prices in order (a pod is never worth less than a smaller one), which saves most of the rounds.
+(Valerio de Carvalho, "Using extra dual cuts to accelerate column generation", INFORMS J. on Computing 17, 2005.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import highspy
+import numpy as np
+
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.capacity import Stock
+from autoscaler.solver.lp.linear_program import quiet_solver
+
+NEVER = 1e6
+"""Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
+_PRESENT = 1e-7
+_DUAL, _PRIMAL = 1, 4
+"""How the solver goes on from where it was: after other numbers of pods, and after more columns or other costs."""
+_NODES, _LOOKS = 300, 150
+"""Of the search for whole numbers: limits that do not depend on how fast the machine is. On one thread the solver asks
+at the same points of its search whether to go on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Shapes of pods and kinds of node in arrays."""
+
+    sizes: Floats
+    """[shape, resource]"""
+    counts: Whole
+    rooms: Floats
+    """[kind, resource]"""
+    usd: Floats
+    available: Floats
+    holds: Mask
+    """[shape, kind]: it may run there, and an empty node has the room."""
+    may: Mask
+    """[shape, kind]: it may run there, room aside."""
+    uses: Floats
+    """[limit, kind]: what a node takes of a limit that several kinds share"""
+    most: Floats
+    """By limit."""
+    leave: float = 0.0
+    """Dollars for each pod, if the same part of all of them is left out by the relaxation; nought: nobody may be."""
+
+    def smaller(self) -> Mask:
+        """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
+        less = np.all(self.sizes[:, None, :] >= self.sizes[None, :, :], axis=2)
+        less &= np.all(self.holds[:, None, :] <= self.holds[None, :, :], axis=2)
+        twice: Mask = less & less.T & np.tri(len(less), dtype=np.bool_)
+        found: Mask = less & ~twice
+        return found
+
+
+class Master:
+    """Every pod has a node, no kind is used more than it is available; the cheapest fractions of known fillings."""
+
+    def __init__(self, problem: Problem, smaller: Mask) -> None:
+        self.rows = rows = len(problem.counts)
+        limited = np.nonzero(~np.isinf(problem.available))[0]
+        self.scarce = {int(kind): rows + row for row, kind in enumerate(limited)}
+        self.uses = problem.uses
+        self.limits = rows + len(limited) + np.arange(len(problem.most))
+        """Rows of the limits that kinds share."""
+        self.charges: Floats = np.zeros(len(problem.most))
+        """Dollars by which more of each limit would lower the cost."""
+        self.shortage = np.zeros(len(problem.usd))
+        """What a node of each kind should cost more, for it is scarce."""
+        steps = smaller.astype(np.float32)
+        self.swaps: Whole = np.argwhere(smaller & (steps @ steps == 0))
+        """(the shape that gives its place away, the one that takes it)"""
+        swaps = self.swaps.astype(np.int32)
+        self._fixed = 3 * rows + len(swaps)
+        self.first = self._fixed + (1 if problem.leave else 0)
+        """Number of the first filling's column; before it one may leave a part of everything without a node."""
+        self.solver = quiet_solver()
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = self.first, rows + len(limited) + len(problem.most)
+        model.col_cost_ = np.concatenate([np.zeros(2 * rows), np.full(rows, NEVER), np.zeros(self.first - 3 * rows)])
+        model.col_lower_ = np.zeros(self.first)
+        model.col_upper_ = np.concatenate(
+            [np.zeros(2 * rows), np.full(rows + len(swaps), highspy.kHighsInf), np.zeros(self.first - self._fixed)]
+        )
+        model.row_lower_ = np.concatenate(
+            [problem.counts, np.full(len(limited) + len(problem.most), -highspy.kHighsInf)]
+        )
+        model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), problem.available[limited], problem.most])
+        alone = np.arange(3 * rows + 1)
+        pairs = alone[-1] + 2 * np.arange(1, len(swaps) + 1)
+        model.a_matrix_.start_ = np.concatenate(
+            [alone, pairs, np.full(self.first - self._fixed, alone[-1] + 2 * len(swaps))]
+        ).astype(np.int32)
+        model.a_matrix_.index_ = np.concatenate([np.tile(np.arange(rows, dtype=np.int32), 3), swaps.ravel()])
+        signs = np.concatenate([np.repeat([1.0, -1.0, 1.0], rows), np.tile([-1.0, 1.0], len(swaps))])
+        model.a_matrix_.value_ = signs
+        self.solver.passModel(model)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether something that may be bought is scarce."""
+        return bool(self.scarce) or len(self.limits) > 0
+
+    def add(self, usd: float, kind: int, pods: Whole) -> None:
+        """More fillings of a kind, one a row."""
+        columns, rows = np.nonzero(pods)
+        amounts = pods[columns, rows].astype(float)
+        lengths = (pods > 0).sum(axis=1)
+        for row, used in self._taken(kind):
+            ends = np.cumsum(lengths)
+            rows, amounts = np.insert(rows, ends, row), np.insert(amounts, ends, used)
+            lengths = lengths + 1
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
+        many = len(pods)
+        self.solver.addCols(
+            many,
+            np.full(many, usd),
+            np.zeros(many),
+            np.full(many, highspy.kHighsInf),
+            len(rows),
+            starts,
+            rows.astype(np.int32),
+            amounts,
+        )
+
+    def _taken(self, kind: int) -> Iterator[tuple[int, float]]:
+        """Rows of what a node of the kind takes besides pods, and how much of each."""
+        if kind in self.scarce:
+            yield self.scarce[kind], 1.0
+        for limit in np.nonzero(self.uses[:, kind])[0].tolist():
+            yield int(self.limits[limit]), float(self.uses[limit, kind])
+
+    def keep_near(self, centre: Floats, below: Floats, above: Floats, *, least: Floats) -> None:
+        """Pods may be had a little dearer elsewhere, and given away a little cheaper: prices stay in that box.
+
+        ``least``: prices below it may rise as far as it may, or one that is nought would stay so.
+        """
+        slack = 1e-4 * float(centre.max(initial=0.0))
+        usd = np.concatenate(
+            [centre + np.maximum(centre, least) * above + slack, -np.maximum(0.0, centre * (1 - below) - slack)]
+        )
+        self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
+        self.solver.setOptionValue("simplex_strategy", _PRIMAL)
+
+    def let_go(self) -> None:
+        """Prices are free."""
+        self._artificial(np.zeros(2 * self.rows), np.zeros(2 * self.rows))
+        self.solver.setOptionValue("simplex_strategy", _DUAL)
+
+    def pressed(self) -> tuple[Mask, Mask]:
+        """Which prices would leave the box downwards, and which upwards."""
+        used = np.array(self.solver.getSolution().col_value)[: 2 * self.rows] > _PRESENT
+        return used[self.rows :], used[: self.rows]
+
+    def lacks(self) -> bool:
+        """Whether the fillings known leave somebody without a node."""
+        return bool(max(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows], default=0.0) > _PRESENT)
+
+    def lacking(self) -> float:
+        """How many pods the fillings known leave without a node."""
+        return float(sum(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows]))
+
+    def usd(self) -> float:
+        """What it all costs, with those who are left out."""
+        return float(self.solver.getInfo().objective_function_value)
+
+    def may_leave(self, counts: Whole, usd: float) -> None:
+        """The same part of so many pods of each shape may be left out, all of them for so much; nobody: no part."""
+        column = self._fixed
+        self.solver.changeColCost(column, usd)
+        self.solver.changeColBounds(column, 0.0, 1.0 if counts.any() else 0.0)
+        for row, many in enumerate(counts.tolist()):
+            self.solver.changeCoeff(row, column, float(many))
+
+    def part_left(self) -> float:
+        """The part of them that is."""
+        return float(self.solver.getSolution().col_value[self._fixed])
+
+    def _artificial(self, usd: Floats, upper: Floats) -> None:
+        columns = np.arange(2 * self.rows, dtype=np.int32)
+        self.solver.changeColsCost(len(columns), columns, usd)
+        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
+
+    def demand(self, counts: Whole, stock: Stock) -> None:
+        """Other numbers of pods and nodes."""
+        for row, many in enumerate(counts.tolist()):
+            self.solver.changeRowBounds(row, float(many), highspy.kHighsInf)
+        for kind, row in self.scarce.items():
+            self.solver.changeRowBounds(row, -highspy.kHighsInf, float(stock.own[kind]))
+        for row, most in zip(self.limits.tolist(), stock.most.tolist(), strict=True):
+            self.solver.changeRowBounds(row, -highspy.kHighsInf, most)
+
+    def solve(self) -> Floats:
+        """The price of one pod of each shape."""
+        self.solver.run()
+        duals = np.array(self.solver.getSolution().row_dual)
+        self.charges = np.maximum(0.0, -duals[self.limits])
+        self.shortage = self.charges @ self.uses
+        for kind, row in self.scarce.items():
+            self.shortage[kind] += max(0.0, -duals[row])
+        prices: Floats = np.maximum(0.0, duals[: self.rows])
+        return prices
+
+    def values(self) -> Floats:
+        """How often each filling is used."""
+        values: Floats = np.array(self.solver.getSolution().col_value)[self.first :]
+        return values
+
+    def swapped(self) -> Floats:
+        """How many places are given away by each swap."""
+        values: Floats = np.array(self.solver.getSolution().col_value)[3 * self.rows : self._fixed]
+        return values
+
+    def allow_swaps(self, *, allowed: bool) -> None:
+        """Or else every place is for a pod of its own shape."""
+        columns = np.arange(3 * self.rows, self._fixed, dtype=np.int32)
+        most = np.full(len(columns), highspy.kHighsInf if allowed else 0.0)
+        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), most)
+
+    def whole(self, *, in_time: Callable[[], bool]) -> Whole:
+        """How often each filling is used in the cheapest plan of whole ones, as far as it is found.
+
+        The search ends after so many steps, however fast the machine is, or when ``in_time`` says so.
+        """
+        looks = count(1)
+
+        def watch(event: Any) -> None:
+            if next(looks) > _LOOKS or not in_time():
+                event.interrupt()
+
+        solver = self.solver
+        swaps = np.arange(2 * self.rows, self._fixed, dtype=np.int32)
+        none = np.zeros(len(swaps))
+        solver.changeColsBounds(
+            len(swaps), swaps, none, np.repeat([highspy.kHighsInf, 0.0], [self.rows, len(swaps) - self.rows])
+        )
+        numbers = np.arange(self.first, solver.getNumCol(), dtype=np.int32)
+        kinds = np.full(len(numbers), highspy.HighsVarType.kInteger)
+        solver.changeColsIntegrality(len(numbers), numbers, kinds)
+        solver.setOptionValue("mip_max_nodes", _NODES)
+        solver.cbMipInterrupt += watch
+        solver.run()
+        solver.cbMipInterrupt -= watch
+        values = np.array(solver.getSolution().col_value)[self.first :]
+        solver.changeColsIntegrality(len(numbers), numbers, np.full(len(numbers), highspy.HighsVarType.kContinuous))
+        solver.changeColsBounds(len(swaps), swaps, none, np.full(len(swaps), highspy.kHighsInf))
+        found: Whole = np.round(values).astype(np.int64)
+        return found
+
+
+class Relaxed(NamedTuple):
+    """What the relaxation says."""
+
+    prices: Floats
+    """Of a pod of each shape."""
+    weights: Floats
+    """[kind, resource]"""
+    money: Floats
+    """Dollars spent on each kind."""
+    charges: Floats
+    """Dollars by which more of each limit would lower the cost."""
+
+
+def relaxation(problem: Problem) -> Relaxed:
+    """With pods spread over nodes in any fractions.
+
+    The weights are dual values: those of a kind bound what its fillings are worth
+    (:mod:`autoscaler.solver.pricing.knapsack`).
+    """
+    rows, kinds = problem.holds.shape
+    many = problem.sizes.shape[1]
+    pairs = np.argwhere(problem.holds)
+    scale = np.where(problem.rooms > 0, problem.rooms, 1.0)
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = kinds + rows + len(pairs) + 1, rows + many * kinds + len(problem.most)
+    leave = problem.leave * float(problem.counts.sum())
+    model.col_cost_ = np.concatenate([problem.usd, np.full(rows, NEVER), np.zeros(len(pairs)), [leave]])
+    model.col_lower_ = np.zeros(model.num_col_)
+    model.col_upper_ = np.concatenate(
+        [
+            np.minimum(problem.available, highspy.kHighsInf),
+            np.full(rows + len(pairs), highspy.kHighsInf),
+            [1.0 if leave else 0.0],
+        ]
+    )
+    limits = len(problem.most)
+    model.row_lower_ = np.concatenate([problem.counts, np.full(many * kinds + limits, -highspy.kHighsInf)])
+    model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), np.zeros(many * kinds), problem.most])
+    _matrix(model, problem, pairs, scale)
+    solver = quiet_solver()
+    solver.passModel(model)
+    solver.run()
+    solution = solver.getSolution()
+    duals = np.array(solution.row_dual)
+    end = rows + kinds * many
+    weights = np.maximum(0.0, -duals[rows:end].reshape(kinds, many)) / scale
+    money = np.array(solution.col_value)[:kinds] * problem.usd
+    return Relaxed(np.maximum(0.0, duals[:rows]), weights, money, np.maximum(0.0, -duals[end:]))
+
+
+def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
+    """Columns: nodes of each kind; pods without a node; pods of a shape on a kind; a part of all pods left out."""
+    rows, kinds = problem.holds.shape
+    many = problem.sizes.shape[1]
+    offset = rows + many * np.arange(kinds)[:, None] + np.arange(many)[None, :]
+    has = np.hstack([problem.rooms > 0, problem.uses.T > 0])
+    limits = np.broadcast_to(rows + many * kinds + np.arange(len(problem.most)), (kinds, len(problem.most)))
+    nodes = np.hstack([offset, limits])
+    taken = np.hstack([np.full((kinds, many), -1.0), problem.uses.T])
+    shares = problem.sizes[pairs[:, 0]] / scale[pairs[:, 1]]
+    indices = np.concatenate([pairs[:, :1], offset[pairs[:, 1]]], axis=1)
+    amounts = np.concatenate([np.ones((len(pairs), 1)), shares], axis=1)
+    used = amounts > 0
+    lengths = np.concatenate(
+        [has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1), [rows if problem.leave else 0]]
+    )
+    left = np.arange(rows) if problem.leave else np.arange(0)
+    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used], left]).astype(np.int32)
+    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used], problem.counts[left]])

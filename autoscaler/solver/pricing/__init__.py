@@ -1,0 +1,1 @@
+"""Columns worth adding at given dual values: fillings of a node, found by knapsack and table."""

@@ -1,0 +1,205 @@
+"""Weights on the resources of each kind of node, and what they say: no filling is worth more than the weighed node.
+
+They come from the relaxation, which is asked over the kinds that may matter only, and are stretched at other prices
+until no shape is worth more than it weighs. See :mod:`autoscaler.solver.lp.column_bounds` for why they bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoscaler.solver.lp.arrays import PODS, Floats, Whole
+from autoscaler.solver.lp.master import Problem, relaxation
+from autoscaler.solver.pricing.knapsack import Bin
+
+EPSILON = 1e-6
+_AGAIN, _MORE, _NEAR = 3, 30, 1e-4
+_RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class Bins(dict[int, Bin]):
+    """A node of each kind that was looked at, made when it is first asked for."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def __missing__(self, kind: int) -> Bin:
+        """Of a kind that nobody has looked at."""
+        problem = self._problem
+        made = self[kind] = Bin(problem.sizes, problem.holds[:, kind], problem.rooms[kind])
+        return made
+
+
+class Weights:
+    """The weights found, by kind."""
+
+    def __init__(self, problem: Problem, usd: Floats, bins: Bins) -> None:
+        """``usd``: of each kind, above zero."""
+        self._problem, self._usd, self._bins = problem, usd, bins
+        self.charges: Floats = np.zeros(len(problem.most))
+        """Of the relaxation: dollars by which more of each limit would lower the cost."""
+        self._by_kind: Floats = np.zeros((0, 0))
+        self._seen: Floats = self._by_kind
+        self._stretched: Floats = np.ones(len(problem.usd))
+
+    @property
+    def by_kind(self) -> Floats:
+        """By kind and resource: no shape is worth more than it weighs, at the prices last asked about.
+
+        Of kinds whose shapes are all worth nothing only the direction means something.
+        """
+        return self._by_kind * np.where(self._stretched > 0, self._stretched, EPSILON)[:, None]
+
+    def relax(self) -> tuple[Floats, Floats]:
+        """Prices of pods, and the money spent on each kind, from the relaxation.
+
+        It is over the kinds that may matter; those are added that turn out to, at the prices found. Any prices prove a
+        bound with weights that are valid for every kind: a kind left out takes the weights of one that was not, or,
+        where these let its fillings be worth more than its node, its own.
+        """
+        problem = self._problem
+        chosen = _promising(problem)
+        for _ in range(_AGAIN):
+            part = Problem(
+                sizes=problem.sizes,
+                counts=problem.counts,
+                rooms=problem.rooms[chosen],
+                usd=problem.usd[chosen],
+                available=problem.available[chosen],
+                holds=problem.holds[:, chosen],
+                may=problem.may[:, chosen],
+                uses=problem.uses[:, chosen],
+                most=problem.most,
+            )
+            prices, weights, money, self.charges = relaxation(part)
+            usd = self._usd + self.charges @ problem.uses
+            looked_at = chosen
+            everyone, _ = self._lent(prices, weights)
+            everyone[chosen] = weights
+            self._by_kind = everyone
+            worth = self.ceilings(prices) / usd
+            worth[chosen] = 0.0
+            wrong = np.nonzero(worth > 1 + _NEAR)[0]
+            wrong = wrong[np.argsort(-worth[wrong], kind="stable")]
+            for kind in wrong.tolist():
+                node = self._bins[kind]
+                worth[kind] = node.ceiling(prices) / usd[kind]
+                everyone[kind] = node.weights
+            wrong = wrong[worth[wrong] > 1 + _NEAR]
+            if not len(wrong):
+                break
+            chosen = np.sort(np.concatenate([chosen, wrong[:_MORE]]))
+        spent = np.zeros(len(problem.usd))
+        spent[looked_at] = money
+        self._bins.clear()
+        return prices, spent
+
+    def ceilings(self, prices: Floats) -> Floats:
+        """No filling of a kind is worth more: its weights, stretched until no shape is worth more than it weighs."""
+        problem = self._problem
+        stretch = self._stretch(self._by_kind, prices, problem.counts)
+        for kind in np.nonzero(~np.isfinite(stretch))[0].tolist():
+            node = self._bins[kind]
+            node.ceiling(prices)
+            self._by_kind[kind] = node.weights
+            stretch[kind] = 1.0
+        self._stretched = stretch
+        ceilings: Floats = stretch * (self._by_kind * problem.rooms).sum(axis=1)
+        return ceilings
+
+    def guesses(self, prices: Floats, limits: Whole) -> Floats:
+        """Of each kind: what a filling with at most so many pods may be worth, as far as can be told cheaply.
+
+        By its weights of the relaxation, or those of the last time when it was looked at. Where a pod that is worth
+        something weighs nothing by either, as on machines that are there and were thought to be large enough, new ones
+        are found.
+        """
+        if not len(self._seen):
+            self._seen = self._by_kind.copy()
+        guesses = np.minimum(self._guessed(self._by_kind, prices, limits), self._guessed(self._seen, prices, limits))
+        for kind in np.nonzero(~np.isfinite(guesses))[0].tolist():
+            guesses[kind] = self._bins[kind].ceiling(prices)
+            self.seen(kind)
+        return guesses
+
+    def seen(self, kind: int) -> None:
+        """The kind has been looked at: its node has weights for prices like these."""
+        self._seen[kind] = self._bins[kind].weights
+
+    def _guessed(self, weights: Floats, prices: Floats, limits: Whole) -> Floats:
+        stretch = self._stretch(weights, prices, limits)
+        weighs = (weights * self._problem.rooms).sum(axis=1)
+        return np.where(np.isfinite(stretch), np.where(np.isfinite(stretch), stretch, 0.0) * weighs, np.inf)
+
+    def lowered(self, ceilings: Floats, prices: Floats, most: float) -> Floats:
+        """Ceilings by weights: one kind's after the other, until none that is larger than a table matters."""
+        lent = np.zeros((0, self._problem.rooms.shape[1]))
+        found = ceilings
+        for _ in range(_AGAIN * _MORE):
+            kind = int(np.argmax(found / self._usd))
+            if np.isfinite(found[kind]) and (found[kind] <= most * self._usd[kind] or kind in self._bins):
+                break
+            node = self._bins[kind]
+            node.ceiling(prices)
+            lent = np.vstack([lent, np.asarray(node.weights)])
+            found = np.minimum(found, self._lent(prices, lent)[1])
+        return found
+
+    def _lent(self, prices: Floats, weights: Floats) -> tuple[Floats, Floats]:
+        """For each kind those of these weights that bound what its fillings are worth best; and that bound."""
+        problem = self._problem
+        lent = weights[weights.any(axis=1)]
+        best, least = np.zeros_like(problem.rooms), np.full(len(problem.usd), np.inf)
+        valued = prices > 0
+        for one in lent:
+            taken = problem.sizes[valued] @ one
+            with np.errstate(divide="ignore"):
+                ratio = prices[valued] / taken
+            stretch = np.where(problem.holds[valued], ratio[:, None], 0.0).max(axis=0, initial=0.0)
+            ceiling = np.where(np.isfinite(stretch), stretch, 0.0) * (problem.rooms @ one)
+            ceiling[~np.isfinite(stretch)] = np.inf
+            better = ceiling < least
+            least[better], best[better] = ceiling[better], one
+        return best, least
+
+    def _stretch(self, weights: Floats, prices: Floats, limits: Whole) -> Floats:
+        problem = self._problem
+        taken = problem.sizes @ weights.T
+        worth = np.where(problem.holds & (limits > 0)[:, None], prices[:, None], 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stretch: Floats = np.where(worth > 0, worth / taken, 0.0).max(axis=0)
+        return stretch
+
+
+def _promising(problem: Problem) -> Whole:
+    """Kinds in short supply, and those that are cheapest for some mix of resources, of the kinds that hold the same."""
+    scale = problem.rooms.max(axis=0)
+    shares = problem.rooms / np.where(scale > 0, scale, 1.0)
+    usd = np.maximum(problem.usd, EPSILON)
+    numbers: dict[bytes, int] = {}
+    alike = np.array([numbers.setdefault(column.tobytes(), len(numbers)) for column in problem.holds.T])
+    chosen = set(np.nonzero(~np.isinf(problem.available))[0].tolist())
+    members = [np.nonzero(alike == sort)[0] for sort in range(int(alike.max()) + 1)]
+    rest = shares[:, [one for one in range(shares.shape[1]) if one != PODS]] / _usual(shares)
+    base, rest = rest[:, 0], rest[:, 1:]
+    for cpu in (0.0, 1.0):
+        for memory in _RATIOS:
+            for more in _RATIOS if rest.shape[1] > 1 else (0.0,):
+                score = (cpu * base + memory * rest[:, 0] + more * rest[:, 1:].sum(axis=1)) / usd
+                for group in members:
+                    chosen.add(int(group[np.argmax(score[group])]))
+    for row in np.nonzero(~problem.holds[:, sorted(chosen)].any(axis=1))[0].tolist():
+        chosen.add(int(np.argmin(np.where(problem.holds[row], usd, np.inf))))
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _usual(shares: Floats) -> Floats:
+    """Of each resource but the number of pods: what the node in the middle has, of those that have any."""
+    return np.array(
+        [
+            np.sort(column[column > 0])[(column > 0).sum() // 2] if (column > 0).any() else 1.0
+            for number, column in enumerate(shares.T)
+            if number != PODS
+        ]
+    )

@@ -1,0 +1,96 @@
+"""The cheapest set of nodes for many pods over many kinds of node, with a proof: column generation.
+
+Pods that ask for the same are one *shape*; a *filling* says how many pods of each shape a node of a kind holds. Which
+fillings to buy, and how often, is a cutting-stock problem: a linear program with one row for each shape and one column
+for each filling, most of which are never written down.
+
+1. **Relaxation.** Forget that pods are whole: those of a shape are spread over kinds of node in any fractions. This
+   small linear program gives a price of every pod (its dual values) that is nearly right, and the first lower bound.
+2. **Columns.** At those prices search fillings that are worth more than their node costs
+(:mod:`autoscaler.solver.pricing.knapsack`),
+   add them to the linear program over the fillings known (:mod:`autoscaler.solver.lp.master`), take new prices from it,
+   again. Prices are kept near the best known ones, or they would jump and most columns would be useless.
+3. **Whole nodes** (:mod:`autoscaler.solver.rounding`). Round the master down, solve for the pods left over, and so on;
+then
+   **improve** until the deadline: tear down the nodes that pay least for their price, pack their pods anew.
+
+**The bound** holds whatever the search missed. Let ``d`` be any non-negative prices of pods and ``u(t)`` a number that
+no filling of kind ``t`` exceeds in value (:func:`autoscaler.solver.lp.column_bounds.Scale` proves it). Every plan that
+places all ``n(s)`` pods has ``sum d(s) n(s) <= sum over its nodes of u(kind)``. With ``k`` the largest
+``u(t) / usd(t)`` over the kinds of which any number can be had, that is at most ``k * cost`` plus, for kinds in short
+supply, ``available(t) * max(0, u(t) - k * usd(t))``. Solved for the cost this is Farley's bound.
+
+No clock and no I/O: time is what the caller's ``clock`` says. Without a deadline that bites, the same input gives the
+same plan; a deadline cuts the same sequence of work shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autoscaler.solver.column_generation import Generation
+from autoscaler.solver.column_pool import Known
+from autoscaler.solver.deadline import Watch
+from autoscaler.solver.lp.capacity import Stock
+from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
+from autoscaler.solver.rounding import Lot, Rounding
+from autoscaler.solver.solution import Answer
+
+
+def cheapest(
+    shapes: Sequence[Shape],
+    kinds: Sequence[Kind],
+    *,
+    limits: Sequence[Limit] = (),
+    known: Known | None = None,
+    deadline: float = 1.0,
+    clock: Callable[[], float] = lambda: 0.0,
+    rounds: int = 400,
+    turns: int | None = None,
+) -> Answer:
+    """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
+
+    ``known``: fillings that a search for some of the same pods found; those found now are added.
+    ``turns``: of improving the whole plan at most, if not as many as rounds; without any nothing is proven closely.
+    """
+    watch = Watch(clock=clock, start=clock(), deadline=deadline)
+    market = Cutting.of(shapes, kinds, limits)
+    if not market.problem.counts.any():
+        return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes), (0.0,) * len(shapes))
+    generation = Generation(market.problem, watch)
+    generation.relax()
+    if known and market.apart is None:
+        market.recall(known, generation)
+    generation.run(rounds=rounds)
+    if rounds and known is not None and market.apart is None:
+        market.remember(known, generation)
+    turns = rounds if turns is None else turns
+    if turns and market.apart is None:
+        generation.prove()
+    plans = _rounded(market, generation, watch, rounds=turns)
+    if turns and market.apart is None:
+        generation.prove_exactly()
+    return market.answer(plans, generation, shapes)
+
+
+def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit] = ()) -> float:
+    """What no plan for all pods can undercut; from the relaxation alone."""
+    market = Cutting.of(shapes, kinds, limits)
+    if not market.problem.counts.any():
+        return 0.0
+    generation = Generation(market.problem, Watch(clock=lambda: 0.0, start=0.0, deadline=1.0))
+    generation.relax()
+    return max(0.0, market.bound(generation, market.problem.counts))
+
+
+def _rounded(market: Cutting, generation: Generation, watch: Watch, *, rounds: int) -> dict[str, list[Lot]]:
+    """Whole nodes for each part, with its share of the time that is left."""
+    stock = Stock(market.problem.available, market.problem.uses, market.problem.most)
+    plans: dict[str, list[Lot]] = {}
+    for turn, (part, counts) in enumerate(market.parts.items()):
+        share = watch.share(len(market.parts) - turn)
+        rounding = Rounding(generation, share, counts=counts, stock=stock)
+        plans[part] = rounding.best(rounds=rounds)
+        for lot in plans[part]:
+            stock.take(lot.kind, lot.times)
+    return plans

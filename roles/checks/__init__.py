@@ -1,0 +1,1 @@
+"""What is checked before a machine is changed: versions, preflight findings, exclusions."""

@@ -1,0 +1,284 @@
+"""One look: everything that the roles ask of a machine, in one command.
+
+pyinfra asks fact by fact: about two round trips for each operation, 2,200 for 40 machines with 25. Here a connector
+stands between it and the machine. While a plan is made it answers from what is known and writes down what is not;
+what was written down is then asked in one script, once for all, and the plan is made anew until nothing new is asked.
+Nothing is ever written on a machine that way. When operations run, the same connector lets them through, each under a
+time limit at the machine's end, so that a connection that breaks leaves no orphan behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import shlex
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors.base import BaseConnector
+from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
+
+from roles.facts.batched import About, Kind, Plain
+from roles.facts.pyinfra_files import asked_together
+
+Answer = tuple[bool, tuple[str, ...]]
+"""Whether the command succeeded, and its lines."""
+
+LOOK_SECONDS: Final = 60
+"""How long a look may last on the machine; a fact that hangs is named in the error."""
+COMMAND_SECONDS: Final = 900
+"""How long one command of an operation may last on the machine, unless its ``_timeout`` says otherwise."""
+_ENVIRONMENT: Final = ("env", "-u", "POSIXLY_CORRECT")
+"""What a login leaves behind that would have programs read their options in another way: systemctl for one."""
+GRACE: Final = 15
+"""Seconds that the controller waits beyond the machine's own limit."""
+CUT_AFTER_MS: Final = 20_000
+"""Milliseconds without an acknowledgement after which the kernel gives a connection up."""
+
+RunAs = tuple[tuple[str, Any], ...]
+_RUN_AS: Final = ("_chdir", "_doas", "_dzdo", "_env", "_shell_executable", "_su_user", "_sudo", "_sudo_user")
+_PLAIN: Final = {"_shell_executable": "sh"}
+
+
+class Hung(PyinfraError):  # noqa: N818 - reads as what it is at the raise site
+    """A machine did not finish its look in time: the message says at which fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One command of a fact, and as whom it is to run."""
+
+    command: StringCommand
+    run_as: RunAs
+    key: str = field(init=False)
+    """What makes two asks the same."""
+
+    def __post_init__(self) -> None:
+        """Worked out once: it is looked up in every round."""
+        object.__setattr__(self, "key", f"{self.command.get_raw_value()}\0{self.run_as!r}")
+
+    @property
+    def is_root(self) -> bool:
+        """Through sudo to root: these share one sudo."""
+        return ("_sudo", True) in self.run_as and "_sudo_user" not in dict(self.run_as)
+
+    def shell(self) -> str:
+        """The command as a script of the machine's user, or of root where all of the script runs under sudo."""
+        run_as = {key: value for key, value in self.run_as if not (self.is_root and key == "_sudo")}
+        return (
+            str(make_unix_command(self.command, **run_as).get_raw_value()) if run_as else self.command.get_raw_value()
+        )
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of one machine, and what a plan still asks."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: dict[str, Ask] = field(default_factory=dict)
+
+    def unknown(self) -> list[Ask]:
+        """What was asked and not answered yet."""
+        return [ask for key, ask in self.asked.items() if key not in self.answers]
+
+    def unreadable(self) -> list[str]:
+        """The commands that failed on the machine, but for those of a user who may not exist yet."""
+        failed = [ask for key, ask in self.asked.items() if key in self.answers and not self.answers[key][0]]
+        return [str(ask.command) for ask in failed if not {"_sudo_user", "_su_user"} & dict(ask.run_as).keys()]
+
+
+class Looking(BaseConnector):
+    """Stands before a machine's own connector."""
+
+    handles_execution = True
+
+    def __init__(self, behind: BaseConnector) -> None:
+        self.state, self.host, self.data = behind.state, behind.host, behind.data
+        self.behind = behind
+        self.seen = Seen()
+        self.executed: list[tuple[str, bool, str]] = []
+        """Every command let through: as written in a journal, whether it succeeded, the end of its output."""
+
+    @staticmethod
+    def make_names_data(name: str) -> Any:
+        """Not a connector that an inventory can name."""
+        raise NotImplementedError(name)
+
+    def connect(self) -> None:
+        """Connect, without Nagle's delay of 40 ms on every command, and notice soon when the machine is cut off."""
+        self.behind.connect()
+        client = getattr(self.behind, "client", None)
+        if client is not None:
+            transport = client.get_transport()
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, CUT_AFTER_MS)
+            transport.sock.settimeout(1)  # how often its thread looks up, which is ten times a second by itself
+            transport.set_keepalive(5)
+
+    def disconnect(self) -> None:
+        """Close the transport too: pyinfra leaves it open. Its thread is told, else it would look up a second later."""
+        self.behind.disconnect()
+        client = getattr(self.behind, "client", None)
+        if client is None:
+            return
+        if (transport := client.get_transport()) is not None:
+            with contextlib.suppress(OSError, AttributeError):  # cut off already; or a command in place of a socket
+                transport.sock.shutdown(socket.SHUT_RDWR)
+        client.close()
+
+    def run_shell_command(
+        self,
+        command: StringCommand | str,
+        print_output: bool = False,  # noqa: FBT001, FBT002, ARG002 - the signature is the connector's
+        print_input: bool = False,  # noqa: FBT001, FBT002, ARG002 - as above
+        **arguments: Any,
+    ) -> tuple[bool, CommandOutput]:
+        """While planning: the known answer, or an empty one and a note to ask. While executing: the command itself."""
+        ask = self.ask(command, self.run_as(arguments))
+        if not self.state.is_executing:
+            return _output((True, self.answer(ask)))
+        known = self.seen.answers.get(ask.key)
+        if known and not self.executed:
+            return _output(known)  # nothing has changed since the look
+        return self._execute(StringCommand(command) if isinstance(command, str) else command, **arguments)
+
+    @staticmethod
+    def ask(command: StringCommand | str, run_as: RunAs) -> Ask:
+        """A question; some facts say it plainly."""
+        return Ask(asked_together(StringCommand(command) if isinstance(command, str) else command), run_as)
+
+    @staticmethod
+    def run_as(arguments: Mapping[str, Any]) -> RunAs:
+        """Of a connector's arguments those that say as whom, and where, a command runs."""
+        given = ((key, arguments[key]) for key in _RUN_AS if arguments.get(key))
+        return tuple((key, value) for key, value in given if _PLAIN.get(key) != value)
+
+    def answer(self, ask: Ask) -> tuple[str, ...]:
+        """While planning: what is known, or nothing and a note to ask."""
+        self.seen.asked.setdefault(ask.key, ask)
+        known = self.seen.answers.get(ask.key)
+        return known[1] if known and known[0] else ()
+
+    def gather(self, asks: Iterable[Ask]) -> None:
+        """Ask all of it: one command on the machine (two where some of it runs as root and some does not)."""
+        asks = list(asks)
+        for as_root in (True, False):
+            self._gather([ask for ask in asks if ask.is_root is as_root], as_root=as_root)
+
+    def put_file(self, filename_or_io: Any, remote_filename: str, *rest: Any, **arguments: Any) -> bool:
+        """Operations of this project send files on standard input; the stock ones may."""
+        self._must_be_executing(f"writing {remote_filename}")
+        self.executed.append((f"put {remote_filename}", True, ""))
+        return bool(self.behind.put_file(filename_or_io, remote_filename, *rest, **arguments))
+
+    def get_file(self, remote_filename: str, filename_or_io: Any, *rest: Any, **arguments: Any) -> bool:
+        """As it is."""
+        self._must_be_executing(f"fetching {remote_filename}")
+        return bool(self.behind.get_file(remote_filename, filename_or_io, *rest, **arguments))
+
+    def shell(self, script: str, *, seconds: int = COMMAND_SECONDS, sudo: bool = False) -> tuple[bool, str]:
+        """Run a script outside of any operation, under the same limits and with the same record."""
+        done, output = self._execute(StringCommand(script), _sudo=sudo, _timeout=seconds)
+        return done, output.stdout
+
+    def _execute(self, command: StringCommand, **arguments: Any) -> tuple[bool, CommandOutput]:
+        limit = int(arguments.pop("_timeout", None) or COMMAND_SECONDS)
+        bounded = StringCommand("timeout", "-k", "10", str(limit), *_ENVIRONMENT, "sh", "-c", QuoteString(command))
+        written = str(command)
+        try:
+            done, output = self.behind.run_shell_command(
+                bounded, print_output=False, print_input=False, _timeout=limit + GRACE, **arguments
+            )
+        except (TimeoutError, OSError) as error:
+            self.executed.append((written, False, f"the connection broke: {type(error).__name__}"))
+            raise
+        self.executed.append((written, done, "\n".join(output.output_lines[-20:])))
+        return done, output
+
+    def _gather(self, asks: list[Ask], *, as_root: bool) -> None:
+        if not asks:
+            return
+        mark = f"--{secrets.token_hex(8)}--"
+        parts = _parts(asks)
+        done, output = self.behind.run_shell_command(
+            StringCommand("timeout", "-k", "5", str(LOOK_SECONDS), *_ENVIRONMENT, "sh", "-s"),
+            _sudo=as_root,
+            _shell_executable=None,  # type: ignore[arg-type]  # pyinfra takes it for none: a login has a shell already
+            _stdin=[_script(mark, parts)],
+            _timeout=LOOK_SECONDS + GRACE,
+            print_output=False,
+            print_input=False,
+        )
+        answered = _answers("\n".join(output.stdout_lines), mark)
+        missing = next((parts[number][0] for number in range(len(parts)) if number not in answered), None)
+        if missing is not None:
+            reason = "\n".join(output.stderr_lines[-3:]) or f"it ended {'well' if done else 'with an error'}"
+            raise Hung(f"the look did not get past `{missing[:200]}` within {LOOK_SECONDS} s: {reason}")
+        for number, (_, kind, members) in enumerate(parts):
+            self.seen.answers |= _distribute(kind, members, answered[number])
+
+    def _must_be_executing(self, what: str) -> None:
+        if not self.state.is_executing:
+            raise PyinfraError(f"{what} while a plan is made: an operation must only read then")
+
+
+Part = tuple[str, Kind | None, list[Ask]]
+
+
+def _parts(asks: list[Ask]) -> list[Part]:
+    """The scripts to run: one for all asks of a kind, one for each other ask.
+
+    A process of its own keeps a script that does not parse, or that ends its shell, from harming the others. It costs
+    as much as what most facts do, so what is known to be harmless runs without.
+    """
+    parts: list[Part] = []
+    kinds: dict[tuple[str, Any], tuple[Kind, list[Ask]]] = {}
+    for ask in asks:
+        as_it_is = set(dict(ask.run_as)) <= {"_sudo"}
+        if isinstance(ask.command, About) and as_it_is:
+            kinds.setdefault((ask.command.kind.name, ask.run_as), (ask.command.kind, []))[1].append(ask)
+        elif isinstance(ask.command, Plain) and as_it_is:
+            parts.append((ask.shell(), None, [ask]))
+        else:
+            parts.append((f"( eval {shlex.quote(ask.shell())} )", None, [ask]))
+    for kind, members in kinds.values():
+        parts.append((kind.shell([_subject(ask) for ask in members]), kind, members))
+    return parts
+
+
+def _subject(ask: Ask) -> str:
+    return ask.command.subject if isinstance(ask.command, About) else ""
+
+
+def _script(mark: str, parts: Iterable[Part]) -> str:
+    """Each part after a mark, which says how the part before it ended. A part reads nothing of the script."""
+    end = f"printf '\\n{mark} %s\\n' $?"
+    lines = [end, *(f"{shell}\n{end}" for shell, _, _ in parts)]
+    return "\n".join(("{", *lines, "} </dev/null 2>/dev/null"))
+
+
+def _answers(text: str, mark: str) -> dict[int, Answer]:
+    """By the number of the part; one that was cut off is not there."""
+    pieces = text.split(f"\n{mark} ")[1:]
+    found: dict[int, Answer] = {}
+    for number, (piece, after) in enumerate(itertools.pairwise(pieces)):
+        body = piece.partition("\n")[2]
+        lines = tuple(body.removesuffix("\n").split("\n")) if body else ()
+        found[number] = (after.split("\n", 1)[0] == "0", lines)
+    return found
+
+
+def _distribute(kind: Kind | None, members: list[Ask], answer: Answer) -> dict[str, Answer]:
+    if kind is None:
+        return {members[0].key: answer}
+    split = kind.split(list(answer[1]), [_subject(ask) for ask in members])
+    return {ask.key: (True, tuple(split[_subject(ask)])) for ask in members}
+
+
+def _output(answer: Answer) -> tuple[bool, CommandOutput]:
+    return answer[0], CommandOutput([OutputLine("stdout", line) for line in answer[1]])

@@ -1,0 +1,1 @@
+"""An instance that prepares itself at its first boot, and the bundle that it does so with."""

@@ -1,0 +1,1 @@
+"""What a node with GPUs needs beside: driver, container toolkit, services."""

@@ -1,0 +1,98 @@
+"""An append-only record of every command on every machine, each line holding the digest of the one before.
+
+A line that is changed, left out or put in later breaks the chain from there on (:func:`why_broken`). Who can rewrite
+the whole file can rewrite the chain: send the last digest, which every report shows, to where that person cannot write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from autoscaler.model.errors import BadInput, Unavailable
+from roles.settings.own_files import open_alone
+
+FIRST: Final = "0" * 64
+"""What stands in place of a digest before the first line."""
+_TAIL: Final = 2**20
+"""Bytes at the end of the file in which the last line is looked for."""
+
+
+class Journal:
+    """One file of JSON lines, which several processes may write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, kind: str, **fields: Any) -> str:
+        """Append one entry, on disk when this comes back; gives its digest. Raises ``Unavailable``."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(open_alone(self.path), "a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                entry = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "kind": kind, **fields}
+                line = _sealed(_mend(file), entry)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise Unavailable(
+                f"the journal {self.path} cannot be written ({error.strerror}): nothing is done"
+            ) from None
+        return str(json.loads(line)["digest"])
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Every entry, from the first."""
+        if self.path.exists():
+            with self.path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    if line.endswith("\n"):
+                        yield json.loads(line)
+
+
+def why_broken(path: Path) -> str:
+    """Where the chain breaks, in words; empty where it holds. Raises ``BadInput`` where there is no journal."""
+    if not path.exists():
+        raise BadInput(f"{path}: there is no journal")
+    before = FIRST
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            digest = entry.pop("digest")
+        except (ValueError, KeyError, AttributeError):
+            return f"{path}: line {number} is no entry of a journal"
+        if entry.get("before") != before:
+            return f"{path}: line {number} does not follow line {number - 1}: one was changed, left out or put in"
+        if digest != _digest(entry):
+            return f"{path}: line {number} was changed after it was written"
+        before = digest
+    return ""
+
+
+def _sealed(before: str, entry: dict[str, Any]) -> bytes:
+    entry = entry | {"before": before}
+    return json.dumps(entry | {"digest": _digest(entry)}, sort_keys=True).encode() + b"\n"
+
+
+def _digest(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def _mend(file: Any) -> str:
+    """The digest of the last whole line; half a line, left by a crash or a full disk, is cut off."""
+    size = file.seek(0, os.SEEK_END)
+    start = file.seek(max(0, size - _TAIL))
+    whole, _, half = file.read().rpartition(b"\n")
+    if half:
+        file.truncate(size - len(half))
+    if not whole:
+        if start:
+            raise OSError(0, "its last line is longer than any entry")
+        return FIRST
+    return str(json.loads(whole.rpartition(b"\n")[2])["digest"])

@@ -1,0 +1,138 @@
+"""The machines' side of a rolling change, over SSH: each call connects anew and looks afresh."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from pyinfra.api.exceptions import PyinfraError
+
+from roles.engine.disruption import Disruption
+from roles.engine.fleet import Fleet, Machines, Role, connected
+from roles.engine.host_plan import Done, HostPlan
+from roles.gpu.driver import reload_module
+from roles.operations.files import kept_at, restore_kept
+from roles.operations.packages import NOT_BACK, restore_packages
+from roles.operations.services import owed_at, settle
+from roles.rollout import health_gate
+from roles.rollout.node_state import NODES, Marks
+
+_SECONDS: Final = 120
+_RESTORE_SECONDS: Final = 900
+"""Packages are fetched and installed again."""
+_SMOKE_NAMESPACE: Final = "default"
+_RESTORE: Final = """\
+back=$(
+{files}
+) || exit 1
+packages=$(
+{packages}
+) || exit 1
+echo "$packages"
+{module}
+[ -n "$back$packages" ] || exit 0
+case "$back" in */systemd/system/*) systemctl daemon-reload;; esac
+for unit in $(ls {owed} 2>/dev/null; cat {owed}.done 2>/dev/null); do
+  [ "$unit" = daemon-reload ] || systemctl restart "$unit"
+done
+rm -rf {owed} {owed}.done
+exit 0
+"""
+"""Whatever was restarted with the new files, or was about to be, is restarted with the old ones."""
+
+
+class SshHosts:
+    """Machines with one role. ``smoke`` is the image of a pod that must run to its end on a node after a change."""
+
+    def __init__(self, machines: Machines, role: Role, *, marks: Marks | None = None, smoke: str = "") -> None:
+        self._machines = dict(machines)
+        self._role = role
+        self._marks, self._smoke = marks, smoke
+
+    def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
+        """A look at these machines, side by side."""
+        with connected([(name, self._machines[name]) for name in names], self._role) as fleet:
+            return fleet.plan()
+
+    def apply(self, name: str, allowed: Disruption) -> Done:
+        """Look once more, then do it."""
+        with self._one(name) as fleet:
+            fleet.plan()
+            (done,) = fleet.apply([name], allowed=allowed)
+            return done
+
+    def why_unhealthy(self, name: str) -> str:
+        """The gate's script, and a pod where one is asked for."""
+        done, said = self._shell(name, health_gate.SCRIPT + "true\n")
+        if not done:
+            return said or "it does not answer"
+        return health_gate.why_unhealthy(said) or self._why_no_smoke(name)
+
+    def restore(self, name: str) -> str:
+        """The last good files and packages, and a restart of whatever read the others."""
+        data = self._machines[name]
+        kept, owed = kept_at(data), shlex.quote(owed_at(data))
+        script = _RESTORE.format(
+            files=restore_kept(kept), packages=restore_packages(kept), module=reload_module(), owed=owed
+        )
+        done, said = self._shell(name, script, seconds=_RESTORE_SECONDS)
+        if not done:
+            return f"its last good files could not be put back: {said[-400:]}"
+        left = next((line for line in said.splitlines() if line.startswith(NOT_BACK)), "")
+        unhealthy = self.why_unhealthy(name) if left else ""
+        return f"{unhealthy}; {left}" if unhealthy else ""
+
+    def settle(self, name: str) -> None:
+        """What is there now is the last good."""
+        self._shell(name, settle(self._machines[name]))
+
+    def _one(self, name: str) -> AbstractContextManager[Fleet]:
+        return connected([(name, self._machines[name])], self._role)
+
+    def _shell(self, name: str, script: str, *, seconds: int = _SECONDS) -> tuple[bool, str]:
+        with self._one(name) as fleet:
+            return _run(fleet, name, script, seconds=seconds)
+
+    def _why_no_smoke(self, name: str) -> str:
+        """A pod bound to the node runs to its end: sandbox, container and their removal work."""
+        if not (self._smoke and self._marks):
+            return ""
+        pod = f"{NODES}-smoke-{name}"
+        phase = self._marks.pod_phase(_SMOKE_NAMESPACE, pod)
+        if phase == "Succeeded":
+            self._marks.remove_pod(_SMOKE_NAMESPACE, pod)
+            return ""
+        if phase == "Failed":
+            self._marks.remove_pod(_SMOKE_NAMESPACE, pod)
+            return f"the smoke pod {pod} failed"
+        if not phase:
+            self._marks.run_pod(smoke_pod(pod, node=name, image=self._smoke))
+        return f"the smoke pod {pod} has not ended yet"
+
+
+def smoke_pod(name: str, *, node: str, image: str) -> dict[str, Any]:
+    """A pod that is bound to its node past the scheduler: the node is closed at this time."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": _SMOKE_NAMESPACE, "labels": {"app.kubernetes.io/managed-by": NODES}},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "smoke", "image": image, "imagePullPolicy": "IfNotPresent"}],
+        },
+    }
+
+
+def _run(fleet: Fleet, name: str, script: str, *, seconds: int) -> tuple[bool, str]:
+    if name in fleet.unreachable:
+        return False, fleet.unreachable[name]
+    try:
+        return fleet.shell(name, script, seconds=seconds)
+    except (PyinfraError, OSError, TimeoutError, EOFError) as error:
+        return False, " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Small things of AWS that several parts share: the caller, prices, buckets, trust, security groups."""

@@ -1,0 +1,1 @@
+"""The way between the premises and the VPC: VPN, WireGuard, routes."""

@@ -1,0 +1,1 @@
+"""The demo: one job after the other, watched, and its claims checked."""

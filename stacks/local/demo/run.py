@@ -1,0 +1,213 @@
+"""`make demo`: the main job on one machine, told as it happens and judged at the end.
+
+A morning in a lab: four GPU machines of its own, a policy that allows EC2, three training jobs. The story runs through
+the same commands that a user has; its claims are checked against the API server and EC2's stand-in by ``recorder.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from autoscaler.config.policy import Policy, asg_name, read_policy
+from autoscaler.model.errors import Unavailable
+from stacks import ROOT
+from stacks.local.demo.claims import Claim, Morning, claims, figures
+from stacks.local.demo.recorder import Witness
+from stacks.local.demo.view import View, report
+from stacks.local.ground.lifecycle import Ground
+from stacks.local.kubeapi.client import KubeHttp
+
+SMALL, SPILL, IMPOSSIBLE = "small", "spill", "impossible"
+PATIENCE = 150.0
+"""Seconds that the slowest part of the story may take before the demo calls it failed."""
+
+
+def run(*, policy: Path, inventory: Path, boot_delay: float = 3.0) -> int:
+    """Tell the story; 0 where every claim held, 1 otherwise."""
+    console = Console(highlight=False)
+    began = time.monotonic()
+    rules = read_policy(policy)
+    with _ends_on_signals():
+        console.print(
+            "[bold]Spillway demo[/]: a hybrid cluster on this machine, and a morning of jobs on it.", soft_wrap=True
+        )
+        with Ground.up(
+            name=f"demo-{os.getpid()}",
+            policy=policy,
+            inventory=inventory,
+            boot_delay=boot_delay,
+            tie=True,
+            progress=lambda line: console.print(f"  {line}", soft_wrap=True),
+        ) as ground:
+            console.print(f"  the ground stands after {time.monotonic() - began:.0f} s\n")
+            verdicts, morning = _morning(ground=ground, rules=rules, policy=policy, console=console)
+            now = time.time()
+        verdicts = (*verdicts, _all_is_down(ground))
+    report(console, verdicts, figures(morning, now=now), boot_delay=boot_delay, took=time.monotonic() - began)
+    return 0 if all(verdict.held for verdict in verdicts) else 1
+
+
+def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -> tuple[tuple[Claim, ...], Morning]:
+    prices = {
+        asg_name(rules.cluster, entry.name, zone): entry.usd_per_hour or 0.0
+        for entry in rules.groups
+        for zone in entry.zones
+    }
+    kube = KubeHttp(ground.kubeconfig)
+    commands = _Commands(env=ground.env, kubeconfig=ground.kubeconfig)
+    with (
+        Witness(kube=kube, env=ground.env, cluster=rules.cluster, prices=prices) as witness,
+        ground.held(
+            "autoscaler",
+            [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy), *("--log-format", "text")],
+            env=ground.env | {"KUBECONFIG": str(ground.autoscaler_kubeconfig)},
+        ),
+        View(console=console, witness=witness, voice=ground.directory / "logs" / "autoscaler.log") as view,
+    ):
+        story = _Story(commands=commands, witness=witness, view=view)
+        explained = story.tell(policy)
+        morning = witness.morning(small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, explained=explained)
+    return claims(morning), morning
+
+
+@dataclass(frozen=True, slots=True)
+class _Commands:
+    """The `spillway` command as a user would type it."""
+
+    env: dict[str, str]
+    kubeconfig: Path
+
+    def run(self, *words: str) -> str:
+        """Its output. Raises ``Unavailable`` with what it said where it failed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "spillway", *words],
+            env=os.environ | self.env | {"KUBECONFIG": str(self.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if done.returncode:
+            raise Unavailable(f"`spillway {' '.join(words)}` failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """The morning, scene by scene. A scene that does not come to its end in time is left; the claims tell of it."""
+
+    commands: _Commands
+    witness: Witness
+    view: View
+
+    def tell(self, policy: Path) -> str:
+        """All scenes; returns what `spillway autoscale explain` said of the job that cannot run."""
+        self._scene("A small job: it fits on the machines that we own.")
+        self._submit(SMALL)
+        self._until(lambda: self._all_bound(SMALL), "its pods are bound")
+
+        self._scene("A bigger one: on-prem has room for a part of it, EC2 must grow for the rest.")
+        self._submit(SPILL)
+        self._until(lambda: self._all_bound(SPILL), "all of its pods are bound, none before the others")
+
+        self._scene("One that no policy allows: 16 GPUs in a single pod.")
+        self._submit(IMPOSSIBLE)
+        self._until(self._impossible_told, "it is told why")
+        explained = self._explain(policy)
+        self.view.say(explained)
+        self.commands.run("jobs", "delete", IMPOSSIBLE)
+
+        self._scene("Jobs finish, EC2 goes back to its minimum.")
+        self._until(lambda: self._ended(SMALL) and self._ended(SPILL), "both jobs have finished")
+        self._until(self._drained, "no EC2 instance is left")
+        return explained
+
+    def _scene(self, title: str) -> None:
+        self.view.scene(title)
+
+    def _submit(self, job: str) -> None:
+        file = ROOT / "images" / "examples" / f"{job}.yaml"
+        self.view.say(f"spillway jobs submit images/examples/{file.name}")
+        self.commands.run("jobs", "submit", str(file))
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        began = time.monotonic()
+        while not holds():
+            if time.monotonic() - began > PATIENCE:
+                self.view.say(f"[red]gave up after {PATIENCE:.0f} s waiting until {what}[/]")
+                return
+            time.sleep(0.1)
+        self.view.say(f"[green]{what}[/] ({time.monotonic() - began:.1f} s)")
+
+    def _all_bound(self, job: str) -> bool:
+        pods = [pod for pod in self.witness.pods() if pod.job == job]
+        return bool(pods) and all(pod.bound_at is not None for pod in pods)
+
+    def _impossible_told(self) -> bool:
+        pods = {pod.name for pod in self.witness.pods() if pod.job == IMPOSSIBLE}
+        return bool(pods) and pods <= {told.pod for told in self.witness.told()}
+
+    def _explain(self, policy: Path) -> str:
+        pods = [pod for pod in self.witness.pods() if pod.job == IMPOSSIBLE]
+        if not pods:
+            return ""
+        return self.commands.run("autoscale", "explain", "pod", pods[0].name, "--policy", str(policy)).strip()
+
+    def _ended(self, job: str) -> bool:
+        """Its workers succeeded and its other Jobs are complete or gone."""
+        workers = [pod for pod in self.witness.pods() if pod.job == job and pod.role == "worker"]
+        jobs = self.witness.jobs()
+        mine = {name: complete for name, complete in jobs.items() if name.startswith(f"{job}-")}
+        return bool(workers) and all(pod.succeeded for pod in workers) and all(mine.values())
+
+    def _drained(self) -> bool:
+        return (
+            all(group.desired <= group.minimum for group in self.witness.groups())
+            and all(instance.ended_at is not None for instance in self.witness.instances())
+            and all(node.on_prem or node.gone for node in self.witness.nodes())
+        )
+
+
+def _all_is_down(ground: Ground) -> Claim:
+    alive = [pid for pid in ground.pids if _is_alive(pid)]
+    files = ground.directory.exists()
+    return Claim(
+        text="everything is taken down",
+        held=not alive and not files,
+        evidence=f"{len(ground.pids)} processes had run, {len(alive)} still do; "
+        + ("its files are still there" if files else "its files are gone"),
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _ends_on_signals() -> Iterator[None]:
+    """A terminal that closes or a `kill` ends the demo as Ctrl-C does: through every clean-up."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

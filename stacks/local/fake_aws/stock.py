@@ -1,0 +1,60 @@
+"""What there is in one region of the stand-in, as the checks of calls ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moto.ec2.models import EC2Backend
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from stacks.local.fake_aws.placement_groups import placement_groups
+
+
+class Inventory:
+    """What there is in one region, for ``fake_aws/validation/validate.py``."""
+
+    def __init__(self, backend: EC2Backend) -> None:
+        self._backend = backend
+
+    def has_instance_type(self, name: str) -> bool:
+        """Whether EC2 has such a type."""
+        return name in INSTANCE_TYPES
+
+    def has_image(self, image: str) -> bool:
+        """Whether there is such an image."""
+        return image in self._backend.amis
+
+    def has_security_group(self, group: str) -> bool:
+        """Whether there is such a security group."""
+        return self._backend.get_security_group_from_id(group) is not None
+
+    def has_subnet(self, subnet: str) -> bool:
+        """Whether there is such a subnet."""
+        return any(subnet in zone for zone in self._backend.subnets.values())
+
+    def has_placement_group(self, name: str) -> bool:
+        """Whether there is such a placement group."""
+        return name in placement_groups(self._backend).strategies
+
+    def most_adapters(self, instance_type: str) -> int:
+        """Elastic Fabric Adapters that a type can have."""
+        network = INSTANCE_TYPES[instance_type]["NetworkInfo"]
+        return int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0))
+
+    def network_cards(self, instance_type: str) -> int:
+        """How many a type has."""
+        return int(INSTANCE_TYPES[instance_type]["NetworkInfo"]["MaximumNetworkCards"])
+
+    def rules_of(self, group: str, *, egress: bool) -> int:
+        """How many rules a security group has in one direction."""
+        found = self._backend.get_security_group_from_id(group)
+        return len((found.egress_rules if egress else found.ingress_rules) if found else [])
+
+    def launch_template(self, specification: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The data of a template in the version that is named; ``None`` where there is no such template."""
+        by_name = self._backend.launch_template_name_to_ids.get(specification.get("LaunchTemplateName", ""))
+        template = self._backend.launch_templates.get(by_name or specification.get("LaunchTemplateId", ""))
+        if template is None:
+            return None
+        return dict(template.get_version(specification.get("Version") or "$Default").data)

@@ -1,0 +1,1 @@
+"""The local cluster's life: control plane, machines, status, up and down."""

@@ -1,0 +1,1 @@
+"""Processes that outlive a command: paths, the supervisor, the reaper."""

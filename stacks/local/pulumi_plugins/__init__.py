@@ -1,0 +1,1 @@
+"""Stand-ins for plugins of Pulumi that are downloads elsewhere."""

@@ -1,0 +1,1 @@
+"""The stand-in for Pulumi's aws plugin: the resource types that our programs use."""

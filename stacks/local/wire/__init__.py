@@ -1,0 +1,1 @@
+"""AWS's wire protocols, and scripted faults in the answers."""

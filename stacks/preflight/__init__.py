@@ -1,0 +1,1 @@
+"""What is checked before anything is made: settings, limits, prices, what a change would remove."""

@@ -1,0 +1,43 @@
+"""IAM rights of the autoscaler: calls of ``autoscaler/cloud/autoscaling_groups.py``, changes only to its own cluster.
+
+Imports no Pulumi.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autoscaler.model import labels as words
+
+READS: Final = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "autoscaling:DescribeScalingActivities",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeInstances",
+    "ec2:DescribeSpotPriceHistory",
+    "pricing:GetProducts",
+)
+"""None of these can be narrowed to a resource."""
+WRITES: Final = (
+    "autoscaling:CompleteLifecycleAction",
+    "autoscaling:SetDesiredCapacity",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+)
+
+
+def autoscaler_rights(*, cluster: str, region: str) -> dict[str, Any]:
+    """The policy document of the autoscaler of one cluster."""
+    groups = f"arn:*:autoscaling:{region}:*:autoScalingGroup:*:autoScalingGroupName/{cluster}-*"
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Sid": "Look", "Effect": "Allow", "Action": list(READS), "Resource": "*"},
+            {
+                "Sid": "ResizeItsOwnGroups",
+                "Effect": "Allow",
+                "Action": list(WRITES),
+                "Resource": groups,
+                "Condition": {"StringEquals": {f"autoscaling:ResourceTag/{words.TAG_CLUSTER}": cluster}},
+            },
+        ],
+    }

@@ -1,0 +1,210 @@
+"""The objects of the autoscaler in the cluster, as plain manifests. Imports no Pulumi.
+
+Accounts and rights come from ``autoscaler/rbac.yaml``, the policy from the very file that the groups are made from. A
+policy that changed changes the pods' annotation: the Deployment rolls, one replica at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from autoscaler.model import labels as words
+from stacks import ROOT
+from stacks.settings.stack import AwsAccess
+
+RBAC: Final = ROOT / "autoscaler" / "rbac.yaml"
+NAME: Final = words.AUTOSCALER
+NAMESPACE: Final = words.NAMESPACE
+METRICS_PORT: Final = 9090
+POLICY_FOLDER: Final = "/etc/spillway"
+_CHECKSUM: Final = f"{words.PREFIX}/policy-checksum"
+_LABEL: Final = "app.kubernetes.io/name"
+_MINE: Final = {_LABEL: NAME}
+_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseSpec:
+    """What one release is made from."""
+
+    image: str
+    region: str
+    policy: str
+    """The policy file's text."""
+    aws_access: AwsAccess
+    pull_secret: str | None = None
+
+
+def manifests(spec: ReleaseSpec) -> list[Manifest]:
+    """Every object but the Secret, in an order in which each finds what it needs."""
+    rbac = [one for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")) if one]
+    return [*rbac, _priority_class(), _policy_map(spec), _deployment(spec), _disruption_budget()]
+
+
+def checksum(policy: str) -> str:
+    """Of the policy's text."""
+    return hashlib.sha256(policy.encode()).hexdigest()
+
+
+def _priority_class() -> Manifest:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": NAME},
+        "value": 900_000_000,  # above every job: without it nobody makes room; below the cluster's own components
+        "globalDefault": False,
+        "description": "The autoscaler: jobs wait for it, not it for jobs.",
+    }
+
+
+def _policy_map(spec: ReleaseSpec) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{NAME}-policy", "namespace": NAMESPACE, "labels": _MINE},
+        "data": {"policy.yaml": spec.policy},
+    }
+
+
+def _disruption_budget() -> Manifest:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": _MINE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": _MINE}},
+    }
+
+
+def _deployment(spec: ReleaseSpec) -> Manifest:
+    volumes = [
+        {"name": "policy", "configMap": {"name": f"{NAME}-policy"}},
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+    ]
+    annotations = {_CHECKSUM: checksum(spec.policy)}
+    return two_replicas(NAME, spec, container=_container(spec), volumes=volumes, annotations=annotations)
+
+
+def two_replicas(
+    name: str,
+    spec: ReleaseSpec,
+    *,
+    container: Manifest,
+    volumes: list[Manifest],
+    annotations: Mapping[str, str] | None = None,
+) -> Manifest:
+    """A Deployment of a program of this project: one replica acts, one waits for its lease."""
+    mine = {_LABEL: name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": mine,
+            # Whether there is a node for its pods yet is not what `pulumi up` waits for.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": mine},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+            "template": {
+                "metadata": {"labels": mine, **({"annotations": dict(annotations)} if annotations else {})},
+                "spec": _pod(name, spec) | {"containers": [container], "volumes": volumes},
+            },
+        },
+    }
+
+
+def _pod(name: str, spec: ReleaseSpec) -> Manifest:
+    return {
+        "serviceAccountName": name,
+        "priorityClassName": NAME,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "runAsGroup": 10001,
+            "fsGroup": 10001,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": _affinity(),
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": words.HOSTNAME,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {_LABEL: name}},
+            }
+        ],
+        "tolerations": [
+            {"key": words.GPU, "operator": "Exists", "effect": "NoSchedule"},  # a lab may have GPU machines alone
+            {"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
+        ],
+        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
+    }
+
+
+def _affinity() -> Manifest:
+    """Rather not on a node that it could give back."""
+    bought = {"key": words.ORIGIN, "operator": "NotIn", "values": [words.EC2]}
+    return {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "preference": {"matchExpressions": [bought]}}
+            ]
+        }
+    }
+
+
+def _container(spec: ReleaseSpec) -> Manifest:
+    probe = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
+    alive = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
+    args = [
+        *("autoscale", "run", "--policy", f"{POLICY_FOLDER}/policy.yaml"),
+        *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
+        *("--log-format", "json", "--metrics-port", str(METRICS_PORT)),
+    ]
+    return container("autoscaler", spec, args=args, memory=("256Mi", "1Gi")) | {
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "readinessProbe": {**probe, "periodSeconds": 10},
+        "livenessProbe": {**alive, "periodSeconds": 20, "failureThreshold": 3},
+        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
+        "volumeMounts": [
+            {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - where Python expects it
+        ],
+    }
+
+
+def aws_secret(program: str) -> str:
+    """Name of the Secret with the access key of one program of the release: each has a user of its own."""
+    return f"spillway-{program}-aws"
+
+
+def container(name: str, spec: ReleaseSpec, *, args: list[str], memory: tuple[str, str]) -> Manifest:
+    """A container of the release's image, with its way to AWS; ``memory`` asked for, and at most."""
+    return {
+        "name": name,
+        "image": spec.image,
+        "args": args,
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "AWS_REGION", "value": spec.region},
+            {"name": "AWS_DEFAULT_REGION", "value": spec.region},
+        ],
+        **({"envFrom": [{"secretRef": {"name": aws_secret(name)}}]} if spec.aws_access == "access-key" else {}),
+        "resources": {"requests": {"cpu": "100m", "memory": memory[0]}, "limits": {"memory": memory[1]}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }

@@ -1,0 +1,551 @@
+"""The door to AWS: groups as nouns, resizing, errors in words. Answers are AWS's own shapes, through boto3's stub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from autoscaler.cloud.autoscaling_groups import Changed, Clients, Ec2, connect
+from autoscaler.cloud.errors import Refused, refusal_code
+from autoscaler.config.policy import Policy
+from autoscaler.model import labels as words
+from autoscaler.model.constraints import Taint
+from autoscaler.model.errors import Unavailable
+from autoscaler.model.resources import Resources
+from autoscaler.planner.supply.fleet import labels_of
+from stacks.local.process.supervisor import free_ports
+from tests.builders import a_policy, an_entry
+from tests.live.hybrid import Aws, stand_in_aws, until, write_policy
+
+NAME = "local-gpu-a10g-us-east-1a"
+LAUNCHED = datetime(2026, 11, 21, 8, tzinfo=UTC)
+TYPE = {
+    "InstanceType": "g5.12xlarge",
+    "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+    "VCpuInfo": {"DefaultVCpus": 48},
+    "MemoryInfo": {"SizeInMiB": 196608},
+    "GpuInfo": {"Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 4, "MemoryInfo": {"SizeInMiB": 24576}}]},
+    "NetworkInfo": {"MaximumNetworkInterfaces": 15, "Ipv4AddressesPerInterface": 50},
+}
+
+
+@cache
+def clients() -> tuple[Any, ...]:
+    """Made once: each takes boto3 a good part of a second."""
+    keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+    return tuple(boto3.client(name, **keys) for name in ("autoscaling", "ec2", "pricing"))  # type: ignore[call-overload]
+
+
+class Door:
+    """An ``Ec2`` whose three clients are stubbed, until the next one is made."""
+
+    active: ClassVar[list[Stubber]] = []
+
+    def __init__(self, policy: Policy) -> None:
+        for stub in self.active:
+            stub.deactivate()
+        made = clients()
+        self.autoscaling, self.ec2, self.pricing = self.active[:] = [Stubber(client) for client in made]
+        for stub in self.active:
+            stub.activate()
+        self.warned: list[str] = []
+        self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2]), warn=self.warned.append)
+        self.door._at_rest.add(NAME)
+
+    def groups_are(self, *groups: dict[str, Any], named: str = "") -> None:
+        """What the next question for groups is answered with."""
+        asked: dict[str, Any] = (
+            {"AutoScalingGroupNames": [named]}
+            if named
+            else {"Filters": [{"Name": f"tag:{words.TAG_CLUSTER}", "Values": ["local"]}]}
+        )
+        self.autoscaling.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": list(groups)}, asked)
+
+    def types_are(self, *types: dict[str, Any]) -> None:
+        """And for instance types."""
+        self.ec2.add_response("describe_instance_types", {"InstanceTypes": list(types)}, {"InstanceTypes": ANY})
+
+    def instances_are(self, *ids: str) -> None:
+        """And for when instances were launched."""
+        described = [{"InstanceId": one, "LaunchTime": LAUNCHED} for one in ids]
+        self.ec2.add_response("describe_instances", {"Reservations": [{"Instances": described}]}, {"Filters": ANY})
+
+    def activities_are(self, *activities: dict[str, Any]) -> None:
+        """And for a group's history."""
+        filled = [{"ActivityId": "a", "AutoScalingGroupName": NAME, "Cause": "c", **one} for one in activities]
+        self.autoscaling.add_response(
+            "describe_scaling_activities",
+            {"Activities": filled},
+            {"AutoScalingGroupName": NAME, "MaxRecords": 100},
+        )
+
+
+def raw_group(
+    *, desired: int = 0, instances: tuple[str, ...] = (), tags: dict[str, str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A group as AWS tells it."""
+    told = {words.TAG_CLUSTER: "local", words.TAG_GROUP: "gpu-a10g"} | (tags or {})
+    ordinary = {
+        "AutoScalingGroupName": NAME,
+        "MinSize": 0,
+        "MaxSize": 6,
+        "DesiredCapacity": desired,
+        "DefaultCooldown": 300,
+        "AvailabilityZones": ["us-east-1a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": LAUNCHED,
+        "Instances": [
+            {
+                "InstanceId": one,
+                "AvailabilityZone": "us-east-1a",
+                "LifecycleState": "InService",
+                "HealthStatus": "Healthy",
+                "ProtectedFromScaleIn": False,
+            }
+            for one in instances
+        ],
+        "Tags": [{"Key": key, "Value": value} for key, value in told.items()],
+    }
+    return ordinary | more
+
+
+@pytest.fixture
+def door() -> Door:
+    """With the A10G group in the policy, priced there."""
+    entry = an_entry(
+        "gpu-a10g", usd_per_hour=5.672, labels={"team": "vision"}, taints=[{"key": words.GPU, "effect": "NoSchedule"}]
+    )
+    return Door(a_policy(entry))
+
+
+def test_a_group_at_zero_is_known_whole(door: Door) -> None:
+    """Labels, taints and room of a node that does not exist: from the policy and the type's formula."""
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    (group,) = door.door.groups()
+    assert (group.name, group.entry, group.zone) == (NAME, "gpu-a10g", "us-east-1a")
+    assert (group.minimum, group.maximum, group.desired) == (0, 6, 0)
+    assert group.usd_per_hour == 5.672
+    assert group.allocatable[words.GPU] == 4
+    assert group.allocatable["cpu"] == 47810
+    assert group.labels == {
+        words.ORIGIN: words.EC2,
+        words.GROUP: "gpu-a10g",
+        words.CAPACITY_TYPE: "on-demand",
+        words.ZONE: "us-east-1a",
+        words.REGION: "us-east-1",
+        words.INSTANCE_TYPE: "g5.12xlarge",
+        words.ARCH: "amd64",
+        words.OS: "linux",
+        "team": "vision",
+    }
+    assert group.taints == (Taint(words.GPU),)
+    assert group.refusals == ()
+    assert door.warned == []
+
+
+def test_template_tags_have_the_last_word(door: Door) -> None:
+    """The tag convention of the Kubernetes autoscaler: labels, taints and resources of a new node."""
+    tags = {
+        f"{words.TEMPLATE_RESOURCE}cpu": "40",
+        f"{words.TEMPLATE_RESOURCE}memory": "100Gi",
+        f"{words.TEMPLATE_RESOURCE}example.com/nic": "2",
+        f"{words.TEMPLATE_LABEL}team": "speech",
+        f"{words.TEMPLATE_TAINT}dedicated": "speech:NoExecute",
+    }
+    door.groups_are(raw_group(tags=tags))
+    door.types_are(TYPE)
+    (group,) = door.door.groups()
+    assert group.allocatable == Resources.parse({"cpu": "40", "memory": "100Gi", "example.com/nic": 2})
+    assert group.labels["team"] == "speech"
+    assert Taint("dedicated", "speech", "NoExecute") in group.taints
+
+
+def test_instances_carry_when_they_were_launched_and_are_asked_for_once(door: Door) -> None:
+    """Auto Scaling does not say it; EC2 does, for each instance one time."""
+    for _ in range(2):
+        door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.door.groups()
+    (group,) = door.door.groups()
+    assert [(one.id, one.launched, one.state) for one in group.instances] == [("i-1", LAUNCHED, "in-service")]
+    door.ec2.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize(
+    ("state", "ours"),
+    [
+        ("Pending:Wait", "pending"),
+        ("InService", "in-service"),
+        ("Terminating:Wait", "terminating"),
+        ("Standby", "in-service"),
+    ],
+)
+def test_lifecycle_states_are_three(door: Door, state: str, ours: str) -> None:
+    """AWS has a dozen."""
+    raw = raw_group(desired=1, instances=("i-1",))
+    raw["Instances"][0]["LifecycleState"] = state
+    door.groups_are(raw)
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    assert door.door.groups()[0].instances[0].state == ours
+
+
+@pytest.mark.parametrize(("state", "held"), [("Terminating:Wait", True), ("Terminating:Proceed", False)])
+def test_what_a_hook_holds_is_known(door: Door, state: str, held: bool) -> None:  # noqa: FBT001 - a table
+    """Only while it waits."""
+    raw = raw_group(desired=1, instances=("i-1",))
+    raw["Instances"][0]["LifecycleState"] = state
+    door.groups_are(raw)
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    assert door.door.groups()[0].instances[0].held is held
+
+
+def test_letting_go_ends_the_wait_of_our_hook(door: Door) -> None:
+    """One that waits no longer is no failure; any other refusal is."""
+    asked = {
+        "LifecycleHookName": words.TERMINATION_HOOK,
+        "AutoScalingGroupName": NAME,
+        "InstanceId": "i-1",
+        "LifecycleActionResult": "CONTINUE",
+    }
+    door.autoscaling.add_response("complete_lifecycle_action", {}, asked)
+    door.door.release(NAME, "i-1")
+    no_longer = ("No active Lifecycle Action found with instance ID i-1", "Instance Id not found - No managed instance")
+    for message in (*no_longer, "something else"):
+        door.autoscaling.add_client_error("complete_lifecycle_action", "ValidationError", message)
+    for _ in no_longer:
+        door.door.release(NAME, "i-1")
+    with pytest.raises(Refused, match="something else"):
+        door.door.release(NAME, "i-1")
+
+
+SMALLER = TYPE | {"InstanceType": "g6.12xlarge", "MemoryInfo": {"SizeInMiB": 131072}}
+
+
+def a_set(**given: Any) -> Door:
+    """A group of two types, the preferred one with less memory."""
+    kinds = {"instance_type": None, "instance_types": ["g6.12xlarge", "g5.12xlarge"]}
+    return Door(a_policy(an_entry("gpu-a10g", **kinds | given)))
+
+
+def test_of_a_set_of_types_the_smallest_is_promised() -> None:
+    """Any of them may come, so no pod may count on more, nor on the type."""
+    door = a_set(usd_per_hour=5.0)
+    door.groups_are(raw_group())
+    door.types_are(TYPE, SMALLER)
+    [group] = door.door.groups()
+    assert group.instance_type == "g6.12xlarge or g5.12xlarge"
+    assert group.mixed
+    assert words.INSTANCE_TYPE not in group.labels
+    assert words.INSTANCE_TYPE not in labels_of(group, "n")
+    assert group.allocatable[words.GPU] == 4
+    assert group.allocatable["memory"] < 131072 * 2**20
+
+
+def test_of_a_set_of_types_the_dearest_is_what_it_costs() -> None:
+    """So that limits hold whichever comes; with one unknown price the group is not grown."""
+    for prices, maximum, usd in (((3.0, 5.0), 10, 5.0), ((3.0, None), 0, 0.0)):
+        door = a_set(capacity_type="spot")
+        door.groups_are(raw_group() | {"MaxSize": 10})
+        door.types_are(TYPE, SMALLER)
+        for price in prices:
+            history = [] if price is None else [{"SpotPrice": str(price)}]
+            door.ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": history})
+        [group] = door.door.groups()
+        assert (group.usd_per_hour, group.maximum) == (usd, maximum)
+
+
+def test_what_ec2_refused_is_data(door: Door) -> None:
+    """Only failures of the last hour, newest first, and only asked for where something is missing."""
+    now = datetime.now(UTC)
+    full = (
+        "We currently do not have sufficient g5.12xlarge capacity in the Availability Zone you requested (us-east-1a)."
+    )
+    door.groups_are(raw_group(desired=2))
+    door.types_are(TYPE)
+    door.activities_are(
+        {"StartTime": now - timedelta(minutes=2), "StatusCode": "Failed", "StatusMessage": full},
+        {
+            "StartTime": now - timedelta(minutes=1),
+            "StatusCode": "Failed",
+            "StatusMessage": "MaxSpotInstanceCountExceeded",
+        },
+        {"StartTime": now - timedelta(minutes=1), "StatusCode": "InProgress"},
+        {"StartTime": now - timedelta(hours=3), "StatusCode": "Failed", "StatusMessage": full},
+    )
+    (group,) = door.door.groups()
+    assert [one.code for one in group.refusals] == ["MaxSpotInstanceCountExceeded", "InsufficientInstanceCapacity"]
+    assert group.refusals[1].message == full
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("We currently do not have sufficient p4d.24xlarge capacity in the zone", "InsufficientInstanceCapacity"),
+        ("You have requested more vCPU capacity than your current vCPU limit of 64 allows", "VcpuLimitExceeded"),
+        ("Max spot instance count exceeded", "MaxSpotInstanceCountExceeded"),
+        ("You have requested more instances (21) than your current instance limit", "InstanceLimitExceeded"),
+        ("Rate exceeded", "RequestLimitExceeded"),
+        ("You are not authorized to perform this operation", "UnauthorizedOperation"),
+        ("something new", "Refused"),
+    ],
+)
+def test_refusals_have_codes(message: str, code: str) -> None:
+    """From AWS's sentences."""
+    assert refusal_code(message) == code
+
+
+def test_an_unknown_price_stops_growth_and_is_told_once() -> None:
+    """Not the rest of the group: its nodes are still given back."""
+    door = Door(a_policy(an_entry("gpu-a10g")))
+    for _ in range(2):
+        door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.pricing.add_client_error("get_products", "AccessDeniedException", "no pricing:GetProducts")
+    groups = door.door.groups()
+    assert door.door.groups() == groups
+    assert (groups[0].desired, groups[0].maximum) == (1, 1)
+    assert len(door.warned) == 2
+    assert "AccessDenied" in door.warned[0]
+    assert "write usd_per_hour into its entry of the policy" in door.warned[1]
+
+
+def test_the_price_list_is_asked_where_the_policy_is_silent() -> None:
+    """Free dimensions of an offer are not its price."""
+    door = Door(a_policy(an_entry("gpu-a10g")))
+    dimensions = {"d1": {"pricePerUnit": {"USD": "0.0"}}, "d2": {"pricePerUnit": {"USD": "5.672"}}}
+    product = json.dumps({"terms": {"OnDemand": {"offer": {"priceDimensions": dimensions}}}})
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    door.pricing.add_response("get_products", {"PriceList": [product]}, {"ServiceCode": "AmazonEC2", "Filters": ANY})
+    assert door.door.groups()[0].usd_per_hour == 5.672
+
+
+def test_a_spot_group_has_the_spot_price() -> None:
+    """Of its zone, now."""
+    door = Door(a_policy(an_entry("gpu-a10g", capacity_type="spot")))
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    door.ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": [{"SpotPrice": "1.9"}]}, None)
+    (group,) = door.door.groups()
+    assert (group.usd_per_hour, group.capacity_type) == (1.9, "spot")
+
+
+def test_a_group_that_the_policy_does_not_name_is_never_grown(door: Door) -> None:
+    """It is ours by its tag; somebody took it out of the policy."""
+    raw = raw_group(desired=1, instances=("i-1",), tags={words.TAG_GROUP: "old"})
+    raw["Instances"][0]["InstanceType"] = "g5.12xlarge"
+    door.groups_are(raw)
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.pricing.add_response("get_products", {"PriceList": []})
+    (group,) = door.door.groups()
+    assert (group.entry, group.maximum) == ("old", 1)
+    assert any("the policy has no entry 'old'" in line for line in door.warned)
+
+
+def test_growing_looks_once_more_and_sets_what_was_planned(door: Door) -> None:
+    """Absolute, so that doing it twice buys once."""
+    door.groups_are(raw_group(desired=1), named=NAME)
+    wanted = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
+    door.autoscaling.add_response("set_desired_capacity", {}, wanted)
+    door.door.grow(NAME, was=1, to=3)
+    door.autoscaling.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("desired", [0, 2, 3, 4])
+def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -> None:
+    """Somebody was faster, or it was lowered: the next plan starts from what is true."""
+    for _ in range(2):
+        door.groups_are(raw_group(desired=desired), named=NAME)
+    door.types_are(TYPE)
+    if desired:
+        door.activities_are()
+    with pytest.raises(Changed, match=f"was to have 1 node when .* and is to have {desired} now") as changed:
+        door.door.grow(NAME, was=1, to=3)
+    assert changed.value.group is not None
+    assert changed.value.group.desired == desired
+
+
+def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
+    """Whatever its name."""
+    door.groups_are(raw_group(tags={words.TAG_CLUSTER: "another"}), named=NAME)
+    with pytest.raises(Changed, match="is not there any more"):
+        door.door.grow(NAME, was=0, to=1)
+
+
+def test_cancelling_an_order_ends_no_instance(door: Door) -> None:
+    """One that came after all stays wanted."""
+    for _ in range(2):
+        door.groups_are(raw_group(desired=2, instances=("i-1", "i-2")), named=NAME)
+    door.types_are(TYPE)
+    door.instances_are("i-1", "i-2")
+    with pytest.raises(Changed, match="has 2 nodes by now"):
+        door.door.cancel(NAME, was=2, to=1)
+    door.groups_are(raw_group(desired=2, instances=("i-1",)), named=NAME)
+    door.autoscaling.add_response(
+        "set_desired_capacity", {}, {"AutoScalingGroupName": NAME, "DesiredCapacity": 1, "HonorCooldown": False}
+    )
+    door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
+    door.activities_are()
+    now = door.door.cancel(NAME, was=2, to=1)
+    assert (now.desired, now.launching) == (1, 0)
+    door.autoscaling.assert_no_pending_responses()
+
+
+def test_a_launch_that_is_being_tried_is_known_until_its_instance_is_listed(door: Door) -> None:
+    """Also of a group that desires nothing any more: at the first look, and until it has ended."""
+    now = datetime.now(UTC)
+    tried = {"StartTime": now, "StatusCode": "PreInService", "Description": "Launching a new EC2 instance"}
+    listed = {"StartTime": now, "StatusCode": "InProgress", "Description": "Launching a new EC2 instance: i-1"}
+    other = {"StartTime": now, "StatusCode": "InProgress", "Description": "Terminating EC2 instance: i-0"}
+    door.door._at_rest.clear()
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    for desired, activities, launching in ((2, (tried, listed, other), 1), (1, (tried, listed), 1), (1, (listed,), 0)):
+        door.groups_are(raw_group(desired=desired, instances=("i-1",)))
+        door.activities_are(*activities)
+        assert door.door.groups()[0].launching == launching
+    door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    assert door.door.groups()[0].launching == 0
+
+
+def test_giving_back_lowers_the_group_too(door: Door) -> None:
+    """Else it would buy a successor. What AWS refuses is a refusal."""
+    wanted = {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": True}
+    door.autoscaling.add_response("terminate_instance_in_auto_scaling_group", {}, wanted)
+    door.door.terminate("i-1", group=NAME)
+    door.autoscaling.add_client_error("terminate_instance_in_auto_scaling_group", "ValidationError", "not found")
+    with pytest.raises(Refused, match="ValidationError: not found"):
+        door.door.terminate("i-1", group=NAME)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("InvalidClientTokenId", 403, "does not accept the credentials"),
+        ("ExpiredToken", 403, "does not accept the credentials"),
+        ("AccessDenied", 403, "does not allow this account"),
+        ("Throttling", 400, "asks for fewer calls"),
+        ("ServiceUnavailable", 503, "is not able to answer now"),
+    ],
+)
+def test_errors_are_told_in_words(door: Door, code: str, status: int, said: str) -> None:
+    """With the region and AWS's own code."""
+    door.autoscaling.add_client_error("describe_auto_scaling_groups", code, "why", http_status_code=status)
+    with pytest.raises(Unavailable, match=f"AWS in us-east-1 {said}.*{code}"):
+        door.door.groups()
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that nobody has set up for AWS."""
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.usefixtures("no_credentials")
+def test_no_credentials_are_told_with_the_ways_to_give_them() -> None:
+    """Not with a stack trace of boto3's."""
+    with pytest.raises(Unavailable, match="no credentials found: set AWS_PROFILE"):
+        Ec2(a_policy(), connect("us-east-1")).groups()
+
+
+def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the address that was tried."""
+    (port,) = free_ports(1)
+    for key, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    with pytest.raises(Unavailable, match=f"AWS in us-east-1 does not answer: .*127.0.0.1:{port}"):
+        Ec2(a_policy(), connect("us-east-1")).groups()
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Aws, Policy]]:
+    """The stand-in for AWS with one group, for tests that need AWS to remember."""
+    directory = tmp_path_factory.mktemp("aws")
+    _, policy = write_policy(directory)
+    with stand_in_aws(directory / "state", boot_delay="200ms") as aws:
+        aws.make_groups(policy)
+        yield aws, policy
+
+
+@pytest.mark.live
+def test_against_the_stand_in_a_group_grows_once_and_shrinks(
+    stand_in: tuple[Aws, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way of an instance, through boto3 and HTTP."""
+    aws, policy = stand_in
+    for key, value in aws.env.items():
+        monkeypatch.setenv(key, value)
+    door = Ec2(policy, connect("us-east-1"))
+    (group,) = door.groups()
+    assert group.allocatable[words.GPU] == 4
+    door.grow(group.name, was=0, to=1)
+    with pytest.raises(Changed):
+        door.grow(group.name, was=0, to=1)
+    instance = until(lambda: next(iter(door.groups()[0].instances), None))
+    assert instance.launched is not None
+    door.terminate(instance.id, group=group.name)
+    assert door.groups()[0].desired == 0
+
+
+def test_a_group_whose_maximum_was_lowered_can_be_emptied(
+    stand_in: tuple[Aws, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes are protected, so AWS ends none: it desires one, has three, gives all back, and buys none anew."""
+    aws, policy = stand_in
+    for key, value in aws.env.items():
+        monkeypatch.setenv(key, value)
+    door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
+    (group,) = door.groups()
+    scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, NewInstancesProtectedFromScaleIn=True)
+    door.grow(group.name, was=0, to=3)
+    until(lambda: len([one for one in door.groups()[0].instances if one.state == "in-service"]) == 3)
+    scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MaxSize=1)
+    assert door.groups()[0].desired == 1
+    for instance in door.groups()[0].instances:
+        door.terminate(instance.id, group=group.name)
+    until(lambda: not door.groups()[0].instances)
+    assert door.groups()[0].desired == 0
+    assert not [one for one in aws.asked("SetDesiredCapacity") if one["parameters"].get("DesiredCapacity") == "0"]
+
+
+def test_a_dead_instance_ends_also_where_its_group_is_at_its_minimum(
+    stand_in: tuple[Aws, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another is launched in its place; one that works is not given back below the minimum. EC2 says what has ended."""
+    aws, policy = stand_in
+    for key, value in aws.env.items():
+        monkeypatch.setenv(key, value)
+    door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
+    (group,) = door.groups()
+    scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MinSize=1, DesiredCapacity=1)
+    until(lambda: [one.state for one in door.groups()[0].instances] == ["in-service"])
+    (instance,) = door.groups()[0].instances
+    assert not door.has_ended(instance.id)
+    with pytest.raises(Refused, match="min size constraint"):
+        door.terminate(instance.id, group=group.name)
+    door.terminate(instance.id, group=group.name, is_dead=True)
+    until(
+        lambda: [one.id for one in door.groups()[0].instances if one.state == "in-service"] not in ([], [instance.id])
+    )
+    assert door.groups()[0].desired == 1
+    until(lambda: door.has_ended(instance.id))
+    assert door.has_ended("i-0123456789abcdef0")

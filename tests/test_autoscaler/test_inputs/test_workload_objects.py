@@ -1,0 +1,273 @@
+"""Manifests as people have them become the pods that their controllers make."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from autoscaler.cli import autoscale
+from autoscaler.inputs.gpu_models import with_gpu_models
+from autoscaler.inputs.kube_lists import objects_in
+from autoscaler.inputs.listed_pods import asked_in
+from autoscaler.inputs.tables import Asked, read_asked
+from autoscaler.model.cluster import Pod
+from autoscaler.model.errors import BadInput
+from autoscaler.model.labels import GPU
+from autoscaler.model.resources import Resources
+from autoscaler.planner.supply.offers import Price
+from tests.builders import an_on_prem_node
+
+CATALOG = """\
+instance_type,arch,vcpu,memory_mib,allocatable_cpu_milli,allocatable_memory_mib,max_pods,gpu_count,usd_per_hour,gpu_model,gpu_memory_mib
+c.large,amd64,8,16384,8000,16000,30,0,0.4,,
+g.one,amd64,8,32768,8000,30000,30,1,1.0,v100,32768
+"""
+
+
+def template(cpu: str = "1", *, gpus: int = 0, **spec: Any) -> dict[str, Any]:
+    """A pod template."""
+    amounts = {"cpu": cpu, **({GPU: str(gpus)} if gpus else {})}
+    return {"spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}], **spec}}
+
+
+def manifest(kind: str, api_version: str, spec: dict[str, Any], name: str = "x", **meta: Any) -> dict[str, Any]:
+    """An object of a file."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+
+def asked(*objects: dict[str, Any]) -> Asked:
+    """What a stream of documents asks for."""
+    return asked_in(objects_in(yaml.safe_dump_all(objects), "f"), "f")
+
+
+def gangs(pods: tuple[Pod, ...]) -> Counter[str]:
+    """Pods by gang; ``-`` for those of none."""
+    return Counter(pod.gang.name if pod.gang else "-" for pod in pods)
+
+
+def kubeflow(field: str, **roles: int) -> dict[str, Any]:
+    """The spec of a training job."""
+    return {field: {role: {"replicas": many, "template": template(gpus=1)} for role, many in roles.items()}}
+
+
+JOB = {"parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template()}
+RAY = {
+    "headGroupSpec": {"template": template()},
+    "workerGroupSpecs": [
+        {"groupName": "small", "replicas": 2, "template": template()},
+        {"groupName": "hosts", "minReplicas": 1, "numOfHosts": 4, "template": template()},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (manifest("Deployment", "apps/v1", {"replicas": 3, "template": template()}), {"-": 3}),
+        (manifest("Deployment", "apps/v1", {"template": template()}), {"-": 1}),
+        (manifest("StatefulSet", "apps/v1", {"replicas": 2, "template": template()}), {"-": 2}),
+        (manifest("ReplicaSet", "apps/v1", {"replicas": 2, "template": template()}), {"-": 2}),
+        (manifest("Job", "batch/v1", {"parallelism": 3, "completions": 2, "template": template()}), {"-": 2}),
+        (manifest("Job", "batch/v1", JOB), {"x": 3}),
+        (manifest("CronJob", "batch/v1", {"schedule": "@daily", "jobTemplate": {"spec": JOB}}), {"x": 3}),
+        (
+            manifest(
+                "JobSet",
+                "jobset.x-k8s.io/v1alpha2",
+                {
+                    "replicatedJobs": [
+                        {"name": "ps", "template": {"spec": {"template": template()}}},
+                        {"name": "workers", "replicas": 2, "template": {"spec": JOB}},
+                    ]
+                },
+            ),
+            {"x": 7},
+        ),
+        (manifest("TFJob", "kubeflow.org/v1", kubeflow("tfReplicaSpecs", PS=1, Worker=4)), {"x": 5}),
+        (manifest("PyTorchJob", "kubeflow.org/v1", kubeflow("pytorchReplicaSpecs", Master=1, Worker=2)), {"x": 3}),
+        (manifest("MPIJob", "kubeflow.org/v2beta1", kubeflow("mpiReplicaSpecs", Launcher=1, Worker=2)), {"x": 3}),
+        (
+            manifest(
+                "LeaderWorkerSet",
+                "leaderworkerset.x-k8s.io/v1",
+                {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template()}},
+            ),
+            {"x/0": 3, "x/1": 3},
+        ),
+        (manifest("RayCluster", "ray.io/v1", RAY), {"-": 7}),
+        (manifest("RayCluster", "ray.io/v1", RAY, labels={"ray.io/gang-scheduling-enabled": "true"}), {"x": 7}),
+        (manifest("RayJob", "ray.io/v1", {"rayClusterSpec": RAY}), {"-": 8}),
+        (manifest("RayService", "ray.io/v1", {"rayClusterConfig": RAY}), {"-": 7}),
+        (
+            manifest(
+                "Job",
+                "batch.volcano.sh/v1alpha1",
+                {"minAvailable": 2, "tasks": [{"name": "w", "replicas": 3, "template": template()}]},
+            ),
+            {"x": 3},
+        ),
+        (
+            manifest(
+                "AppWrapper",
+                "workload.codeflare.dev/v1beta2",
+                {"components": [{"template": manifest("Job", "batch/v1", JOB, name="in")}]},
+            ),
+            {"in": 3},
+        ),
+    ],
+    ids=lambda value: value.get("kind", ""),
+)
+def test_a_workload_object_becomes_its_pods_with_their_gangs(written: dict[str, Any], expected: dict[str, int]) -> None:
+    """As many as its controller makes, each asking for what the template asks for, and nothing is left to say."""
+    found = asked(written)
+    assert gangs(found.pods) == expected
+    assert {pod.requests["cpu"] for pod in found.pods} <= {1000, 500}
+    assert len({pod.key for pod in found.pods}) == len(found.pods)
+    assert not found.notes
+
+
+def test_a_gang_of_volcano_keeps_its_minimum() -> None:
+    """``minAvailable`` pods are enough."""
+    spec = {"minAvailable": 2, "tasks": [{"name": "w", "replicas": 3, "template": template()}]}
+    found = asked(manifest("Job", "batch.volcano.sh/v1alpha1", spec))
+    assert {pod.gang.minimum for pod in found.pods if pod.gang} == {2}
+
+
+def test_a_daemon_set_takes_its_room_of_each_node_that_it_matches(tmp_path: Path) -> None:
+    """Of 8 CPUs 5 are left: two pods of 4 need two nodes, one that the DaemonSet does not tolerate holds both."""
+    (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
+    daemon = manifest("DaemonSet", "apps/v1", {"template": template("3")})
+    pods = manifest("Deployment", "apps/v1", {"replicas": 2, "template": template("4")})
+    for objects, nodes in (([pods], 1), ([daemon, pods], 2)):
+        (tmp_path / "f.yaml").write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+        line = ["plan", "--pods", str(tmp_path / "f.yaml"), "--catalog", str(tmp_path / "catalog.csv"), "--json"]
+        made = json.loads(CliRunner().invoke(autoscale, line, catch_exceptions=False).output)
+        assert len(made["nodes"]) == nodes
+        assert len(made["placements"]) == 2
+
+
+def test_objects_that_run_nothing_are_counted_in_one_line() -> None:
+    """A release is mostly such objects."""
+    found = asked(
+        manifest("ServiceAccount", "v1", {}),
+        manifest("ConfigMap", "v1", {}),
+        manifest("ConfigMap", "v1", {}, name="y"),
+        manifest("ClusterQueue", "kueue.x-k8s.io/v1beta2", {"resourceGroups": []}),
+    )
+    assert not found.pods
+    (note,) = found.notes
+    assert note == "4 objects that run nothing were passed over: 1 ClusterQueue, 2 ConfigMap, 1 ServiceAccount"
+
+
+def test_what_runs_something_and_is_not_understood_is_named() -> None:
+    """Never dropped without a word."""
+    spec = {"templates": [{"name": "main", "container": {"image": "alpine"}}]}
+    (note,) = asked(manifest("Workflow", "argoproj.io/v1alpha1", spec, name="hello")).notes
+    assert note == "Workflow hello (argoproj.io/v1alpha1) is not planned for: what it runs is not understood"
+
+
+def test_an_object_that_asks_for_no_pods_says_so() -> None:
+    """Scaled to zero."""
+    found = asked(manifest("Deployment", "apps/v1", {"replicas": 0, "template": template()}))
+    assert found.notes == ("Deployment x asks for no pods as it is",)
+
+
+def test_pods_with_a_generated_name_each_get_one() -> None:
+    """The API server would do so."""
+    pods = [{"kind": "Pod", "metadata": {"generateName": "run-"}, **template()} for _ in range(3)]
+    assert [pod.name for pod in asked(*pods).pods] == ["run-0", "run-1", "run-2"]
+
+
+def test_two_objects_of_one_name_have_pods_of_their_own() -> None:
+    """A Deployment and a StatefulSet may have one name."""
+    spec = {"replicas": 2, "template": template()}
+    found = asked(manifest("Deployment", "apps/v1", spec), manifest("StatefulSet", "apps/v1", spec))
+    assert len({pod.key for pod in found.pods}) == 4
+
+
+def test_a_priority_class_of_the_file_counts_and_a_missing_one_is_told() -> None:
+    """Its number is filled in by the API server, which has not seen the file."""
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
+    known = manifest("Deployment", "apps/v1", {"replicas": 2, "template": template(priorityClassName="high")})
+    lost = manifest("Job", "batch/v1", {"template": template(priorityClassName="gone")}, name="y")
+    found = asked(known, lost, high)
+    assert sorted(pod.priority for pod in found.pods) == [0, 7, 7]
+    assert found.notes[0] == "PriorityClass gone is not in the file: 1 pods that name it count as priority 0"
+
+
+def test_a_listed_job_is_not_expanded_beside_its_listed_pods() -> None:
+    """``kubectl get pods,jobs``: the API server's pods are all there are."""
+    job = manifest("Job", "batch/v1", JOB, uid="1")
+    pod = {"kind": "Pod", "metadata": {"name": "x-0", "uid": "2"}, **template()}
+    assert [one.name for one in asked(job, pod).pods] == ["x-0"]
+    assert len(asked(job).pods) == 3
+
+
+def test_a_job_that_has_ended_asks_for_nothing() -> None:
+    """Nor does its List wait for it."""
+    ended = {**manifest("Job", "batch/v1", JOB), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    assert not asked(ended).pods
+
+
+def test_a_mistake_is_told_with_the_object_s_name() -> None:
+    """In words of the field."""
+    with pytest.raises(BadInput, match=r"^f: Deployment x: .*replicas"):
+        asked(manifest("Deployment", "apps/v1", {"replicas": "many", "template": template()}))
+    with pytest.raises(BadInput, match=r"^f: Job x: .*gone"):
+        asked(
+            manifest(
+                "Job", "batch/v1", {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "gone"}}}]}}}
+            )
+        )
+
+
+SPECS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,colour\n"
+
+
+def test_a_pod_takes_the_gpu_models_that_its_table_says(tmp_path: Path) -> None:
+    """By model and memory, among machines as the trace and as NVIDIA's discovery names them, and the catalogue."""
+    (tmp_path / "pods.csv").write_text(
+        SPECS
+        + "a,1000,1000,1,1000,V100M16|V100M32,\nb,1000,1000,1,1000,T4,\nc,1000,1000,1,500,P100,\nd,1000,1000,0,,T4,\n",
+        encoding="utf-8",
+    )
+    machines = [
+        an_on_prem_node("t4", labels={"nvidia.com/gpu.product": "Tesla-T4"}),
+        an_on_prem_node("v16", labels={"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}),
+        an_on_prem_node("v24", labels={"nvidia.com/gpu.product": "V100M24"}),
+    ]
+    price = Price("g.one", "amd64", Resources({}), 1.0, gpu_model="v100", gpu_memory_mib=32768)
+    found = with_gpu_models(read_asked(str(tmp_path / "pods.csv")), [price], machines)
+    a, b, c, d = found.pods
+    taken = {value for term in a.affinity for one in term if one.key.endswith("product") for value in one.values}
+    assert taken == {"Tesla-V100-SXM2-16GB", "v100"}
+    assert b.affinity[0][0].values == ("Tesla-T4",)
+    assert c.affinity[0][0].values == ("P100",)
+    assert not d.affinity
+    assert found.notes == (
+        "column gpu_milli: 1 pods ask for a part of a GPU; each is planned with a whole one",
+        "columns of the pods file that are not read: colour",
+        "gpu_spec P100: no machine and no instance type in the catalogue has such a GPU: 1 pods wait",
+    )
+
+
+def test_a_pod_waits_for_a_gpu_model_that_nothing_has(tmp_path: Path) -> None:
+    """It is not placed on another model, and is told why."""
+    (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
+    (tmp_path / "pods.csv").write_text(
+        SPECS + "a,1000,1000,1,1000,V100M32,\nb,1000,1000,1,1000,T4,\n", encoding="utf-8"
+    )
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,rack\nm,1000,1000,0,r7\n", encoding="utf-8")
+    files = (("pods", "pods.csv"), ("catalog", "catalog.csv"), ("nodes", "nodes.csv"))
+    line = ["plan", "--json", *(word for key, name in files for word in (f"--{key}", str(tmp_path / name)))]
+    made = json.loads(CliRunner().invoke(autoscale, line, catch_exceptions=False).output)
+    assert list(made["placements"]) == ["a"]
+    assert [one["pod"] for one in made["waiting"]] == ["b"]
+    assert made["notes"][-1] == "columns of the nodes file that are not read: rack"
+    assert "T4" in made["waiting"][0]["reason"] + made["waiting"][0]["would_fit_if"]

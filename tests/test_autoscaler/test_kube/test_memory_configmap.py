@@ -1,0 +1,141 @@
+"""What plans remember is written down, and read by whoever acts next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.kube.client import Kube
+from autoscaler.kube.credentials import Account
+from autoscaler.kube.memory_configmap import Notebook, as_memory, as_text
+from autoscaler.model import labels as words
+from autoscaler.model.actions import Grow, Meant, Memory
+from autoscaler.model.errors import Unavailable
+from autoscaler.planner.plan import plan
+from tests.builders import a_cluster, a_gang, a_group, a_policy, an_entry, later
+from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
+
+MEMORY = Memory(
+    backoffs={"test-gpu-us-east-1a": later(minutes=5)},
+    meant={"team/a-0": Meant("g+1", "g"), "team/a-1": Meant("g+1", "g"), "team/b": Meant("dgx-1")},
+)
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    """A server that each test gives its answers."""
+    with fake_api() as server:
+        yield server
+
+
+@pytest.fixture
+def told() -> list[tuple[str, str]]:
+    """What was told."""
+    return []
+
+
+@pytest.fixture
+def notebook(api: FakeApi, tmp_path: Path, told: list[tuple[str, str]]) -> Notebook:
+    """The notebook in it."""
+    kube = Kube(Account(api.kubeconfig(tmp_path)))
+    return Notebook(kube, namespace="spillway", tell=lambda party, why: told.append((party, why)))
+
+
+def keeps(api: FakeApi) -> dict[str, Any]:
+    """A server that keeps ConfigMaps, by path."""
+    kept: dict[str, Any] = {}
+
+    def answer(asked: Asked) -> Answer:
+        if asked.method == "POST":
+            kept[f"{asked.path}/{asked.body['metadata']['name']}"] = asked.body
+            return Answer(asked.body, status=201)
+        if asked.path not in kept:
+            return Answer({"message": "not found"}, status=404)
+        if asked.method == "PUT":
+            kept[asked.path] = asked.body
+        return Answer(kept[asked.path])
+
+    api.answer = answer
+    return kept
+
+
+def test_what_is_written_is_read_again() -> None:
+    """Whole."""
+    assert as_memory(as_text(MEMORY)) == MEMORY
+    assert as_memory(as_text(Memory())) == Memory()
+
+
+def test_it_is_made_when_first_written_and_replaced_then(api: FakeApi, notebook: Notebook) -> None:
+    """In one ConfigMap, and nothing is written that says nothing new."""
+    kept = keeps(api)
+    assert notebook.read() == Memory()
+    notebook.write(MEMORY)
+    notebook.write(Memory())
+    assert notebook.read() == Memory()
+    notebook.write(MEMORY)
+    asked = len(api.asked)
+    notebook.write(MEMORY)
+    assert len(api.asked) == asked
+    assert notebook.read() == MEMORY
+    assert list(kept) == [f"/api/v1/namespaces/spillway/configmaps/{words.MEMORY}"]
+
+
+def test_a_server_that_does_not_answer_is_asked_again(
+    api: FakeApi, notebook: Notebook, told: list[tuple[str, str]]
+) -> None:
+    """Without what was bought for whom nothing is decided."""
+    api.answer = lambda _asked: Answer({"message": "busy"}, status=503)
+    with pytest.raises(Unavailable):
+        notebook.read()
+    assert "busy" in told[-1][1]
+
+
+def test_missing_rights_are_told_and_the_work_goes_on(
+    api: FakeApi, notebook: Notebook, told: list[tuple[str, str]]
+) -> None:
+    """As with an older autoscaler/rbac.yaml."""
+    message = 'configmaps is forbidden: User "u" cannot get resource'
+    api.answer = lambda _asked: Answer({"message": message}, status=403)
+    assert notebook.read() == Memory()
+    notebook.write(MEMORY)
+    assert [why for _, why in told] == [f"{message}: apply autoscaler/rbac.yaml"] * 2
+    keeps(api)
+    notebook.write(MEMORY)
+    assert told[-1] == (f"the notebook (ConfigMap spillway/{words.MEMORY})", "")
+
+
+@pytest.mark.parametrize("text", ["{", '{"meant": 3}', '{"meant": {"g": {"n": [1]}}}'])
+def test_what_somebody_else_wrote_into_it_is_told(
+    api: FakeApi, notebook: Notebook, told: list[tuple[str, str]], text: str
+) -> None:
+    """And written over by the next plan."""
+    kept = keeps(api)
+    kept[f"/api/v1/namespaces/spillway/configmaps/{words.MEMORY}"] = {"data": {"memory.json": text}}
+    assert notebook.read() == Memory()
+    assert "cannot be read and is written anew" in told[-1][1]
+    notebook.write(MEMORY)
+    assert notebook.read() == MEMORY
+
+
+def test_a_dry_run_reads_it_and_writes_nothing(api: FakeApi, tmp_path: Path) -> None:
+    """It belongs to the one that acts."""
+    keeps(api)
+    Notebook(Kube(Account(api.kubeconfig(tmp_path))), namespace="spillway", read_only=True).write(MEMORY)
+    assert api.asked == []
+
+
+def test_a_node_on_its_way_stays_for_whom_it_was_bought_after_a_restart() -> None:
+    """An elastic gang's further pods have none by right: forgotten, its node would go to the next gang in line."""
+    elastic = a_gang("a", 2, gpus=8, cpu=4, minimum=1)
+    other = a_gang("b", 2, gpus=8, cpu=4, priority=-1)
+    policy = a_policy(an_entry(max=3))
+    group = a_group(maximum=3)
+    first = plan(a_cluster(pods=(*elastic, *other), groups=(group,)), policy, Memory())
+    (grow,) = [step for step in first.steps if isinstance(step, Grow)]
+    bought = a_cluster(pods=(*elastic, *other), groups=(a_group(maximum=3, desired=grow.to),))
+    again = plan(bought, policy, as_memory(as_text(first.memory)))
+    assert not [step for step in again.steps if isinstance(step, Grow)]
+    assert [step for step in plan(bought, policy, Memory()).steps if isinstance(step, Grow)]

@@ -1,0 +1,300 @@
+"""Kubernetes objects become nouns. ``objects/*.json`` is what a real API server (1.35) served."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from, requests_of
+from autoscaler.kube.schema.core import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import GangRef
+from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Toleration
+from autoscaler.model.resources import Resources
+
+OBJECTS = Path(__file__).parent / "objects"
+APP = Requirement("app", "In", ("train",))
+
+
+def pod_json(metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> PodJson:
+    """A pod with one small container."""
+    whole = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"} | (metadata or {}),
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]} | spec,
+        "status": status or {},
+    }
+    return msgspec.convert(whole, PodJson)
+
+
+def container(*, cpu: str = "0", memory: str = "0", **more: Any) -> dict[str, Any]:
+    """A container that asks for so much."""
+    return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}} | more
+
+
+def requests(**spec: Any) -> Resources:
+    """What the scheduler counts for such a pod."""
+    return requests_of(msgspec.convert(spec, PodSpec))
+
+
+def test_a_real_pod_is_understood() -> None:
+    """Every rule of it that placing depends on."""
+    raw = msgspec.json.decode((OBJECTS / "pod.json").read_bytes(), type=PodJson)
+    pod = pod_from(raw)
+    chosen = Requirement("nvidia.com/gpu.product", "In", ("NVIDIA-A10G",))
+    assert pod.key == "default/worker-0"
+    assert pod.created.tzinfo is not None
+    # Initialisation peaks at 8Gi + the sidecar's 256Mi; of cpu the first step needs most: 6, before the sidecar runs.
+    assert pod.requests == Resources.parse({"cpu": "6", "memory": "8448Mi", "nvidia.com/gpu": 2, "pods": 1})
+    assert pod.affinity == (
+        (chosen, Requirement("topology.kubernetes.io/zone", "In", ("us-east-1a",))),
+        (chosen, Requirement("spillway.dev/origin", "DoesNotExist")),
+    )
+    assert pod.tolerations[0] == Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule")
+    assert pod.apart_from == (PodTerm("kubernetes.io/hostname", (APP,), frozenset({"default"})),)
+    gang_key = Requirement(words.GANG, "In", ("g1",))
+    assert [(one.topology_key, set(one.selector)) for one in pod.spread] == [(words.ZONE, {APP, gang_key})]
+    assert pod.host_ports == {("TCP", 2222)}
+    assert pod.gang == GangRef("default", "g1", size=4, topology=words.ZONE)
+    assert pod.gates == (words.GATE,)
+    assert pod.role == "worker"
+    assert pod.claims == ("imagenet",)
+    assert pod.beyond_itself == ("volume claim imagenet: where its volume can be attached",)
+    assert pod.not_understood == ()
+    assert not pod.is_daemon
+
+
+def test_a_real_node_is_understood() -> None:
+    """A cordon by kubectl is somebody else's; the taint that repeats it is left out."""
+    node = node_from(msgspec.json.decode((OBJECTS / "node.json").read_bytes(), type=NodeJson))
+    assert node.ready
+    assert node.cordoned
+    assert node.cordoned_by == ""
+    assert node.taints == (Taint("nvidia.com/gpu"),)
+    assert node.instance_id == "i-0abc"
+    assert node.allocatable[words.GPU] == 4
+    assert node.allocatable["cpu"] == 47810
+
+
+def test_containers_add_up() -> None:
+    """And limits stand in where a template names no request."""
+    limit_only = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 2, "cpu": "1"}}}
+    found = requests(containers=[container(cpu="500m", memory="1Gi"), limit_only])
+    assert found == Resources.parse({"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": 2, "pods": 1})
+
+
+def test_initialisation_counts_at_its_peak() -> None:
+    """One after the other, so the largest counts, where it is more than the containers together."""
+    found = requests(
+        containers=[container(cpu="2", memory="1Gi")],
+        initContainers=[container(cpu="1", memory="3Gi"), container(cpu="1", memory="2Gi")],
+    )
+    assert found == Resources.parse({"cpu": "2", "memory": "3Gi", "pods": 1})
+
+
+@pytest.mark.parametrize(
+    ("order", "cpu"),
+    [
+        (("sidecar", "init"), "5"),  # 1 (sidecar) + 4 (init)
+        (("init", "sidecar"), "4"),  # the sidecar starts after the init container has ended
+    ],
+)
+def test_a_sidecar_counts_from_when_it_starts(order: tuple[str, str], cpu: str) -> None:
+    """Beside the containers, and beside the init containers after it."""
+    made = {"sidecar": container(cpu="1", restartPolicy="Always"), "init": container(cpu="4")}
+    found = requests(containers=[container(cpu="2")], initContainers=[made[one] for one in order])
+    assert found == Resources.parse({"cpu": cpu, "pods": 1})
+
+
+def test_pod_level_requests_replace_the_containers() -> None:
+    """For cpu and memory; devices stay the containers'. The overhead is added on top."""
+    gpu = {"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}}}
+    found = requests(containers=[gpu], resources={"requests": {"cpu": "3"}}, overhead={"cpu": "250m"})
+    assert found == Resources.parse({"cpu": "3250m", "nvidia.com/gpu": 1, "pods": 1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_daemon"), [("DaemonSet", True), ("Node", True), ("ReplicaSet", False), ("Job", False)]
+)
+def test_pods_that_come_with_the_node_are_told_apart(kind: str, is_daemon: bool) -> None:  # noqa: FBT001 - a table
+    """A mirror of a static pod is owned by its node."""
+    owner = {"kind": kind, "name": "x", "controller": True}
+    pod = pod_from(pod_json({"ownerReferences": [owner]}))
+    assert (pod.is_daemon, pod.owner) == (is_daemon, f"{kind}/x")
+
+
+def test_what_the_scheduler_said_is_kept() -> None:
+    """But not that it waits for its gates, which is no reason of the scheduler's."""
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}
+    assert pod_from(pod_json(status={"conditions": [said]})).unschedulable_because == "0/4 nodes"
+    gated = said | {"reason": "SchedulingGated"}
+    assert pod_from(pod_json(status={"conditions": [gated]})).unschedulable_because == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (gpu)"),
+        ({"volumes": [{"name": "v", "iscsi": {}}]}, "volume v of kind iscsi"),
+        ({"volumes": [{"name": "v", "madeUpLater": {}}]}, "volume v of kind madeUpLater"),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            "node affinity with matchFields",
+        ),
+        (
+            {
+                "topologySpreadConstraints": [
+                    {
+                        "topologyKey": "zone",
+                        "maxSkew": 1,
+                        "whenUnsatisfiable": "DoNotSchedule",
+                        "labelSelector": {},
+                        "nodeTaintsPolicy": "Honor",
+                    }
+                ]
+            },
+            "topology spread by zone",
+        ),
+    ],
+)
+def test_a_rule_that_is_not_modelled_is_said(spec: dict[str, Any], said: str) -> None:
+    """Per pod and in words; a pod that is bound already needs no such words."""
+    (words_of_it,) = pod_from(pod_json(**spec)).not_understood
+    assert words_of_it.startswith(said)
+    assert pod_from(pod_json(nodeName="n", **spec)).not_understood == ()
+
+
+def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:
+    """Named after the pod and the volume; of a pod that runs it is kept too, for it counts against its node's limit."""
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
+    assert pod_from(pod_json(volumes=volumes)).claims == ("p-scratch",)
+    assert pod_from(pod_json(nodeName="n", volumes=volumes)).claims == ("p-scratch",)
+
+
+def test_namespaces_that_are_meant_by_their_labels_are_kept_as_labels() -> None:
+    """With a selector the pod's own namespace is not meant by itself."""
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"tenant": "yes"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    (found,) = pod_from(pod_json(affinity=affinity)).near_to
+    assert (found.namespaces, found.namespace_selector) == (frozenset(), (Requirement("tenant", "In", ("yes",)),))
+
+
+@pytest.mark.parametrize("key", [words.PATIENCE, words.DURATION])
+def test_a_span_that_makes_no_sense_is_said(key: str) -> None:
+    """It counts as absent, and the pod tells so in words."""
+    pod = pod_from(pod_json({"annotations": {key: "soon"}}))
+    assert (pod.patience, pod.duration) == (None, None)
+    assert pod.unread == (
+        f"annotation {key} is 'soon' and counts as absent: it must be a span of time such as 90s, 10m or 1h",
+    )
+    assert pod_from(pod_json({"annotations": {key: "10m"}})).unread == ()
+
+
+@pytest.mark.parametrize("key", [words.GANG_SIZE, words.GANG_MIN])
+@pytest.mark.parametrize("text", ["many", "0", "-1", "2.5"])
+def test_a_gang_size_that_makes_no_sense_is_said(key: str, text: str) -> None:
+    """It counts as absent: half a gang might be taken for the whole."""
+    assert pod_from(pod_json({"labels": {words.GANG: "g"}, "annotations": {key: text}})).unread == (
+        f"annotation {key} is {text!r} and counts as absent: it must be a number of pods, 1 or more",
+    )
+    assert pod_from(pod_json({"annotations": {key: "2"}})).unread == ()
+
+
+def test_ordinary_pods_are_understood_whole() -> None:
+    """Volumes that can be anywhere, and wishes, tie a pod to no place."""
+    pod = pod_from(
+        pod_json(
+            volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "c"}}],
+            topologySpreadConstraints=[
+                {"topologyKey": "z", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+            ],
+        )
+    )
+    assert pod.not_understood == ()
+    assert pod.spread == ()
+
+
+def test_spread_keeps_what_counts() -> None:
+    """Skew and least number of domains."""
+    rule = {"topologyKey": "z", "maxSkew": 2, "minDomains": 3, "whenUnsatisfiable": "DoNotSchedule"}
+    pod = pod_from(pod_json(topologySpreadConstraints=[rule | {"labelSelector": {"matchLabels": {"app": "train"}}}]))
+    assert pod.spread == (Spread("z", 2, (APP,), min_domains=3),)
+
+
+@pytest.mark.parametrize("taint", ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"])
+def test_a_node_that_the_cluster_keeps_pods_from_is_not_ready(taint: str) -> None:
+    """Though its kubelet says so: the taint goes a moment later, and until then the scheduler binds nothing there."""
+    raw = {
+        "metadata": {"name": "n"},
+        "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    node = node_from(msgspec.convert(raw, NodeJson))
+    assert not node.ready
+    assert node.taints == ()
+
+
+def test_our_cordon_is_read_back() -> None:
+    """Who and when: the autoscaler's memory is on the node. A time that makes no sense is no time."""
+    marks = {words.CORDONED_BY: words.AUTOSCALER, words.CORDONED_AT: "2026-11-21T10:00:00Z"}
+    raw = {"metadata": {"name": "n", "annotations": marks}, "spec": {"unschedulable": True}}
+    node = node_from(msgspec.convert(raw, NodeJson))
+    assert node.cordoned_by == words.AUTOSCALER
+    assert node.cordoned_at == datetime(2026, 11, 21, 10, tzinfo=UTC)
+    raw["metadata"]["annotations"] = marks | {words.CORDONED_AT: "yesterday"}  # type: ignore[index]
+    assert node_from(msgspec.convert(raw, NodeJson)).cordoned_at is None
+
+
+def test_a_daemon_set_is_what_every_new_node_carries() -> None:
+    """From its template, where the API server has filled in no requests."""
+    template = {
+        "spec": {
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "100m"}}}],
+            "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"gpu": "yes"},
+        }
+    }
+    raw = {"metadata": {"name": "d", "namespace": "kube-system"}, "spec": {"template": template}}
+    found = daemon_set_from(msgspec.convert(raw, DaemonSetJson))
+    assert found.requests == Resources.parse({"cpu": "100m", "pods": 1})
+    assert found.tolerations == (Toleration("", "Exists"),)
+    assert found.affinity == ((Requirement("gpu", "In", ("yes",)),),)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ended"),
+    [
+        ([], False),
+        ([{"type": "Complete", "status": "True"}], True),
+        ([{"type": "Failed", "status": "True"}], True),
+        ([{"type": "Complete", "status": "False"}], False),
+    ],
+)
+def test_a_job_is_reduced_to_its_end(conditions: list[dict[str, str]], ended: bool) -> None:  # noqa: FBT001 - a table
+    """And to the job that it ends with."""
+    raw = {
+        "metadata": {"name": "ps", "namespace": "d", "annotations": {words.ENDS_WITH: "w"}},
+        "status": {"conditions": conditions},
+    }
+    job = job_from(msgspec.convert(raw, JobJson))
+    assert (job.ended, job.ends_with) == (ended, "w")
+
+
+def test_equal_shapes_are_one_object() -> None:
+    """Ten thousand pods share a few dozen shapes: that is where the memory would go."""
+    one, other = pod_from(pod_json()), pod_from(pod_json({"name": "q"}))
+    assert one.requests is other.requests
+    assert one.tolerations is other.tolerations

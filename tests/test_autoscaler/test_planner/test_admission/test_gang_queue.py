@@ -1,0 +1,74 @@
+"""Whose turn it is: what was bought for a gang stays its own, unless who is of higher priority has nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from autoscaler.model.actions import Grow, Meant, Memory, Plan
+from autoscaler.model.cluster import Pod
+from autoscaler.planner.plan import plan
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later
+
+COMING = a_group("gpu-a100", desired=1, maximum=1)
+
+
+def planned(*gangs: tuple[Pod, ...], meant: tuple[Pod, ...] = ()) -> tuple[Plan, dict[str, str]]:
+    """One machine is on its way, bought for those ``meant``, and no other may be bought; with what is told of each."""
+    memory = Memory(meant={pod.key: Meant(f"{COMING.name}~1", COMING.name) for pod in meant})
+    pods = [pod for gang in gangs for pod in gang]
+    decided = plan(a_cluster(pods=pods, groups=[COMING]), a_policy(limits={"nodes": 1}), memory)
+    assert not [step for step in decided.steps if isinstance(step, Grow)]
+    return decided, {said.pod.split("/")[1].split("-")[0]: said.because for said in decided.waiting}
+
+
+def test_who_was_refused_takes_nothing_that_was_bought_for_others() -> None:
+    """Though it is older, and would have been served first; without memory it is."""
+    early = a_gang("early", pods=1, gpus=8)
+    late = a_gang("late", pods=2, gpus=4, created=later(seconds=1))
+    _, told = planned(early, late, meant=late)
+    assert told["late"].startswith("its node is on its way")
+    assert "limits.nodes" in told["early"]
+    _, told = planned(early, late)
+    assert told["early"].startswith("its node is on its way")
+
+
+def test_who_is_of_higher_priority_takes_it_where_nothing_else_is_to_be_had() -> None:
+    """The money is spent on what matters most."""
+    urgent = a_gang("urgent", pods=1, gpus=8, priority=10, created=later(seconds=5))
+    late = a_gang("late", pods=2, gpus=4)
+    _, told = planned(urgent, late, meant=late)
+    assert told["urgent"].startswith("its node is on its way")
+    assert "limits.nodes" in told["late"]
+
+
+def test_nobody_loses_a_place_to_who_has_none_anywhere() -> None:
+    """Of higher priority, but too large for any machine."""
+    giant = a_gang("giant", pods=1, gpus=64, priority=10)
+    late = a_gang("late", pods=2, gpus=4)
+    decided, told = planned(giant, late, meant=late)
+    assert told["late"].startswith("its node is on its way")
+    assert decided.memory.meant.keys() == {pod.key for pod in late}
+
+
+def test_a_gang_does_not_grow_onto_what_was_bought_for_others() -> None:
+    """It runs with one pod; the other would fit where the later gang's are planned."""
+    elastic = a_gang("elastic", pods=2, gpus=4, minimum=1)
+    other = a_gang("other", pods=1, gpus=4, created=later(seconds=1))
+    decided, told = planned(elastic, other, meant=(elastic[0], *other))
+    assert decided.memory.meant.keys() == {elastic[0].key, other[0].key}
+    assert "runs with fewer pods" in told["elastic"]
+
+
+@pytest.mark.parametrize("rivals", [0, 1])
+def test_who_waits_for_room_that_others_have_taken_is_bought_for_at_once(rivals: int) -> None:
+    """Four of our GPUs are free and four more in half a minute: unless somebody takes one of them now."""
+    busy = a_pod("busy", gpus=4, node="dgx-01", phase="Running", started=later(), duration=timedelta(seconds=30))
+    patient = a_gang("patient", pods=1, gpus=8, patience=timedelta(hours=1))
+    rival = a_gang("rival", pods=rivals, gpus=1, created=later(seconds=1))
+    cluster = a_cluster(pods=[busy, *patient, *rival], nodes=[an_on_prem_node()])
+    decided = plan(replace(cluster, seen_at=later(seconds=2)), a_policy(), Memory())
+    bought = [step.demand for step in decided.steps if isinstance(step, Grow)]
+    assert bought == [(patient[0].key,)] * rivals

@@ -1,0 +1,110 @@
+"""Pods that mind each other, planned offline: the independent checker finds no fault but those made on purpose."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from autoscaler.inputs.offline_plan import plan_offline
+from autoscaler.inputs.tables import read_catalog, read_pods
+from tests.bench.diverse import ZONES, diverse_pods
+from tests.checker import read_table
+from tests.checker_of_lists import HOST, ZONE, faults_of_list
+
+CATALOG = """\
+instance_type,arch,vcpu,memory_mib,allocatable_cpu_milli,allocatable_memory_mib,max_pods,gpu_count,usd_per_hour
+c.small,amd64,2,4096,1900,3500,20,0,0.1
+c.large,amd64,8,16384,7900,15000,50,0,0.4
+c.huge,amd64,64,131072,63000,125000,100,0,3.0
+"""
+
+
+def plan(directory: Path, pods: list[dict[str, Any]]) -> dict[str, Any]:
+    """Plan for a List of these pods, with three zones."""
+    (directory / "pods.json").write_text(json.dumps({"kind": "List", "items": pods}), encoding="utf-8")
+    (directory / "catalog.csv").write_text(CATALOG, encoding="utf-8")
+    made = plan_offline(
+        read_pods(str(directory / "pods.json")),
+        read_catalog(directory / "catalog.csv"),
+        zones=ZONES,
+        deadline=timedelta(seconds=1),
+        clock=time.process_time,
+    )
+    found: dict[str, Any] = json.loads(json.dumps(made.as_json()))
+    return found
+
+
+def check(directory: Path, made: dict[str, Any], pods: list[dict[str, Any]]) -> list[str]:
+    """The independent checker's word."""
+    return faults_of_list(made, pods=pods, catalog=read_table(directory / "catalog.csv"))
+
+
+def test_the_five_sorts_of_pods_keep_their_rules(tmp_path: Path) -> None:
+    """Everyone has a place, and the checker finds nothing."""
+    pods = diverse_pods(150)["items"]
+    made = plan(tmp_path, pods)
+    assert check(tmp_path, made, pods) == []
+    assert made["waiting"] == []
+
+
+def test_the_checker_goes_red_for_a_plan_that_is_broken_on_purpose(tmp_path: Path) -> None:
+    """Everyone of a sort on one node: apart, spread over hosts, spread over zones and near are all missed."""
+    pods = diverse_pods(150)["items"]
+    good = plan(tmp_path, pods)
+    for sort, words in ((1, ZONE), (2, HOST), (4, "must be apart")):
+        broken = copy.deepcopy(good)
+        target = next(node["name"] for node in broken["nodes"])
+        for pod in pods[sort * 30 : sort * 30 + 30]:
+            broken["placements"][pod["metadata"]["name"]] = target
+        assert any(words in fault for fault in check(tmp_path, broken, pods)), words
+    broken = copy.deepcopy(good)
+    near = [pod["metadata"]["name"] for pod in pods[90:120] if pod["metadata"]["labels"]["my-affinity"] == "a"]
+    zones = {node["name"]: node["zone"] for node in good["nodes"]}
+    elsewhere = next(name for name, zone in zones.items() if zone != zones[good["placements"][near[0]]])
+    broken["placements"][near[0]] = elsewhere
+    assert any("must be near" in fault for fault in check(tmp_path, broken, pods))
+
+
+def test_host_ports_and_pods_that_stay_in_one_zone(tmp_path: Path) -> None:
+    """No port twice on a node; those that are near to each other are in one zone."""
+    pods = [_pod(f"web-{number}", port=8080) for number in range(3)] + [
+        _pod(f"g-{number}", gang="g") for number in range(4)
+    ]
+    made = plan(tmp_path, pods)
+    assert check(tmp_path, made, pods) == []
+    assert len({made["placements"][f"web-{number}"] for number in range(3)}) == 3
+    zone = {node["name"]: node["zone"] for node in made["nodes"]}
+    assert max(Counter(zone[made["placements"][f"g-{number}"]] for number in range(4)).values()) == 4
+
+
+def test_a_rule_that_is_not_kept_is_said(tmp_path: Path) -> None:
+    """Affinity to pods of another kind waits with its reason."""
+    pod = _pod("picky")
+    pod["spec"]["affinity"] = {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "other"}}, "topologyKey": ZONE}
+            ]
+        }
+    }
+    made = plan(tmp_path, [pod])
+    assert "pods of another kind" in made["waiting"][0]["reason"]
+
+
+def _pod(name: str, *, port: int = 0, gang: str = "") -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    if port:
+        container["ports"] = [{"containerPort": port, "hostPort": port}]
+    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
+    if gang:
+        metadata["labels"] = {"gang": gang}
+    spec: dict[str, Any] = {"containers": [container]}
+    if gang:
+        term = {"labelSelector": {"matchLabels": {"gang": gang}}, "topologyKey": ZONE}
+        spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}

@@ -1,0 +1,67 @@
+"""One line about one pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoscaler.model.actions import Admit, Grow, Plan, Waiting
+from autoscaler.model.errors import BadInput
+from autoscaler.planner.explain import explain_pod
+from tests.builders import a_cluster, a_pod
+
+KEY = "team/pod"
+GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it fits nowhere else")
+
+
+@pytest.mark.parametrize(
+    ("pod", "plan", "line"),
+    [
+        ({"node": "n", "phase": "Running"}, {}, "team/pod is on node n"),
+        ({"node": "n", "phase": "Succeeded"}, {}, "team/pod has succeeded on n"),
+        ({"node": "n", "phase": "Failed"}, {}, "team/pod has failed on n"),
+        ({"deleting": True}, {}, "team/pod is being deleted"),
+        (
+            {},
+            {"steps": (Admit("team/g", (("team/other", "m"), (KEY, "n")), "all of it has a place"),)},
+            "team/pod starts on node n next: all of it has a place",
+        ),
+        (
+            {},
+            {"steps": (GROW,)},
+            "team/pod waits; the next step is for it: grow g to 1 node (+1, $2.00 per hour): it fits nowhere else",
+        ),
+        ({}, {"waiting": (Waiting(KEY, "its node is on its way"),)}, "team/pod waits: its node is on its way"),
+        (
+            {},
+            {"waiting": (Waiting(KEY, "too big", "it were split", hopeless=True),)},
+            "team/pod cannot run as things are: too big; it would fit if it were split",
+        ),
+        ({}, {}, "team/pod has a place on a node that is there: the scheduler binds it next"),
+        (
+            {"unread": ("annotation x is 'soon'",)},
+            {"waiting": (Waiting(KEY, "no room"),)},
+            "team/pod waits: no room (annotation x is 'soon')",
+        ),
+        (
+            {"not_understood": ("resource claims (gpu)",)},
+            {"waiting": (Waiting(KEY, "no room"),)},
+            "team/pod waits: no room (not looked at by Spillway: resource claims (gpu))",
+        ),
+        (
+            {"not_understood": ("resource claims (gpu)",)},
+            {"waiting": (Waiting(KEY, "has rules that Spillway does not plan for: resource claims (gpu)"),)},
+            "team/pod waits: has rules that Spillway does not plan for: resource claims (gpu)",
+        ),
+    ],
+)
+def test_a_pod_is_explained_in_one_line(pod: dict[str, Any], plan: dict[str, Any], line: str) -> None:
+    """Where it is, or where it goes, or why it waits and what would change it."""
+    assert explain_pod(a_cluster(pods=[a_pod(**pod)]), Plan(**plan), KEY) == line
+
+
+def test_a_pod_that_is_not_there_is_bad_input() -> None:
+    """With the way to find the right name."""
+    with pytest.raises(BadInput, match=r"no pod 'pod' in namespace 'team': see `kubectl get pods -n team`"):
+        explain_pod(a_cluster(), Plan(), KEY)

@@ -1,0 +1,191 @@
+"""Many gangs bought for in one call of the solver: whole, in order, within limits, with a bound, without a clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Grow, Memory, Plan
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.labels import GPU
+from autoscaler.planner.placement.joint_packing import Pool, SearchLimits
+from autoscaler.planner.plan import plan
+from autoscaler.solver.deadline import Work
+from autoscaler.solver.problem import Kind, Shape
+from autoscaler.solver.solve import cheapest, lower_bound
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
+from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
+
+ALWAYS = SearchLimits(joint_at_least=0)
+"""However few pods there are."""
+
+
+def decide(cluster: Cluster, policy: Policy | None = None, memory: Memory | None = None) -> Plan:
+    """The plan, with the joint purchase first."""
+    return plan(cluster, policy or a_policy(), memory or Memory(), limits=ALWAYS)
+
+
+def demanded(decided: Plan) -> set[str]:
+    """Keys of the pods for which nodes are bought."""
+    return {key for step in decided.steps if isinstance(step, Grow) for key in step.demand}
+
+
+def test_the_first_in_line_are_bought_for_where_limits_leave_some_out() -> None:
+    """Of nine gangs of one whole node each there is room for five, whatever their names."""
+    gangs = [a_gang(f"g{9 - number}", 2, gpus=4, created=later(seconds=number)) for number in range(9)]
+    policy = a_policy(limits={"nodes": 5})
+    pods = [pod for gang in gangs for pod in gang]
+    decided = decide(a_cluster(pods=pods, groups=[a_group(maximum=20)]), policy)
+    assert demanded(decided) == {pod.key for gang in gangs[:5] for pod in gang}
+    assert {one.pod for one in decided.waiting if "nodes" in one.because} == {
+        pod.key for gang in gangs[5:] for pod in gang
+    }
+
+
+def test_priority_comes_before_age_under_limits() -> None:
+    """The urgent one came last and is served."""
+    urgent = a_gang("urgent", 1, gpus=8, priority=10, created=later(seconds=60))
+    pods = [*(pod for n in range(4) for pod in a_gang(f"g{n}", 1, gpus=8)), *urgent]
+    decided = decide(a_cluster(pods=pods, groups=[a_group(maximum=2)]))
+    assert len(demanded(decided)) == 2
+    assert urgent[0].key in demanded(decided)
+
+
+def test_one_that_nothing_holds_leaves_the_others_their_nodes() -> None:
+    """It waits and is told why; the others are bought for together all the same."""
+    pods = [a_pod(f"fits-{number}", gpus=2) for number in range(6)] + [a_pod("giant", gpus=1000)]
+    decided = decide(a_cluster(pods=pods))
+    assert demanded(decided) == {pod.key for pod in pods[:-1]}
+    (giant,) = [one for one in decided.waiting if one.pod == "team/giant"]
+    assert giant.hopeless
+
+
+def test_what_is_idle_is_given_out_in_order_before_anything_is_bought() -> None:
+    """One node on its way, two gangs that would fill it: the older one has it, though the other asks for the same."""
+    pods = [*a_gang("old", 2, gpus=4), *a_gang("new", 1, gpus=8, created=later(seconds=1))]
+    decided = decide(a_cluster(pods=pods, groups=[a_group(desired=1)]))
+    assert demanded(decided) == {"team/new-worker-0"}
+
+
+def test_machines_that_we_own_are_filled_first() -> None:
+    """Four of six find room there; a node is bought for the other two."""
+    pods = [pod for n in range(6) for pod in a_gang(f"g{n}", 1, gpus=2, created=later(seconds=n))]
+    decided = decide(a_cluster(pods=pods, nodes=[an_on_prem_node(gpus=8)]))
+    assert demanded(decided) == {"team/g4-worker-0", "team/g5-worker-0"}
+
+
+def test_a_plan_right_after_a_purchase_buys_nothing_more() -> None:
+    """What was bought for whom is remembered, though all were bought for together."""
+    cluster = a_cluster(pods=[a_pod(f"p{number}", gpus=1 + number % 4) for number in range(12)])
+    first = decide(cluster)
+    to = {step.group: step.to for step in first.steps if isinstance(step, Grow)}
+    bought = [replace(group, desired=to.get(group.name, 0)) for group in cluster.groups]
+    again = decide(a_cluster(pods=cluster.pods, groups=bought), memory=first.memory)
+    assert first.usd_per_hour > 0
+    assert not demanded(again)
+    assert again.usd_per_hour == first.usd_per_hour
+
+
+@st.composite
+def lists_of_gangs(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
+    """Up to eight."""
+    return [
+        a_gang(
+            f"g{number}",
+            draw(st.integers(1, 4)),
+            gpus=draw(st.sampled_from((0, 1, 2, 8))),
+            cpu=draw(st.sampled_from((1, 5, 14))),
+        )
+        for number in range(draw(st.integers(1, 8)))
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    gangs=lists_of_gangs(),
+    nodes=st.none() | st.integers(0, 6),
+    gpus=st.none() | st.integers(0, 24),
+    usd=st.none() | st.sampled_from((3.0, 20.0)),
+)
+def test_a_pool_serves_whole_gangs_within_all_limits_or_buys_nothing(
+    gangs: Sequence[tuple[Pod, ...]], nodes: int | None, gpus: int | None, usd: float | None
+) -> None:
+    """Each pod once, on a node with room, and the bound is no more than is paid."""
+    limits = {"nodes": nodes, "gpus": gpus, "usd": usd}
+    ceilings = {name: limit for name, limit in limits.items() if limit is not None}
+    market = a_market([pod for gang in gangs for pod in gang], groups_of(maximum=4), **ceilings)
+    pool = Pool(market, ALWAYS)
+    demands = [a_demand(market, gang, f"g{number}") for number, gang in enumerate(gangs)]
+    for demand in demands:
+        if not pool.take(demand):
+            return
+    if not pool.buy():
+        return
+    found = pool.found()
+    put = Counter(key for one in found.values() for key, _ in one.places)
+    assert put == Counter(key for place in market.scene.places for key in place.guests)
+    assert put == Counter(pod.key for gang in gangs for pod in gang)
+    assert all(amount >= 0 for place in market.scene.places for amount in place.free.values())
+    bought = [place for one in found.values() for place in one.bought]
+    paid = sum(place.price for place in bought)
+    assert len({place.name for place in bought}) == len(bought) == market.bought.total() == len(market.scene.places)
+    assert nodes is None or len(bought) <= nodes
+    assert gpus is None or sum(place.group.allocatable[GPU] for place in bought if place.group) <= gpus
+    assert usd is None or paid <= usd + 1e-6
+    assert pool.bound <= paid + 1e-6
+
+
+@settings(deadline=None, max_examples=40)
+@given(gangs=lists_of_gangs(), free=st.lists(st.sampled_from((2, 8)), max_size=2), seed=st.randoms())
+def test_a_plan_costs_no_less_than_its_bound_and_does_not_depend_on_the_order_of_the_look(
+    gangs: Sequence[tuple[Pod, ...]], free: Sequence[int], seed: Random
+) -> None:
+    """Nodes that are there included."""
+    pods = [pod for gang in gangs for pod in gang]
+    nodes = [an_on_prem_node(f"dgx-{number}", gpus=gpus, cpu=16) for number, gpus in enumerate(free)]
+    cluster = a_cluster(pods=pods, nodes=nodes)
+    decided = decide(cluster)
+    assert 0 <= decided.lower_bound_usd_per_hour <= decided.usd_per_hour + 1e-6
+    mixed = list(pods)
+    seed.shuffle(mixed)
+    assert decide(a_cluster(pods=mixed, nodes=nodes[::-1], groups=cluster.groups[::-1])) == decided
+
+
+def test_the_bound_counts_what_is_free_as_free() -> None:
+    """Two pods for one place on a machine of ours: one of them costs a node, and no less can be proven than a part."""
+    cluster = a_cluster(pods=[a_pod("a", gpus=8), a_pod("b", gpus=8)], nodes=[an_on_prem_node(gpus=8)])
+    decided = decide(cluster)
+    assert 0 < decided.lower_bound_usd_per_hour <= decided.usd_per_hour
+
+
+def test_effort_is_counted_and_ends_where_it_is_spent() -> None:
+    """More work is never a dearer plan here, and what is done stays near to what was granted."""
+    shapes = [Shape((1000 * size, 500 * (size % 7 + 1), size % 3, 1), 20 + size) for size in range(1, 40)]
+    kinds = [Kind(f"k{n}", (16_000 * n, 9_000 * n, n % 4 * 2, 110), 0.9 * n + 2.0 * (n % 4)) for n in range(1, 12)]
+    found = {}
+    for budget in (50.0, 2_000.0):
+        work = Work()
+        found[budget] = cheapest(shapes, kinds, deadline=budget, clock=work)
+        assert work.done < 1.5 * budget
+        assert not any(found[budget].left)
+        again = cheapest(shapes, kinds, deadline=budget, clock=Work())
+        assert (again.usd, again.nodes) == (found[budget].usd, found[budget].nodes)
+    assert lower_bound(shapes, kinds) <= found[2_000.0].usd <= found[50.0].usd
+
+
+def test_a_node_kept_for_pods_planned_before_is_left_to_them() -> None:
+    """The newcomer, first in line by priority, buys its own."""
+    group = a_group(joined=1)
+    node = nodes_of(group)[0]
+    old = a_pod("old", gpus=8)
+    first = decide(a_cluster(pods=[old], nodes=[node], groups=[group]))
+    assert first.memory.meant[old.key].node == node.name
+    newcomer = a_pod("newcomer", gpus=8, created=later(seconds=-60))
+    again = decide(a_cluster(pods=[old, newcomer], nodes=[node], groups=[group]), memory=first.memory)
+    assert demanded(again) == {newcomer.key}

@@ -1,0 +1,89 @@
+"""Gangs that are bought for together: the same gangs, all of each, within the same limits, for no more money."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.model.cluster import Pod
+from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.labels import HOSTNAME
+from autoscaler.planner.placement.gang_packing import Packing, Placed, pack
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.placement.pooled_packing import place_together
+from autoscaler.planner.supply.candidate_nodes import Place
+from tests.builders import a_gang, an_on_prem_node
+from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
+
+Both = tuple[dict[str, Placed | None], dict[str, Placed | None]]
+
+
+def both(gangs: Sequence[tuple[Pod, ...]], market: Market) -> Both:
+    """Gang by gang, and together."""
+    start = market.scene.mark()
+    demands = [a_demand(market, gang, f"g{number}") for number, gang in enumerate(gangs)]
+    one_by_one = {one.name: pack([one], market).placed[one.name] for one in demands}
+    return one_by_one, place_together(demands, one_by_one, market, start)
+
+
+def usd(found: dict[str, Placed | None]) -> float:
+    """Dollars per hour."""
+    return Packing(found, sum(one.usd for one in found.values() if one)).usd_per_hour
+
+
+def test_the_room_that_one_leaves_is_planned_for_another() -> None:
+    """Eight gangs of one GPU each get a node for two of them at a time; together they fill one large node."""
+    gangs = [a_gang(f"g{number}", 1, gpus=1, cpu=5) for number in range(8)]
+    one_by_one, together = both(gangs, a_market([pod for gang in gangs for pod in gang], groups_of()))
+    assert usd(together) == 9.0
+    assert usd(together) < usd(one_by_one)
+
+
+@st.composite
+def gangs_of(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
+    """Up to six, some that keep apart from each other."""
+    apart = PodTerm(HOSTNAME, (Requirement("app", "In", ("web",)),), frozenset({"team"}))
+    return [
+        a_gang(
+            f"g{number}",
+            draw(st.integers(1, 4)),
+            gpus=draw(st.sampled_from((0, 1, 2, 8))),
+            cpu=draw(st.sampled_from((1, 5, 14))),
+            **draw(st.sampled_from(({}, {}, {}, {"labels": {"app": "web"}, "apart_from": (apart,)}))),
+        )
+        for number in range(draw(st.integers(2, 6)))
+    ]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    gangs=gangs_of(),
+    free=st.lists(st.sampled_from((2, 8)), max_size=2),
+    nodes=st.none() | st.integers(0, 5),
+    dollars=st.none() | st.sampled_from((3.0, 20.0)),
+)
+def test_no_gang_is_lost_and_no_limit_broken(
+    gangs: list[tuple[Pod, ...]], free: list[int], nodes: int | None, dollars: float | None
+) -> None:
+    """Whoever had a place one by one has one; pods are placed once, on nodes with room; nobody pays more."""
+    homes = [an_on_prem_node(f"dgx-{number}", gpus=gpus, cpu=16, taints=()) for number, gpus in enumerate(free)]
+    places = [Place(one.name, one.labels, (), dict(one.allocatable), 0, node=one) for one in homes]
+    limits = {"nodes": nodes, "usd": dollars}
+    ceilings = {name: limit for name, limit in limits.items() if limit is not None}
+    market = a_market([pod for gang in gangs for pod in gang], groups_of(maximum=3), places, **ceilings)
+    one_by_one, together = both(gangs, market)
+    assert {name for name, one in one_by_one.items() if one} <= {name for name, one in together.items() if one}
+    if all(one_by_one.values()):
+        assert usd(together) <= usd(one_by_one) + 1e-9
+    put = Counter(key for one in together.values() if one for key, _ in one.places)
+    assert put == Counter(key for place in market.scene.places for key in place.guests)
+    assert all(len(one.places) == len(gangs[int(name[1:])]) for name, one in together.items() if one)
+    assert all(amount >= 0 for place in market.scene.places for amount in place.free.values())
+    bought = [place for one in together.values() if one for place in one.bought]
+    assert len({place.name for place in bought}) == len(bought) == market.bought.total()
+    assert nodes is None or len(bought) <= nodes
+    assert dollars is None or usd(together) <= dollars + 1e-9
+    assert all(place.guests for place in bought)

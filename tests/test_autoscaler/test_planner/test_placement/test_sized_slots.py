@@ -1,0 +1,50 @@
+"""Seats for pods of many sizes: nobody twice, no node over-committed, large pods beside small ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.planner.demand.pod_rules import FREE, Stance
+from autoscaler.planner.placement.sized_slots import Middle, SizedSeats
+
+SIZES = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40)
+
+
+@settings(deadline=None, max_examples=80)
+@given(sizes=SIZES, rooms=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=8), data=st.data())
+def test_nobody_sits_twice_and_no_node_is_over_committed(
+    sizes: list[tuple[int, int]], rooms: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Whatever was planned, also where it was planned badly."""
+    crowds = [[pod for pod in range(len(sizes)) if pod % 3 == crowd] for crowd in range(3)]
+    places = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=3, unique_by=lambda place: place[0])
+    nodes = [(room, data.draw(places)) for room in rooms]
+    middles = [Middle(data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))) for _ in crowds]
+    amounts = np.array([(*size, 0, 1) for size in sizes])
+    by_size = SizedSeats(amounts, range(len(sizes)), [FREE] * len(sizes))
+    seats, companies, left = by_size.seat(nodes, crowds, middles)
+    assert len(seats) == len(companies) == len(nodes)
+    assert sorted([pod for guests in seats for pod in guests] + left) == list(range(len(sizes)))
+    for guests, (room, planned) in zip(seats, nodes, strict=True):
+        assert (amounts[guests].sum(axis=0)[:2] <= room).all()
+        assert all(sum(pod % 3 == crowd for pod in guests) <= many for crowd, many in planned)
+
+
+def test_a_large_pod_sits_beside_a_small_one() -> None:
+    """Two to a node, each node as large as two of the middle: nobody is left."""
+    sizes = np.array([(size, 1, 0, 1) for size in range(10, 31)])
+    nodes = [((40, 10), [(0, 2)])] * 10 + [((40, 10), [(0, 1)])]
+    seats, _, left = SizedSeats(sizes, range(21), [FREE] * 21).seat(nodes, [list(range(21))], [Middle(20, 1)])
+    assert left == []
+    assert [len(guests) for guests in seats] == [2] * 10 + [1]
+
+
+def test_pods_that_keep_each_other_off_do_not_share_a_node() -> None:
+    """The next in size takes the place."""
+    alone = Stance(repels=frozenset({1}), known_by=frozenset({1}))
+    sizes = np.array([(5, 5, 0, 1), (4, 4, 0, 1), (1, 1, 0, 1)])
+    by_size = SizedSeats(sizes, range(3), [alone, alone, FREE])
+    seats, _, left = by_size.seat([((10, 10), [(0, 2)])], [[0, 1, 2]], [Middle(5, 5)])
+    assert (sorted(seats[0]), left) == ([0, 2], [1])

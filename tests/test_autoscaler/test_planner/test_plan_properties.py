@@ -1,0 +1,301 @@
+"""What holds for every plan, in worlds that hypothesis makes up: refusals, restarts, jobs that come and go."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoscaler.kube.memory_configmap import as_memory, as_text
+from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Step
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.planner.plan import plan
+from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
+from tests.world import Killed, World
+
+TICK = timedelta(seconds=30)
+UNHURRIED = settings(
+    deadline=None,
+    max_examples=int(os.environ.get("SPILLWAY_EXAMPLES", "40")),
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""`SPILLWAY_EXAMPLES=5000` looks longer."""
+
+
+@st.composite
+def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
+    """One job: a lone pod without a gate, or a gated gang of workers and perhaps a parameter server, maybe elastic."""
+    common: dict[str, Any] = {
+        "priority": draw(st.sampled_from((0, 0, 10))),
+        "created": later(seconds=draw(st.integers(0, 5))),
+        "duration": draw(st.none() | st.just(TICK)),
+        "patience": draw(st.none() | st.just(2 * TICK)),
+    }
+    gpus = draw(st.sampled_from((0, 1, 2, 4, 8, 16)))
+    if draw(st.booleans()):
+        return (a_pod(f"lone-{number}", gpus=gpus, cpu=draw(st.sampled_from((1, 4, 12))), **common),)
+    size = draw(st.integers(1, 5))
+    minimum = draw(st.none() | st.integers(1, size))
+    workers = a_gang(f"gang-{number}", size, gpus=gpus, minimum=minimum, cpu=draw(st.sampled_from((2, 12))), **common)
+    if gpus and size > 1 and draw(st.booleans()):
+        server = a_pod("x", cpu=4, **common)
+        workers = (*workers[:-1], replace(workers[-1], requests=server.requests, tolerations=()))
+    return workers
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
+    """A few on-prem machines, six groups, a policy with or without limits, and a morning's jobs."""
+    entries = tuple(an_entry(name, max=draw(st.integers(0, 4))) for name in ("gpu-a10g", "gpu-a100", "cpu"))
+    limits = {
+        "usd_per_hour": draw(st.none() | st.sampled_from((5.0, 30.0, 60.0))),
+        "nodes": draw(st.none() | st.integers(0, 5)),
+        "gpus": draw(st.none() | st.integers(0, 32)),
+    }
+    groups = [a_group(entry.name, zone, maximum=entry.max) for entry in entries for zone in entry.zones]
+    nodes = [an_on_prem_node(f"dgx-{n}", gpus=draw(st.sampled_from((0, 4, 8)))) for n in range(draw(st.integers(0, 3)))]
+    pods = [pod for n in range(draw(st.integers(1, 5))) for pod in draw(gangs(n))]
+    return World(
+        policy=a_policy(*entries, limits=limits),
+        pods={pod.key: pod for pod in pods},
+        nodes={node.name: node for node in nodes},
+        offered=groups,
+        chance=random.Random(draw(st.integers(0, 2**16))),  # noqa: S311 - reproducible on purpose
+        refuses=draw(st.sampled_from((0.0, 0.3))) if trouble else 0.0,
+        never_joins=draw(st.sampled_from((0.0, 0.2))) if trouble else 0.0,
+        late=draw(st.sampled_from(((0.0, 0.0), (0.0, 60.0)))) if trouble else (0.0, 0.0),
+        meanwhile=draw(st.sampled_from((0.0, 0.3))) if trouble else 0.0,
+        reserves=draw(st.booleans()),
+    )
+
+
+def morning(world: World, *, killed: bool = False) -> None:
+    """Twelve looks, each carried out: the world checks gangs and limits, and here nothing may be bought twice.
+
+    What a plan remembers is written down before it is carried out, and read by the next. Now and then it is lost all
+    the same; where the planner is ``killed`` it is not, but any plan may end after any of its steps.
+    """
+    memory = Memory()
+    for tick in range(12):
+        decided = plan(world.look(), world.policy, memory)
+        memory = written(decided)
+        whole = survive(world, decided) if killed and world.chance.random() < 0.5 else world.carry_out(decided)
+        done = tuple(world.done)
+        if whole and any(isinstance(step, Grow) for step in done):
+            again = plan(world.look(), world.policy, memory)
+            twice = bought_for(done) & bought_for(again.steps) if killed else bought_twice(done, again)
+            assert not twice, f"{decided}\nthen\n{again}"
+            world.tally["purchases, and the next plan bought nothing more"] += 1
+        if not killed and world.chance.random() < 0.3:
+            world.tally["restarts without memory"] += 1
+            memory = Memory()
+            world.begin()
+        world.pass_time(TICK)
+        if tick > 6:
+            world.finish(0.5)
+    world.pass_time(world.policy.scale_up.boot_timeout)
+    for _ in range(2):  # a node whose cordon the first one lifts is opened by the second
+        world.carry_out(plan(world.look(), world.policy, memory))
+    assert not world.reserved_too_long(), world.nodes
+
+
+def survive(world: World, decided: Plan) -> bool:
+    """A plan that is carried out by a process which may be killed before or after any write; then by another one.
+
+    That one reads what the first wrote down, and buys for no pod that was bought for. Gives whether AWS and the clock
+    stood still.
+    """
+    before = world.cloud.changes, world.now
+    world.dies = True
+    try:
+        return world.carry_out(decided)
+    except Killed:
+        world.tally["kills at a write, and the next plan bought for nobody twice"] += 1
+    finally:
+        world.dies = False
+    done = tuple(world.done)
+    world.begin()
+    rest = plan(world.look(), world.policy, written(decided))
+    still = (world.cloud.changes, world.now) == before
+    assert not still or not bought_for(done) & bought_for(rest.steps), f"{decided}\nkilled after {done}, then\n{rest}"
+    still = world.carry_out(rest) and still
+    world.done[:0] = done
+    return still
+
+
+def bought_for(steps: Iterable[Step]) -> set[str]:
+    """Pods."""
+    return {pod for step in steps if isinstance(step, Grow) for pod in step.demand}
+
+
+def written(decided: Plan) -> Memory:
+    """What another autoscaler reads of what the plan remembers."""
+    return as_memory(as_text(decided.memory))
+
+
+def bought_twice(done: Iterable[Step], again: Plan) -> bool:
+    """Whether the plan made right after another buys for the same pods, or for others with no money set free."""
+    first, second = bought_for(done), bought_for(again.steps)
+    set_free = any(isinstance(step, Cancel) for step in done)
+    return bool(first & second) or (bool(second) and not set_free)
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_a_morning_of_trouble_breaks_no_rule(world: World) -> None:
+    """Through refusals, machines that never join and restarts: no partial gang, no limit broken, nothing bought twice.
+
+    ``python -m tests.bench trials`` does ten thousand of them.
+    """
+    morning(world)
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_a_planner_killed_after_any_step_buys_nothing_twice(world: World) -> None:
+    """The next one goes on from what it wrote down."""
+    morning(world, killed=True)
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_the_same_demand_is_never_bought_twice(world: World) -> None:
+    """A plan made again right after the last one was carried out buys nothing more, and without memory for nobody anew.
+
+    A planner that has forgotten for whom it bought may give that to who comes first, and buy for the others. The
+    scheduler has tried all pods.
+    """
+    world.pods = {key: replace(pod, created=pod.created - TICK) for key, pod in world.pods.items()}
+    for _ in range(8):
+        decided = plan(world.look(), world.policy, Memory())
+        still = world.carry_out(decided)
+        again = plan(world.look(), world.policy, written(decided))
+        assert not still or not bought_twice(decided.steps, again), f"{decided}\nthen\n{again}"
+        forgetful = plan(world.look(), world.policy, Memory())
+        assert not still or not bought_for(decided.steps) & bought_for(forgetful.steps), f"{decided}\nthen\n{forgetful}"
+        world.pass_time(TICK)
+
+
+@given(world=worlds(trouble=False))
+@UNHURRIED
+def test_machines_that_join_are_what_was_bought_for(world: World) -> None:
+    """While nothing is refused and no job comes or goes, what was bought once is enough until all is bound."""
+    world.carry_out(plan(world.look(), world.policy, Memory()))
+    bought = world.bought
+    for _ in range(8):
+        world.pass_time(TICK)
+        world.carry_out(plan(world.look(), world.policy, Memory()))
+    if not any(not pod.gang for pod in world.pods.values()):
+        assert world.bought == bought
+
+
+@given(world=worlds(trouble=False))
+@UNHURRIED
+def test_pods_go_to_the_kind_of_node_that_was_bought_for_them(world: World) -> None:
+    """While nothing is refused and no job comes or goes: machines join in any order, and none of them stays empty."""
+    world.pods = {key: pod for key, pod in world.pods.items() if pod.gates}
+    decided = plan(world.look(), world.policy, Memory())
+    first = decided.memory.meant
+    world.carry_out(decided)
+    for _ in range(12):
+        world.pass_time(TICK / 10)
+        decided = plan(world.look(), world.policy, decided.memory)
+        world.carry_out(decided)
+    homes = {key: world.pods[key].node or "" for key in first}
+    assert all(homes.values())
+    assert {key: _group(world, node) for key, node in homes.items()} == {key: one.group for key, one in first.items()}
+    assert {name for name in world.nodes if _group(world, name)} <= set(homes.values())
+
+
+@given(world=worlds(trouble=False))
+@UNHURRIED
+def test_reserved_nodes_take_those_that_they_were_bought_for(world: World) -> None:
+    """Also pods without our gate, which the scheduler would put where most is free."""
+    world.reserves = True
+    world.pods = {key: replace(pod, patience=None) for key, pod in world.pods.items()}
+    world.pass_time(TICK)
+    decided = plan(world.look(), world.policy, Memory())
+    first = bought_for_by_group(decided)
+    world.carry_out(decided)
+    for _ in range(12):
+        world.pass_time(TICK / 10)
+        decided = plan(world.look(), world.policy, decided.memory)
+        world.carry_out(decided)
+    assert {key: _group(world, world.pods[key].node or "") for key in first} == first
+    homes = {pod.node for pod in world.pods.values()}
+    assert {name for name in world.nodes if _group(world, name)} <= homes
+
+
+def bought_for_by_group(decided: Plan) -> dict[str, str]:
+    """Pod -> the group that grew for it."""
+    return {pod: step.group for step in decided.steps if isinstance(step, Grow) for pod in step.demand}
+
+
+@given(world=worlds(trouble=False), gpus=st.sampled_from((0, 1, 8)))
+@UNHURRIED
+def test_one_more_job_changes_nothing_for_the_others(world: World, gpus: int) -> None:
+    """What is on its way stays theirs, and what is bought now is for the newcomer."""
+    world.pods = {key: pod for key, pod in world.pods.items() if pod.gates}
+    first = plan(world.look(), world.policy, Memory())
+    world.carry_out(first)
+    (newcomer,) = a_gang("newcomer", 1, gpus=gpus, created=later(seconds=60), priority=-1)
+    world.pods[newcomer.key] = newcomer
+    second = plan(world.look(), world.policy, first.memory)
+    known = [key for key in first.memory.meant if key in second.memory.meant]
+    assert [second.memory.meant[key].group for key in known] == [first.memory.meant[key].group for key in known]
+    assert {key for step in second.steps if isinstance(step, Grow) for key in step.demand} <= {newcomer.key}
+
+
+def _group(world: World, node: str) -> str:
+    """The Auto Scaling group that the node is of."""
+    instance = world.nodes[node].instance_id
+    return next((g.name for g in world.groups.values() for one in g.instances if one.id == instance), "")
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_ec2_goes_back_to_nothing_when_all_work_is_done(world: World) -> None:
+    """With nothing left to run every instance is given back, the lost ones too."""
+    memory = Memory()
+    for _ in range(5):
+        decided = plan(world.look(), world.policy, memory)
+        world.carry_out(decided)
+        memory = decided.memory
+        world.pass_time(TICK)
+    world.pods.clear()
+    for _ in range(60):
+        decided = plan(world.look(), world.policy, memory)
+        world.carry_out(decided)
+        memory = decided.memory
+        world.pass_time(TICK)
+    assert {group.name: group.desired for group in world.groups.values() if group.desired} == {}
+
+
+@given(world=worlds())
+@UNHURRIED
+def test_the_order_of_the_lists_does_not_matter(world: World) -> None:
+    """The same cluster listed another way gives the same plan."""
+    first, second = (plan(world.look(), world.policy, Memory()) for _ in range(2))
+    assert first == second
+
+
+@given(free=st.lists(st.integers(0, 8), max_size=4), pods=st.integers(1, 8), gpus=st.sampled_from((1, 2, 4, 8)))
+@UNHURRIED
+def test_on_prem_is_used_before_anything_is_bought(free: list[int], pods: int, gpus: int) -> None:
+    """Exactly those pods are bought for that the on-prem machines cannot hold."""
+    nodes = [an_on_prem_node(f"dgx-{n}", gpus=amount) for n, amount in enumerate(free)]
+    cluster = Cluster(
+        seen_at=later(), pods=a_gang(pods=pods, gpus=gpus), nodes=tuple(nodes), groups=(a_group(maximum=99),)
+    )
+    decided = plan(cluster, a_policy(an_entry(max=99)), Memory())
+    at_home = sum(amount // gpus for amount in free)
+    grown = [step for step in decided.steps if isinstance(step, Grow)]
+    assert sum(len(step.demand) for step in grown) == max(0, pods - at_home)
+    assert sum(step.by for step in grown) == -(-max(0, pods - at_home) // (8 // gpus))

@@ -1,0 +1,57 @@
+"""The bound for pods and machines that are taken together: below every plan for all of them as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.solver.problem import Kind, Shape
+from autoscaler.solver.solve import lower_bound
+from tests.test_autoscaler.test_solver.test_solve import AMOUNTS, ROOMS, optimum
+
+
+def _crowd(shapes: list[Shape]) -> Shape:
+    """One shape for all, in the middle."""
+    sizes = np.array([shape.amounts for shape in shapes])
+    counts = np.array([shape.count for shape in shapes])
+    middle = tuple(int(amount) for amount in np.average(sizes, axis=0, weights=counts))
+    return Shape(middle, int(counts.sum()), members=(sizes, counts))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shapes=st.lists(st.builds(Shape, AMOUNTS, st.integers(1, 3)), min_size=1, max_size=4),
+    rooms=st.lists(ROOMS, min_size=1, max_size=3),
+    prices=st.lists(st.integers(1, 20), min_size=3, max_size=3),
+    machines=st.lists(ROOMS, max_size=3),
+)
+def test_no_plan_costs_less_than_the_bound(
+    shapes: list[Shape],
+    rooms: list[tuple[int, ...]],
+    prices: list[int],
+    machines: list[tuple[int, ...]],
+) -> None:
+    """However unlike the pods of a crowd are, and the machines that stand together."""
+    bought = [Kind(f"k{number}", room, usd / 4) for number, (room, usd) in enumerate(zip(rooms, prices, strict=False))]
+    bought.append(Kind("huge", (50, 50, 50, 50), 30.0))
+    apart = [Kind(f"m{number}", room, 0.0, 1) for number, room in enumerate(machines)]
+    most = tuple(max(side) for side in zip(*machines, strict=True))
+    together = [Kind("machine", most, 0.0, len(machines), np.array(machines))]
+    bound = lower_bound([_crowd(shapes)], bought + (together if machines else []))
+    assert bound <= optimum(shapes, bought + apart) + 1e-6
+
+
+def test_the_bound_of_a_crowd_is_as_good_as_that_of_its_pods() -> None:
+    """Pods of about the same size lose nothing by being taken together; rounded down they would lose a fifth."""
+    shapes = [Shape((cpu, cpu, 0, 1), 10) for cpu in range(80, 121)]
+    kinds = [Kind("k", (1000, 1000, 0, 100), 1.0), Kind("dear", (4000, 4000, 0, 400), 5.0)]
+    assert lower_bound([_crowd(shapes)], kinds) == pytest.approx(lower_bound(shapes, kinds))
+
+
+def test_a_pod_that_only_dear_nodes_hold_is_counted_at_their_price() -> None:
+    """Though the middle of its crowd fits a cheap one."""
+    shapes = [Shape((2, 2, 0, 1), 9), Shape((16, 16, 0, 1), 1)]
+    kinds = [Kind("cheap", (8, 8, 0, 10), 1.0), Kind("dear", (16, 16, 0, 10), 100.0)]
+    assert lower_bound([_crowd(shapes)], kinds) >= 100.0

@@ -1,0 +1,220 @@
+"""The cheapest nodes: against every plan there is, on small problems; the bound, and that it is no accident."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from itertools import product
+
+import highspy
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autoscaler.solver.lp.column_bounds import Scale
+from autoscaler.solver.pricing.knapsack import Bin
+from autoscaler.solver.problem import Kind, Shape, Vector
+from autoscaler.solver.solution import Answer
+from autoscaler.solver.solve import cheapest, lower_bound
+
+AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))
+ROOMS = st.tuples(st.integers(2, 12), st.integers(2, 12), st.integers(0, 4), st.integers(2, 8))
+SHAPES = st.lists(st.builds(Shape, AMOUNTS, st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@st.composite
+def some_kinds(draw: st.DrawFn, *, short: bool = False) -> list[Kind]:
+    """A few kinds of node; the last holds anything."""
+    rooms = draw(st.lists(ROOMS, min_size=1, max_size=3))
+    available = st.one_of(st.none(), st.integers(0, 3)) if short else st.none()
+    kinds = [
+        Kind(f"k{number}", room, draw(st.integers(1, 20)) / 4, draw(available)) for number, room in enumerate(rooms)
+    ]
+    return [*kinds, Kind("big", (12, 12, 4, 8), 6.0)]
+
+
+WHO_LOSES_THE_RACE = (
+    [Shape((0, 1, 1, 1), 1), Shape((0, 1, 2, 1), 1), Shape((0, 3, 0, 1), 1)],
+    [Kind("k0", (2, 2, 0, 2), 0.25), Kind("k1", (2, 3, 2, 2), 0.25, 1), Kind("big", (12, 12, 4, 8), 6.0)],
+)
+"""Three would be cheapest on the one node of a kind; the two who do not get it were once left without any."""
+
+
+@settings(deadline=None, max_examples=25)
+@given(shapes=SHAPES, kinds=some_kinds(short=True))
+@example(*WHO_LOSES_THE_RACE)
+def test_no_plan_is_cheaper_than_the_bound_and_none_found_is_cheaper_than_the_best(
+    shapes: list[Shape], kinds: list[Kind]
+) -> None:
+    """Bound <= the exact optimum <= what is found, which places everyone and fits."""
+    answer = cheapest(shapes, kinds)
+    best = optimum(shapes, kinds)
+    assert answer.left == (0,) * len(shapes)
+    assert faults(answer, shapes, kinds) == []
+    assert answer.lower_bound <= best + 1e-6
+    assert lower_bound(shapes, kinds) <= best + 1e-6
+    assert best <= answer.usd + 1e-6
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    sizes=st.lists(st.tuples(st.integers(4, 9), st.integers(4, 9), st.integers(0, 1)), min_size=5, max_size=9),
+    rooms=st.lists(st.tuples(st.integers(7, 12), st.integers(7, 12), st.integers(0, 2)), min_size=5, max_size=9),
+)
+def test_nobody_is_left_while_a_node_that_holds_it_is_not_used(sizes: list[Vector], rooms: list[Vector]) -> None:
+    """Where many want the few nodes of each kind; what shrinks onto a smaller node makes room for the next."""
+    shapes = [Shape((*size, 1), 1) for size in sizes]
+    kinds = [Kind(f"k{number}", (*room, 2), number % 3 + number / 8, 1) for number, room in enumerate(rooms)]
+    answer = cheapest(shapes, kinds, rounds=5)
+    assert faults(answer, shapes, kinds) == []
+    used = {nodes.kind for nodes in answer.nodes}
+    free = [np.array(kind.amounts) for kind in kinds if kind.name not in used]
+    left = [np.array(shape.amounts) for shape, many in zip(shapes, answer.left, strict=True) if many]
+    assert not [(pod, room) for pod in left for room in free if (pod <= room).all()]
+
+
+@settings(deadline=None, max_examples=8)
+@given(shapes=SHAPES, kinds=some_kinds(short=True))
+def test_the_same_input_gives_the_same_plan(shapes: list[Shape], kinds: list[Kind]) -> None:
+    """Nothing depends on the clock, on chance, or on the order of the kinds."""
+    assert cheapest(shapes, kinds) == cheapest(shapes, kinds) == cheapest(shapes, kinds[::-1])
+
+
+@settings(deadline=None, max_examples=50)
+@given(shapes=SHAPES, room=ROOMS, values=st.lists(st.integers(0, 20), min_size=4, max_size=4))
+def test_fillings_fit_and_none_is_worth_more_than_the_ceiling(
+    shapes: list[Shape], room: Vector, values: list[int]
+) -> None:
+    """The ceiling is above every filling there is; each filling found is one of them."""
+    sizes, worth = np.array([shape.amounts for shape in shapes], float), np.array(values[: len(shapes)], float)
+    limits = np.array([shape.count for shape in shapes])
+    fits = (sizes <= np.array(room)).all(axis=1)
+    ceiling = float(Scale(sizes[fits], np.array(room, float)).weights(worth[fits]) @ np.array(room))
+    exact = max(sum(worth * np.array(one)) for one in patterns(shapes, room))
+    assert exact <= ceiling + 1e-6
+    node = Bin(sizes, fits, np.array(room, float))
+    found = node.best(worth, limits, least=0.0, take=5)
+    for _, pods in (found, node.around(found.pods, worth[::-1].copy(), limits, least=0.0, take=5)):
+        assert (pods @ sizes <= np.array(room)).all()
+        assert (pods <= limits).all()
+        assert not pods[:, ~fits].any()
+        assert (pods.sum(axis=1) <= room[3]).all()
+    assert found.values == pytest.approx(found.pods @ worth)
+    assert (found.values <= exact + 1e-6).all()
+
+
+def test_a_pod_that_no_kind_holds_is_left() -> None:
+    """The others are served; the bound speaks of them."""
+    answer = cheapest([Shape((4, 4, 0, 1), 3), Shape((99, 1, 0, 1), 2)], [Kind("k", (8, 8, 0, 10), 1.0)])
+    assert answer.left == (0, 2)
+    assert answer.usd == pytest.approx(2.0)
+
+
+def test_a_kind_in_short_supply_is_used_as_far_as_it_goes() -> None:
+    """A free machine first, then what must be bought."""
+    kinds = [Kind("machine", (8, 8, 0, 10), 0.0, 2), Kind("k", (8, 8, 0, 10), 1.0)]
+    answer = cheapest([Shape((8, 8, 0, 1), 5)], kinds)
+    assert {nodes.kind: nodes.times for nodes in answer.nodes} == {"machine": 2, "k": 3}
+    assert answer.lower_bound == pytest.approx(3.0)
+
+
+def test_a_pod_goes_only_where_it_may() -> None:
+    """However cheap the others are."""
+    kinds = [Kind("cheap", (8, 8, 0, 10), 0.1), Kind("other", (8, 8, 0, 10), 1.0)]
+    answer = cheapest([Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds)
+    assert faults(answer, [Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds) == []
+    assert answer.usd == pytest.approx(1.1)
+
+
+def test_pods_that_cost_nothing_beside_others_have_a_place_beside_them() -> None:
+    """A node that is bought anyway holds them; the bound is exact where one node holds no more pods than there are."""
+    kinds = [Kind("gpu", (48, 48, 4, 50), 4.0, 1), Kind("cpu", (16, 16, 0, 50), 0.7, 40)]
+    shapes = [Shape((1, 1, 4, 1), 1), *(Shape((cpu, 3, 0, 1), 1) for cpu in range(1, 9))]
+    answer = cheapest(shapes, kinds)
+    assert answer.usd == pytest.approx(4.0)
+    assert answer.lower_bound == pytest.approx(4.0, rel=1e-5)
+
+
+def test_a_kind_in_short_supply_does_not_hide_the_next() -> None:
+    """Who finds no node of the cheapest kind gets one of the next; nobody is left while there are any."""
+    kinds = [Kind("few", (4, 4, 4, 9), 1.0, 1), Kind("some", (4, 4, 4, 9), 2.0, 2), Kind("many", (8, 8, 8, 9), 9.0, 5)]
+    answer = cheapest([Shape((4, 4, 4, 1), 7)], kinds)
+    assert not any(answer.left)
+    assert answer.usd == pytest.approx(1 + 2 * 2 + 2 * 9)
+
+
+def test_time_that_is_over_still_gives_a_whole_plan() -> None:
+    """The deadline cuts improvement, never the plan."""
+    ticks = iter(range(10_000))
+    shapes = [Shape((1 + number, 2, number % 2, 1), 7) for number in range(9)]
+    answer = cheapest(shapes, [Kind("k", (16, 16, 4, 20), 1.0)], deadline=1, clock=lambda: float(next(ticks)))
+    assert not any(answer.left)
+    assert 0 < answer.lower_bound <= answer.usd
+
+
+def test_a_slow_machine_finds_the_same_plan_for_few_pods() -> None:
+    """The search for whole numbers is limited in its steps, not in seconds."""
+    dice = random.Random(4)  # noqa: S311 - a workload, not a secret
+    shapes = [Shape((dice.randint(1, 9), dice.randint(1, 9), dice.choice((0, 0, 1)), 1), 1) for _ in range(40)]
+    kinds = [Kind(f"k{size}", (size * 4, size * 5, size - 1, 20), size * 0.9 + 0.2) for size in (1, 2, 3, 5)]
+    fast = cheapest(shapes, kinds)
+    slow = cheapest(shapes, kinds, deadline=1e9, clock=lambda: time.sleep(0.0005) or time.monotonic())
+    assert (fast.nodes, fast.usd, fast.lower_bound) == (slow.nodes, slow.usd, slow.lower_bound)
+
+
+def faults(answer: Answer, shapes: Sequence[Shape], kinds: Sequence[Kind]) -> list[str]:
+    """What is wrong with the nodes of an answer."""
+    by_name = {kind.name: kind for kind in kinds}
+    found, placed = [], [0] * len(shapes)
+    for nodes in answer.nodes:
+        kind = by_name[nodes.kind]
+        used = np.zeros(len(kind.amounts))
+        for number, many in nodes.pods:
+            used += many * np.array(shapes[number].amounts)
+            placed[number] += many * nodes.times
+            allowed = shapes[number].kinds
+            if allowed is not None and nodes.kind not in allowed:
+                found.append(f"shape {number} may not run on {nodes.kind}")
+        if (used > np.array(kind.amounts)).any():
+            found.append(f"{nodes} does not fit")
+    found += [
+        f"more of {kind.name} than there is"
+        for kind in kinds
+        if kind.available is not None
+        and sum(one.times for one in answer.nodes if one.kind == kind.name) > kind.available
+    ]
+    if placed != [shape.count - left for shape, left in zip(shapes, answer.left, strict=True)]:
+        found.append(f"placed {placed}")
+    if abs(sum(by_name[nodes.kind].usd * nodes.times for nodes in answer.nodes) - answer.usd) > 1e-6:
+        found.append("the cost is not that of the nodes")
+    return found
+
+
+def patterns(shapes: Sequence[Shape], room: Vector) -> list[tuple[int, ...]]:
+    """Everything that one node can hold."""
+    ranges = [range(shape.count + 1) for shape in shapes]
+    sizes = np.array([shape.amounts for shape in shapes])
+    return [one for one in product(*ranges) if (np.array(one) @ sizes <= np.array(room)).all()]
+
+
+def optimum(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
+    """The least cost there is: every filling of every kind, chosen by an exact solver."""
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS' own signature
+    for shape in shapes:
+        solver.addRow(float(shape.count), highspy.kHighsInf, 0, np.array([], np.int32), np.array([], float))
+    for kind in kinds:
+        top = highspy.kHighsInf if kind.available is None else float(kind.available)
+        solver.addRow(0.0, top, 0, np.array([], np.int32), np.array([], float))
+    column = 0
+    for row, kind in enumerate(kinds, start=len(shapes)):
+        for held in patterns(shapes, kind.amounts):
+            rows = np.array([*np.nonzero(held)[0], row], np.int32)
+            amounts = np.array([*[float(many) for many in held if many], 1.0])
+            solver.addCol(kind.usd, 0.0, 100.0, len(rows), rows, amounts)
+            solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+            column += 1
+    solver.run()
+    return float(solver.getInfo().objective_function_value)

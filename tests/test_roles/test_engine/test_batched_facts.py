@@ -1,0 +1,135 @@
+"""One look: what is asked is gathered into one script, and each fact gets its own lines back."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.facts import FactBase
+from pyinfra.facts.files import Directory, File, Link, Sha256File
+
+from roles import facts
+from roles.engine.batched_facts import Ask, _answers, _distribute, _parts, _script
+from roles.facts.apt_candidates import Sources
+from roles.facts.batched import About, Plain
+from roles.facts.files import FILES, FileState
+from roles.facts.pyinfra_files import asked_together
+from roles.facts.services import UNITS, UnitState
+
+MARK = "--mark--"
+_ATIME = re.compile(r"atime=\d+")
+"""Following a link is an access."""
+
+
+def look(asks: list[Ask]) -> dict[str, tuple[bool, tuple[str, ...]]]:
+    """As a machine would answer."""
+    parts = _parts(asks)
+    said = subprocess.run(["sh", "-s"], input=_script(MARK, parts), capture_output=True, text=True, check=False).stdout
+    answered = _answers(said.rstrip("\n"), MARK)
+    found = {}
+    for number, (_, kind, members) in enumerate(parts):
+        found |= _distribute(kind, members, answered[number])
+    return found
+
+
+def ask(command: StringCommand | str) -> Ask:
+    """As the machine's own user."""
+    return Ask(command if isinstance(command, StringCommand) else StringCommand(command), ())
+
+
+def test_each_fact_gets_its_own_lines() -> None:
+    """Whatever it prints, however it ends, and even where it is no shell."""
+    asks = [
+        ask("echo a; echo b"),
+        ask("printf 'no newline'"),
+        ask("true"),
+        ask("echo x; exit 3"),
+        ask("if"),
+        ask("cat"),
+    ]
+    answers = look(asks)
+    assert [answers[one.key] for one in asks[:4]] == [
+        (True, ("a", "b")),
+        (True, ("no newline",)),
+        (True, ()),
+        (False, ("x",)),
+    ]
+    assert answers[asks[4].key][0] is False
+    assert answers[asks[5].key] == (True, ())  # it reads nothing of the script
+
+
+def test_many_files_are_asked_in_one_command(tmp_path: Path) -> None:
+    """Each gets what is said of it, and one that is not there gets nothing."""
+    paths = [tmp_path / name for name in ("a file", "b", "none")]
+    paths[0].write_text("x", encoding="utf-8")
+    paths[1].symlink_to(paths[0])
+    asks = [ask(About(FILES, str(path))) for path in paths]
+    assert len(_parts(asks)) == 1
+    answers = look(asks)
+    found = [FileState().process(list(answers[one.key][1])) for one in asks]
+    assert found[0]
+    assert found[0].is_file
+    assert found[0].sha256.startswith("2d711642b726b044")  # printf x | sha256sum
+    assert found[1]
+    assert found[1].kind == "symbolic link"
+    assert found[2] is None
+
+
+def test_many_units_fall_apart_in_the_order_asked() -> None:
+    """An empty line stands between two."""
+    lines = ["LoadState=loaded", "ActiveState=active", "", "LoadState=not-found", "ActiveState=inactive"]
+    split = UNITS.split(lines, ["ssh", "none"])
+    assert UnitState().process(split["ssh"]).is_running
+    assert UnitState().process(split["none"]).load == "not-found"
+
+
+def test_a_look_that_was_cut_off_says_where() -> None:
+    """What has no end mark was not answered."""
+    text = f"\n{MARK} 0\na\n\n{MARK} 0\nhalf"
+    assert list(_answers(text, MARK)) == [0]
+
+
+def test_what_stock_facts_ask_about_paths_is_asked_together(tmp_path: Path) -> None:
+    """In one process, with the same answers as one by one; what only looks like it is asked alone."""
+    (tmp_path / "a|file").write_text("x", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "it's a link").symlink_to("a|file")
+    kinds = {"a|file": File, "folder": Directory, "it's a link": Link, "none": File}
+    commands = {name: kind().command(str(tmp_path / name)) for name, kind in kinds.items()}
+    asks = {name: ask(asked_together(command)) for name, command in commands.items()}
+    assert len(_parts([*asks.values()])) == 1
+    answers = look([*asks.values()])
+    for name, command in commands.items():
+        alone = subprocess.run(["sh", "-c", command.get_raw_value()], capture_output=True, text=True, check=True).stdout
+        together = list(answers[asks[name].key][1])
+        assert [_ATIME.sub("", line) for line in together] == [_ATIME.sub("", line) for line in alone.splitlines()]
+    assert Link().process(list(answers[asks["it's a link"].key][1]))["link_target"] == "a|file"
+    for other in (StringCommand("! (test -e a || test -L b ) || true"), Sha256File().command("/etc/passwd")):
+        assert asked_together(other) is other
+
+
+def test_what_runs_without_a_process_of_its_own_harms_no_other(tmp_path: Path) -> None:
+    """Every such fact parses by itself, and leaves the shell alive, where it was, and with its own options."""
+    given: dict[str, Any] = {"packages": ("none",), "folder": str(tmp_path), "server": "https://127.0.0.1:1"}
+    given["sources"] = Sources(exclusive=True)
+    tried = 0
+    for module in pkgutil.iter_modules(facts.__path__, "roles.facts."):
+        for name, kind in vars(importlib.import_module(module.name)).items():
+            if not (isinstance(kind, type) and issubclass(kind, FactBase) and kind.__module__ == module.name):
+                continue
+            asked_of = inspect.signature(kind().command).parameters
+            command = kind().command(**{one: given.get(one, "none") for one in asked_of})
+            if isinstance(command, Plain):
+                shell = command.get_raw_value()
+                subprocess.run(["sh", "-n"], input=shell, text=True, check=True)
+                alive = f"{{\n{shell}\necho; pwd; echo $-\n}} </dev/null"
+                done = subprocess.run(["sh"], input=alive, cwd=tmp_path, capture_output=True, text=True, check=True)
+                assert done.stdout.splitlines()[-2:] == [str(tmp_path), "s"], name
+                tried += 1
+    assert tried > 20

@@ -1,0 +1,179 @@
+"""Files written whole: what is left when a candidate is no good, what is kept, what counts as the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyinfra.api.config import Config
+from pyinfra.api.connect import connect_all
+from pyinfra.api.facts import FactBase
+from pyinfra.api.inventory import Inventory
+from pyinfra.api.operation import add_op
+from pyinfra.api.operations import run_ops
+from pyinfra.api.state import State, StateStage
+
+from roles.facts.files import FileState, FolderLines
+from roles.facts.packages import Unusable
+from roles.operations import config_diff, files
+
+Run = Callable[..., bool]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run one operation on this machine, in a folder; gives whether it changed something."""
+
+    def once(operation: object, *args: object, **kwargs: object) -> bool:
+        inventory = Inventory((["@local"], {"state_directory": str(tmp_path / "state")}))
+        state = State(inventory, Config(), check_for_changes=False)
+        connect_all(state)
+        done = add_op(state, operation, *args, **kwargs)
+        state.set_stage(StateStage.Execute)
+        state.is_executing = True
+        try:
+            run_ops(state)
+        finally:
+            state.is_executing = False
+        (meta,) = done.values()
+        return bool(meta.did_change())
+
+    return once
+
+
+OWNERS = {"user": None, "group": None}
+
+
+def test_a_file_is_placed_once(run: Run, tmp_path: Path) -> None:
+    """The second run finds it as it should be; nothing is left beside it."""
+    path = tmp_path / "etc" / "thing.conf"
+    assert run(files.place, str(path), "a = 1", mode="640", **OWNERS)
+    assert path.read_text(encoding="utf-8") == "a = 1"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert not run(files.place, str(path), "a = 1", mode="640", **OWNERS)
+    assert [one.name for one in path.parent.iterdir()] == ["thing.conf"]
+
+
+def test_only_the_mode_is_mended_where_only_it_differs(run: Run, tmp_path: Path) -> None:
+    """The file itself is not written anew."""
+    path = tmp_path / "thing.conf"
+    path.write_text("a = 1", encoding="utf-8")
+    path.chmod(0o666)
+    before = path.stat().st_ino
+    assert run(files.place, str(path), "a = 1", **OWNERS)
+    assert (path.stat().st_mode & 0o777, path.stat().st_ino) == (0o644, before)
+
+
+def test_a_candidate_that_does_not_pass_leaves_the_old_file(run: Run, tmp_path: Path) -> None:
+    """Whoever reads the file tries the candidate first."""
+    path = tmp_path / "list.json"
+    path.write_text("[1]", encoding="utf-8")
+    with pytest.raises(Exception, match="No hosts remaining"):
+        run(files.place, str(path), "[2", validate="python3 -m json.tool {path}", **OWNERS)
+    assert path.read_text(encoding="utf-8") == "[1]"
+    assert [one.name for one in tmp_path.iterdir()] == ["list.json"]
+
+
+def test_a_link_is_replaced_and_what_it_points_to_is_not(run: Run, tmp_path: Path) -> None:
+    """A link in place of a configuration file is drift; writing through it would hit a stranger's file."""
+    stranger, path = tmp_path / "stranger", tmp_path / "thing.conf"
+    stranger.write_text("mine", encoding="utf-8")
+    path.symlink_to(stranger)
+    assert run(files.place, str(path), "a = 1", **OWNERS)
+    assert not path.is_symlink()
+    assert stranger.read_text(encoding="utf-8") == "mine"
+
+
+def test_the_files_before_the_first_change_come_back(run: Run, tmp_path: Path) -> None:
+    """What was there comes back, what was not goes, however often each was changed since."""
+    old, new = tmp_path / "etc" / "old.conf", tmp_path / "etc" / "new.conf"
+    old.parent.mkdir()
+    old.write_text("good", encoding="utf-8")
+    old.chmod(0o600)
+    for text in ("bad", "worse"):
+        run(files.place, str(old), text, **OWNERS)
+        run(files.place, str(new), text, **OWNERS)
+    script = files.restore_kept(str(tmp_path / "state" / "last-good"))
+    said = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True).stdout
+    assert said.split() == [str(old), str(new)]
+    assert (old.read_text(encoding="utf-8"), old.stat().st_mode & 0o777) == ("good", 0o600)
+    assert not new.exists()
+
+
+def test_absent_removes_and_can_be_undone(run: Run, tmp_path: Path) -> None:
+    """A second time there is nothing to do."""
+    path = tmp_path / "rogue.conf"
+    path.write_text("x", encoding="utf-8")
+    assert run(files.absent, str(path))
+    assert not path.exists()
+    assert not run(files.absent, str(path))
+    subprocess.run(["sh", "-c", files.restore_kept(str(tmp_path / "state" / "last-good"))], check=True)
+    assert path.read_text(encoding="utf-8") == "x"
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("toml", 'a = 1\n[b]\nc = "x"\n', '# by a tool\na=1\n\n[b]\n  c = "x"'),
+        ("json", '{"a": 1, "b": 2}', '{"b": 2,\n "a": 1}'),
+        ("yaml", "a: 1\nb: [x]\n", "b:\n- x\na: 1\n"),
+        ("sysctl", "net.ipv4.ip_forward = 1\n", "# on\nnet/ipv4/ip_forward=1"),
+        ("ini", "[Unit]\nAfter=a b\n[Service]\nExecStart=/x\n", "# c\n[Unit]\nAfter = a b\n\n[Service]\nExecStart=/x"),
+        ("text", "tank\n# swap\n", "tank\n\n"),
+    ],
+)
+def test_the_same_in_other_words(run: Run, tmp_path: Path, kind: str, one: str, other: str) -> None:
+    """A file that means what it should is left alone, however it is written; without ``meaning`` it is not."""
+    path = tmp_path / "file"
+    path.write_text(other, encoding="utf-8")
+    assert not run(files.place, str(path), one, meaning=kind, **OWNERS)
+    assert run(files.place, str(path), one, **OWNERS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "current", "wanted"),
+    [
+        ("sysctl", "a = 1\na = 1\n", "a = 1\n"),  # a line written twice
+        ("sysctl", "a = 1\na = 2\n", "a = 2\na = 1\n"),  # the later one wins
+        ("ini", "[S]\nExecStart=/x\n[S]\nExecStart=/y\n", "[S]\nExecStart=/x\n"),
+        ("toml", "a = 1\na = 2\n", "a = 1\n"),  # does not parse
+        ("text", "b\na\n", "a\nb\n"),
+    ],
+)
+def test_what_means_something_else(kind: str, current: str, wanted: str) -> None:
+    """Doubles, order and broken files are drift."""
+    assert not config_diff.same(current, wanted, kind)
+
+
+def test_what_is_no_regular_file_is_seen_and_not_read(tmp_path: Path) -> None:
+    """A pipe has no beginning, and a link to /dev/zero no end: one of them would have cost the whole look."""
+    os.mkfifo(tmp_path / "a.conf")
+    (tmp_path / "b.conf").symlink_to("/dev/zero")
+    (tmp_path / "c.conf").write_text("x = 1\n", encoding="ascii")
+    paths = [str(tmp_path / name) for name in ("a.conf", "b.conf", "c.conf", "none.conf")]
+    said = {path: answer(FileState(), path=path) for path in paths}
+    kinds = [found.kind if (found := FileState().process(lines)) else None for lines in said.values()]
+    assert kinds == ["fifo", "symbolic link", "regular file", None]
+    assert [sum("|" not in line for line in lines) for lines in said.values()] == [0, 0, 1, 0]
+    assert FolderLines().process(answer(FolderLines(), path=paths[0])) == [(paths[2], "x = 1")]
+
+
+def test_programs_and_libraries_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """Missing, empty, not executable; a library need not be."""
+    for name, mode in (("runs", 0o755), ("locked", 0o644), ("libx.so.1", 0o644)):
+        (tmp_path / name).write_text("x", encoding="ascii")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "empty").touch(0o755)
+    paths = tuple(str(tmp_path / name) for name in ("runs", "locked", "libx.so.1", "empty", "gone"))
+    assert answer(Unusable(), files=paths) == [paths[1], paths[3], paths[4]]
+
+
+def answer(fact: FactBase[Any], **asked: Any) -> list[str]:
+    """What this machine answers to a fact's command, within seconds."""
+    command = fact.command(**asked).get_raw_value()
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=10, check=False)
+    return [line for line in done.stdout.splitlines() if line]

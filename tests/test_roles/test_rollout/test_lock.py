@@ -1,0 +1,68 @@
+"""A run that died holds up nobody on its own machine; one that lives does."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.model.errors import Unavailable
+from roles.rollout import lock
+from roles.rollout.lock import only_run
+
+
+class Leases:
+    """The API server's side: one lease, which was renewed just now."""
+
+    def __init__(self, holder: str) -> None:
+        self.lease: dict[str, Any] = {"metadata": {"name": lock.LEASE}, "spec": {"holderIdentity": holder}}
+        self.holders = [holder]
+
+    def get(self, path: str) -> bytes:
+        """The namespace, or the lease."""
+        return json.dumps(self.lease if path.endswith(lock.LEASE) else {}).encode()
+
+    def send(self, _method: str, _path: str, body: dict[str, Any]) -> bytes:
+        """A write."""
+        self.lease = body
+        self.holders.append(body["spec"]["holderIdentity"])
+        return b""
+
+
+def who(process: int) -> str:
+    """As a run names itself."""
+    return f"{socket.gethostname()}-{process}"
+
+
+def test_the_lease_of_a_run_that_died_here_is_taken_over_at_once(tmp_path: Path) -> None:
+    """Its number stands in the lock file, and no process has it any more."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / "lock").write_text(f"{gone.pid}\n", encoding="ascii")
+    leases = Leases(who(gone.pid))
+    with only_run(tmp_path, leases) as lease:  # type: ignore[arg-type]
+        assert lease
+        assert lease.is_mine()
+        assert leases.holders[-1] == who(os.getpid())
+    assert leases.holders[-1] == ""
+    assert (tmp_path / "lock").read_text(encoding="ascii") == ""
+
+
+@pytest.mark.parametrize("before", ["", "nonsense", "1", "of another machine"])
+def test_whoever_may_be_alive_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """Another machine's run, and one whose number a process still has."""
+    (tmp_path / "lock").write_text(before, encoding="ascii")
+    leases = Leases(who(1) if before == "1" else "elsewhere-7")
+    waited: list[float] = []
+    now = [0.0]
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: (waited.append(seconds), now.__setitem__(0, now[0] + 9)))
+    monkeypatch.setattr(lock.time, "monotonic", lambda: now[0])
+    with pytest.raises(Unavailable, match="another run is under way"), only_run(tmp_path, leases):  # type: ignore[arg-type]
+        pass
+    assert waited
+    assert len(leases.holders) == 1

@@ -1,0 +1,159 @@
+"""What a run leaves behind: record, page, summary, metrics, journal."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.model.errors import BadInput
+from roles.checks.findings import Finding
+from roles.engine.disruption import Disruption
+from roles.engine.host_plan import BOTH, CLEAN, DRIFT, UNREACHABLE, Change, HostPlan, Refusal, exit_status, held
+from roles.rollout import report
+from roles.rollout.executor import Rolled
+from roles.rollout.html_report import page
+from roles.rollout.journal import Journal, why_broken
+
+WORSE = Disruption.CONTAINERD_RESTART
+DIFF = "--- /etc/a (now)\n+++ /etc/a\n@@ -1 +1 @@\n-<b>old</b>\n+new"
+PLANS = (
+    HostPlan(host="a", versions={"kernel": "6.1", "runc": "1.1"}),
+    HostPlan(host="b", versions={"kernel": "6.1", "runc": "1.1"}),
+    HostPlan(
+        host="c",
+        changes=(
+            Change(resource="base | File", commands=("write",), diff=DIFF),
+            Change(resource="runtime | Config", commands=("w",), disruption=Disruption.CONTAINERD_RESTART),
+            Change(resource="runtime | Service", commands=("s",)),
+        ),
+        refused=(Refusal("driver | Version", "it is held"),),
+        versions={"kernel": "5.10", "runc": "1.1"},
+    ),
+    HostPlan(host="d", unreachable="no route to host"),
+)
+
+
+def run(**rolled: Any) -> dict[str, Any]:
+    """The record of a run over these machines."""
+    return report.record(
+        PLANS, command="plan", began=datetime(2026, 1, 2, 3, tzinfo=UTC), seconds=1.0, rolled=Rolled(**rolled)
+    )
+
+
+def test_what_was_mended_is_no_drift_any_more() -> None:
+    """The first run over bare machines leaves them clean, and says what it found."""
+    wanted = HostPlan(host="d", changes=(Change(resource="runtime | Config", commands=("w",), disruption=WORSE),))
+    after = {"c": HostPlan(host="c"), "d": wanted}
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    found = [Finding("d", "disk", "error", "/ has 3 MiB free", "free some")]
+    before = [PLANS[2], wanted]
+    rolled = Rolled(plans=after, changed=["c"], held={"d": "the preflight found an error"})
+    told = report.record(before, command="apply", began=began, seconds=1.0, rolled=rolled, findings=found)
+    assert (told["counts"], told["found"]) == ({"clean": 1, "drifted": 1}, {"drifted": 2})
+    assert [[one["mended"] for one in machine["changes"]] for machine in told["machines"]] == [[True] * 3, [False]]
+    assert told["held"] == {"d": "the preflight found an error"}
+    words = report.in_words(told)
+    assert words.startswith("Spillway nodes: 1 clean, 1 drifted\nChanged: c\nPreflight: d (disk)\n")
+    shown = page(told, [told])
+    assert shown.count(">mended<") == 3
+    assert "/ has 3 MiB free" in shown
+    metrics = report.as_metrics(told)
+    assert 'spillway_nodes_drift{host="c"} 3' in metrics
+    assert 'spillway_nodes_drift_left{host="c"} 0' in metrics
+    assert 'spillway_nodes_preflight_errors{host="d"} 1' in metrics
+
+
+def test_the_exit_status_tells_drift_from_silence() -> None:
+    """0, 2, 3, 4."""
+    assert exit_status(PLANS[:2]) == CLEAN
+    assert exit_status(PLANS[:3]) == DRIFT
+    assert exit_status([PLANS[0], PLANS[3]]) == UNREACHABLE
+    assert exit_status(PLANS) == BOTH
+
+
+def test_what_waits_holds_the_rest_of_its_role() -> None:
+    """A service is not restarted whose configuration was held back."""
+    assert [change.resource for change in held(PLANS[2], Disruption.RELOAD)] == [
+        "runtime | Config",
+        "runtime | Service",
+    ]
+    assert held(PLANS[2], Disruption.REBOOT) == ()
+
+
+def test_the_odd_one_out_is_named() -> None:
+    """Against the version that most have; what all share is not mentioned."""
+    assert report.odd_ones(PLANS) == {"kernel": {"usual": "6.1", "odd": {"c": "5.10"}}}
+
+
+def test_the_page_stands_alone_and_shows_everything() -> None:
+    """Text of machines is text, never markup."""
+    text = page(run(halted="c: unhealthy"), [run(), {"at": "2026-01-01", "counts": {}, "damaged": True}])
+    for shown in ("no route to host", "it is held", "containerd-restart", "The rollout is halted", "damaged record"):
+        assert shown in text
+    assert "&lt;b&gt;old&lt;/b&gt;" in text
+    assert '<td class="odd">5.10</td>' in text
+    assert "<script" not in text
+    assert "src=" not in text
+    assert "href=" not in text
+
+
+def test_the_summary_is_a_few_lines() -> None:
+    """For a chat."""
+    text = report.in_words(run(changed=["a"], failed={"c": "no space left on device"}))
+    assert "2 clean, 1 drifted, 1 unreachable" in text
+    assert "Failed: c: no space left on device" in text
+    assert "Not seen: d (no route to host)" in text
+    assert "Odd one out: kernel is 6.1, but c 5.10" in text
+
+
+def test_the_metrics_parse() -> None:
+    """By Prometheus' own parser."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - only here
+
+    families = {one.name: one for one in text_string_to_metric_families(report.as_metrics(run()))}
+    drift = {sample.labels["host"]: sample.value for sample in families["spillway_nodes_drift"].samples}
+    assert drift == {"a": 0, "b": 0, "c": 4}
+
+
+def test_nights_are_kept_up_to_a_number(tmp_path: Path) -> None:
+    """The latest first; a damaged record is shown as one."""
+    for day in range(1, 71):
+        night = run() | {"at": f"2026-{1 + day // 28:02}-{1 + day % 28:02}T02:30:00+00:00"}
+        nights = report.keep(night, tmp_path)
+    assert len(nights) == report.NIGHTS
+    assert nights[0]["at"] > nights[1]["at"]
+    latest = max((tmp_path / "nights").iterdir())
+    latest.write_text('{"at": ', encoding="utf-8")
+    assert report.history(tmp_path)[0]["damaged"]
+
+
+def test_the_chain_of_a_journal(tmp_path: Path) -> None:
+    """A line changed, left out, or swapped is told; half a line, left by a crash, is cut off and the chain goes on."""
+    path = tmp_path / "journal.jsonl"
+    book = Journal(path)
+    for number in range(4):
+        book.write("command", host="a", command=f"echo {number}")
+    assert why_broken(path) == ""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for broken, told in (
+        ([lines[0], lines[1].replace("echo 1", "echo 9"), *lines[2:]], "line 2 was changed"),
+        ([lines[0], *lines[2:]], "line 2 does not follow line 1"),
+        ([lines[0], lines[2], lines[1], lines[3]], "line 2 does not follow"),
+        (["no json\n"], "line 1 is no entry"),
+    ):
+        path.write_text("".join(broken), encoding="utf-8")
+        assert told in why_broken(path)
+    path.write_text("".join(lines) + '{"half": ', encoding="utf-8")
+    book.write("command", host="a", command="echo 4")
+    assert why_broken(path) == ""
+    assert [json.loads(line)["command"] for line in path.read_text(encoding="utf-8").splitlines()][-1] == "echo 4"
+
+
+def test_a_journal_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """By its path."""
+    with pytest.raises(BadInput, match="there is no journal"):
+        why_broken(tmp_path / "none")

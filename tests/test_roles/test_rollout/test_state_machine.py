@@ -1,0 +1,273 @@
+"""A rolling change: never more down than allowed, nothing protected evicted, and an end in every case."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.model.errors import BadInput
+from roles.engine.disruption import Disruption
+from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
+from roles.rollout.state_machine import Apply, Cordon, Halt, Hold, Release, Start, allowed_now, next_steps, parse_batch
+from tests.test_roles.rolling import Killed, Killer, MemoryHosts, MemoryMarks, fleet, roll
+
+
+def member(name: str, **fields: object) -> Member:
+    """A machine that wants a restart of containerd."""
+    return Member(**{"name": name, "domain": "r0", "wants": "p", "needs": Disruption.CONTAINERD_RESTART} | fields)
+
+
+def test_the_first_machine_comes_alone() -> None:
+    """The canary, whatever the batch."""
+    steps = next_steps([member("a"), member("b")], Rules(batch=2, max_down=2), canary_passed=False)
+    assert steps[0] == Cordon("a", "containerd-restart needs it free of pods that hold GPUs")
+    assert steps[1] == Hold("b", "the first machine must come through before")
+
+
+def test_a_rack_is_finished_before_the_next_begins() -> None:
+    """What fails together is changed together."""
+    racks = [member("a"), member("b", domain="r1"), member("c")]
+    steps = next_steps(racks, Rules(batch=3, max_down=3), canary_passed=True)
+    assert [type(step) for step in steps] == [Cordon, Cordon, Hold]
+    assert steps[2] == Hold("b", "r0 is under way")
+
+
+def test_nodes_that_are_down_anyhow_count_against_the_budget() -> None:
+    """One may be down, and one is."""
+    lost = Member(name="lost", is_ready=False)
+    steps = next_steps([member("a"), lost], Rules(batch=2, max_down=1), canary_passed=True)
+    assert steps == (Hold("a", "1 may be down at a time"),)
+
+
+def test_a_running_gang_is_waited_for_and_named() -> None:
+    """The node is not closed meanwhile: others may use it."""
+    pod = Resident(key="ml/worker-0", holds_gpu=True, stays="is part of the running gang train")
+    steps = next_steps([member("a", residents=(pod,))], Rules(), canary_passed=True)
+    assert steps == (Hold("a", "containerd-restart waits: ml/worker-0 is part of the running gang train"),)
+
+
+def test_without_a_drain_what_disrupts_waits_and_the_rest_is_done() -> None:
+    """The nightly run evicts nobody."""
+    pod = Resident(key="ml/notebook", holds_gpu=True)
+    rules = Rules(drain=False)
+    (step,) = next_steps([member("a", residents=(pod,))], rules, canary_passed=True)
+    assert isinstance(step, Hold)
+    assert (
+        "containerd-restart is more than reload, and ml/notebook would lose GPUs: it waits for a drain" in step.because
+    )
+    (step,) = next_steps([member("a", residents=(pod,), has_quiet_part=True)], rules, canary_passed=True)
+    assert isinstance(step, Start)
+
+
+def test_a_machine_without_gpu_pods_is_closed_before_it_is_disrupted() -> None:
+    """Else a pod could land in between."""
+    (step,) = next_steps([member("a")], Rules(drain=False), canary_passed=True)
+    assert isinstance(step, Cordon)
+
+
+def test_nothing_begins_where_the_preflight_found_an_error() -> None:
+    """Not even what would disturb nobody; a node that was closed for it is opened again, the others go on."""
+    blocked = member("a", blocked="disk: full", has_quiet_part=True, needs=Disruption.NONE)
+    closed = member("b", blocked="disk: full", phase=Phase.DRAINING, is_cordoned=True)
+    steps = next_steps([blocked, closed, member("c")], Rules(max_down=2, batch=2), canary_passed=True)
+    assert steps[0] == Release("b", "disk: full")
+    assert steps[1] == Hold("a", "disk: full")
+    assert isinstance(steps[2], Cordon)
+
+
+def test_a_blocked_machine_is_released_and_never_changed() -> None:
+    """Though its node was closed by a run before."""
+    machines, nodes = fleet(2)
+    nodes["n00"] = replace(nodes["n00"], phase=Phase.DRAINING, is_cordoned=True, is_ours=True)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""), blocked={"n00": "disk: full"})
+    assert hosts.applied == ["n01"]
+    assert rolled.held == {"n00": "disk: full"}
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_a_change_that_was_refused_is_tried_again_by_the_next_run() -> None:
+    """A disk was full, a mirror down: that passes. Only where pods would have to leave for it, an operator decides."""
+    machines, nodes = fleet(1, refuses=True)
+    marks = MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(MemoryHosts(machines, Killer()), marks, None, Rules(tolerate=3), {"n00": ""})
+    assert rolled.failed == {"n00": "no space left on device"}
+    machines["n00"].refuses = False
+    assert nodes["n00"].outcome is Outcome.REFUSED
+    assert roll(MemoryHosts(machines, Killer()), marks, None, Rules(), {"n00": ""}).changed == ["n00"]
+    pod = Resident(key="ml/notebook", holds_gpu=True)
+    (step,) = next_steps([member("a", was_refused=True, residents=(pod,))], Rules(), canary_passed=True)
+    assert "ml/notebook would leave for nothing, unless --retry" in step.because
+
+
+def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
+    """It counts against the budget and holds up nobody else; its node stays closed until it is back."""
+    machines, nodes = fleet(3)
+    marks = MemoryMarks(nodes, Killer(), max_down=2)
+    machines["n00"].vanishes = True
+    hosts, domains = MemoryHosts(machines, Killer()), dict.fromkeys(machines, "")
+    rolled = roll(hosts, marks, None, Rules(max_down=2, tolerate=1), domains)
+    assert rolled.changed == ["n01", "n02"]
+    assert "it does not answer; the next run goes on with it" in rolled.failed["n00"]
+    assert nodes["n00"].is_cordoned
+    machines["n00"].answers = True
+    rolled = roll(hosts, marks, None, Rules(), domains)
+    assert (rolled.halted, rolled.changed) == ("", ["n00"])
+    assert not nodes["n00"].is_cordoned
+
+
+def test_a_reboot_needs_everybody_to_have_left() -> None:
+    """A node that was emptied of GPU pods for a lesser change is not rebooted under the others."""
+    closed = member("a", is_cordoned=True, residents=(Resident(key="ml/cpu-job"),))
+    assert allowed_now(closed, Rules()) is Disruption.MODULE_RELOAD
+    asked = replace(closed, needs=Disruption.REBOOT)
+    assert allowed_now(asked, Rules()) is Disruption.RELOAD
+    assert allowed_now(replace(asked, residents=()), Rules()) is Disruption.REBOOT
+    assert allowed_now(replace(closed, in_cluster=False), Rules()) is Disruption.REBOOT
+
+
+def test_a_machine_that_is_no_node_yet_needs_no_budget() -> None:
+    """It is nobody's loss."""
+    (step,) = next_steps([member("a", in_cluster=False)], Rules(max_down=0), canary_passed=True)
+    assert isinstance(step, Start)
+
+
+def test_one_unhealthy_machine_halts_what_has_not_begun() -> None:
+    """What is under way is brought to its end."""
+    racks = [member("a", outcome=Outcome.FAILED), member("b", phase=Phase.APPLYING, is_cordoned=True), member("c")]
+    steps = next_steps(racks, Rules(batch=3, max_down=3), canary_passed=True)
+    assert [type(step) for step in steps] == [Apply, Halt, Hold]
+
+
+@pytest.mark.parametrize(("text", "machines", "count"), [("10%", 40, 4), ("10%", 5, 1), ("3", 5, 3), ("100%", 7, 7)])
+def test_a_batch_is_a_number_or_a_share(text: str, machines: int, count: int) -> None:
+    """At least one machine."""
+    assert parse_batch(text, machines=machines) == count
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "5%%", "101%", ""])
+def test_a_batch_that_is_none_is_told(text: str) -> None:
+    """With what would be right."""
+    with pytest.raises(BadInput, match="such as 10%"):
+        parse_batch(text, machines=10)
+
+
+def test_a_change_goes_through_the_fleet(tmp_path: Path) -> None:
+    """Every machine changed, every node open, pods that may leave asked to."""
+    machines, nodes = fleet(8)
+    pod = Resident(key="ml/notebook", holds_gpu=True)
+    nodes["n03"] = replace(nodes["n03"], residents=(pod,))
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=2)
+    rolled = roll(hosts, marks, tmp_path, Rules(batch=3, max_down=2), dict.fromkeys(machines, ""))
+    assert sorted(rolled.changed) == sorted(machines)
+    assert {machine.installed for machine in machines.values()} == {"new"}
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+    assert marks.evicted == [pod]
+    assert marks.worst == 2
+
+
+def test_a_change_that_breaks_a_machine_stops_there(tmp_path: Path) -> None:
+    """The canary is put back and opened; no second machine is touched, and the next run does not try again."""
+    machines, nodes = fleet(4, breaks=True)
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
+    for _ in range(2):
+        rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""))
+        assert rolled.halted == "n00: the change left it unhealthy, and its last good files were put back"
+    assert hosts.applied == ["n00"]
+    assert {machine.installed for machine in machines.values()} == {"old"}
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+    machines["n00"].breaks = False
+    hosts.wanted = "newer"  # another plan: the mark of the old one counts no more
+    for machine in machines.values():
+        machine.breaks = False
+    assert len(roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, "")).changed) == 4
+
+
+def test_a_machine_that_refuses_leaves_the_others_alone(tmp_path: Path) -> None:
+    """A full disk is one machine's trouble, where some are tolerated."""
+    machines, nodes = fleet(4)
+    machines["n00"].refuses = True
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
+    rolled = roll(hosts, marks, tmp_path, Rules(tolerate=1), dict.fromkeys(machines, ""))
+    assert rolled.failed == {"n00": "no space left on device"}
+    assert rolled.changed == ["n01", "n02", "n03"]
+    machines["n00"].refuses = False
+    hosts.wanted = "newer"
+    assert len(roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, "")).changed) == 4
+
+
+def test_a_silent_machine_is_left_and_gone_on_with_later(tmp_path: Path) -> None:
+    """It went down in the middle of its change: the others go on, and the next run finishes it."""
+    machines, nodes = fleet(3)
+    machines["n01"].answers = False
+    nodes["n01"] = replace(nodes["n01"], phase=Phase.APPLYING, is_cordoned=True, is_ours=True)
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=2)
+    rolled = roll(hosts, marks, tmp_path, Rules(batch=2, max_down=2), dict.fromkeys(machines, ""))
+    assert rolled.failed == {"n01": "it does not answer; the next run goes on with it"}
+    machines["n01"].answers = True
+    roll(hosts, marks, tmp_path, Rules(batch=2, max_down=2), dict.fromkeys(machines, ""))
+    assert {machine.installed for machine in machines.values()} == {"new"}
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+PODS = st.sampled_from(["", "", "may leave", "gang"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    pods=st.lists(PODS, min_size=2, max_size=9),
+    cordoned=st.sets(st.integers(0, 8), max_size=2),
+    lost=st.sets(st.integers(0, 8), max_size=1),
+    breaks=st.sets(st.integers(0, 8), max_size=1),
+    max_down=st.integers(1, 3),
+    batch=st.integers(1, 4),
+    drain=st.booleans(),
+    deaths=st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=12),
+)
+def test_whatever_happens_and_whenever_the_controller_dies(  # noqa: PLR0917 - what hypothesis draws
+    pods: list[str],
+    cordoned: set[int],
+    lost: set[int],
+    breaks: set[int],
+    max_down: int,
+    batch: int,
+    drain: bool,  # noqa: FBT001 - as above
+    deaths: list[tuple[int, bool]],
+) -> None:
+    """The invariants hold at every write (``MemoryMarks.check``), and at the end no node is closed by us."""
+    machines, nodes = fleet(len(pods))
+    names = list(machines)
+    for number, kind in enumerate(pods):
+        resident = Resident(key=f"ml/p{number}", holds_gpu=True, stays="is a running gang's" if kind == "gang" else "")
+        name = names[number]
+        nodes[name] = replace(
+            nodes[name],
+            residents=(resident,) if kind else (),
+            is_cordoned=number in cordoned,
+            is_ready=number not in lost,
+        )
+        machines[name].breaks = number in breaks
+    others = frozenset(names[number] for number in cordoned if number < len(names))
+    rules = Rules(batch=batch, max_down=max_down, drain=drain)
+    marks = MemoryMarks(nodes, Killer(), max_down=max_down, others=others)
+    for at, before in deaths:
+        marks.killer = Killer(at=at, before=before)
+        with contextlib.suppress(Killed):
+            roll(MemoryHosts(machines, marks.killer), marks, None, rules, dict.fromkeys(names, ""))
+    marks.killer = Killer()
+    rolled = roll(MemoryHosts(machines, marks.killer), marks, None, rules, dict.fromkeys(names, ""))
+    assert not any(node.is_ours for node in marks.nodes.values()), "a node was left closed"
+    assert all(node.phase is Phase.IDLE for node in marks.nodes.values())
+    for name in names:
+        gang = any(pod.stays for pod in marks.nodes[name].residents)
+        assert machines[name].installed == "new" or name in rolled.held or name in rolled.failed or rolled.halted
+        assert machines[name].installed == "old" or not gang

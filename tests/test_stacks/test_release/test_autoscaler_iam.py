@@ -1,0 +1,60 @@
+"""What the autoscaler may do on AWS, held against the calls that its door to AWS makes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import autoscaler.cloud.autoscaling_groups
+from autoscaler.model import labels as words
+from stacks.aws.trust import trust_of_service_account
+from stacks.release.autoscaler_iam import READS, WRITES, autoscaler_rights
+
+
+def calls() -> set[str]:
+    """Every action that `autoscaler/cloud/autoscaling_groups.py` asks a client for, as IAM spells it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(Path(autoscaler.cloud.autoscaling_groups.__file__).read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        service = ast.unparse(node.func.value).rpartition("_clients.")[2].removesuffix("()")
+        if service not in ("autoscaling", "ec2", "pricing"):
+            continue
+        method = node.func.attr
+        if method == "get_paginator":
+            [argument] = node.args
+            assert isinstance(argument, ast.Constant)
+            method = str(argument.value)
+        found.add(f"{service}:{''.join(word.capitalize() for word in method.split('_'))}")
+    return found
+
+
+def test_it_may_make_each_call_that_it_makes_and_no_other() -> None:
+    """A new call in the door needs a line in the policy; a call that goes takes its line with it."""
+    assert calls() == {*READS, *WRITES}
+
+
+def test_only_groups_of_its_own_cluster_can_be_changed() -> None:
+    """By the name that they have, and by the tag that only the stack writes."""
+    look, resize = autoscaler_rights(cluster="lab", region="us-east-1")["Statement"]
+    assert look["Action"] == list(READS)
+    assert not set(look["Action"]) & set(WRITES)
+    assert all(action.split(":")[1].startswith(("Describe", "Get")) for action in look["Action"])
+    assert resize["Action"] == list(WRITES)
+    assert resize["Resource"] == "arn:*:autoscaling:us-east-1:*:autoScalingGroup:*:autoScalingGroupName/lab-*"
+    assert resize["Condition"] == {"StringEquals": {f"autoscaling:ResourceTag/{words.TAG_CLUSTER}": "lab"}}
+
+
+def test_only_its_own_service_account_takes_its_role() -> None:
+    """Not any pod of the cluster."""
+    arn = "arn:aws:iam::123456789012:oidc-provider/issuer/id/1"
+    [statement] = trust_of_service_account(
+        provider_arn=arn, issuer="https://issuer/id/1", namespace="spillway", account="spillway-autoscaler"
+    )["Statement"]
+    assert statement["Principal"] == {"Federated": arn}
+    assert statement["Condition"] == {
+        "StringEquals": {
+            "issuer/id/1:aud": "sts.amazonaws.com",
+            "issuer/id/1:sub": "system:serviceaccount:spillway:spillway-autoscaler",
+        }
+    }
