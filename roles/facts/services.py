@@ -114,6 +114,25 @@ class UnitState(FactBase[Unit]):
         )
 
 
+class OwningPackage(FactBase[str]):
+    """The package that a file came with; empty where it came with none. Debian records either of /lib and /usr/lib."""
+
+    @staticmethod
+    def default() -> str:
+        """None."""
+        return ""
+
+    def command(self, path: str) -> StringCommand:
+        """One path."""
+        twin = path.removeprefix("/usr") if path.startswith("/usr/lib/") else f"/usr{path}"
+        both = f"{shlex.quote(path)} {shlex.quote(twin)}"
+        return Plain(f"LC_ALL=C dpkg -S {both} 2>/dev/null | grep -v ^diversion | cut -d: -f1 | head -n 1; true")
+
+    def process(self, output: list[str]) -> str:
+        """One line."""
+        return output[0].strip() if output else ""
+
+
 class Owed(FactBase[frozenset[str]]):
     """The units that are still to be restarted: one empty file for each."""
 

@@ -20,9 +20,11 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
 from roles.engine.disruption import Disruption, disrupts, note, of_restart
-from roles.facts.services import DefaultTarget, Owed, Unit, UnitState
+from roles.facts.services import DefaultTarget, Owed, OwningPackage, Unit, UnitState
 from roles.operations.files import Commands, absent, forget_kept, kept_at
 
+_PACKED: Final = ("/usr/lib/", "/lib/")
+"""Where packages have their units; /usr/local/lib is nobody's but the machine's."""
 DAEMON_RELOAD: Final = "daemon-reload"
 """In place of a unit's name in :func:`restarts`: the files of the block are unit files."""
 
@@ -40,9 +42,15 @@ def settle(data: Any) -> str:
     return f"{forget_kept(kept_at(data))} && rm -f {shlex.quote(owed_at(data))}.done"
 
 
+def name_of(unit: str) -> str:
+    """The one spelling of a unit in marks: systemd takes ``containerd`` and ``containerd.service`` for the same."""
+    return unit.removesuffix(".service")
+
+
 @contextmanager
 def restarts(unit: str) -> Iterator[None]:
     """Whatever changes in the block obliges ``unit`` to restart, and disrupts as much as that restart does."""
+    unit = name_of(unit)
     before = len(host.op_hash_order)
     with disrupts(of_restart(unit)):
         yield
@@ -70,7 +78,9 @@ def running(unit: str, *, enabled: bool | None = True, reload: bool = False, bef
         verb = "reload-or-restart" if reload and now.is_running else "restart"
         at = owed_at(host.data)
         first = f"{before} && " if before else ""
-        yield StringCommand(f"{first}systemctl {verb} {quoted} && echo {quoted} >> {at}.done && rm -f {at}/{quoted}")
+        mark = shlex.quote(name_of(unit))
+        paid = f"echo {mark} >> {at}.done && rm -f {at}/{mark} {at}/{mark}.service"
+        yield StringCommand(f"{first}systemctl {verb} {quoted} && {paid}")
     elif not now.is_running:
         note(Disruption.RELOAD)
         yield StringCommand(f"systemctl start {quoted}")
@@ -95,14 +105,19 @@ def daemon_reload(*units: str) -> Commands:
 
 @operation()
 def only_drop_ins(unit: str, allowed: Iterable[str] = ()) -> Commands:
-    """Remove overrides of the unit under /etc and /run that nobody declared; ``allowed`` are paths.
+    """Remove overrides of the unit, in any of systemd's folders, that are not declared; ``allowed`` are paths.
 
-    Put it into ``restarts(DAEMON_RELOAD)`` and ``restarts(unit)``.
+    Below /usr/lib and /lib those of installed packages are declared by their package, as kubeadm's own is. Put it into
+    ``restarts(DAEMON_RELOAD)`` and ``restarts(unit)``.
     """
     now: Unit = host.get_fact(UnitState, unit=unit)
-    strangers = [path for path in now.drop_ins if path.startswith(("/etc/", "/run/")) and path not in set(allowed)]
+    strangers = [path for path in now.drop_ins if path not in set(allowed) and not _is_packed(path)]
     for path in strangers:
         yield from absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest operations
+
+
+def _is_packed(path: str) -> bool:
+    return path.startswith(_PACKED) and bool(host.get_fact(OwningPackage, path=path))
 
 
 @operation()
@@ -150,4 +165,5 @@ def _marking_first(
 def _is_owed(unit: str) -> bool:
     """By a mark on the machine, or, while nothing runs yet, by a change that is planned before."""
     planned = () if host.state.is_executing else host.connector_data.get("would_owe", ())
-    return unit in planned or unit in host.get_fact(Owed, folder=owed_at(host.data))
+    owed: frozenset[str] = host.get_fact(Owed, folder=owed_at(host.data))
+    return name_of(unit) in {*planned, *map(name_of, owed)}

@@ -15,6 +15,7 @@ from roles.deploys.containerd_check import unsound
 
 _MARK: Final = "==spillway=="
 SCRIPT: Final = f"""\
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
 part() {{ echo "{_MARK} $1"; shift; "$@" 2>/dev/null; }}
 if command -v containerd >/dev/null; then
   part containerd containerd config dump
@@ -26,7 +27,10 @@ done
 [ ! -f /etc/systemd/system/kubelet.service ] || part kubelet-unit systemctl is-active kubelet
 if [ -e /proc/driver/nvidia/version ] && command -v nvidia-smi >/dev/null; then part nvidia timeout 20 nvidia-smi -L; fi
 """
-"""A module may outlive its packages, where these were taken back: nobody asks it for GPUs then."""
+"""What was put into /usr/local/bin does not answer in a program's place.
+
+A module may outlive its packages, where these were taken back: it is not asked for GPUs then.
+"""
 
 
 def why_unhealthy(said: str) -> str:

@@ -1,6 +1,7 @@
 """In a sandbox, in a process of its own for gevent's sake: reads cases from standard input, one JSON object a line.
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
+``unit``: in place of that, a packaged unit that is kept running, as the fabric manager is.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; the paths are told that a plan of the
 whole node asks about. ``watch``: paths whose state is told, before and after.
 """
@@ -24,6 +25,7 @@ from roles.deploys.users import accounts
 from roles.engine.fleet import connected, looking
 from roles.facts.batched import About
 from roles.facts.files import FILES, WAYS
+from roles.gpu import services as gpu_services
 from roles.node import prepare
 from roles.operations import files
 from roles.settings.machine import MachineSettings
@@ -44,7 +46,11 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     watched = case.get("watch", ())
     before, began = _states(watched), time.monotonic()
     settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", "users": case.get("users", ())})
-    role: Callable[[], Any] = _placing(case["place"]) if "place" in case else accounts
+    role: Callable[[], Any] = accounts
+    if "place" in case:
+        role = _placing(case["place"])
+    elif "unit" in case:
+        role = _keeping(case["unit"])
     with connected([("@local", {"settings": settings})], role) as fleet:
         plan = fleet.plan()["@local"]
         (done,) = fleet.apply(["@local"])
@@ -83,6 +89,14 @@ def _placing(paths: Iterable[str]) -> Callable[[], Any]:
             files.place(path, "ours\n", name=path)
 
     return placed
+
+
+def _keeping(unit: str) -> Callable[[], Any]:
+    @deploy("Service")
+    def kept() -> None:
+        gpu_services._runs(unit)
+
+    return kept
 
 
 def _states(paths: Iterable[str]) -> dict[str, str]:

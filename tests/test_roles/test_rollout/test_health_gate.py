@@ -68,13 +68,22 @@ def test_a_module_that_outlives_its_packages_is_asked_nothing(tmp_path: Path) ->
     loaded = tmp_path / "version"
     loaded.write_text("NVRM version: ...", encoding="ascii")
     program = tmp_path / "nvidia-smi"
-    script = SCRIPT.replace("/proc/driver/nvidia/version", str(loaded))
-    run = ["env", "-i", f"PATH={tmp_path}:/usr/bin:/bin", "sh"]
+    script = SCRIPT.replace("/proc/driver/nvidia/version", str(loaded)).replace("PATH=", f"PATH={tmp_path}:")
+    run = ["env", "-i", "sh"]
     assert "nvidia" not in subprocess.run(run, input=script, text=True, check=True, capture_output=True).stdout
     program.write_text("#!/bin/sh\necho GPU 0: one\n", encoding="ascii")
     program.chmod(0o755)
     told = subprocess.run(run, input=script, text=True, check=True, capture_output=True).stdout
     assert "GPU 0: one" in told
+
+
+def test_no_program_answers_that_was_put_before_the_system_s(tmp_path: Path) -> None:
+    """A false containerd in /usr/local/bin failed a machine's gate, and halted the fleet."""
+    false = tmp_path / "containerd"
+    false.write_text("#!/bin/sh\necho planted\n", encoding="ascii")
+    false.chmod(0o755)
+    run = ["env", f"PATH={tmp_path}:/usr/bin:/bin", "sh"]
+    assert "planted" not in subprocess.run(run, input=SCRIPT, text=True, check=False, capture_output=True).stdout
 
 
 def test_a_finding_has_what_was_found_and_a_remedy() -> None:
