@@ -15,7 +15,7 @@ from roles.deploys.containerd_check import unsound
 
 _MARK: Final = "==spillway=="
 SCRIPT: Final = f"""\
-PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 part() {{ echo "{_MARK} $1"; shift; "$@" 2>/dev/null; }}
 if command -v containerd >/dev/null; then
   part containerd containerd config dump
