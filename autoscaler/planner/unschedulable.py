@@ -48,6 +48,8 @@ class Unmet:
     fleet: Fleet
     market: Market
     _known: dict[object, Verdict] = field(default_factory=dict)
+    _reasons: dict[object, Reason | None] = field(default_factory=dict)
+    """What labels and taints have against it: of all that these rules cannot tell apart."""
     _machines: list[_Kind] = field(default_factory=list)
     _distinct: list[_Kind] = field(default_factory=list)
 
@@ -78,10 +80,13 @@ class Unmet:
         shut_out: list[Reason] = []
         too_small: list[tuple[str, Reason]] = []
         for name, labels, taints, room in kinds:
-            reason = why_not_on(
-                affinity=shape.affinity, tolerations=shape.tolerations, labels=labels, taints=taints, name=name
-            ) or why_not_tied(shape.ties, labels, name)
-            lack = why_no_room(amounts, room)
+            values = tuple([name if key == NODE_NAME else labels.get(key) for key in shape.asked_keys])
+            alike = (shape.affinity, shape.ties, shape.tolerations, taints, values)
+            if alike not in self._reasons:
+                self._reasons[alike] = why_not_on(
+                    affinity=shape.affinity, tolerations=shape.tolerations, labels=labels, taints=taints, name=name
+                ) or why_not_tied(shape.ties, labels, name)
+            reason, lack = self._reasons[alike], why_no_room(amounts, room)
             if reason is None and lack is None:
                 return None
             shut_out += [reason] if reason is not None and lack is None else []

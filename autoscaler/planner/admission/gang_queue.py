@@ -7,6 +7,7 @@ served in strict order. A gang that has fewer pods than it may have grows when i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -194,6 +195,8 @@ class Turns:
         """
         demands, placed, waits = [], _Found(), dict[str, Wait]()
         scene, patience = self.market.scene, self.patience
+        refused: dict[object, int] = {}
+        """What found no place, and how many fresh nodes were in use then: others of its like find none either."""
         if not goes_on:
             patience.forget()
         for gang in gangs:
@@ -206,7 +209,14 @@ class Turns:
                 demand = still_to_come(demand, settled[gang.name])
                 if not demand.pods:
                     continue
+            alike = self._alike(demand)
+            if alike is not None and refused.get(alike) == len(self.market.opened):
+                placed[gang.name] = None
+                demands.append(demand)
+                continue
             found = pack([demand], self.market).placed[gang.name]
+            if found is None and alike is not None:
+                refused[alike] = len(self.market.opened)
             usd = self._price(found, demand) if found is not None else 0.0
             if usd and gang.name not in settled and self._is_patient(gang):
                 scene.undo(before)
@@ -218,6 +228,12 @@ class Turns:
             placed[gang.name] = found
             demands.append(demand)
         return demands, placed, waits
+
+    def _alike(self, demand: Demand) -> object | None:
+        """The same for demands that find a place or none together; ``None`` where other pods have a say in it."""
+        if not may_be_pooled(demand, self.market):
+            return None
+        return frozenset(Counter(shape.number for _, shape in demand.pods).items())
 
     def _price(self, found: Placed, demand: Demand) -> float:
         """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""

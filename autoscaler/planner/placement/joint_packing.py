@@ -46,6 +46,9 @@ class SearchLimits:
     """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
     work_per_pod: float = 0.115
     """More for each pod for which nodes are bought."""
+    work_per_row: float = 18.0
+    """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
+    few_rows: int = 112
     rounds: int = 400
     """Of pricing at most."""
 
@@ -54,11 +57,16 @@ class SearchLimits:
 
     def probing(self) -> SearchLimits:
         """For such a plan."""
-        return replace(self, work=self.work * self.probe, work_per_pod=self.work_per_pod * self.probe)
+        return replace(
+            self,
+            work=self.work * self.probe,
+            work_per_pod=self.work_per_pod * self.probe,
+            work_per_row=self.work_per_row * self.probe,
+        )
 
-    def work_for(self, pods: int) -> float:
+    def work_for(self, pods: int, rows: int) -> float:
         """The budget of one call of the solver."""
-        return self.work + self.work_per_pod * pods
+        return self.work + self.work_per_pod * pods + self.work_per_row * max(0, rows - self.few_rows)
 
 
 class IdleNodes:
@@ -170,8 +178,9 @@ class Pool:
         return place
 
     def _idle(self) -> IdleNodes:
-        names = {name for shape in self.market.scene.shapes for name, _ in shape.amounts}
-        self._idle_nodes = self._idle_nodes or IdleNodes(self.market, names)
+        if self._idle_nodes is None:
+            names = {name for shape in self.market.scene.shapes for name, _ in shape.amounts}
+            self._idle_nodes = IdleNodes(self.market, names)
         return self._idle_nodes
 
     def _note_opened(self) -> None:
@@ -249,7 +258,7 @@ class CuttingProblem:
 
     def solved(self, limits: SearchLimits) -> Answer | None:
         """The cheapest nodes found; ``None`` where there are none for some. Limits are looked at where they bind."""
-        budget = limits.work_for(sum(row.count for row in self.rows))
+        budget = limits.work_for(sum(row.count for row in self.rows), len(self.rows))
         answer = cheapest(self.rows, self.kinds, deadline=budget, clock=Work(), rounds=limits.rounds)
         if not any(answer.left) and not any(_exceeds(answer, limit) for limit in self.limits):
             return answer
