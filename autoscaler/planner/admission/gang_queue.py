@@ -194,40 +194,47 @@ class Turns:
         have been served.
         """
         demands, placed, waits = [], _Found(), dict[str, Wait]()
-        scene, patience = self.market.scene, self.patience
         refused: dict[object, int] = {}
-        """What found no place, and how many fresh nodes were in use then: others of its like find none either."""
         if not goes_on:
-            patience.forget()
+            self.patience.forget()
         for gang in gangs:
             if pool is not None and gang.name in pooled:
                 if not pool.take(self._demand(gang)):
                     placed[gang.name] = None
                 continue
-            demand, before = self._demand(gang), scene.mark()
+            demand = self._demand(gang)
             if gang.name in settled:
                 demand = still_to_come(demand, settled[gang.name])
                 if not demand.pods:
                     continue
-            alike = self._alike(demand)
-            if alike is not None and refused.get(alike) == len(self.market.opened):
-                placed[gang.name] = None
+            found = self._alone(gang, demand, refused, may_wait=gang.name not in settled and self._is_patient(gang))
+            if isinstance(found, Wait):
+                waits[gang.name] = found
+            else:
+                placed[gang.name] = found
                 demands.append(demand)
-                continue
-            found = pack([demand], self.market).placed[gang.name]
-            if found is None and alike is not None:
-                refused[alike] = len(self.market.opened)
-            usd = self._price(found, demand) if found is not None else 0.0
-            if usd and gang.name not in settled and self._is_patient(gang):
-                scene.undo(before)
-                wait = patience.wait(gang, demand, usd_per_hour=usd)
-                if wait is not None:
-                    waits[gang.name] = wait
-                    continue
-                found = pack([demand], self.market).placed[gang.name]
-            placed[gang.name] = found
-            demands.append(demand)
         return demands, placed, waits
+
+    def _alone(self, gang: Gang, demand: Demand, refused: dict[object, int], *, may_wait: bool) -> Placed | Wait | None:
+        """A gang by itself: its places, until when it waits for machines that we own, or ``None``.
+
+        ``refused``: what found no place, and how many fresh nodes were in use then: its like finds none either.
+        """
+        scene, alike = self.market.scene, self._alike(demand)
+        if alike is not None and refused.get(alike) == len(self.market.opened):
+            return None
+        before = scene.mark()
+        found = pack([demand], self.market).placed[gang.name]
+        if found is None:
+            if alike is not None:
+                refused[alike] = len(self.market.opened)
+            return None
+        usd = self._price(found, demand) if may_wait else 0.0
+        if usd:
+            scene.undo(before)
+            wait = self.patience.wait(gang, demand, usd_per_hour=usd)
+            return wait if wait is not None else pack([demand], self.market).placed[gang.name]
+        return found
 
     def _alike(self, demand: Demand) -> object | None:
         """The same for demands that find a place or none together; ``None`` where other pods have a say in it."""
