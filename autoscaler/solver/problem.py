@@ -232,17 +232,27 @@ def _or_endless(available: int | None) -> float:
 
 def _undominated(kinds: Sequence[Kind], rooms: Floats, uses: Floats, holds: Mask) -> list[int]:
     """Kinds such that no other of which there is no end holds as much, for every shape, for no more money."""
-    kept: list[int] = []
-    endless: list[int] = []
-    for one in sorted(range(len(kinds)), key=lambda one: (kinds[one].usd, tuple(-rooms[one]), kinds[one].name)):
-        if kinds[one].available == 0 or not holds[:, one].any():
+    order = sorted(range(len(kinds)), key=lambda one: (kinds[one].usd, tuple(-rooms[one]), kinds[one].name))
+    roomier = np.ones((len(kinds), len(kinds)), dtype=bool)
+    """[kind, other]: the other has no less of anything and takes no more of what is shared."""
+    for column in rooms.T:
+        roomier &= column[None, :] >= column[:, None]
+    for row in uses:
+        roomier &= row[None, :] <= row[:, None]
+    alike, members = np.unique(holds, axis=1, return_inverse=True)
+    members = members.reshape(-1)
+    lets_in = np.array([(alike >= one[:, None]).all(axis=0) for one in alike.T], dtype=bool)
+    """[holds, other holds]: the other holds whatever the first does."""
+    useful = np.array([kind.available != 0 for kind in kinds], dtype=bool) & holds.any(axis=0)
+    endless = np.zeros(len(kinds), dtype=bool)
+    """Of which there is no end, among those kept."""
+    kept = []
+    for one in order:
+        if not useful[one]:
             continue
-        roomier = np.array(endless, dtype=np.int64)[(rooms[endless] >= rooms[one]).all(axis=1)] if endless else ()
-        if any(
-            (holds[:, other] >= holds[:, one]).all() and (uses[:, other] <= uses[:, one]).all() for other in roomier
-        ):
+        others = np.nonzero(roomier[one] & endless)[0]
+        if lets_in[members[one], members[others]].any():
             continue
         kept.append(one)
-        if kinds[one].available is None:
-            endless.append(one)
+        endless[one] = kinds[one].available is None
     return kept

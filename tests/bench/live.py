@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -24,12 +25,14 @@ from autoscaler.config.policy import GroupEntry, Policy, asg_name
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.tables import Asked, read_asked, read_catalog
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Grow, Memory
-from autoscaler.model.cluster import Cluster, Group, Pod
+from autoscaler.model.actions import Grow, Memory, Plan
+from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.pod_index import roll_of
 from autoscaler.model.resources import CPU, MEMORY
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.capacity import affinity_with_arch
+from autoscaler.planner.supply.fleet import labels_of
 from autoscaler.planner.supply.offers import Offer, Price, offers_of
 from tests.bench.figure import Figure
 
@@ -37,6 +40,9 @@ SIZES: Final = ((500, 0.15), (2_000, 0.4), (8_152, 1.5))
 """(the first so many pods of openb, CPU seconds that one look may take)"""
 ABOVE: Final = 2.0
 """Per cent above the bound."""
+LOOK: Final = 0.1
+"""CPU seconds of a look at what little has changed."""
+_PART, _LOOKS = 0.01, 5
 _NOW: Final = datetime(2026, 11, 1, tzinfo=UTC)
 _ZONE: Final = "us-east-1a"
 _ANY_TYPE: Final = "any.type"
@@ -174,6 +180,55 @@ def _group(entry: GroupEntry, offer: Offer, *, most: int) -> Group:
     )
 
 
+def settled(cluster: Cluster, decided: Plan) -> Cluster:
+    """When all that was bought has joined and every pod runs where it was planned."""
+    groups = {group.name: group for group in cluster.groups}
+    nodes, members = [], defaultdict[str, list[Instance]](list)
+    for name, group in sorted({(one.node, one.group) for one in decided.memory.meant.values()}):
+        bought = groups[group]
+        number = sum(map(len, members.values()))
+        instance = Instance(f"i-{number:017x}", bought.zone, launched=_NOW)
+        members[group].append(instance)
+        labels = {**labels_of(bought, name), words.HOSTNAME: name}
+        provider = f"aws:///{bought.zone}/{instance.id}"
+        nodes.append(Node(name, bought.allocatable, _NOW, labels, bought.taints, provider_id=provider))
+    meant = decided.memory.meant
+    pods = [
+        replace(pod, node=meant[pod.key].node, phase="Running", started=_NOW) if pod.key in meant else pod
+        for pod in cluster.pods
+    ]
+    grown = [
+        replace(group, desired=len(members[group.name]), instances=tuple(members[group.name]))
+        for group in cluster.groups
+    ]
+    return replace(cluster, pods=tuple(pods), nodes=tuple(nodes), groups=tuple(grown))
+
+
+def changed(cluster: Cluster, *, part: float, turn: int) -> Cluster:
+    """So great a part of the running pods has ended, and as many of their like have come."""
+    dice = random.Random(turn)  # noqa: S311 - the same pods every time
+    running = [pod for pod in cluster.pods if pod.node is not None]
+    gone = {pod.key for pod in dice.sample(running, max(1, int(part * len(running))))}
+    like = dice.choices(running, k=len(gone))
+    new = [
+        replace(pod, name=f"new-{turn}-{number}", uid=f"new-{turn}-{number}", node=None, phase="Pending", started=None)
+        for number, pod in enumerate(like)
+    ]
+    return replace(cluster, pods=(*(pod for pod in cluster.pods if pod.key not in gone), *new))
+
+
+def come_and_go(pods: Path, catalog: Path, *, first: int) -> Iterator[float]:
+    """CPU seconds of each of a few looks in which 1 % of the pods have ended and as many have come."""
+    cluster, policy = cluster_of(read_asked(str(pods)).pods[:first], read_catalog(catalog))
+    cluster = settled(cluster, plan(cluster, policy, Memory()))
+    for turn in range(_LOOKS):
+        look = changed(cluster, part=_PART, turn=turn)
+        look = replace(look, pods=roll_of(look.pods))  # which the store keeps from change to change
+        began = time.process_time()
+        plan(look, policy, Memory())
+        yield time.process_time() - began
+
+
 def live(data: Path | None) -> Iterator[Figure]:
     """Openb at three sizes; nothing where the tables are not at hand."""
     if data is None:
@@ -186,3 +241,5 @@ def live(data: Path | None) -> Iterator[Figure]:
         yield Figure(f"{stem}: cost", found.usd_per_hour, "$/h")
         yield Figure(f"{stem}: above the bound", found.percent_above, "%", ABOVE)
         yield Figure(f"{stem}: pods without a place", found.unplaced, "")
+        looks = list(come_and_go(pods, catalog, first=first))
+        yield Figure(f"{stem}: 1 % come and go, CPU time of a look, the longest", max(looks), "s", LOOK)

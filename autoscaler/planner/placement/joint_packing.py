@@ -42,10 +42,13 @@ class SearchLimits:
     joint_at_least: int = 300
     """Pods that may be pooled times offerings: with fewer, each gang is tried in several ways, one after the other, and
     the cheaper of that and the joint purchase is kept. Below it that takes some milliseconds."""
-    work: float = 35.0
+    work: float = 15.0
     """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
+    work_of_first: float = 0.155
+    """More for each of the first pods for which nodes are bought: rows are added with them."""
+    first: int = 500
     work_per_pod: float = 0.115
-    """More for each pod for which nodes are bought."""
+    """More for each further one."""
     work_per_row: float = 18.0
     """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
     few_rows: int = 112
@@ -60,13 +63,15 @@ class SearchLimits:
         return replace(
             self,
             work=self.work * self.probe,
+            work_of_first=self.work_of_first * self.probe,
             work_per_pod=self.work_per_pod * self.probe,
             work_per_row=self.work_per_row * self.probe,
         )
 
     def work_for(self, pods: int, rows: int) -> float:
         """The budget of one call of the solver."""
-        return self.work + self.work_per_pod * pods + self.work_per_row * max(0, rows - self.few_rows)
+        for_pods = self.work_of_first * min(pods, self.first) + self.work_per_pod * max(0, pods - self.first)
+        return self.work + for_pods + self.work_per_row * max(0, rows - self.few_rows)
 
 
 class IdleNodes:
