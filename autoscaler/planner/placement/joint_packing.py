@@ -11,7 +11,7 @@ How long the solver searches is counted in work, not in seconds: the same look g
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ import numpy as np
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.labels import GPU
 from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.gang_packing import Demand, Placed
 from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.placement.room_table import RoomTable
@@ -52,6 +53,8 @@ class SearchLimits:
     work_per_row: float = 18.0
     """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
     few_rows: int = 112
+    turns: int = 12
+    """Of buying for those that were left, where pods are of many sizes."""
     rounds: int = 400
     """Of pricing at most."""
 
@@ -147,16 +150,32 @@ class Pool:
         return True
 
     def buy(self) -> bool:
-        """Whether there are nodes for all that wait; they are opened and filled then. Else the scene is left dirty."""
-        if not self.waiting:
-            return True
-        problem = cutting_problem({shape: len(keys) for shape, keys in self.waiting.items()}, self.market)
-        answer = problem.solved(self.limits)
-        if answer is None:
-            return False
-        self.bound = answer.lower_bound
-        queues = {number: iter(keys) for number, keys in enumerate(self.waiting.values())}
-        return all(self._opened_and_filled(problem, answer, queues))
+        """Whether there are nodes for all that wait; they are opened and filled then. Else the scene is left dirty.
+
+        Of pods of many sizes some may be left at first: they go beside others, or are bought for once more.
+        """
+        for turn in range(self.limits.turns):
+            if not self.waiting:
+                return True
+            problem = cutting_problem({shape: len(keys) for shape, keys in self.waiting.items()}, self.market)
+            answer = problem.solved(self.limits)
+            if answer is None:
+                return False
+            self.bound = self.bound if turn else answer.lower_bound
+            if not all(self._opened_and_filled(problem, answer)):
+                return False
+            self._put_beside_others()
+        return not self.waiting
+
+    def _put_beside_others(self) -> None:
+        """Pods that are left go on nodes that were bought for others, where there is room."""
+        for shape, keys in list(self.waiting.items()):
+            while keys and (place := self.market.scene.find(shape)) is not None:
+                key = keys.pop(0)
+                self.market.scene.put(shape, place, key)
+                self.places[key] = place
+            if not keys:
+                del self.waiting[shape]
 
     def found(self) -> dict[str, Placed]:
         """Each gang's outcome. A node is on the account of the gang that has its first pod."""
@@ -204,11 +223,9 @@ class Pool:
             )
         return known
 
-    def _opened_and_filled(
-        self, problem: CuttingProblem, answer: Answer, queues: Mapping[int, Iterator[str]]
-    ) -> Iterator[bool]:
+    def _opened_and_filled(self, problem: CuttingProblem, answer: Answer) -> Iterator[bool]:
         """For each node of the answer whether it could be had, with room for all that it is to hold."""
-        scene = self.market.scene
+        scene, taken = self.market.scene, Counter[int]()
         for lot in answer.nodes:
             asked = _asked(problem.shapes[number].amounts * many for number, many in lot.pods)
             for _ in range(lot.times):
@@ -217,10 +234,15 @@ class Pool:
                     yield False
                     return
                 for number, many in lot.pods:
-                    for _ in range(many):
-                        key = next(queues[number])
-                        scene.put(problem.shapes[number], place, key)
+                    shape = problem.shapes[number]
+                    for key in self.waiting[shape][taken[number] : taken[number] + many]:
+                        scene.put(shape, place, key)
                         self.places[key] = place
+                    taken[number] += many
+        for number, many in taken.items():
+            del self.waiting[problem.shapes[number]][:many]
+        for shape in [shape for shape, keys in self.waiting.items() if not keys]:
+            del self.waiting[shape]
         yield True
 
 
@@ -262,17 +284,22 @@ class CuttingProblem:
         return Row(self.vector(dict(shape.amounts), up=True), many, takers)
 
     def solved(self, limits: SearchLimits) -> Answer | None:
-        """The cheapest nodes found; ``None`` where there are none for some. Limits are looked at where they bind."""
-        budget = limits.work_for(sum(row.count for row in self.rows), len(self.rows))
-        answer = cheapest(self.rows, self.kinds, deadline=budget, clock=Work(), rounds=limits.rounds)
-        if not any(answer.left) and not any(_exceeds(answer, limit) for limit in self.limits):
-            return answer
-        if not self.limits:
-            return None
-        answer = cheapest(
-            self.rows, self.kinds, limits=self.limits, deadline=budget, clock=Work(), rounds=limits.rounds
-        )
-        return None if any(answer.left) else answer
+        """The cheapest nodes found; ``None`` where there are none for some. Limits are looked at where they bind.
+
+        Where pods are of many sizes the nodes may leave out a few.
+        """
+        clusters = SizeClusters.of(self.rows)
+        rows = clusters.shapes if clusters is not None else self.rows
+        for shared in ([], self.limits) if self.limits else ([],):
+            work = limits.work_for(sum(row.count for row in rows), len(rows))
+            answer = cheapest(rows, self.kinds, limits=shared, deadline=work, clock=Work(), rounds=limits.rounds)
+            if any(answer.left):
+                continue
+            if clusters is not None:
+                answer = replace(answer, nodes=tuple(clusters.seated(answer, self.kinds)))
+            if not any(_exceeds(answer, limit) for limit in self.limits):
+                return answer
+        return None
 
     def opened(self, kind: str, asked: Mapping[str, int]) -> Place | None:
         """A node of it that has so much room."""

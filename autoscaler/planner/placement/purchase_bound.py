@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.joint_packing import cutting_problem
 from autoscaler.planner.placement.offerings import Market
@@ -39,4 +40,6 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
                 free[name] += amount
     there = Kind("what is there", problem.vector(free, up=True), 0.0, 1)
     rows = [problem.row(shape, many, also=there.name) for shape, many in counts.items()]
-    return min(packing.usd_per_hour, lower_bound(rows, [*problem.kinds, there]))
+    clusters = SizeClusters.of(rows)
+    shapes_of = rows if clusters is None else clusters.shapes
+    return min(packing.usd_per_hour, lower_bound(shapes_of, [*problem.kinds, there]))

@@ -164,6 +164,27 @@ def test_the_bound_counts_what_is_free_as_free() -> None:
     assert 0 < decided.lower_bound_usd_per_hour <= decided.usd_per_hour
 
 
+def test_pods_of_more_sizes_than_the_solver_takes_are_planned_for_in_clusters() -> None:
+    """Of 400 sizes: each pod once, on a node with room for it, at most a fifth above the bound; free room is used."""
+    dice = Random(7)  # noqa: S311 - the same pods every time
+    pods = [
+        pod
+        for n in range(400)
+        for pod in a_gang(f"g{n}", 1, gpus=dice.choice((0, 0, 1, 2)), cpu=f"{dice.randint(100, 9000)}m")
+    ]
+    market = a_market(pods, groups_of(maximum=1000))
+    pool = Pool(market, ALWAYS)
+    assert all(pool.take(a_demand(market, (pod,), pod.key)) for pod in pods)
+    assert pool.buy()
+    places = market.scene.places
+    assert Counter(key for place in places for key in place.guests) == Counter(pod.key for pod in pods)
+    assert all(amount >= 0 for place in places for amount in place.free.values())
+    paid = sum(place.price for place in places)
+    assert 0.8 * paid < pool.bound <= paid
+    decided = decide(a_cluster(pods=pods, nodes=[an_on_prem_node(gpus=8)], groups=groups_of(maximum=1000)))
+    assert 0 < decided.lower_bound_usd_per_hour <= decided.usd_per_hour
+
+
 def test_effort_is_counted_and_ends_where_it_is_spent() -> None:
     """More work is never a dearer plan here, and what is done stays near to what was granted."""
     shapes = [Shape((1000 * size, 500 * (size % 7 + 1), size % 3, 1), 20 + size) for size in range(1, 40)]
