@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from autoscaler.model.errors import Unavailable
 from autoscaler.planner.explain import explain_pod
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
+from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.report import Log, Messenger, Metrics, Report
 
 
@@ -162,7 +164,7 @@ class _Parties:
         self.ec2.may_write = leader.is_mine
         return Loop(
             policy=settings.policy,
-            planner=plan,
+            planner=partial(plan, cache=NodeCache()),
             store=self.store,
             hands=Hands(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
             confirm=self.counts,

@@ -18,20 +18,23 @@ from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
-from autoscaler.planner.supply.fleet import Fleet, survey
+from autoscaler.planner.supply.fleet import Fleet, NodeCache, survey
 from autoscaler.planner.surplus import surplus, without
 from autoscaler.planner.termination_hooks import let_go
 
 _LIMITS: Final = SearchLimits()
 
 
-def plan(cluster: Cluster, policy: Policy, memory: Memory, *, limits: SearchLimits = _LIMITS) -> Plan:
+def plan(
+    cluster: Cluster, policy: Policy, memory: Memory, *, limits: SearchLimits = _LIMITS, cache: NodeCache | None = None
+) -> Plan:
     """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended.
 
-    ``limits``: how much is searched, in counted work.
+    ``limits``: how much is searched, in counted work. ``cache``: what the last look found of nodes that have not
+    changed; it saves time and changes no plan.
     """
     cluster = replace(cluster, pods=roll_of(cluster.pods))
-    fleet = survey(cluster, policy, memory.backoffs)
+    fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))

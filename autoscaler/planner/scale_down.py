@@ -82,7 +82,10 @@ def _spare(cluster: Cluster, fleet: Fleet) -> Counter[str]:
 
 
 def _own_nodes(cluster: Cluster, fleet: Fleet) -> list[Node]:
-    """Nodes that have a cordon of ours or belong to one of our groups: the longest idle first, then the youngest."""
+    """Nodes that something may be done about: the longest idle first, then the youngest.
+
+    Ours by their group or by the cordon; of those that are open only the ones that nothing runs on.
+    """
 
     def order(node: Node) -> tuple[float, float, str]:
         since = node.cordoned_at.timestamp() if node.cordoned_at else float("inf")
@@ -94,6 +97,7 @@ def _own_nodes(cluster: Cluster, fleet: Fleet) -> list[Node]:
             for node in cluster.nodes
             if not node.deleting
             and node.name not in fleet.leaving
+            and (node.cordoned or not (node.do_not_disrupt or fleet.residents.get(node.name)))
             and (node.name in fleet.group_of or (node.cordoned and node.cordoned_by == AUTOSCALER))
         ),
         key=order,

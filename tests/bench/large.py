@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -47,6 +48,7 @@ from autoscaler.model.actions import Admit, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance
 from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
+from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.report import Log, Report
 from tests.bench.figure import Figure
 from tests.bench.memory import resident_mib
@@ -185,7 +187,15 @@ def measure(*, nodes: int, pods: int, new: int) -> dict[str, float]:
     store.saw_groups(_groups(rules, nodes), asked_at=0.0)
     observer = Observer(cast("Kube", feed), store)
     hands = Hands(kube=cast("Writes", feed), ec2=cast("Ec2", None), store=store)
-    loop = Loop(policy=rules, planner=plan, store=store, hands=hands, report=report, leader=Always(), dry_run=True)
+    loop = Loop(
+        policy=rules,
+        planner=partial(plan, cache=NodeCache()),
+        store=store,
+        hands=hands,
+        report=report,
+        leader=Always(),
+        dry_run=True,
+    )
     observer.start()
     threading.Thread(target=loop.run, daemon=True).start()
     report.knowing(pods)

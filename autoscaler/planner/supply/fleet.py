@@ -7,13 +7,14 @@ not launched, a node whose GPUs the kubelet does not offer yet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
+from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
@@ -84,8 +85,80 @@ class Fleet:
         return dict(self.rooms[group.name].items())
 
 
-def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -> Fleet:
-    """Bring nodes and groups together."""
+class NodeCache:
+    """What was found of nodes that have joined, for the next look: most of them are as they were.
+
+    Made once by the caller and handed in with each look; a plan is the same with it and without.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, _Seen] = {}
+        self._daemon_sets: tuple[DaemonSet, ...] = ()
+
+    def begin(self, cluster: Cluster) -> None:
+        """Another look: nodes that are gone are forgotten, and all of them when DaemonSets have changed."""
+        if cluster.daemon_sets != self._daemon_sets:
+            self._found.clear()
+            self._daemon_sets = cluster.daemon_sets
+        if len(self._found) > len(cluster.nodes):
+            there = {node.name for node in cluster.nodes}
+            self._found = {name: one for name, one in self._found.items() if name in there}
+
+    def place(self, node: Node, group: Group | None, load: Load, *, make: _Make) -> Place:
+        """The node's place: made anew where it, its pods or its group's promise have changed."""
+        seen = self._found.get(node.name)
+        if seen is None or seen.node is not node or seen.load is not load or not _promise_the_same(group, seen.group):
+            place = make(node, group, load)
+            if place.tier == COMING_TIER:  # time changes it
+                self._found.pop(node.name, None)
+            else:
+                labels, free = place.labels, dict(place.free)
+                self._found[node.name] = _Seen(node, group, load, labels, place.taints, free, place.tier)
+            return place
+        return Place(
+            name=node.name,
+            labels=seen.labels,
+            taints=seen.taints,
+            free=dict(seen.free),
+            tier=seen.tier,
+            node=node,
+            group=group,
+            standing=group is None or bool(load.residents),
+            ports=load.ports,
+        )
+
+
+_Make = Callable[[Node, Group | None, Load], Place]
+
+
+def _promise_the_same(one: Group | None, other: Group | None) -> bool:
+    if one is other or one is None or other is None:
+        return one is other
+    return (one.name, one.allocatable, one.labels, one.taints) == (
+        other.name,
+        other.allocatable,
+        other.labels,
+        other.taints,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A node with what was found of it."""
+
+    node: Node
+    group: Group | None
+    load: Load
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    free: Mapping[str, int]
+    tier: int
+
+
+def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], cache: NodeCache | None = None) -> Fleet:
+    """Bring nodes and groups together. ``cache``: what the last look found, which this one adds to."""
+    if cache is not None:
+        cache.begin(cluster)
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
     groups = sorted(cluster.groups, key=lambda group: group.name)
     ids = {node.name: instance for node in nodes if node.provider_id and (instance := node.instance_id)}
@@ -108,6 +181,11 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     closed = _closed(groups, lost, cluster, policy, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
     loads = roll_of(cluster.pods).loads
+
+    def make(node: Node, group: Group | None, load: Load) -> Place:
+        return _place(node, group, load, cluster, policy)
+
+    place = make if cache is None else partial(cache.place, make=make)
     unusable = {
         node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
     }
@@ -126,7 +204,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime]) -
     }
     return Fleet(
         places=tuple(
-            _place(node, group_of.get(node.name), loads.get(node.name, NO_LOAD), cluster, policy)
+            place(node, group_of.get(node.name), loads.get(node.name, NO_LOAD))
             for node in nodes
             if node.name not in unusable
         ),
