@@ -118,4 +118,4 @@ def _rights(user: str, *, sudo: bool) -> Commands:
         if later > path and re.match(rf"{re.escape(user)}\s", line):  # of several rules the last counts
             raise OperationError(f"{later} says {line!r} after {path}: two writers. Remove that line")
     text = f"{user} ALL=(ALL) NOPASSWD:ALL\n"
-    yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="text")  # noqa: SLF001
+    yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="sudoers")  # noqa: SLF001
