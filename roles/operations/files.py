@@ -121,8 +121,14 @@ def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
 def included(by: str, *, line: str) -> Commands:
     """Have this line in the file ``by``, through which what is ours has an effect. Who took it out had a reason."""
     text = host.get_fact(FileText, path=by)
-    if text is not None and line not in (" ".join(one.split()) for one in text.splitlines()):
-        raise OperationError(f"{by} has no line {line!r}: without it what is written there means nothing. Put it back")
+    said = [re.sub("[ \t]+", " ", one).strip(" ") for one in (text or "").split("\n")]
+    if text is not None and line not in said:
+        near = next(
+            (f" (it has {config_diff.visible(one)})" for one in said if re.findall("[!-~]+", one) == line.split()), ""
+        )
+        raise OperationError(
+            f"{by} has no line {line!r}{near}: without it what is written there means nothing. Put it back"
+        )
     host.noop("it is read")
     yield from ()
 

@@ -75,6 +75,7 @@ def test_every_kind_is_tried() -> None:
         ("deb822", PIN, PIN.replace("version 1\n", "version 1\n 2\n")),
         ("deb822", PIN, PIN.replace("Pin:", " #Pin:")),
         ("hostname", "a\n", "b\na\n"),
+        ("hostname", "a\n", ";b\na\n"),
         ("ini", "[S]\nExec=/x\n", "[S]\nExec=/x\n[S]\nExec=/y\n"),
         ("ini", "[S]\nExec=/x\n", "[S]\n# c \\\nExec=/y\nExec=/x\n"),  # a comment does not go on
         ("ini", "[S]\nExec=/x\n", "[S]\nnonsense\nExec=/x\n"),
@@ -82,11 +83,14 @@ def test_every_kind_is_tried() -> None:
         ("json", '{"a": {"b": 1}}', '{"a": {"c": 2}, "a": {"b": 1}}'),  # Go merges them
         ("limits", "* - nofile 9\n", "* - nofile 9\n; x\n"),
         ("limits", "* - nofile 9\n", "* - nofile #9\n"),
+        ("logrotate", "/a {\n}\n", "/a {\n; x\n}\n"),
         ("mig-layout", LAYOUT, LAYOUT.removesuffix("\n")),  # the shell passes over the last line
         ("mig-layout", LAYOUT, f"{LAYOUT}; x\n"),
         ("modprobe", "blacklist nouveau\n", "# c \\\nblacklist nouveau\n"),  # the comment goes on
         ("modprobe", "blacklist nouveau\n", "blacklist nouveau\n;x\n"),
         ("modules-load", "a\nb\n", "b\na\n"),
+        ("modules-load", "a\n", "# c \\\na\n"),
+        ("rsyslog", "global()\n", "global()\n; x\n"),
         ("sshd", "PasswordAuthentication no\n", "; x\nPasswordAuthentication no\n"),
         ("sudoers", SUDOERS, f"# c \\\n{SUDOERS}"),
         ("sysctl", "a = 1\n", "a = 1\na = 1\n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pyinfra.api.config import Config
 from pyinfra.api.connect import connect_all
+from pyinfra.api.exceptions import OperationError
 from pyinfra.api.facts import FactBase
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.operation import add_op
@@ -19,7 +21,7 @@ from pyinfra.api.state import State, StateStage
 
 from roles.facts.files import FileState, FolderLines
 from roles.facts.packages import Unusable
-from roles.operations import files
+from roles.operations import files, users
 
 Run = Callable[..., bool]
 
@@ -130,6 +132,45 @@ def test_a_rule_that_looks_like_nothing_is_taken_out(run: Run, tmp_path: Path, m
     path.write_text(f"{more}ada ALL=(ALL) NOPASSWD:ALL\n", encoding="utf-8", newline="")
     assert run(files.place, str(path), "ada ALL=(ALL) NOPASSWD:ALL\n", meaning="sudoers", **OWNERS)
     assert path.read_bytes() == b"ada ALL=(ALL) NOPASSWD:ALL\n"
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\u00a0\n", "\x0b\n"])
+def test_a_line_with_more_than_can_be_seen_is_another_one(run: Run, tmp_path: Path, ending: str) -> None:
+    """Its reader takes the name of the file with what stands behind it."""
+    path = tmp_path / "logrotate.conf"
+    path.write_text("  include \t/etc/logrotate.d\n", encoding="utf-8")
+    run(files.included, str(path), line="include /etc/logrotate.d")
+    path.write_text(f"include /etc/logrotate.d{ending}", encoding="utf-8", newline="")
+    with pytest.raises(OperationError, match=r"it has include /etc/logrotate\.d"):
+        run(files.included, str(path), line="include /etc/logrotate.d")
+
+
+def test_a_later_file_that_clears_a_setting_of_apt_is_refused(run: Run, tmp_path: Path) -> None:
+    """To apt ``#clear`` is no comment."""
+    about, later = r"(#clear\s+)?DPkg::Lock::Timeout\b", tmp_path / "zz"
+    later.write_text("# DPkg::Lock::Timeout\n#\n## x\n", encoding="ascii")
+    run(files.last_word, str(tmp_path / "lock"), about=about)
+    later.write_text("#clear DPkg::Lock::Timeout;\n", encoding="ascii")
+    with pytest.raises(OperationError, match="says '#clear DPkg"):
+        run(files.last_word, str(tmp_path / "lock"), about=about)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of sudo are root's")
+def test_a_later_rule_by_an_accounts_number_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sudo takes ``#0`` for root; of several rules the last one counts."""
+    monkeypatch.setattr(users, "_SUDOERS", f"{tmp_path}/sudoers")
+    folder = tmp_path / "sudoers.d"
+    folder.mkdir()
+    (folder / "spillway-root").write_text("root ALL=(ALL) NOPASSWD:ALL\n", encoding="ascii")
+    (folder / "spillway-root").chmod(0o440)
+    (folder / "zz").write_text("# 0 is root\n#01 ALL=(ALL) ALL\n", encoding="ascii")
+    shell = pwd.getpwnam("root").pw_shell
+    run(users.present, "root", shell=shell, sudo=True)
+    (folder / "zz").write_text("#0 ALL=(ALL) /bin/true\n", encoding="ascii")
+    with pytest.raises(OperationError, match="says '#0 ALL"):
+        run(users.present, "root", shell=shell, sudo=True)
 
 
 def test_what_is_no_regular_file_is_seen_and_not_read(tmp_path: Path) -> None:
