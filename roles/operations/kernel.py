@@ -129,7 +129,7 @@ def hostname(wanted: str, *, address: str) -> Commands:
 
 def finds_itself(table: str, name: str, *, address: str) -> bool:
     """Whether hosts(5) gives the name as this machine's own: the first line that has it counts."""
-    rows = (line.partition("#")[0].split() for line in table.splitlines())
+    rows = (re.findall(r"[^ \t\r\f\v]+", line.partition("#")[0]) for line in table.split("\n"))  # as the C library does
     found = next((row[0] for row in rows if name in row[1:]), "")
     is_number = set(address) <= set("0123456789.") or ":" in address
     return found == address or found.startswith("127.") or found == "::1" or bool(found and not is_number)
