@@ -304,10 +304,10 @@ def package_sources(chosen: Iterable[Source], *, exclusive: bool) -> None:
     for source in chosen:
         if source.key:
             files.place(name=f"key of {source.name}", dest=source.key_path, content=source.key)
-        files.place(name=f"packages from {source.name}", dest=source.entry_path, content=source.entry, meaning="text")
+        files.place(name=f"packages from {source.name}", dest=source.entry_path, content=source.entry, meaning="deb822")
         ours.add(source.entry_path)
-    files.place(name="apt waits for its lock", dest=_LOCK, content='DPkg::Lock::Timeout "300";\n', meaning="text")
-    files.last_word(name="nobody has apt wait less", dest=_LOCK, about=r"DPkg::Lock::Timeout\b")
+    files.place(name="apt waits for its lock", dest=_LOCK, content='DPkg::Lock::Timeout "300";\n', meaning="apt.conf")
+    files.last_word(name="nobody has apt wait less", dest=_LOCK, about=r"(#clear\s+)?DPkg::Lock::Timeout\b")
     apt.usual_places(name="apt reads its usual folders")
     apt.signed_only(name="apt takes signed packages alone")
     for path in host.get_fact(SourceFiles):

@@ -39,7 +39,7 @@ def kubelet() -> None:
         return
     _binary(machine, wanted.download)
     with restarts("kubelet"):
-        files.place(name="the cluster's authority", dest=AUTHORITY, content=wanted.authority, meaning="text")
+        files.place(name="the cluster's authority", dest=AUTHORITY, content=wanted.authority)
         files.place(
             name="kubelet's configuration",
             dest=CONFIG,

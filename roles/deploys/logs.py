@@ -24,7 +24,7 @@ def logs() -> None:
         name="logs are rotated",
         dest="/etc/logrotate.d/spillway",
         content=rotation(wanted.keep),
-        meaning="text",
+        meaning="logrotate",
         validate='said=$(logrotate -d {path} 2>&1) || {{ echo "$said" | grep "^error:" >&2; false; }}',
     )
     files.included(by="/etc/logrotate.conf", line="include /etc/logrotate.d", name="logrotate reads its folder")
@@ -41,7 +41,7 @@ def logs() -> None:
             name=f"logs go to {wanted.ship_to}",
             dest=SHIPPING,
             content=shipping(wanted.ship_to),
-            meaning="text",
+            meaning="rsyslog",
             validate="rsyslogd -N1 -f {path} 2>/dev/null",
         )
     services.running(unit="rsyslog", name="log shipping runs")

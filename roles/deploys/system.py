@@ -82,7 +82,7 @@ def _clock() -> None:
                 name="time servers",
                 dest="/etc/chrony/chrony.conf",
                 content=chrony_config(clock.servers),
-                meaning="text",
+                meaning="chrony",
                 validate="chronyd -p -f {path}",
             )
     services.running(unit="chrony", name="the time service runs")
@@ -102,7 +102,7 @@ def _limits() -> None:
         name="limits of users",
         dest=LIMITS,
         content="* - memlock unlimited\nroot - memlock unlimited\n* - nofile 1048576\nroot - nofile 1048576\n",
-        meaning="text",
+        meaning="limits",
     )
     files.last_word(name="no later limits", dest=LIMITS, about=r"(\*|root)\s+\S+\s+(memlock|nofile)\s")
     files.included(by="/etc/pam.d/sshd", line="session required pam_limits.so", name="sshd gives limits")

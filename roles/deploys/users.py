@@ -41,7 +41,7 @@ def accounts() -> None:
                 name="sshd lets in keys only",
                 dest=SSH_FILE,
                 content="PasswordAuthentication no\nKbdInteractiveAuthentication no\n",
-                meaning="text",
+                meaning="sshd",
                 validate="sshd -t -f {path}",
             )
         services.running(unit="ssh", reload=True, name="sshd runs")

@@ -153,7 +153,10 @@ class Strangers(FactBase[list[Stranger]]):
 
 
 class FolderLines(FactBase[list[tuple[str, str]]]):
-    """What the files of a folder say whose names have the ending of ``path``: path and line, comments left out."""
+    """What the files of a folder say whose names have the ending of ``path``: path and line.
+
+    Plain comments are left out; what stands close behind a ``#``, such as apt's ``#clear``, may say something.
+    """
 
     @staticmethod
     def default() -> list[tuple[str, str]]:
@@ -166,7 +169,7 @@ class FolderLines(FactBase[list[tuple[str, str]]]):
         ending = shlex.quote(posixpath.splitext(name)[1])
         folders = [folder, *([f"/run{folder.removeprefix('/etc')}"] if folder.startswith("/etc/systemd/") else [])]
         files = " ".join(f"{shlex.quote(one)}/*{ending}" for one in folders)
-        return Plain(f"grep -D skip -sHE '^[[:space:]]*[^#;[:space:]]' {files}; true")
+        return Plain(f"grep -D skip -sHE '^[[:space:]]*([^#;[:space:]]|#[^#[:space:]])' {files}; true")
 
     def process(self, output: list[str]) -> list[tuple[str, str]]:
         """``path:line``."""

@@ -84,7 +84,7 @@ def nvidia_driver(
         name="modules are loaded at boot",
         dest="/etc/modules-load.d/spillway-nvidia.conf",
         content="nvidia\nnvidia_uvm\n",
-        meaning="text",
+        meaning="modules-load",
     )
     kernel.not_forbidden(names=("nvidia", "nvidia_uvm"), name="nobody forbids the modules")
     with disrupts(Disruption.MODULE_RELOAD):
@@ -196,6 +196,6 @@ def _without_nouveau() -> None:
         name="nouveau is not loaded",
         dest=NOUVEAU,
         content="blacklist nouveau\noptions nouveau modeset=0\n",
-        meaning="text",
+        meaning="modprobe",
     )
     initramfs_follows(name="nor from the initramfs", path=NOUVEAU)

@@ -70,7 +70,7 @@ def fabric_manager(*, wanted: Mapping[str, str]) -> None:
 def mig_layout(layout: Mapping[str, Sequence[str]]) -> None:
     """Each GPU, by its index, divided into these profiles; an empty list: undivided. Kept over reboots by a unit."""
     lines = "".join(f"{gpu} {','.join(layout[gpu]) or 'off'}\n" for gpu in sorted(layout, key=int))
-    files.place(name="MIG layout", dest=_LAYOUT, content=lines, meaning="text")
+    files.place(name="MIG layout", dest=_LAYOUT, content=lines, meaning="mig-layout")
     files.place(name="what divides the GPUs", dest=_SCRIPT, content=_APPLY, mode="755")
     with services.restarts(services.DAEMON_RELOAD):
         files.place(

@@ -22,7 +22,7 @@ def spared_by_unattended_upgrades(patterns: Collection[str]) -> Commands:
     lines = "".join(f'  "{pattern}";\n' for pattern in sorted(patterns))
     text = f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
     path = "/etc/apt/apt.conf.d/99zz-spillway-unattended-upgrades"  # late: a #clear in an earlier file does not count
-    placed = list(files.place._inner(path, text, meaning="text"))  # noqa: SLF001 - as above
+    placed = list(files.place._inner(path, text, meaning="apt.conf"))  # noqa: SLF001 - as above
     yield from placed
     missing = [pattern for pattern in sorted(patterns) if pattern not in effective]
     if missing and not placed:

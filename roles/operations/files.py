@@ -8,7 +8,6 @@ healthy (:func:`forget_kept`), or is put back (:func:`restore_kept`).
 from __future__ import annotations
 
 import base64
-import difflib
 import hashlib
 import posixpath
 import re
@@ -23,7 +22,8 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found, Strangers, strangers
-from roles.operations import config_diff as meanings
+from roles.operations import config_diff
+from roles.operations.config_diff import Meaning
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
@@ -42,14 +42,14 @@ def place(
     user: str | None = "root",
     group: str | None = "root",
     validate: str | None = None,
-    meaning: str | None = None,
+    meaning: Meaning | None = None,
     secret: bool = False,
 ) -> Commands:
     """Have this text at ``dest``, a file of this mode and these owners (``None``: whoever writes it).
 
     ``validate`` is shell that reads the candidate at ``{path}`` and fails where it is no good, such as
-    ``sshd -t -f {path}``. ``meaning`` (toml, json, yaml, sysctl, ini, text) leaves a file alone that says the same in
-    other words. The text of a ``secret`` file appears in no diff and no journal.
+    ``sshd -t -f {path}``. ``meaning``, the kind of file, leaves one alone that says the same in other words; without
+    it every byte counts. The text of a ``secret`` file appears in no diff and no journal.
 
     Refused where another account than root may change the way there: it could lead root anywhere.
     """
@@ -121,8 +121,14 @@ def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
 def included(by: str, *, line: str) -> Commands:
     """Have this line in the file ``by``, through which what is ours has an effect. Who took it out had a reason."""
     text = host.get_fact(FileText, path=by)
-    if text is not None and line not in (" ".join(one.split()) for one in text.splitlines()):
-        raise OperationError(f"{by} has no line {line!r}: without it what is written there means nothing. Put it back")
+    said = [re.sub("[ \t]+", " ", one).strip(" ") for one in (text or "").split("\n")]
+    if text is not None and line not in said:
+        near = next(
+            (f" (it has {config_diff.visible(one)})" for one in said if re.findall("[!-~]+", one) == line.split()), ""
+        )
+        raise OperationError(
+            f"{by} has no line {line!r}{near}: without it what is written there means nothing. Put it back"
+        )
     host.noop("it is read")
     yield from ()
 
@@ -181,13 +187,13 @@ def _refuse_locked(dest: str, now: Found | None) -> None:
             raise OperationError(f"{path} is immutable or append-only, a change is not permitted: {remedy}")
 
 
-def _says_the_same(dest: str, now: Found, content: str, meaning: str | None) -> bool:
+def _says_the_same(dest: str, now: Found, content: str, meaning: Meaning | None) -> bool:
     if now.sha256 == hashlib.sha256(content.encode()).hexdigest():
         return True
     if meaning is None:
         return False
     text = host.get_fact(FileText, path=dest)
-    return text is not None and meanings.same(text, content, meaning)
+    return text is not None and config_diff.same(text, content, meaning)
 
 
 def _correct(dest: str, now: Found, *, mode: str, user: str | None, group: str | None) -> Commands:
@@ -244,7 +250,8 @@ def _keep(dest: str) -> str:
 def _text_of(dest: str, now: Found | None) -> str:
     if now is None or not now.is_file:
         return ""
-    return host.get_fact(FileText, path=dest) or ""
+    text = host.get_fact(FileText, path=dest)
+    return "(larger than a mebibyte, or not in UTF-8)\n" if text is None else text
 
 
 _EVERYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where no file of a role belongs
@@ -281,11 +288,5 @@ def told(text: str) -> None:
     host.connector_data.setdefault("diffs", {})[host.current_op_hash] = text
 
 
-def difference(dest: str, before: str, after: str) -> str:
-    """As diff -u shows it."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"{dest} (now)", dest, lineterm="")
-    return "\n".join(lines)
-
-
 def _record_diff(dest: str, before: str, after: str, *, secret: bool) -> None:
-    told(f"{dest}: (not shown: secret)" if secret else difference(dest, before, after))
+    told(f"{dest}: (not shown: secret)" if secret else config_diff.difference(dest, before, after))

@@ -64,7 +64,7 @@ def keys(user: str, *, keys: Collection[str]) -> Commands:
         at = shlex.quote(home)
         make = f'install -d -m 755 -o {user} -g "$(id -g {user})" -- {at}'
         yield StringCommand(files.on_roots_ground(home, f"{{ [ -e {at} ] || [ -L {at} ] || {make}; }}"))
-    files.told(files.difference(f"{home}/{KEYS}", found.text or "", text))
+    files.told(config_diff.difference(f"{home}/{KEYS}", found.text or "", text))
     yield _run(user, steps, text)
 
 
@@ -113,7 +113,7 @@ def _steps(user: str, found: Home, text: str) -> Iterator[str]:
         yield "[ ! -L .ssh ] || rm -- .ssh\n[ -d .ssh ] || mkdir -- .ssh\nchmod 00700 .ssh"  # 700 keeps a set-group-id
     keys = here.get(KEYS)
     whole = keys and (keys.kind, keys.mode, keys.user, keys.links) == ("regular file", "600", user, 1)
-    same = found.text is not None and config_diff.same(found.text, text, "text")
+    same = found.text is not None and config_diff.same(found.text, text, "authorized_keys")
     if not (whole and same) or OTHER_KEYS in here:
         yield _WRITE.format(sha256=hashlib.sha256(text.encode()).hexdigest())
 

@@ -81,7 +81,7 @@ def modules(names: Collection[str]) -> Commands:
     """
     yield from not_forbidden._inner(names)  # noqa: SLF001 - as above
     text = "".join(f"{name}\n" for name in sorted(names))
-    yield from files.place._inner(MODULES_FILE, text, meaning="text")  # noqa: SLF001 - as above
+    yield from files.place._inner(MODULES_FILE, text, meaning="modules-load")  # noqa: SLF001 - as above
     for name in sorted(names):
         if host.get_fact(ModuleState, module=name) != "loaded":
             yield StringCommand(f"modprobe {shlex.quote(name)}")
@@ -112,7 +112,7 @@ def no_swap() -> Commands:
 @operation()
 def hostname(wanted: str, *, address: str) -> Commands:
     """Have the machine go by this name, and find itself under it without asking anyone."""
-    yield from files.place._inner("/etc/hostname", f"{wanted}\n", meaning="text")  # noqa: SLF001 - as above
+    yield from files.place._inner("/etc/hostname", f"{wanted}\n", meaning="hostname")  # noqa: SLF001 - as above
     table = host.get_fact(FileText, path="/etc/hosts") or "127.0.0.1 localhost\n"
     if not finds_itself(table, wanted, address=address):
         others = "".join(_without(line, wanted) for line in table.splitlines(keepends=True)).rstrip()
@@ -129,7 +129,7 @@ def hostname(wanted: str, *, address: str) -> Commands:
 
 def finds_itself(table: str, name: str, *, address: str) -> bool:
     """Whether hosts(5) gives the name as this machine's own: the first line that has it counts."""
-    rows = (line.partition("#")[0].split() for line in table.splitlines())
+    rows = (re.findall(r"[^ \t\r\f\v]+", line.partition("#")[0]) for line in table.split("\n"))  # as the C library does
     found = next((row[0] for row in rows if name in row[1:]), "")
     is_number = set(address) <= set("0123456789.") or ":" in address
     return found == address or found.startswith("127.") or found == "::1" or bool(found and not is_number)

@@ -196,7 +196,7 @@ def pinned(pins_of: str, wanted: Mapping[str, str], *, along: Mapping[str, str] 
             )
     pinned_to = {**(along or {}), **dict(sorted(wanted.items()))}
     exact = {package: version for package, version in pinned_to.items() if version != "*"}
-    yield from files.place._inner(path, pins(exact), meaning="text")  # noqa: SLF001 - pyinfra's way to nest operations
+    yield from files.place._inner(path, pins(exact), meaning="deb822")  # noqa: SLF001 - pyinfra's way to nest operations
 
 
 @operation()

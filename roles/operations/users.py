@@ -38,7 +38,7 @@ def present(user: str, *, groups: Collection[str] = (), shell: str = "/bin/bash"
         yield StringCommand(
             f"{{ getent group {group_} >/dev/null || groupadd {group_}; }} && usermod -aG {group_} {quoted}"
         )
-    yield from _rights(user, sudo=sudo)
+    yield from _rights(user, now.number if now else "", sudo=sudo)
 
 
 @operation()
@@ -85,7 +85,7 @@ def gone(user: str) -> Commands:
         return
     if not now.expired:
         yield StringCommand(f"usermod -L -e 1 {shlex.quote(user)}")
-    yield from _rights(user, sudo=False)
+    yield from _rights(user, now.number, sudo=False)
 
 
 def refuse_shared_number(user: str, accounts: Mapping[str, Account]) -> None:
@@ -104,7 +104,7 @@ def refuse_shared_number(user: str, accounts: Mapping[str, Account]) -> None:
         )
 
 
-def _rights(user: str, *, sudo: bool) -> Commands:
+def _rights(user: str, number: str, *, sudo: bool) -> Commands:
     path = f"{_SUDOERS}.d/spillway-{user}"
     if not sudo:
         yield from files.absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest
@@ -114,8 +114,9 @@ def _rights(user: str, *, sudo: bool) -> Commands:
         raise OperationError(
             f"{_SUDOERS} has no line '@includedir {_SUDOERS}.d': what lies there is not read. Put it back"
         )
+    names = rf"{re.escape(user)}|#{number}" if number else re.escape(user)
     for later, line in host.get_fact(FolderLines, path=path):
-        if later > path and re.match(rf"{re.escape(user)}\s", line):  # of several rules the last counts
+        if later > path and re.match(rf"({names})[ \t]", line):  # of several rules the last counts
             raise OperationError(f"{later} says {line!r} after {path}: two writers. Remove that line")
     text = f"{user} ALL=(ALL) NOPASSWD:ALL\n"
-    yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="text")  # noqa: SLF001
+    yield from files.place._inner(path, text, mode="440", validate="visudo -cf {path}", meaning="sudoers")  # noqa: SLF001

@@ -18,7 +18,8 @@ def base() -> None:
     """Settings that disrupt nothing."""
     root = host.data.get("root", "")
     files.place(f"{root}/etc/sysctl.d/90-test.conf", "vm.swappiness = 1\n", meaning="sysctl", name="Kernel settings")
-    files.place(f"{root}/etc/modules-load.d/test.conf", "br_netfilter\noverlay\n", meaning="text", name="Modules")
+    modules = f"{root}/etc/modules-load.d/test.conf"
+    files.place(modules, "br_netfilter\noverlay\n", meaning="modules-load", name="Modules")
     files.place(f"{root}/etc/spillway-name", f"{host.name}\n", name="Name")
     stock.directory(f"{root}/var/lib/test-spool", mode="750", name="Spool")
     stock.link(f"{root}/etc/test-link", "/etc/hostname", name="Link")

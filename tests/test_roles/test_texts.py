@@ -154,6 +154,9 @@ def test_sysctl_values_are_those_in_force() -> None:
         ("# 10.0.0.1 dgx-01\n", False),
         ("192.0.2.9 dgx-01\n10.0.0.1 dgx-01\n", False),
         ("", False),
+        ("10.0.0.1\tdgx-01\r\n", True),
+        ("10.0.0.1\u00a0dgx-01\n", False),  # one word
+        ("# x\x8510.0.0.1 dgx-01\n", False),  # one line
     ],
 )
 def test_a_machine_finds_itself_by_the_first_line_that_has_its_name(table: str, found: bool) -> None:  # noqa: FBT001

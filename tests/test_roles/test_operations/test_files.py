@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pyinfra.api.config import Config
 from pyinfra.api.connect import connect_all
+from pyinfra.api.exceptions import OperationError
 from pyinfra.api.facts import FactBase
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.operation import add_op
@@ -19,7 +21,7 @@ from pyinfra.api.state import State, StateStage
 
 from roles.facts.files import FileState, FolderLines
 from roles.facts.packages import Unusable
-from roles.operations import config_diff, files
+from roles.operations import files, users
 
 Run = Callable[..., bool]
 
@@ -115,38 +117,60 @@ def test_absent_removes_and_can_be_undone(run: Run, tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "x"
 
 
-@pytest.mark.parametrize(
-    ("kind", "one", "other"),
-    [
-        ("toml", 'a = 1\n[b]\nc = "x"\n', '# by a tool\na=1\n\n[b]\n  c = "x"'),
-        ("json", '{"a": 1, "b": 2}', '{"b": 2,\n "a": 1}'),
-        ("yaml", "a: 1\nb: [x]\n", "b:\n- x\na: 1\n"),
-        ("sysctl", "net.ipv4.ip_forward = 1\n", "# on\nnet/ipv4/ip_forward=1"),
-        ("ini", "[Unit]\nAfter=a b\n[Service]\nExecStart=/x\n", "# c\n[Unit]\nAfter = a b\n\n[Service]\nExecStart=/x"),
-        ("text", "tank\n# swap\n", "tank\n\n"),
-    ],
-)
-def test_the_same_in_other_words(run: Run, tmp_path: Path, kind: str, one: str, other: str) -> None:
-    """A file that means what it should is left alone, however it is written; without ``meaning`` it is not."""
+def test_a_file_that_says_the_same_is_left_alone(run: Run, tmp_path: Path) -> None:
+    """Where the kind of the file is known; otherwise every byte counts."""
     path = tmp_path / "file"
-    path.write_text(other, encoding="utf-8")
-    assert not run(files.place, str(path), one, meaning=kind, **OWNERS)
-    assert run(files.place, str(path), one, **OWNERS)
+    path.write_text("# swap\ntank\n", encoding="utf-8")
+    assert not run(files.place, str(path), "tank\n", meaning="modules-load", **OWNERS)
+    assert run(files.place, str(path), "tank\n", **OWNERS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "current", "wanted"),
-    [
-        ("sysctl", "a = 1\na = 1\n", "a = 1\n"),  # a line written twice
-        ("sysctl", "a = 1\na = 2\n", "a = 2\na = 1\n"),  # the later one wins
-        ("ini", "[S]\nExecStart=/x\n[S]\nExecStart=/y\n", "[S]\nExecStart=/x\n"),
-        ("toml", "a = 1\na = 2\n", "a = 1\n"),  # does not parse
-        ("text", "b\na\n", "a\nb\n"),
-    ],
-)
-def test_what_means_something_else(kind: str, current: str, wanted: str) -> None:
-    """Doubles, order and broken files are drift."""
-    assert not config_diff.same(current, wanted, kind)
+@pytest.mark.parametrize("more", ["\r", "\ufeff", "#1234 ALL=(ALL) NOPASSWD: ALL\n", "#include /etc/evil\n"])
+def test_a_rule_that_looks_like_nothing_is_taken_out(run: Run, tmp_path: Path, more: str) -> None:
+    """Sudo reads it."""
+    path = tmp_path / "spillway-ada"
+    path.write_text(f"{more}ada ALL=(ALL) NOPASSWD:ALL\n", encoding="utf-8", newline="")
+    assert run(files.place, str(path), "ada ALL=(ALL) NOPASSWD:ALL\n", meaning="sudoers", **OWNERS)
+    assert path.read_bytes() == b"ada ALL=(ALL) NOPASSWD:ALL\n"
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\u00a0\n", "\x0b\n"])
+def test_a_line_with_more_than_can_be_seen_is_another_one(run: Run, tmp_path: Path, ending: str) -> None:
+    """Its reader takes the name of the file with what stands behind it."""
+    path = tmp_path / "logrotate.conf"
+    path.write_text("  include \t/etc/logrotate.d\n", encoding="utf-8")
+    run(files.included, str(path), line="include /etc/logrotate.d")
+    path.write_text(f"include /etc/logrotate.d{ending}", encoding="utf-8", newline="")
+    with pytest.raises(OperationError, match=r"it has include /etc/logrotate\.d"):
+        run(files.included, str(path), line="include /etc/logrotate.d")
+
+
+def test_a_later_file_that_clears_a_setting_of_apt_is_refused(run: Run, tmp_path: Path) -> None:
+    """To apt ``#clear`` is no comment."""
+    about, later = r"(#clear\s+)?DPkg::Lock::Timeout\b", tmp_path / "zz"
+    later.write_text("# DPkg::Lock::Timeout\n#\n## x\n", encoding="ascii")
+    run(files.last_word, str(tmp_path / "lock"), about=about)
+    later.write_text("#clear DPkg::Lock::Timeout;\n", encoding="ascii")
+    with pytest.raises(OperationError, match="says '#clear DPkg"):
+        run(files.last_word, str(tmp_path / "lock"), about=about)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of sudo are root's")
+def test_a_later_rule_by_an_accounts_number_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sudo takes ``#0`` for root; of several rules the last one counts."""
+    monkeypatch.setattr(users, "_SUDOERS", f"{tmp_path}/sudoers")
+    folder = tmp_path / "sudoers.d"
+    folder.mkdir()
+    (folder / "spillway-root").write_text("root ALL=(ALL) NOPASSWD:ALL\n", encoding="ascii")
+    (folder / "spillway-root").chmod(0o440)
+    (folder / "zz").write_text("# 0 is root\n#01 ALL=(ALL) ALL\n", encoding="ascii")
+    shell = pwd.getpwnam("root").pw_shell
+    run(users.present, "root", shell=shell, sudo=True)
+    (folder / "zz").write_text("#0 ALL=(ALL) /bin/true\n", encoding="ascii")
+    with pytest.raises(OperationError, match="says '#0 ALL"):
+        run(users.present, "root", shell=shell, sudo=True)
 
 
 def test_what_is_no_regular_file_is_seen_and_not_read(tmp_path: Path) -> None:
