@@ -33,8 +33,10 @@ LOOK_SECONDS: Final = 60
 """How long a look may last on the machine; a fact that hangs is named in the error."""
 COMMAND_SECONDS: Final = 900
 """How long one command of an operation may last on the machine, unless its ``_timeout`` says otherwise."""
-_ENVIRONMENT: Final = ("env", "-u", "POSIXLY_CORRECT")
-"""What a login leaves behind that would have programs read their options in another way: systemctl for one."""
+PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where root finds programs on a machine, whatever its login says: packages put theirs nowhere else."""
+_ENVIRONMENT: Final = ("/usr/bin/env", "-u", "POSIXLY_CORRECT", f"PATH={PATH}")
+"""Beside PATH, what would have programs read their options in another way: systemctl for one."""
 GRACE: Final = 15
 """Seconds that the controller waits beyond the machine's own limit."""
 CUT_AFTER_MS: Final = 20_000
@@ -188,7 +190,9 @@ class Looking(BaseConnector):
 
     def _execute(self, command: StringCommand, **arguments: Any) -> tuple[bool, CommandOutput]:
         limit = int(arguments.pop("_timeout", None) or COMMAND_SECONDS)
-        bounded = StringCommand("timeout", "-k", "10", str(limit), *_ENVIRONMENT, "sh", "-c", QuoteString(command))
+        bounded = StringCommand(
+            "/usr/bin/timeout", "-k", "10", str(limit), *_ENVIRONMENT, "sh", "-c", QuoteString(command)
+        )
         written = str(command)
         try:
             done, output = self.behind.run_shell_command(
@@ -206,7 +210,7 @@ class Looking(BaseConnector):
         mark = f"--{secrets.token_hex(8)}--"
         parts = _parts(asks)
         done, output = self.behind.run_shell_command(
-            StringCommand("timeout", "-k", "5", str(LOOK_SECONDS), *_ENVIRONMENT, "sh", "-s"),
+            StringCommand("/usr/bin/timeout", "-k", "5", str(LOOK_SECONDS), *_ENVIRONMENT, "sh", "-s"),
             _sudo=as_root,
             _shell_executable=None,  # type: ignore[arg-type]  # pyinfra takes it for none: a login has a shell already
             _stdin=[_script(mark, parts)],

@@ -174,7 +174,7 @@ def test_swap_that_does_not_fit_into_memory_is_told(machines: dict[str, Host], t
 def test_a_controller_that_is_killed_goes_on(operator: Operator) -> None:
     """With SIGKILL in the middle of a change; a second run beside the first is refused."""
     stalled = operator.hosts["n0"]
-    stalled.run("cd /usr/local/bin; printf '#!/bin/sh\\ntouch /run/stalled; sleep 600\\n' > sync; chmod 755 sync")
+    stalled.run("cd /usr/sbin; printf '#!/bin/sh\\ntouch /run/stalled; sleep 600\\n' > sync; chmod 755 sync")
     first = operator.start("apply", "--batch", "1")
     try:
         until = time.monotonic() + 90
@@ -186,7 +186,7 @@ def test_a_controller_that_is_killed_goes_on(operator: Operator) -> None:
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.communicate()
-        stalled.run("rm /usr/local/bin/sync")
+        stalled.run("rm /usr/sbin/sync")
     status, said = operator.call("apply", "--batch", "3")
     assert status == 0, said
     assert operator.call("plan")[0] == 0

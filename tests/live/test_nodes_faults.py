@@ -26,9 +26,7 @@ _HOLDER = (
     "import fcntl,time;f=open('/var/lib/dpkg/lock-frontend','w');fcntl.lockf(f,fcntl.LOCK_EX);"
     "print(1,flush=1);time.sleep(600)"
 )
-_STALL = (
-    "cd /usr/local/bin; rm -f /var/stalled; printf '#!/bin/sh\\ntouch /var/stalled; sleep 20\\n' > sync; chmod 755 sync"
-)
+_STALL = "cd /usr/sbin; rm -f /var/stalled; printf '#!/bin/sh\\ntouch /var/stalled; sleep 20\\n' > sync; chmod 755 sync"
 """Every file is synced before it is renamed into place: there a change stands still."""
 
 
@@ -166,7 +164,7 @@ def test_a_machine_that_is_lost_in_the_middle_of_a_change(ground: Ground, tmp_pa
     assert status in (2, 3, 4), record
     assert record["failed"]["m1"] != ""
     assert record["changed"] == ["m0", "m2"]
-    lost.run("rm /usr/local/bin/sync; ip route del default", check=False)
+    lost.run("rm /usr/sbin/sync; ip route del default", check=False)
     status, said = operator.call("reconcile", "--batch", "3")
     assert status == 0, said
     assert set(ground.versions().values()) == {wanted}

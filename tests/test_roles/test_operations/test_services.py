@@ -75,3 +75,16 @@ def test_an_override_that_came_with_a_package_is_that_packages(sandbox: Sandbox)
     found = kept(sandbox, plant, path)
     assert found["after"][path].startswith("regular")
     assert found["changes"] == []
+
+
+def test_no_program_runs_that_was_put_before_the_packaged_one(sandbox: Sandbox) -> None:
+    """Whatever PATH the login has: a false containerd in /usr/local/bin failed a canary and halted the fleet."""
+    names = ("systemctl", "timeout", "env", "dpkg", "sha256sum", "touch")
+    planted = "; ".join(
+        f"printf '#!/bin/sh\\necho {name} >> /root/misled\\nexec /usr/bin/{name} \"$@\"\\n' > /usr/local/bin/{name}; "
+        f"chmod 755 /usr/local/bin/{name}"
+        for name in names
+    )
+    found = kept(sandbox, f"rm -f /root/misled; touch {OWED}/{UNIT}; {planted}; rm -f /root/misled", "/root/misled")
+    assert (found["after"]["/root/misled"], found["failed"], found["unknown"]) == ("", "", "")
+    assert found["after"][OWED].endswith("[]")
