@@ -26,6 +26,7 @@ from roles.rollout.state_machine import (
     Halt,
     Hold,
     Release,
+    Rest,
     Restore,
     Start,
     Step,
@@ -213,6 +214,9 @@ class Roll:
         plan = self._hosts.plan([step.host])[step.host]
         self.rolled.plans[step.host] = plan
         again = _again(plan, allowed_now(member, self._rules))
+        if again and not any(one.host == step.host for one in self.rolled.done):
+            self._finish(member, None)  # an earlier run left off here, or --retry was said: this one makes the change
+            return True
         if again:
             self.rolled.unsettled[step.host] = again[0].resource
             self._tell(f"{step.host}: does not settle: {again[0].resource} is wanted again right after it was changed")
@@ -287,6 +291,8 @@ class Roll:
     def _report(self, steps: Sequence[Step]) -> None:
         held_before = dict(self.rolled.held)
         for step in steps:
+            if isinstance(step, Rest) and self._has_a_reason(step.host):
+                continue  # what this run saw says more
             if isinstance(step, Hold | Wait):
                 self.rolled.held[step.host] = step.because
                 if held_before.get(step.host) != step.because:
@@ -295,6 +301,9 @@ class Roll:
                 self.rolled.halted = f"{step.host}: {step.because}"
             else:
                 self.rolled.held.pop(step.host, None)
+
+    def _has_a_reason(self, name: str) -> bool:
+        return any(name in found for found in (self.rolled.held, self.rolled.failed, self.rolled.unsettled))
 
     def _write_down(self, done: Done) -> None:
         for change in done.applied:

@@ -65,6 +65,10 @@ class Hold(Step):
     """Not begun, for a reason that the report says."""
 
 
+class Rest(Hold):
+    """Not tried again, for how an earlier try of the same plan ended."""
+
+
 class Halt(Step):
     """Nothing new is begun."""
 
@@ -75,9 +79,10 @@ def next_steps(members: Iterable[Member], rules: Rules, *, canary_passed: bool) 
     steps = [_advance(member, rules) for member in fleet if member.is_under_way]
     halted = _why_halted(fleet, rules)
     candidates = [one for one in fleet if one.wants and one.phase is Phase.IDLE and one.outcome is Outcome.NONE]
+    rests = [_rest(one) for one in fleet if _rests(one)]
     if halted:
-        return (*steps, halted, *(Hold(one.name, "the rollout is halted") for one in candidates))
-    return (*steps, *_begin(fleet, candidates, rules, canary_passed=canary_passed))
+        return (*steps, halted, *(Hold(one.name, "the rollout is halted") for one in candidates), *rests)
+    return (*steps, *_begin(fleet, candidates, rules, canary_passed=canary_passed), *rests)
 
 
 def phase_after(step: Step, *, went_well: bool) -> Phase:
@@ -141,6 +146,23 @@ def _advance(member: Member, rules: Rules) -> Step:
             return Restore(member.name, "the change failed, or left it unhealthy")
         case _:
             return Verify(member.name, "the change is made")
+
+
+def _rests(member: Member) -> bool:
+    ended = member.phase is Phase.FAILED or (member.phase is Phase.IDLE and member.outcome is not Outcome.NONE)
+    return bool(member.wants) and ended and not member.is_lost
+
+
+def _rest(member: Member) -> Rest:
+    """Why a machine that has drifted is left as it is: its plan ended so, and nothing in it has changed since."""
+    if member.phase is Phase.FAILED:
+        return Rest(member.name, "it is not healthy with its last good files either: see to it, then --retry")
+    why = {
+        Outcome.UNSETTLED: "the same changes did not settle there before: find the other writer, then --retry",
+        Outcome.FAILED: "the same changes left it unhealthy before: see to it, then --retry",
+        Outcome.REFUSED: "the same changes could not be made there: see to it, then --retry",
+    }
+    return Rest(member.name, why[member.outcome])
 
 
 def _drain(member: Member, rules: Rules) -> Step:

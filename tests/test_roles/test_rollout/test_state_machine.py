@@ -12,8 +12,20 @@ from hypothesis import strategies as st
 
 from autoscaler.model.errors import BadInput
 from roles.engine.disruption import Disruption
+from roles.engine.host_plan import identity
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
-from roles.rollout.state_machine import Apply, Cordon, Halt, Hold, Release, Start, allowed_now, next_steps, parse_batch
+from roles.rollout.state_machine import (
+    Apply,
+    Cordon,
+    Halt,
+    Hold,
+    Release,
+    Rest,
+    Start,
+    allowed_now,
+    next_steps,
+    parse_batch,
+)
 from tests.test_roles.rolling import Killed, Killer, MemoryHosts, MemoryMarks, fleet, roll
 
 
@@ -105,6 +117,37 @@ def test_a_change_that_was_refused_is_tried_again_by_the_next_run() -> None:
     assert "ml/notebook would leave for nothing, unless --retry" in step.because
 
 
+@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.FAILED, Phase.DRAINING, Phase.APPLYING, Phase.RESTORING])
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("known", [True, False])
+def test_a_machine_that_has_drifted_has_a_reason_or_a_step(phase: Phase, outcome: Outcome, *, known: bool) -> None:
+    """However an earlier run ended there, none is left without a word."""
+    drifted = member("a", phase=phase, outcome=outcome, is_known=known)
+    steps = next_steps([drifted, member("b")], Rules(tolerate=3), canary_passed=True)
+    assert all(step.because for step in steps if step.host == "a")
+    assert [step for step in steps if step.host == "a" and not isinstance(step, Halt)]
+
+
+def test_every_night_says_again_why_a_machine_stays_as_it_is() -> None:
+    """The same plan that did not settle is not tried, and not forgotten either."""
+    machines, nodes = fleet(1)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    nodes["n00"] = replace(nodes["n00"], outcome=Outcome.UNSETTLED, outcome_of=identity(hosts.plan(["n00"])["n00"]))
+    for _ in range(2):
+        rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
+        assert "did not settle" in rolled.held["n00"]
+    assert hosts.applied == []
+
+
+def test_a_retry_makes_the_change_and_claims_none_before() -> None:
+    """What --retry leaves of a machine that failed: it is looked at first, and then changed."""
+    machines, nodes = fleet(1)
+    nodes["n00"] = replace(nodes["n00"], phase=Phase.VERIFYING, is_cordoned=True, is_ours=True)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
+    assert (rolled.unsettled, rolled.changed, hosts.applied) == ({}, ["n00"], ["n00"])
+
+
 def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
     """It counts against the budget and holds up nobody else; its node stays closed until it is back."""
     machines, nodes = fleet(3)
@@ -141,7 +184,7 @@ def test_one_unhealthy_machine_halts_what_has_not_begun() -> None:
     """What is under way is brought to its end."""
     racks = [member("a", outcome=Outcome.FAILED), member("b", phase=Phase.APPLYING, is_cordoned=True), member("c")]
     steps = next_steps(racks, Rules(batch=3, max_down=3), canary_passed=True)
-    assert [type(step) for step in steps] == [Apply, Halt, Hold]
+    assert [type(step) for step in steps] == [Apply, Halt, Hold, Rest]
 
 
 @pytest.mark.parametrize(("text", "machines", "count"), [("10%", 40, 4), ("10%", 5, 1), ("3", 5, 3), ("100%", 7, 7)])
