@@ -219,7 +219,7 @@ class Pool:
             market = self.market
             known = self._holdable[shape.number] = any(
                 (market.buyable(offering) or market.at_hand(offering)) and market.capacity(offering, shape)
-                for offering in market.with_room(shape)
+                for offering in market.with_room(shape.amounts)
             )
         return known
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoscaler.model.cluster import Group
+from autoscaler.model.feasibility import Amounts
 from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.planner.placement.room_table import RoomTable
 from autoscaler.planner.placement.snapshot import Scene
@@ -166,12 +167,12 @@ class Market:
             self._capacity[key] = _capacity(self.scene, self.sample(offering), shape)
         return self._capacity[key]
 
-    def with_room(self, shape: Shape) -> Iterator[Offering]:
-        """The offerings of which an empty node has the room, the cheapest first."""
-        if self._table is None or not self._asked.issuperset(name for name, _ in shape.amounts):
-            self._asked |= {name for name, _ in shape.amounts}
+    def with_room(self, amounts: Amounts) -> Iterator[Offering]:
+        """The offerings of which an empty node has so much room, the cheapest first."""
+        if self._table is None or not self._asked.issuperset(name for name, _ in amounts):
+            self._asked |= {name for name, _ in amounts}
             self._table = RoomTable([self.sample(one).free for one in self.offerings], self._asked)
-        for number in np.nonzero(self._table.enough(shape.amounts))[0].tolist():
+        for number in np.nonzero(self._table.enough(amounts))[0].tolist():
             yield self.offerings[number]
 
     def open(

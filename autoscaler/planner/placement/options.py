@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from autoscaler.model.feasibility import Amounts
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.placement.snapshot import Scene
@@ -112,7 +113,7 @@ def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: b
 def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bool) -> list[Offering]:
     """Offerings that hold the shape, the one first that holds so many of it for the least money."""
     ranked = []
-    for offering in market.with_room(shape):
+    for offering in market.with_room(shape.amounts):
         at_hand = len(market.at_hand(offering))
         if not at_hand and not (buy and market.buyable(offering)):
             continue
@@ -183,7 +184,7 @@ def _shrunk(script: _Script, market: Market, within: Within, *, buy: bool) -> _S
     bins = []
     for kept, contents in zip(script.bins, script.contents(), strict=True):
         best = kept
-        for offering in market.offerings:
+        for offering in market.with_room(_sum(contents)):
             if _price(offering, used, market) < _price(best, used, market) and _holds(
                 offering, contents, used, market, within, buy=buy
             ):
@@ -191,6 +192,15 @@ def _shrunk(script: _Script, market: Market, within: Within, *, buy: bool) -> _S
         used[best.group.name] += 1
         bins.append(best)
     return _Script(bins=tuple(bins), puts=script.puts)
+
+
+def _sum(contents: Sequence[Shape]) -> Amounts:
+    if len(contents) == 1:
+        return contents[0].amounts
+    wanted: Counter[str] = Counter()
+    for shape in contents:
+        wanted.update(dict(shape.amounts))
+    return tuple(wanted.items())
 
 
 def _price(offering: Offering, used: Mapping[str, int], market: Market) -> Cost:
