@@ -48,7 +48,7 @@ class SearchLimits:
     work_of_first: float = 0.155
     """More for each of the first pods for which nodes are bought: rows are added with them."""
     first: int = 500
-    work_per_pod: float = 0.115
+    work_per_pod: float = 0.1
     """More for each further one."""
     work_per_row: float = 18.0
     """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
