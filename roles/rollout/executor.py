@@ -298,9 +298,21 @@ class Roll:
                 if held_before.get(step.host) != step.because:
                     self._tell(f"{step.host}: {type(step).__name__.lower()}: {step.because}")
             elif isinstance(step, Halt):
-                self.rolled.halted = f"{step.host}: {step.because}"
+                self.rolled.halted = self._why_halted(step)
             else:
                 self.rolled.held.pop(step.host, None)
+
+    def _why_halted(self, step: Halt) -> str:
+        """What stopped it, the cause, what the machine said last, and how to go on: a line each."""
+        cause = self.rolled.failed.get(step.host, "")
+        said = self._journal.last_commands(step.host)
+        lines = [
+            f"{step.host}: {step.because}",
+            *([f"cause: {cause}"] if cause else []),
+            *(f"journal of {step.host}: {one}" for one in said),
+            f"to go on: see to {step.host}, then spillway nodes apply --retry",
+        ]
+        return "\n".join(lines)
 
     def _has_a_reason(self, name: str) -> bool:
         return any(name in found for found in (self.rolled.held, self.rolled.failed, self.rolled.unsettled))

@@ -49,7 +49,7 @@ def _tiles(counts: Mapping[str, int]) -> str:
 def _alerts(run: Mapping[str, Any]) -> list[str]:
     if not run["halted"]:
         return []
-    return [f'<div class="alert"><b>The rollout is halted.</b> {escape(run["halted"])}</div>']
+    return [f'<div class="alert"><b>The rollout is halted.</b> {escape(run["halted"]).replace(chr(10), "<br>")}</div>']
 
 
 def _drift(machines: Iterable[Mapping[str, Any]]) -> str:

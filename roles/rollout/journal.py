@@ -55,6 +55,29 @@ class Journal:
                     if line.endswith("\n"):
                         yield json.loads(line)
 
+    def last_commands(self, host: str, *, most: int = 3) -> list[str]:
+        """The last commands on a machine that failed, else the last ones, each with the end of what it said."""
+        if not self.path.is_file():
+            return []
+        with self.path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
+            file.seek(start)
+            lines = file.read().split(b"\n")[1 if start else 0 : -1]
+        entries = [entry for line in lines if (entry := json.loads(line)).get("host") == host]
+        commands = [entry for entry in entries if entry["kind"] == "command"]
+        chosen = [entry for entry in commands if not entry["succeeded"]] or commands
+        return [_in_a_line(entry) for entry in chosen[-most:]]
+
+
+_SHOWN: Final = 160
+"""Letters of a command, and of the end of what it said."""
+
+
+def _in_a_line(entry: dict[str, Any]) -> str:
+    command, said = " ".join(str(entry["command"]).split()), " ".join(str(entry["said"]).split())
+    ended = "" if entry["succeeded"] else " failed"
+    return f"{command[:_SHOWN]}{ended}" + (f": {said[-_SHOWN:]}" if said else "")
+
 
 def why_broken(path: Path) -> str:
     """Where the chain breaks, in words; empty where it holds. Raises ``BadInput`` where there is no journal."""

@@ -77,8 +77,8 @@ def next_steps(members: Iterable[Member], rules: Rules, *, canary_passed: bool) 
     """What to do now, at most one step for each machine. Only ``Wait``, ``Hold`` and ``Halt`` left: nothing to do."""
     fleet = sorted(members, key=lambda member: member.name)
     steps = [_advance(member, rules) for member in fleet if member.is_under_way]
-    halted = _why_halted(fleet, rules)
     candidates = [one for one in fleet if one.wants and one.phase is Phase.IDLE and one.outcome is Outcome.NONE]
+    halted = _why_halted(fleet, rules)
     rests = [_rest(one) for one in fleet if _rests(one)]
     if halted:
         return (*steps, halted, *(Hold(one.name, "the rollout is halted") for one in candidates), *rests)
@@ -185,12 +185,19 @@ def _must_leave(member: Member, rules: Rules) -> list[Resident]:
 
 
 def _why_halted(fleet: list[Member], rules: Rules) -> Halt | None:
+    """One machine that the change left unhealthy may have troubles of its own: another is tried. Two have not."""
     refused = [member.name for member in fleet if member.outcome is Outcome.REFUSED]
+    failed = [member.name for member in fleet if member.outcome is Outcome.FAILED and member.phase is not Phase.FAILED]
     for member in fleet:
         if member.phase is Phase.FAILED:
             return Halt(member.name, "it is not healthy with its last good files either: see to it")
-        if member.outcome is Outcome.FAILED:
-            return Halt(member.name, "the change left it unhealthy, and its last good files were put back")
+    if len(failed) > 1:
+        told = (
+            f"the change left it unhealthy, as it did {', '.join(failed[:-1][:5])}, and last good files were put back"
+        )
+        return Halt(failed[-1], told)
+    if failed and len(fleet) == 1:
+        return Halt(failed[0], "the change left it unhealthy, and its last good files were put back")
     if len(refused) > rules.tolerate:
         return Halt(refused[0], f"the change could not be made on {', '.join(refused[:5])}")
     return None

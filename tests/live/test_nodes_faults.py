@@ -182,7 +182,9 @@ def test_packages_go_back_where_the_gate_fails(ground: Ground, tmp_path: Path) -
     finally:
         ground.mirror.add(*daemon(was))
     assert status == 5, record
-    assert record["halted"].startswith("m0: the change left it unhealthy")
+    assert record["halted"].startswith("m1: the change left it unhealthy, as it did m0,")
+    assert "cause: unhealthy after the change" in record["halted"]
+    assert "journal of m1: " in record["halted"]
     assert "containerd's configuration does not parse" in record["failed"]["m0"]
     assert ground.versions() == before
     assert canary.run("cat /etc/lab-daemon.conf").stdout == f"version = {before['m0']}\n"

@@ -180,11 +180,23 @@ def test_a_machine_that_is_no_node_yet_needs_no_budget() -> None:
     assert isinstance(step, Start)
 
 
-def test_one_unhealthy_machine_halts_what_has_not_begun() -> None:
+def test_two_unhealthy_machines_halt_what_has_not_begun() -> None:
     """What is under way is brought to its end."""
-    racks = [member("a", outcome=Outcome.FAILED), member("b", phase=Phase.APPLYING, is_cordoned=True), member("c")]
+    ill = [member(name, outcome=Outcome.FAILED) for name in ("a", "d")]
+    racks = [*ill, member("b", phase=Phase.APPLYING, is_cordoned=True), member("c")]
     steps = next_steps(racks, Rules(batch=3, max_down=3), canary_passed=True)
-    assert [type(step) for step in steps] == [Apply, Halt, Hold, Rest]
+    assert [type(step) for step in steps] == [Apply, Halt, Hold, Rest, Rest]
+    assert steps[1].because.startswith("the change left it unhealthy, as it did a,")
+
+
+def test_after_one_unhealthy_canary_a_second_one_is_tried() -> None:
+    """One at a time until one came through; a machine that is broken for good halts at once, as does a lone one."""
+    ill = member("a", outcome=Outcome.FAILED)
+    steps = next_steps([ill, member("b"), member("c")], Rules(batch=3, max_down=3), canary_passed=False)
+    assert [type(step) for step in steps] == [Cordon, Hold, Rest]
+    assert [type(step) for step in next_steps([ill], Rules(), canary_passed=False)] == [Halt, Rest]
+    broken = member("a", phase=Phase.FAILED, outcome=Outcome.FAILED)
+    assert isinstance(next_steps([broken, member("b")], Rules(max_down=3), canary_passed=True)[0], Halt)
 
 
 @pytest.mark.parametrize(("text", "machines", "count"), [("10%", 40, 4), ("10%", 5, 1), ("3", 5, 3), ("100%", 7, 7)])
@@ -215,15 +227,31 @@ def test_a_change_goes_through_the_fleet(tmp_path: Path) -> None:
     assert marks.worst == 2
 
 
+def test_a_canary_with_troubles_of_its_own_does_not_keep_the_others_back(tmp_path: Path) -> None:
+    """It is put back and told; all the others are changed, tonight and tomorrow."""
+    machines, nodes = fleet(4)
+    machines["n00"].breaks = True
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
+    for changed in (["n01", "n02", "n03"], []):
+        rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""))
+        assert (rolled.halted, sorted(rolled.changed)) == ("", changed)
+        assert "n00" in {**rolled.failed, **rolled.held}
+    assert machines["n00"].installed == "old"
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
 def test_a_change_that_breaks_a_machine_stops_there(tmp_path: Path) -> None:
-    """The canary is put back and opened; no second machine is touched, and the next run does not try again."""
+    """The canary and a second one are put back and opened; no third is touched, and the next run tries none again."""
     machines, nodes = fleet(4, breaks=True)
     killer = Killer()
     hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
     for _ in range(2):
         rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""))
-        assert rolled.halted == "n00: the change left it unhealthy, and its last good files were put back"
-    assert hosts.applied == ["n00"]
+        lines = rolled.halted.split("\n")
+        assert lines[0] == "n01: the change left it unhealthy, as it did n00, and last good files were put back"
+        assert lines[-1] == "to go on: see to n01, then spillway nodes apply --retry"
+    assert hosts.applied == ["n00", "n01"]
     assert {machine.installed for machine in machines.values()} == {"old"}
     assert not any(node.is_cordoned for node in marks.nodes.values())
     machines["n00"].breaks = False
