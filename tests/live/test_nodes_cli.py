@@ -155,7 +155,8 @@ def test_swap_that_does_not_fit_into_memory_is_told(machines: dict[str, Host], t
     operator = Operator(pair, tmp_path, role="tests.live.swap_role:prepare", rolling=rolling)
     full = pair["n0"]
     for host in pair.values():
-        host.run(f"cat > /usr/local/sbin/swapoff <<'END'\n{_SWAPOFF}END\nchmod 755 /usr/local/sbin/swapoff\n{_SWAPS}")
+        put = "chmod 755 /run/swapoff; mount --bind /run/swapoff /sbin/swapoff"
+        host.run(f"cat > /run/swapoff <<'END'\n{_SWAPOFF}END\n{put}\n{_SWAPS}")
     full.run(_SWAPS_OF_ONE)
     try:
         status, record = operator.record("reconcile", "--batch", "2")
@@ -168,7 +169,7 @@ def test_swap_that_does_not_fit_into_memory_is_told(machines: dict[str, Host], t
         assert full.run("cat /etc/fstab").stdout == ""
     finally:
         for host in pair.values():
-            host.run("umount /proc/swaps; rm -f /usr/local/sbin/swapoff /etc/fstab /run/swaps /run/memory")
+            host.run("umount /proc/swaps; umount /sbin/swapoff; rm -f /run/swapoff /etc/fstab /run/swaps /run/memory")
 
 
 def test_a_controller_that_is_killed_goes_on(operator: Operator) -> None:

@@ -47,7 +47,9 @@ def shipped(kind: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def night(plane: Plane, tmp_path: Path) -> Iterator[Kube]:
     """The API as the account of the CronJob has it, by a token of it; on a node that is there."""
-    for kind in ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+    rights = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    bounds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ConfigMap")
+    for kind in ("Namespace", "ServiceAccount", *rights, *bounds):
         apply_manifests(plane.kube, yaml.safe_dump_all(shipped(kind)))
     asked = "/api/v1/namespaces/spillway/serviceaccounts/spillway-nodes/token"
     token = plane.kube.send("POST", asked, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
