@@ -18,6 +18,8 @@ from typing import Any, Final
 from autoscaler.model import labels as words
 
 TOKEN_LIFE: Final = timedelta(minutes=10)
+TOKEN_LEDGER: Final = "spillway-join-tokens"  # noqa: S105 - the name of a ConfigMap
+"""ConfigMap in kube-system: key of each token -> :func:`token_entry`. Those that let nodes in read no Secret."""
 _LETTERS: Final = string.ascii_lowercase + string.digits
 
 Place = tuple[str, str]
@@ -66,6 +68,12 @@ def token_secret(token: Token, *, node: str, now: datetime, meant_for: str) -> d
             "auth-extra-groups": words.BOOTSTRAPPERS,
         },
     }
+
+
+def token_entry(*, node: str, expires: datetime, used_by: str = "") -> str:
+    """What the ledger says of a token: its node, until when it is good, and the request that it was used for."""
+    known = {"node": node, "expires": expires.isoformat(), "usedBy": used_by}
+    return json.dumps(known, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)

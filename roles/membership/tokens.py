@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.config.node_registration import TOKEN_LIFE, Token, token_secret
+from autoscaler.config.node_registration import TOKEN_LEDGER, TOKEN_LIFE, Token, token_entry, token_secret
 from autoscaler.kube.client import Kube, Refused
 
-LEDGER: Final = "spillway-join-tokens"
+LEDGER: Final = TOKEN_LEDGER
 _CONFIG_MAPS: Final = "/api/v1/namespaces/kube-system/configmaps"
 _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
 _MERGE: Final = "application/merge-patch+json"
@@ -39,8 +39,7 @@ class Kept:
 
     def text(self) -> str:
         """As it stands in the ledger."""
-        known = {"node": self.node, "expires": self.expires.isoformat(), "usedBy": self.used_by}
-        return json.dumps(known, separators=(",", ":"))
+        return token_entry(node=self.node, expires=self.expires, used_by=self.used_by)
 
     def is_good(self, now: datetime) -> bool:
         """Whether the API server still takes it."""

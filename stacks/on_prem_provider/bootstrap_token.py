@@ -7,35 +7,56 @@ https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
-from autoscaler.config.node_registration import new_token, token_secret
+from autoscaler.config.node_registration import TOKEN_LEDGER, TOKEN_LIFE, new_token, token_entry, token_secret
 from autoscaler.model import labels as words
-from stacks.on_prem_provider.kube import CONFLICT, Kube, RefusedError
+from stacks.on_prem_provider.kube import CONFLICT, NOT_FOUND, Kube, RefusedError
 from stacks.release.approver_manifests import RBAC
 
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
+_CONFIG_MAPS: Final = "/api/v1/namespaces/kube-system/configmaps"
 
 
 def issue_token(kube: Kube, machine: str, *, cluster: str) -> str:
     """A new token for the machine; any that it had is void from here on."""
     withdraw_tokens(kube, machine)
     _let_bearers_ask(kube)
-    token = new_token()
+    token, now = new_token(), datetime.now(UTC)
     meant_for = f"lets {machine} join {cluster} once"
-    kube.send("POST", _SECRETS, token_secret(token, node=machine, now=datetime.now(UTC), meant_for=meant_for))
+    _note(kube, {token.key: token_entry(node=machine, expires=now + TOKEN_LIFE)})
+    kube.send("POST", _SECRETS, token_secret(token, node=machine, now=now, meant_for=meant_for))
     return str(token)
 
 
 def withdraw_tokens(kube: Kube, machine: str) -> None:
     """No token lets the machine in any more."""
-    for secret in kube.get(_SECRETS, labelSelector=f"{words.BOOTSTRAP_TOKEN}=true")["items"]:
-        if secret["metadata"].get("annotations", {}).get(words.TOKEN_OF) == machine:
-            kube.delete(f"{_SECRETS}/{secret['metadata']['name']}")
+    gone = [
+        secret["metadata"]["name"]
+        for secret in kube.get(_SECRETS, labelSelector=f"{words.BOOTSTRAP_TOKEN}=true")["items"]
+        if secret["metadata"].get("annotations", {}).get(words.TOKEN_OF) == machine
+    ]
+    for name in gone:
+        kube.delete(f"{_SECRETS}/{name}")
+    if gone:
+        _note(kube, {name.removeprefix("bootstrap-token-"): None for name in gone})
+
+
+def _note(kube: Kube, entries: Mapping[str, str | None]) -> None:
+    """Write into the ledger that the roles read in place of the Secrets, each entry by itself."""
+    body: dict[str, Any] = {"data": dict(entries)}
+    try:
+        kube.send("PATCH", f"{_CONFIG_MAPS}/{TOKEN_LEDGER}", body, content="application/merge-patch+json")
+    except RefusedError as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        metadata = {"name": TOKEN_LEDGER, "namespace": "kube-system"}
+        kube.send("POST", _CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **body})
 
 
 def _let_bearers_ask(kube: Kube) -> None:
