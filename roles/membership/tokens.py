@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -24,6 +24,7 @@ _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
 _MERGE: Final = "application/merge-patch+json"
 _OPERATIONS: Final = "application/json-patch+json"
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +109,27 @@ def _read(key: str, text: str) -> Kept | None:
 
 def _write(kube: Kube, entries: Mapping[str, str | None]) -> None:
     """Each entry by itself: whoever lets another node in meanwhile writes another."""
-    body: dict[str, Any] = {"data": dict(entries)}
     try:
-        kube.send("PATCH", f"{_CONFIG_MAPS}/{LEDGER}", body, content=_MERGE)
+        _merge(kube, entries)
     except Refused as refused:
         if refused.status != _NOT_FOUND:
             raise
-        metadata = {"name": LEDGER, "namespace": "kube-system"}
-        kube.send("POST", _CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **body})
+        _make(kube, entries)
+
+
+def _merge(kube: Kube, entries: Mapping[str, str | None]) -> None:
+    kube.send("PATCH", f"{_CONFIG_MAPS}/{LEDGER}", {"data": dict(entries)}, content=_MERGE)
+
+
+def _make(kube: Kube, entries: Mapping[str, str | None]) -> None:
+    metadata = {"name": LEDGER, "namespace": "kube-system"}
+    ledger = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(entries)}
+    try:
+        kube.send("POST", _CONFIG_MAPS, ledger)
+    except Refused as refused:
+        if refused.status != _CONFLICT:
+            raise
+        _merge(kube, entries)  # another's first entry made it meanwhile
 
 
 def _delete(kube: Kube, path: str) -> None:

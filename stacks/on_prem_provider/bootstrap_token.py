@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from autoscaler.config.node_registration import TOKEN_LEDGER, TOKEN_LIFE, new_token, token_entry, token_secret
 from autoscaler.model import labels as words
-from stacks.on_prem_provider.kube import CONFLICT, NOT_FOUND, Kube, RefusedError
+from stacks.on_prem_provider.kube import CONFLICT, MERGE, NOT_FOUND, Kube, RefusedError
 from stacks.release.approver_manifests import RBAC
 
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -49,14 +49,27 @@ def withdraw_tokens(kube: Kube, machine: str) -> None:
 
 def _note(kube: Kube, entries: Mapping[str, str | None]) -> None:
     """Write into the ledger that the roles read in place of the Secrets, each entry by itself."""
-    body: dict[str, Any] = {"data": dict(entries)}
     try:
-        kube.send("PATCH", f"{_CONFIG_MAPS}/{TOKEN_LEDGER}", body, content="application/merge-patch+json")
+        _merge(kube, entries)
     except RefusedError as refused:
         if refused.status != NOT_FOUND:
             raise
-        metadata = {"name": TOKEN_LEDGER, "namespace": "kube-system"}
-        kube.send("POST", _CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **body})
+        _make_ledger(kube, entries)
+
+
+def _merge(kube: Kube, entries: Mapping[str, str | None]) -> None:
+    kube.send("PATCH", f"{_CONFIG_MAPS}/{TOKEN_LEDGER}", {"data": dict(entries)}, content=MERGE)
+
+
+def _make_ledger(kube: Kube, entries: Mapping[str, str | None]) -> None:
+    metadata = {"name": TOKEN_LEDGER, "namespace": "kube-system"}
+    ledger = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(entries)}
+    try:
+        kube.send("POST", _CONFIG_MAPS, ledger)
+    except RefusedError as refused:
+        if refused.status != CONFLICT:
+            raise
+        _merge(kube, entries)  # another machine's first entry made it meanwhile
 
 
 def _let_bearers_ask(kube: Kube) -> None:

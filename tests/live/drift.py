@@ -62,4 +62,15 @@ def rounds(kinds: Iterable[Kind]) -> list[list[Kind]]:
 
 
 def _collide(one: Kind, other: Kind) -> bool:
-    return one.alone or other.alone or one.found == other.found or bool({*one.touches} & {*other.touches})
+    if one.alone or other.alone or one.found == other.found or {*one.touches} & {*other.touches}:
+        return True
+    return any(_breaks_apt(a) and _calls_apt(b) for a, b in ((one, other), (other, one)))
+
+
+def _breaks_apt(kind: Kind) -> bool:
+    """Whether unmet dependencies stay, with which apt-get refuses everything that comes after."""
+    return "--force-depends" in kind.inject
+
+
+def _calls_apt(kind: Kind) -> bool:
+    return "$APT" in kind.inject

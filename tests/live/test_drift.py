@@ -121,6 +121,13 @@ def test_the_campaign_is_as_large_as_it_says() -> None:
     assert len({kind.name for kind in KINDS}) == len(KINDS)
 
 
+def test_no_round_calls_apt_where_another_kind_leaves_it_unmet_dependencies() -> None:
+    """``apt-get`` refuses whatever it is asked then, also what has nothing to do with them."""
+    for kinds in ROUNDS:
+        broken = any("--force-depends" in kind.inject for kind in kinds)
+        assert not (broken and any("$APT" in kind.inject for kind in kinds)), [kind.name for kind in kinds]
+
+
 @pytest.mark.parametrize("number", range(len(ROUNDS)), ids=lambda number: f"round-{number}")
 def test_drift_is_found_and_mended_or_refused_with_the_reason(node: Node, number: int) -> None:
     """Each kind of the round by its own operation; then the plan is empty."""

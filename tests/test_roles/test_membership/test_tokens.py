@@ -29,6 +29,8 @@ class Server:
         self.data: dict[str, str] | None = {key: json.dumps(entry) for key, entry in data.items()} or None
         self.secrets = {f"bootstrap-token-{key}" for key in data}
         self.reads_of_secrets = 0
+        self.made_meanwhile: dict[str, str] | None = None
+        """What another writer's ledger has, made right after this one was told that there is none."""
 
     def __call__(self, asked: Asked) -> Answer:
         """One request."""
@@ -36,10 +38,13 @@ class Server:
             return self._secret(asked)
         if "/configmaps" not in asked.path:
             return Answer({"gitVersion": "v1.35.0"})
+        if asked.method == "POST" and self.data is not None:
+            return Answer({"message": "already exists"}, status=409)
         if asked.method == "POST":
             assert asked.body["metadata"] == {"name": tokens.LEDGER, "namespace": "kube-system"}
             self.data = dict(asked.body["data"])
         elif self.data is None:
+            self.data = self.made_meanwhile
             return Answer({"message": "not found"}, status=404)
         elif asked.method == "PATCH" and isinstance(asked.body, list):
             return self._operate(asked.body)
@@ -100,6 +105,15 @@ def test_a_token_is_known_of_also_where_none_was_kept_before(api: FakeApi, tmp_p
     assert (found.key, found.node, found.used_by) == ("abcdef", "dgx-01", "")
     assert tokens.token_of(kube, "dgx-02") is None
     assert server.reads_of_secrets == 0
+
+
+def test_of_two_first_tokens_at_once_both_are_known(api: FakeApi, tmp_path: Path) -> None:
+    """Each finds no ledger; the slower one's is refused as there already, and its entry is added to the other's."""
+    server = Server()
+    server.made_meanwhile = {"other0": json.dumps(entry("dgx-02"))}
+    kube = asking(api, tmp_path, server)
+    tokens.keep(kube, Token(key="abcdef", secret="s" * 16), node="dgx-01", meant_for="a test")
+    assert {one.node for one in tokens.tokens(kube)} == {"dgx-01", "dgx-02"}
 
 
 def test_a_nodes_tokens_go_with_those_that_ran_out_and_no_other(api: FakeApi, tmp_path: Path) -> None:
