@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from autoscaler.model import labels as words
 from tests.live.conftest import Plane
 from tests.live.hybrid import POLICY, Autoscaler, Aws, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until
 from tests.live.hybrid import write_policy as written
@@ -28,6 +29,19 @@ LIMITED: Final = (
     + "limits: {usd_per_hour: 8.0}\n"
 )
 """Money for one node."""
+
+_ROOM: Final = {"cpu": "48", "memory": "192Gi", "pods": "110", "nvidia.com/gpu": "4"}
+GHOST: Final = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {
+        "name": "ghost",
+        "labels": {words.HOSTNAME: "ghost", words.ORIGIN: words.EC2, words.GROUP: "gpu", words.ZONE: "us-east-1c"},
+    },
+    "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0"},
+    "status": {"capacity": _ROOM, "allocatable": _ROOM},
+}
+"""A Node that no kubelet reports for, of an instance that EC2 does not know."""
 
 
 class Bill:
@@ -109,3 +123,20 @@ def test_an_instance_that_never_joins_is_paid_for_until_it_is_given_back(plane: 
     with running(plane, tmp_path, {"kind": "never-joins", "count": 1}) as (brain, bill, _):
         until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
+
+
+def test_a_node_whose_instance_is_gone_is_deleted(plane: Plane, tmp_path: Path) -> None:
+    """Nothing else deletes it where no cloud-controller-manager runs.
+
+    It names a zone without a group, so that it is not waited for: an instance may be two minutes late in its group.
+    """
+    with running(plane, tmp_path) as (brain, bill, _):
+        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        plane.kube.send("POST", "/api/v1/nodes", GHOST)
+        until(lambda: "ghost" not in _names(plane), within=60, told=brain.texts)
+        assert sorted(bill.desired().values()) == [0, 1]
+        assert bound(plane.kube, "p") in _names(plane)
+
+
+def _names(plane: Plane) -> set[str]:
+    return {node["metadata"]["name"] for node in plane.kube.get("/api/v1/nodes")["items"]}
