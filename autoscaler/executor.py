@@ -24,6 +24,7 @@ from autoscaler.model.actions import (
     Cordon,
     DeleteNode,
     EndJob,
+    Evict,
     Grow,
     Nominate,
     Recreate,
@@ -84,6 +85,8 @@ class Hands:
                 self._cancel(step)
             case Cordon(node=node):
                 self._store.saw_node(self._kube.cordon(node, at=self._now()))
+            case Evict():
+                self._evict(step)
             case Remove():
                 self._remove(step)
             case DeleteNode():
@@ -241,6 +244,20 @@ class Hands:
         if not self._ec2.has_ended(step.instance):
             raise kube.Refused(409, f"EC2 has not ended instance {step.instance}: it is in none of our groups")
         self._kube.delete_node(step.node, uid=now.metadata.uid)
+
+    def _evict(self, step: Evict) -> None:
+        """After one more look that the node is still closed by us: nothing new comes to it meanwhile."""
+        self._still_ours(step.node)
+        pods = [pod for key in step.pods if (pod := self._store.pod(key)) is not None and pod.node == step.node]
+        failures = [f"{key}: {came}" for key, came in self._kube.evict(pods).items() if came is not None]
+        if failures:
+            raise kube.Refused(409, f"{len(failures)} of {len(pods)} pods were not evicted ({failures[0]})")
+
+    def _still_ours(self, node: str) -> None:
+        """Raises ``Refused`` where the node is not closed by us any more."""
+        now = self._kube.node(node)
+        if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER or not now.spec.unschedulable:
+            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
 
     def _still_dead(self, node: str) -> str:
         """The uid of the node. Raises ``Refused`` where it answers, or is not closed by us, any more."""

@@ -37,6 +37,10 @@ class Api:
     nodes: dict[str, Node]
     touch: Callable[[str], None] = lambda _what: None
     """Called before and after each write, with what it is: a fault point."""
+    budget: Callable[[Pod], bool] = lambda _pod: True
+    """Whether the PodDisruptionBudgets allow an eviction now."""
+    evicted: Callable[[Pod], None] = lambda _pod: None
+    """Called with each pod that is evicted: its controller makes it anew."""
     _known: dict[tuple[str, str], tuple[Pod | Node, int]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -69,7 +73,10 @@ class Api:
         with self._lock:
             sent = json.loads(msgspec.json.encode(body))
             kind, key = self._find(path)
-            answer = self._delete(kind, key, sent) if method == "DELETE" else self._patch(kind, key, sent, content)
+            if path.endswith("/eviction"):
+                answer = self._evict(key, sent)
+            else:
+                answer = self._delete(kind, key, sent) if method == "DELETE" else self._patch(kind, key, sent, content)
         self.touch(f"after {method} {path}")
         return json.dumps(answer).encode()
 
@@ -77,7 +84,7 @@ class Api:
         return {"pods": self.pods, "nodes": self.nodes}[kind]
 
     def _find(self, path: str) -> tuple[str, str]:
-        parts = path.removeprefix("/api/v1/").removesuffix("/status").split("/")
+        parts = path.removeprefix("/api/v1/").removesuffix("/status").removesuffix("/eviction").split("/")
         kind, key = ("nodes", parts[1]) if parts[0] == "nodes" else (parts[2], f"{parts[1]}/{parts[3]}")
         if key not in self._shelf(kind):
             raise Refused(404, f'{kind} "{key}" not found')
@@ -93,6 +100,16 @@ class Api:
         told = self._told(kind, key)
         _hold(told, sent.get("preconditions", {}))
         del self._shelf(kind)[key]
+        return told
+
+    def _evict(self, key: str, sent: dict[str, Any]) -> dict[str, Any]:
+        """https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/ ."""
+        assert f"{sent['metadata']['namespace']}/{sent['metadata']['name']}" == key, sent
+        pod = self.pods[key]
+        if not self.budget(pod):
+            raise Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+        told = self._delete("pods", key, sent["deleteOptions"])
+        self.evicted(pod)
         return told
 
     def _patch(self, kind: str, key: str, sent: Any, content: str) -> dict[str, Any]:
@@ -233,6 +250,7 @@ def _pod(pod: Pod, version: int) -> dict[str, Any]:
             "phase": pod.phase,
             "nominatedNodeName": pod.nominated,
             "conditions": [said] if pod.unschedulable_because else [],
+            "startTime": pod.started.isoformat() if pod.started else None,
         },
     }
 

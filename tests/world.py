@@ -28,6 +28,7 @@ from autoscaler.model.actions import (
     Cancel,
     Cordon,
     EndJob,
+    Evict,
     Grow,
     Nominate,
     Plan,
@@ -74,6 +75,8 @@ class World:
     """How often AWS does something between a look at it and a write to it."""
     reserves: bool = False
     """New nodes come reserved."""
+    guarded: float = 0.0
+    """How often a PodDisruptionBudget forbids an eviction."""
     now: datetime = NOW
     bought: int = 0
     joining: dict[str, bool] = field(default_factory=dict)
@@ -101,7 +104,7 @@ class World:
             touch=self._touch_aws,
             watch=self._check_limits,
         )
-        self.api = Api(self.pods, self.nodes, touch=self._touch)
+        self.api = Api(self.pods, self.nodes, touch=self._touch, budget=self._allows, evicted=self._make_anew)
         self._looks = 0
         self.begin()
 
@@ -179,6 +182,18 @@ class World:
             self.cloud.advance(self.now)
         self._touch(what)
 
+    def _allows(self, pod: Pod) -> bool:
+        return random.Random(f"{self._looks} {pod.key}").random() >= self.guarded  # noqa: S311 - as above
+
+    def _make_anew(self, pod: Pod) -> None:
+        """As its controller does."""
+        self.tally["pods evicted, which found another node"] += 1
+        name = f"{pod.name.partition('+')[0]}+{self.tally['pods evicted, which found another node']}"
+        new = replace(
+            pod, name=name, uid=f"uid-{name}", node=None, phase="Pending", started=None, created=self.now, nominated=""
+        )
+        self.pods[new.key] = new
+
     def pass_time(self, span: timedelta) -> None:
         """Instances start or are refused, nodes join, the scheduler binds what it may."""
         self.now += span
@@ -239,7 +254,10 @@ class World:
                 assert step.to < step.was, step
             case Cordon(node=name):
                 assert self.nodes[name].instance_id, f"{step} on a node that is not EC2's"
-                assert not self._residents(name), f"{step} on a busy node"
+                assert all(map(_is_service, self._residents(name))), f"{step} on a busy node"
+            case Evict(node=name, pods=keys):
+                assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} from a node that is open"
+                assert all(_is_service(self.pods[key]) for key in keys), f"{step} ends work"
             case Uncordon(node=name):
                 assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} lifts another's cordon"
             case Remove():
@@ -314,7 +332,7 @@ class World:
 
     def _bind(self, key: str, name: str) -> None:
         assert _allowed(self.pods[key], self.nodes[name]), f"{key} may not run on {name}"
-        self.pods[key] = replace(self.pods[key], node=name, phase="Running")
+        self.pods[key] = replace(self.pods[key], node=name, phase="Running", started=self.now)
         assert all(amount >= 0 for amount in self._free(name).values()), f"{name} is over-committed by {key}"
 
     def _free(self, name: str) -> Counter[str]:
@@ -395,11 +413,17 @@ class _Teller:
         pass
 
     def failed(self, step: Step, why: Exception) -> None:
-        self._failures.append(f"{step}: {why}")
+        if not (isinstance(step, Evict) and "disruption budget" in str(why)):
+            self._failures.append(f"{step}: {why}")
 
 
 def _never(line: str) -> None:
     raise AssertionError(line)
+
+
+def _is_service(pod: Pod) -> bool:
+    """What may be moved: made anew by its controller, and nothing is lost by it."""
+    return pod.owner.startswith("ReplicaSet/") and not pod.gang and not pod.requests[words.GPU]
 
 
 def _job(pod: Pod) -> str:

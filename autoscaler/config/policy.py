@@ -255,6 +255,25 @@ class Waiting(Document):
     )
 
 
+class Consolidation(Document):
+    """When pods are evicted from an EC2 node to save its price."""
+
+    enabled: bool = True
+    saving_usd_per_hour: float = Field(
+        default=0.1, ge=0, allow_inf_nan=False, description="a node is emptied only where that saves more, in $/h"
+    )
+    after: Span = Field(
+        default=timedelta(minutes=10),
+        description="how long all pods of a node have run before they are moved, e.g. 10m",
+    )
+    nodes: int = Field(default=1, ge=1, description="nodes emptied at a time, and begun with in each window")
+    every: Span = Field(default=timedelta(minutes=10), description="the window, e.g. 10m")
+    timeout: Span = Field(
+        default=timedelta(minutes=15),
+        description="a node that is not empty by then, for a PodDisruptionBudget or otherwise, is opened again",
+    )
+
+
 class ScaleDown(Document):
     """When capacity is given back."""
 
@@ -266,6 +285,7 @@ class ScaleDown(Document):
         default=timedelta(minutes=10),
         description="an EC2 node that has not been ready for so long is terminated though pods are on it, e.g. 10m",
     )
+    consolidation: Consolidation = Consolidation()
 
 
 class Policy(Document):

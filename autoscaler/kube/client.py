@@ -70,9 +70,23 @@ class _Page(Json, frozen=True):
     items: tuple[msgspec.Raw, ...] = ()
 
 
+class _Cause(Json, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(Json, frozen=True):
+    causes: tuple[_Cause, ...] = ()
+
+
 class _Status(Json, frozen=True):
     code: int = 0
     message: str = ""
+    details: _Details = _Details()
+
+    def budget(self) -> str:
+        """Which PodDisruptionBudget forbids an eviction, in the API server's words; empty where none does."""
+        return next((one.message for one in self.details.causes if one.reason == "DisruptionBudget"), "")
 
 
 _PAGE_DECODER: Final = msgspec.json.Decoder(_Page)
@@ -230,12 +244,14 @@ _RIGHTS: Final = re.compile(r'User "[^"]*" cannot ')
 
 def _refusal(answer: urllib3.BaseHTTPResponse, url: str) -> Exception:
     try:
-        message = _STATUS_DECODER.decode(answer.data).message
+        told = _STATUS_DECODER.decode(answer.data)
     except (msgspec.DecodeError, urllib3.exceptions.HTTPError):
-        message = ""
-    message = message or f"HTTP status {answer.status}"
+        told = _Status()
+    message = told.message or f"HTTP status {answer.status}"
     answer.release_conn()
     match answer.status:
+        case 429 if told.budget():
+            return Refused(429, told.budget())
         case 410:
             return Expired(message)
         case 401:

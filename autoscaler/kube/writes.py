@@ -150,6 +150,26 @@ class Writes:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         return _POD_DECODER.decode(self._send("PATCH", path, body, content=_MERGE))
 
+    def evict(self, pods: Iterable[Pod]) -> dict[str, Exception | None]:
+        """Evict each pod, in parallel. Gives what came of it, by key: ``Refused`` 429 where a budget allows it not now.
+
+        https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
+        """
+        return _each(8, {pod.key: partial(self._evict, pod) for pod in pods})
+
+    def _evict(self, pod: Pod) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            self._send("POST", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
+        except Refused as refused:
+            if refused.status != 404:  # noqa: PLR2004 - gone already is what we wanted
+                raise
+
     def delete_unbound(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete a pod that has no node. Raises ``Refused`` where it has one by now, or changes at this moment."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"

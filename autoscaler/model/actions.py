@@ -122,6 +122,19 @@ class Cordon:
 
 
 @dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict pods of a node that we have closed: their controllers make them anew where there is room.
+
+    By the eviction API, which refuses what a PodDisruptionBudget forbids and gives the pods their grace.
+    """
+
+    node: str
+    pods: tuple[str, ...]
+    """Pod keys ``namespace/name``."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Terminate one instance in its group, lowering the group's desired capacity, and delete its node if it has one.
 
@@ -178,6 +191,7 @@ Step = (
     | Grow
     | Cancel
     | Cordon
+    | Evict
     | Remove
     | DeleteNode
     | Release
@@ -215,6 +229,8 @@ class Memory:
     """Group name -> left alone until then."""
     meant: Mapping[str, Meant] = field(default_factory=dict)
     """Pod key -> where it was last planned, so that it goes where it was bought for."""
+    draining: Mapping[str, datetime] = field(default_factory=dict)
+    """Name of a node that was emptied of its pods, or is being -> since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +277,8 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"cancel the order of {_count(by, 'node')} in {group}: back to {_count(to, 'node')}"
         case Cordon(node=node):
             return f"close node {node} to new pods"
+        case Evict(node=node, pods=pods):
+            return f"evict {_count(len(pods), 'pod')} from {node}"
         case Remove(group=group, instance=instance, node=node):
             return f"give back {node or 'the instance'} ({instance} of {group})"
         case DeleteNode(node=node, instance=instance):

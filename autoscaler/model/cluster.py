@@ -97,6 +97,8 @@ class Pod:
     """The node that the scheduler tries first for it, and keeps its room on (``status.nominatedNodeName``)."""
     deleting: bool = False
     do_not_disrupt: bool = False
+    safe_to_evict: bool = False
+    """Its owner says that it may be evicted, whatever it holds."""
     unread: tuple[str, ...] = ()
     """Annotations of ours on it that make no sense and count as absent, in words."""
     not_understood: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from it, which never changes; so a hundred thousand pods that did nothing since 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
@@ -23,6 +23,7 @@ Sort = tuple[str, tuple[tuple[str, str], ...]]
 GangKey = tuple[str, str, str]
 Counts = Mapping[str, int]
 """Node name -> pods."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,6 @@ class Load:
     daemons: frozenset[str] = frozenset()
     """``namespace/Kind/name`` of the owners of those that came with the node."""
 
-
-T = TypeVar("T")
 
 NO_LOAD: Final = Load(used=MappingProxyType({}))
 
@@ -68,6 +67,32 @@ class Roll(Collection[Pod]):
     def __contains__(self, pod: object) -> bool:
         """Whether it is one of them."""
         return pod in self.everyone
+
+    def with_pending(self, node: str) -> Roll:
+        """The same without that node: its residents are the only pods that are pending, as if they were made anew.
+
+        Those that are being deleted already are pending, or gone, by other names.
+        """
+        here = self.loads.get(node, NO_LOAD).residents
+        left = [pod for pod in here if not pod.deleting]
+        terms = {term for pod in here for term in pod.apart_from}
+        return Roll(
+            everyone=self.everyone,
+            unbound=tuple(replace(pod, node=None, phase="Pending", started=None, admitted_to="") for pod in left),
+            loads={name: load for name, load in self.loads.items() if name != node},
+            sorts=_without(node, self.sorts, {_sort(pod) for pod in left}),
+            keepers=_without(node, self.keepers, terms),
+            gangs={},
+        )
+
+
+def _sort(pod: Pod) -> Sort:
+    return pod.namespace, tuple(sorted(pod.labels.items()))
+
+
+def _without(node: str, counts: Mapping[T, Counts], of: Iterable[T]) -> dict[T, Counts]:
+    changed = {thing: {name: many for name, many in counts[thing].items() if name != node} for thing in of}
+    return {**counts, **changed}
 
 
 def roll_of(pods: Iterable[Pod]) -> Roll:
@@ -146,7 +171,7 @@ class Register:
             for term in pod.apart_from:
                 self._keepers.count(term, pod.node, by)
             if not pod.deleting:
-                self._sorts.count((pod.namespace, tuple(sorted(pod.labels.items()))), pod.node, by)
+                self._sorts.count(_sort(pod), pod.node, by)
 
 
 class _Tally(Generic[T]):

@@ -34,12 +34,12 @@ def scale_down(
     *,
     wanted: Mapping[str, str],
     growing: frozenset[str],
-    replaced: frozenset[str] = frozenset(),
+    left_alone: frozenset[str] = frozenset(),
     surplus: frozenset[str] = frozenset(),
 ) -> ScaleDown:
     """Lift our cordons where nodes are used; cordon idle nodes; remove those idle for long enough.
 
-    ``replaced``: names of nodes that do not answer, which ``node_health`` sees to. ``surplus``: names of idle nodes
+    ``left_alone``: names of nodes that ``node_health`` or ``consolidation`` sees to. ``surplus``: names of idle nodes
     above a limit, which do not wait out their idle time.
     """
     uncordons: list[Step] = []
@@ -48,7 +48,7 @@ def scale_down(
     may_go = _spare(cluster, fleet)
     live = _live(cluster)
     for node in _own_nodes(cluster, fleet):
-        if node.name in replaced:
+        if node.name in left_alone:
             continue
         group = fleet.group_of.get(node.name)
         is_ours = node.cordoned and node.cordoned_by == AUTOSCALER

@@ -312,3 +312,63 @@ def test_a_pod_pinned_to_a_node_that_has_gone_is_made_anew_and_starts(hybrid: Hy
         assert f"delete pod default/{pod['metadata']['name']}, which never started" in brain.texts()
     assert pods()[0]["metadata"]["uid"] != pod["metadata"]["uid"]
     assert pods()[0]["metadata"]["annotations"][words.ADMITTED_TO] == "dgx"
+
+
+MOVES = "scale_down: {idle_after: 5s, consolidation: {after: 1s, every: 1s}}"
+
+
+def test_a_service_is_moved_within_its_budget_and_its_node_given_back(hybrid: Hybrid) -> None:
+    """A job has ended; what it leaves on its node has room on a machine of ours, once its budget allows the move."""
+    kube, text = hybrid.plane.kube, hybrid.policy.read_text(encoding="utf-8")
+    hybrid.policy.write_text(text.replace("scale_down: {idle_after: 60s}", MOVES), encoding="utf-8")
+    make_pod(kube, gpu_pod("job"))
+    kube.send("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", BUDGET)
+    try:
+        with hybrid.run() as brain:
+            home = until(partial(bound, kube, "job"), within=60, told=brain.texts)
+            kube.send("POST", "/apis/apps/v1/namespaces/default/replicasets", SERVICE)
+            until(lambda: service(kube) == [home], within=60, told=brain.texts)
+            hybrid.plane.fake_node("lab")
+            kube.send("DELETE", "/api/v1/namespaces/default/pods/job?gracePeriodSeconds=0")
+            until(lambda: "disruption budget" in brain.texts(), within=60, told=brain.texts)
+            assert service(kube) == [home]
+            kube.send("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
+            until(lambda: service(kube) == ["lab"], within=60, told=brain.texts)
+            until(lambda: hybrid.group()["DesiredCapacity"] == 0, within=60, told=brain.texts)
+            assert "Traceback" not in brain.texts()
+    finally:
+        kube.send("DELETE", "/apis/apps/v1/namespaces/default/replicasets?propagationPolicy=Background")
+        kube.send("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+
+
+_WEB = {"app": "web"}
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "web"},
+    "spec": {"maxUnavailable": 0, "selector": {"matchLabels": _WEB}},
+}
+SERVICE = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": _WEB},
+        "template": {
+            "metadata": {"labels": _WEB},
+            "spec": {
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+                "tolerations": [{"key": words.GPU, "operator": "Exists"}],
+                "terminationGracePeriodSeconds": 0,
+            },
+        },
+    },
+}
+
+
+def service(kube: KubeHttp) -> list[str]:
+    """Nodes of the service's pods that stay."""
+    pods = kube.get("/api/v1/namespaces/default/pods")["items"]
+    here = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == "web"]
+    return [pod["spec"].get("nodeName", "") for pod in here if "deletionTimestamp" not in pod["metadata"]]

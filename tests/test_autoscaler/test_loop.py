@@ -30,6 +30,7 @@ from autoscaler.model.actions import (
     Cancel,
     Cordon,
     EndJob,
+    Evict,
     Grow,
     Meant,
     Memory,
@@ -162,6 +163,12 @@ class Fakes:
         """The API server's."""
         self._note("uncordon", name)
         return self.node(name)
+
+    def evict(self, pods: Iterable[Pod]) -> dict[str, Exception | None]:
+        """The API server's."""
+        asked = list(pods)
+        self._note("evict", [pod.key for pod in asked])
+        return {pod.key: self.failures.get(pod.name) for pod in asked}
 
     def delete_node(self, name: str, *, uid: str) -> None:
         """The API server's."""
@@ -738,6 +745,29 @@ def test_a_terminating_instance_with_a_job_goes_on_waiting(changes: dict[str, An
     made = releasing(**changes)
     assert "release" not in made.did()
     assert why in made.out.getvalue()
+
+
+def test_pods_are_evicted_only_from_a_node_that_is_still_closed() -> None:
+    """A pod that has left it meanwhile is not touched, and one that its budget keeps is told."""
+    made = bench(Evict(node="n", pods=("team/a", "team/b", "team/gone"), because="r"))
+    pods = [a_pod("a", node="n", phase="Running"), a_pod("b", node="elsewhere", phase="Running")]
+
+    def turn() -> None:
+        loop = made.loop()
+        made.store.replace(PODS, {("team", pod.name): (1, pod) for pod in pods})
+        made.knows_aws()
+        loop.once()
+
+    turn()
+    assert made.fakes.asked[-1] == ("evict", ["team/a"])
+    made.fakes.failures["a"] = client.Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+    turn()
+    assert "could not evict 3 pods from n" in made.out.getvalue()
+    assert "disruption budget" in made.out.getvalue()
+    made.fakes.closed = False
+    made.fakes.asked.clear()
+    turn()
+    assert "evict" not in made.did()
 
 
 @pytest.mark.parametrize("joined", [True, False])

@@ -51,10 +51,11 @@ _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kube
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Said by ``Node.cordoned``."""
 _ROLE_LABELS: Final = (words.ROLE, "training.kubeflow.org/replica-type")
+_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _DO_NOT_DISRUPT: Final = {
     words.DO_NOT_DISRUPT: "true",
     "karpenter.sh/do-not-disrupt": "true",
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    _SAFE_TO_EVICT: "false",
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
 }
 _POD_LEVEL: Final = (CPU, MEMORY)
@@ -109,7 +110,8 @@ def pod_from(raw: PodJson) -> Pod:
         nominated=raw.status.nominated_node_name if not spec.node_name else "",
         deleting=meta.deletion_timestamp is not None,
         do_not_disrupt=_do_not_disrupt(meta),
-        not_understood=tuple(_not_understood(spec)) if not spec.node_name else (),
+        safe_to_evict=meta.annotations.get(_SAFE_TO_EVICT) == "true",
+        not_understood=tuple(_not_understood(spec)),
     )
 
 

@@ -14,6 +14,7 @@ from autoscaler.kube.credentials import Account
 from autoscaler.kube.schema.core import PodJson
 from autoscaler.kube.writes import Writes
 from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
 from tests.builders import a_pod
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
@@ -213,3 +214,30 @@ def test_a_toleration_is_added_behind_those_that_a_pod_has(api: FakeApi, writes:
     tested = {"op": "test", "path": "/metadata/uid", "value": "uid-team-some"}
     assert bodies["some"] == [tested, {"op": "add", "path": "/spec/tolerations/-", "value": own}]
     assert bodies["none"][1:] == [{"op": "add", "path": "/spec/tolerations", "value": [own]}]
+
+
+def test_an_eviction_names_the_very_pod_and_one_that_is_gone_is_no_failure(api: FakeApi, writes: Writes) -> None:
+    """A budget's refusal stays with its pod."""
+
+    def answer(asked: Asked) -> Answer:
+        assert asked.method == "POST"
+        name = asked.path.split("/")[-2]
+        cause = {"reason": "DisruptionBudget", "message": "The disruption budget web needs 1 healthy pods"}
+        told = {"message": "Cannot evict pod", "details": {"causes": [cause]} if name == "kept" else {}}
+        return Answer(told, status={"gone": 404, "kept": 429, "busy": 429}.get(name, 201))
+
+    api.answer = answer
+    came = writes.evict([a_pod("gone"), a_pod("kept"), a_pod("busy"), a_pod("free")])
+    assert came["team/gone"] is None
+    assert came["team/free"] is None
+    kept = came["team/kept"]
+    assert isinstance(kept, Refused)
+    assert (kept.status, str(kept)) == (429, "The disruption budget web needs 1 healthy pods")
+    assert isinstance(came["team/busy"], Unavailable)
+    bodies = {asked.path: asked.body for asked in api.asked if asked.method == "POST"}
+    assert bodies["/api/v1/namespaces/team/pods/free/eviction"] == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "free", "namespace": "team"},
+        "deleteOptions": {"preconditions": {"uid": "uid-team-free"}},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -12,14 +13,17 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autoscaler.config.policy import Consolidation
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Step
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.planner.plan import plan
-from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
+from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.world import Killed, World
 
 TICK = timedelta(seconds=30)
+MOVES = Consolidation(after=TICK, every=TICK)
+"""Pods of services are moved soon."""
 UNHURRIED = settings(
     deadline=None,
     max_examples=int(os.environ.get("SPILLWAY_EXAMPLES", "40")),
@@ -40,6 +44,7 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
     }
     gpus = draw(st.sampled_from((0, 1, 2, 4, 8, 16)))
     if draw(st.booleans()):
+        common |= {"owner": draw(st.sampled_from(("", "ReplicaSet/web")))}
         return (a_pod(f"lone-{number}", gpus=gpus, cpu=draw(st.sampled_from((1, 4, 12))), **common),)
     size = draw(st.integers(1, 5))
     minimum = draw(st.none() | st.integers(1, size))
@@ -63,7 +68,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
     nodes = [an_on_prem_node(f"dgx-{n}", gpus=draw(st.sampled_from((0, 4, 8)))) for n in range(draw(st.integers(0, 3)))]
     pods = [pod for n in range(draw(st.integers(1, 5))) for pod in draw(gangs(n))]
     return World(
-        policy=a_policy(*entries, limits=limits),
+        policy=a_policy(*entries, limits=limits, scale_down={"consolidation": MOVES}),
         pods={pod.key: pod for pod in pods},
         nodes={node.name: node for node in nodes},
         offered=groups,
@@ -73,6 +78,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
         late=draw(st.sampled_from(((0.0, 0.0), (0.0, 60.0)))) if trouble else (0.0, 0.0),
         meanwhile=draw(st.sampled_from((0.0, 0.3))) if trouble else 0.0,
         reserves=draw(st.booleans()),
+        guarded=draw(st.sampled_from((0.0, 0.5))) if trouble else 0.0,
     )
 
 
@@ -276,6 +282,37 @@ def test_ec2_goes_back_to_nothing_when_all_work_is_done(world: World) -> None:
         memory = decided.memory
         world.pass_time(TICK)
     assert {group.name: group.desired for group in world.groups.values() if group.desired} == {}
+
+
+@given(world=worlds(), services=st.lists(st.sampled_from((1, 4, 12)), min_size=1, max_size=4), killed=st.booleans())
+@UNHURRIED
+def test_services_do_not_keep_the_nodes_of_jobs_that_have_ended(
+    *, world: World, services: list[int], killed: bool
+) -> None:
+    """Each is moved to where there is room, or to a cheaper node, and none is left without a place that it had.
+
+    Budgets are kept; what is left in the end are nodes that nothing cheaper can stand for.
+    """
+    for number, cpu in enumerate(services):
+        pod = a_pod(f"web-{number}", cpu=cpu, owner="ReplicaSet/web", tolerations=(TOLERATES_GPU,))
+        world.pods[pod.key] = pod
+    memory = Memory()
+    for tick in range(30):
+        decided = plan(world.look(), world.policy, memory)
+        memory = written(decided)
+        survive(world, decided) if killed and world.chance.random() < 0.2 else world.carry_out(decided)
+        world.pass_time(2 * TICK)
+        if tick == 6:
+            world.pods = {key: pod for key, pod in world.pods.items() if pod.owner}
+            ran = {pod.name.partition("+")[0] for pod in world.pods.values() if pod.node}
+            world.refuses = world.cloud.refuses = 0.0
+    runs = {pod.name.partition("+")[0] for pod in world.pods.values() if pod.node}
+    assert ran <= runs
+    world.tally["mornings of services"] += 1
+    SEEN.update(world.tally)
+
+
+SEEN: Counter[str] = Counter()
 
 
 @given(world=worlds())

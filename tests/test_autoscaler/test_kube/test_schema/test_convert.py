@@ -171,10 +171,10 @@ def test_what_the_scheduler_said_is_kept() -> None:
     ],
 )
 def test_a_rule_that_is_not_modelled_is_said(spec: dict[str, Any], said: str) -> None:
-    """Per pod and in words; a pod that is bound already needs no such words."""
+    """Per pod and in words; also of a pod that is bound, which is not moved then."""
     (words_of_it,) = pod_from(pod_json(**spec)).not_understood
     assert words_of_it.startswith(said)
-    assert pod_from(pod_json(nodeName="n", **spec)).not_understood == ()
+    assert pod_from(pod_json(nodeName="n", **spec)).not_understood == (words_of_it,)
 
 
 def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:

@@ -1,0 +1,233 @@
+"""Consolidation: EC2 nodes are drained whose pods have room elsewhere, or on a cheaper node, the largest saving first.
+
+The planner is asked again with the pods of one node free. What may not be moved keeps its node: see
+:func:`why_not_moved`. A replacement is bought first, and the pods are evicted when it is there, through the API server,
+which keeps PodDisruptionBudgets and the pods' grace. An emptied node is idle, and goes as any idle node does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from autoscaler.config.policy import Consolidation as ConsolidationRules
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Step
+from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.labels import AUTOSCALER, GPU
+from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.placement.joint_packing import SearchLimits
+from autoscaler.planner.scale_up import ScaleUp, scale_up
+from autoscaler.planner.supply.fleet import COMING_TIER, Fleet
+
+_TRIALS: Final = 2
+"""Nodes at most for which one look asks whether they can be emptied: each costs as much as placing their pods."""
+_AGAIN: Final = timedelta(hours=1)
+"""A node that could not be emptied is tried again so long after it was begun with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidation:
+    """What is done to empty nodes."""
+
+    steps: tuple[Step, ...] = ()
+    draining: Mapping[str, datetime] = field(default_factory=dict)
+    """As in ``Memory``."""
+    going: frozenset[str] = frozenset()
+    """Names of nodes that stay closed although pods are on them."""
+    wanted: Mapping[str, str] = field(default_factory=dict)
+    """Name of a node that pods are to be moved to -> one of them."""
+    wake_at: datetime | None = None
+    """When pods have run for long enough to be moved."""
+
+
+def consolidate(
+    cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, up: ScaleUp, limits: SearchLimits
+) -> Consolidation:
+    """Go on emptying what is being emptied; begin with another node where the disruption budget allows one.
+
+    ``fleet`` and ``up``: what this look found and what it does for pending pods, whose places are taken. No node is
+    begun with while nodes are bought or on their way for others.
+    """
+    return _Consolidating(cluster=cluster, policy=policy, fleet=fleet, memory=memory, up=up, limits=limits).decide()
+
+
+def why_not_moved(pod: Pod) -> str:
+    """Why a running pod is not evicted, in words; empty where it may be.
+
+    Moved is what a controller makes anew and what loses nothing by it. A pod with GPUs, of a Job, or of no controller
+    is moved only where it says ``cluster-autoscaler.kubernetes.io/safe-to-evict: "true"``; a gang's never, nor one that
+    is marked do-not-disrupt.
+    """
+    never = {
+        "it is marked do-not-disrupt": pod.do_not_disrupt,
+        "it is of a gang": pod.gang is not None,
+        "it has rules that Spillway does not plan for": bool(pod.not_understood),
+    }
+    unless_allowed = {
+        "no controller would make it anew": not pod.owner,
+        "it holds a GPU": bool(pod.requests[GPU]),
+        "it is of a Job, and would begin again": pod.owner.startswith("Job/"),
+    }
+    reasons = never if pod.safe_to_evict else never | unless_allowed
+    return next((why for why, holds in reasons.items() if holds), "")
+
+
+@dataclass(slots=True)
+class _Consolidating:
+    """One look's decision."""
+
+    cluster: Cluster
+    policy: Policy
+    fleet: Fleet
+    memory: Memory
+    up: ScaleUp
+    limits: SearchLimits
+    steps: list[Step] = field(default_factory=list)
+    going: set[str] = field(default_factory=set)
+    wanted: dict[str, str] = field(default_factory=dict)
+    due: list[datetime] = field(default_factory=list)
+
+    @property
+    def rules(self) -> ConsolidationRules:
+        """The policy's."""
+        return self.policy.scale_down.consolidation
+
+    def decide(self) -> Consolidation:
+        """See :func:`consolidate`."""
+        if not (self.policy.scale_down.enabled and self.rules.enabled):
+            return Consolidation(draining=self.recent)
+        begun: dict[str, datetime] = {}
+        for node, since in self._begun():
+            begun[node.name] = since
+            self._go_on(node)
+        if len(self.going) < self.rules.nodes and self._within_budget():
+            begun |= dict.fromkeys(self._begin(), self.cluster.seen_at)
+        return Consolidation(
+            steps=tuple(self.steps),
+            draining=dict(sorted((self.recent | begun).items())),
+            going=frozenset(self.going),
+            wanted=self.wanted,
+            wake_at=min((when for when in self.due if when > self.cluster.seen_at), default=None),
+        )
+
+    @property
+    def recent(self) -> dict[str, datetime]:
+        """Nodes that were begun with not long ago."""
+        longest, now = max(self.rules.every, _AGAIN), self.cluster.seen_at
+        return {name: since for name, since in self.memory.draining.items() if now < since + longest}
+
+    def _begun(self) -> Iterator[tuple[Node, datetime]]:
+        """Nodes that we have closed and that pods are still on, for as long as emptying them may take."""
+        for node in sorted(self.cluster.nodes, key=lambda node: node.name):
+            is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
+            since = self.memory.draining.get(node.name) or node.cordoned_at
+            if not is_ours or since is None or not self.fleet.residents.get(node.name):
+                continue
+            end = since + self.rules.timeout
+            self.due.append(end)
+            if self.cluster.seen_at < end:
+                yield node, since
+
+    def _within_budget(self) -> bool:
+        """Whether another node may be begun with."""
+        ends = [since + self.rules.every for since in self.recent.values()]
+        ends = [end for end in ends if end > self.cluster.seen_at]
+        self.due += ends
+        return len(ends) < self.rules.nodes
+
+    def _go_on(self, node: Node) -> None:
+        """Where the pods have room still, and no other pod needs the node."""
+        pods = self._staying(node)
+        if node.name not in self.up.wanted and not any(map(why_not_moved, pods)) and self._move(node):
+            self.going.add(node.name)
+
+    def _staying(self, node: Node) -> list[Pod]:
+        return [pod for pod in self.fleet.residents[node.name] if not pod.deleting]
+
+    def _begin(self) -> list[str]:
+        """Begin with the node whose end saves most; gives its name, or none."""
+        if any(isinstance(step, Grow) for step in self.up.steps):
+            return []
+        for node, group in sorted(self._candidates(), key=lambda one: (-one[1].usd_per_hour, one[0].name))[:_TRIALS]:
+            if self._move(node, saves=group.usd_per_hour):
+                self.going.add(node.name)
+                return [node.name]
+            if not any(self.fleet.outstanding.values()) and self._replace(node, group):
+                break
+        return []
+
+    def _candidates(self) -> Iterator[tuple[Node, Group]]:
+        nodes = {node.name: node for node in self.cluster.nodes}
+        recent = self.recent
+        spare = {group.name: self.fleet.size_of(group) - group.minimum for group in self.cluster.groups}
+        for name, pods in self.fleet.residents.items():
+            node, group = nodes.get(name), self.fleet.group_of.get(name)
+            if node is None or group is None or not pods or not self._is_settled(pods):
+                continue
+            is_left = node.cordoned or node.deleting or node.do_not_disrupt or not node.ready
+            is_left |= name in self.fleet.leaving or name in self.up.wanted or name in recent
+            if not is_left and spare[group.name] > 0 and group.usd_per_hour > self.rules.saving_usd_per_hour:
+                yield node, group
+
+    def _is_settled(self, pods: Collection[Pod]) -> bool:
+        """All may be moved and have run for long enough, and none of them ends by itself soon."""
+        if any(map(why_not_moved, pods)) or any(pod.deleting or pod.started is None for pod in pods):
+            return False
+        settled = max(pod.started for pod in pods if pod.started is not None) + self.rules.after
+        if settled > self.cluster.seen_at:
+            self.due.append(settled)
+            return False
+        ends = [pod.started + pod.duration for pod in pods if pod.started and pod.duration is not None]
+        soon = [end for end in ends if timedelta(0) < end - self.cluster.seen_at <= self.policy.scale_down.idle_after]
+        self.due += soon
+        return not soon
+
+    def _move(self, node: Node, *, saves: float = 0.0) -> bool:
+        """Close the node and evict its pods, where the nodes that are there have room for all of them."""
+        pods = self._staying(node)
+        found = self._tried(node, groups=())
+        if len(found.meant) < len(pods):
+            return False
+        self._want(found)
+        if not node.cordoned:
+            where = ", ".join(sorted({home.node for home in found.meant.values()})[:3])
+            self.steps.append(Cordon(node.name, f"its pods ({len(pods)}) have room on {where}: saves {saves:.2f} $/h"))
+        if pods:
+            keys = tuple(sorted(pod.key for pod in pods))
+            self.steps.append(Evict(node=node.name, pods=keys, because=f"{node.name} is emptied to save its price"))
+        return True
+
+    def _replace(self, node: Node, group: Group) -> bool:
+        """Buy what the pods of the node need, or wait for it, where that is cheaper by the least saving."""
+        found = self._tried(node, groups=self.cluster.groups)
+        orders = [step for step in found.steps if isinstance(step, Grow)]
+        saves = group.usd_per_hour - sum(step.usd_per_hour for step in orders)
+        is_same = any(step.group == group.name for step in orders)
+        is_whole = len(found.meant) == len(self._staying(node))
+        if not is_whole or is_same or saves <= self.rules.saving_usd_per_hour:
+            return False
+        self._want(found)
+        because = f"the pods of {node.name} ({group.instance_type}) need no more than that: saves {saves:.2f} $/h"
+        self.steps += [replace(step, because=because) for step in orders]
+        return True
+
+    def _want(self, found: ScaleUp) -> None:
+        self.wanted.update((home.node, pod) for pod, home in sorted(found.meant.items(), reverse=True))
+
+    def _tried(self, node: Node, *, groups: tuple[Group, ...]) -> ScaleUp:
+        """What would be done for the node's pods if they were pending and it were not there.
+
+        Without ``groups`` only nodes count that pods can be bound to now.
+        """
+        others = tuple(one for one in self.cluster.nodes if one is not node)
+        places = tuple(
+            replace(place, free=dict(place.free), guests=[], harm=None, standing=True)
+            for place in self.fleet.places
+            if place.name != node.name and (groups or place.tier != COMING_TIER)
+        )
+        pods = roll_of(self.cluster.pods).with_pending(node.name)
+        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, may_nominate=False)
+        return scale_up(alone, self.policy, replace(self.fleet, places=places), limits=self.limits)

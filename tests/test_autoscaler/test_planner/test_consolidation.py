@@ -1,0 +1,249 @@
+"""Nodes that are emptied to save their price: which, when, and what is never moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.config.policy import Consolidation, Policy
+from autoscaler.model import labels as words
+from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
+from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Pod
+from autoscaler.planner.consolidation import why_not_moved
+from autoscaler.planner.plan import plan
+from tests.builders import (
+    NOW,
+    TOLERATES_GPU,
+    a_cluster,
+    a_group,
+    a_pod,
+    a_policy,
+    an_on_prem_node,
+    later,
+    nodes_of,
+)
+
+LATER = later(hours=2)
+
+
+def web(name: str = "web", **given: Any) -> Pod:
+    """A pod of a Deployment that has run for two hours, on a GPU node if need be."""
+    ordinary = {"owner": "ReplicaSet/web", "phase": "Running", "started": NOW, "tolerations": (TOLERATES_GPU,)}
+    return a_pod(name, **ordinary | given)
+
+
+def decide(cluster: Cluster, policy: Policy | None = None, memory: Memory | None = None) -> Plan:
+    """The plan for it."""
+    return plan(cluster, policy or a_policy(), memory or Memory())
+
+
+def standing(entry: str = "gpu-a100", **given: Any) -> tuple[Group, Node]:
+    """A group of one node."""
+    group = a_group(entry, joined=1)
+    return group, nodes_of(group, **given)[0]
+
+
+def evicted(steps: tuple[Step, ...]) -> list[str]:
+    """Keys of all pods that are."""
+    return [key for step in steps if isinstance(step, Evict) for key in step.pods]
+
+
+def test_a_small_pod_does_not_keep_a_large_node_for_ever() -> None:
+    """It has room on a machine that we own: the node is closed, then emptied; what is saved is said."""
+    group, node = standing()
+    home = an_on_prem_node(gpus=0)
+    decided = decide(a_cluster(pods=[web(node=node.name)], nodes=[node, home], groups=[group], seen_at=LATER))
+    cordon, evict = decided.steps
+    assert isinstance(cordon, Cordon)
+    assert isinstance(evict, Evict)
+    assert (cordon.node, evict.node, evict.pods) == (node.name, node.name, ("team/web",))
+    assert "saves 21.96 $/h" in cordon.because
+    assert "dgx-01" in cordon.because
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"owner": ""},
+        {"owner": "Job/train"},
+        {"gpus": 1},
+        {"do_not_disrupt": True, "safe_to_evict": True},
+        {"gang": GangRef("team", "g", size=1), "safe_to_evict": True},
+        {"not_understood": ("resource claims (g)",)},
+        {"started": later(hours=1, minutes=55)},
+        {"started": None},
+        {"started": NOW, "duration": timedelta(hours=2, minutes=5)},
+        {"selector": {"host": "ip-i-local-gpu-a100-us-east-1a-0"}},
+    ],
+    ids=str,
+)
+def test_what_may_not_be_moved_keeps_its_node(kept: dict[str, Any]) -> None:
+    """Also beside a pod that may be, and though there is room for both."""
+    group, node = standing()
+    pods = [web(node=node.name), web("kept", node=node.name, **kept)]
+    home = an_on_prem_node()
+    assert decide(a_cluster(pods=pods, nodes=[node, home], groups=[group], seen_at=LATER)).steps == ()
+
+
+@pytest.mark.parametrize("moved", [{"owner": "Job/train"}, {"owner": ""}, {"gpus": 2}], ids=str)
+def test_its_owner_may_say_that_a_pod_may_be_moved(moved: dict[str, Any]) -> None:
+    """With the word of the Kubernetes autoscaler."""
+    group, node = standing()
+    pods = [web(node=node.name, safe_to_evict=True, **moved)]
+    decided = decide(a_cluster(pods=pods, nodes=[node, an_on_prem_node()], groups=[group], seen_at=LATER))
+    assert evicted(decided.steps) == ["team/web"]
+
+
+@pytest.mark.parametrize(
+    ("group", "node", "rules"),
+    [
+        ({"minimum": 1}, {}, {}),
+        ({}, {"do_not_disrupt": True}, {}),
+        ({}, {"cordoned": True, "cordoned_by": "ada"}, {}),
+        ({}, {}, {"enabled": False}),
+        ({}, {}, {"saving_usd_per_hour": 22.0}),
+    ],
+    ids=str,
+)
+def test_a_node_that_is_to_stay_is_not_emptied(
+    group: dict[str, Any], node: dict[str, Any], rules: dict[str, Any]
+) -> None:
+    """By its group's minimum, a mark, another's cordon, the policy."""
+    there = a_group(joined=1, **group)
+    (one,) = nodes_of(there, **node)
+    policy = a_policy(scale_down={"consolidation": Consolidation(**rules)})
+    look = a_cluster(pods=[web(node=one.name)], nodes=[one, an_on_prem_node()], groups=[there], seen_at=LATER)
+    assert evicted(decide(look, policy).steps) == []
+
+
+def test_a_cheaper_node_is_bought_first_and_the_pods_are_moved_when_it_is_there() -> None:
+    """Bought once; while it boots, and while its devices are missing, nothing moves and nothing more is bought."""
+    group, node = standing()
+    cpu = a_group("cpu")
+    pods = [web(node=node.name)]
+    first = decide(a_cluster(pods=pods, nodes=[node], groups=[group, cpu], seen_at=LATER))
+    (grow,) = first.steps
+    assert isinstance(grow, Grow)
+    assert (grow.group, grow.to) == (cpu.name, 1)
+    assert "saves 21.19 $/h" in grow.because
+
+    ordered = replace(cpu, desired=1)
+    assert decide(a_cluster(pods=pods, nodes=[node], groups=[group, ordered], seen_at=LATER)).steps == ()
+
+    joined = a_group("cpu", joined=1)
+    unready = nodes_of(joined, ready=False, created=LATER)
+    assert decide(a_cluster(pods=pods, nodes=[node, *unready], groups=[group, joined], seen_at=LATER)).steps == ()
+
+    ready = nodes_of(joined, created=LATER)
+    last = decide(a_cluster(pods=pods, nodes=[node, *ready], groups=[group, joined], seen_at=LATER))
+    assert [type(step) for step in last.steps] == [Cordon, Evict]
+    assert evicted(last.steps) == ["team/web"]
+
+
+def test_no_replacement_is_bought_above_the_limit_of_money() -> None:
+    """For a while both run."""
+    group, node = standing()
+    policy = a_policy(limits={"usd_per_hour": 22.0})
+    assert (
+        decide(
+            a_cluster(pods=[web(node=node.name)], nodes=[node], groups=[group, a_group("cpu")], seen_at=LATER), policy
+        ).steps
+        == ()
+    )
+
+
+def test_so_many_are_emptied_at_a_time_and_in_each_window() -> None:
+    """The next one follows when the window is over, also where the plan's memory is all that tells."""
+    group = a_group(joined=3)
+    nodes = nodes_of(group)
+    pods = [web(f"web-{number}", node=node.name) for number, node in enumerate(nodes)]
+    home = an_on_prem_node()
+    first = decide(a_cluster(pods=pods, nodes=[*nodes, home], groups=[group], seen_at=LATER))
+    assert evicted(first.steps) == ["team/web-0"]
+    assert first.memory.draining == {nodes[0].name: LATER}
+
+    closed = replace(nodes[0], cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+    emptied = [replace(pods[0], node=home.name), *pods[1:]]
+    soon = a_cluster(
+        pods=emptied, nodes=[closed, *nodes[1:], home], groups=[group], seen_at=LATER + timedelta(minutes=9)
+    )
+    again = decide(soon, memory=first.memory)
+    assert again.steps == ()
+    assert again.wake_at == LATER + timedelta(minutes=10)
+    third = decide(replace(soon, seen_at=LATER + timedelta(minutes=10)), memory=again.memory)
+    assert evicted(third.steps) == ["team/web-1"]
+    assert [step.node for step in third.steps if isinstance(step, Remove)] == [nodes[0].name]
+
+
+def test_a_node_that_does_not_get_empty_is_opened_again_and_left_alone() -> None:
+    """A PodDisruptionBudget forbids it, for example; until then its pods are tried again and again."""
+    group, node = standing()
+    closed = replace(node, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+    memory = Memory(draining={node.name: LATER})
+    look = a_cluster(pods=[web(node=node.name)], nodes=[closed, an_on_prem_node()], groups=[group], seen_at=LATER)
+    going = decide(replace(look, seen_at=LATER + timedelta(minutes=14)), memory=memory)
+    assert [type(step) for step in going.steps] == [Evict]
+    ended = decide(replace(look, seen_at=LATER + timedelta(minutes=15)), memory=memory)
+    assert ended.steps == (Uncordon(node=node.name, because="team/web runs on it"),)
+    opened = replace(look, nodes=(node, an_on_prem_node()), seen_at=LATER + timedelta(minutes=59))
+    assert decide(opened, memory=ended.memory).steps == ()
+    assert evicted(decide(replace(opened, seen_at=LATER + timedelta(hours=1)), memory=ended.memory).steps) == [
+        "team/web"
+    ]
+
+
+def test_a_node_that_a_pending_pod_needs_is_not_emptied_any_further() -> None:
+    """It is opened for the pod."""
+    group, node = standing()
+    closed = replace(node, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+    pods = [web(node=node.name), a_pod("train", gpus=8)]
+    look = a_cluster(pods=pods, nodes=[closed, an_on_prem_node(gpus=0)], groups=[group], seen_at=LATER)
+    steps = decide(look, memory=Memory(draining={node.name: LATER})).steps
+    assert evicted(steps) == []
+    assert [step.node for step in steps if isinstance(step, Uncordon)] == [node.name]
+
+
+@given(st.data())
+def test_after_an_eviction_every_pod_has_a_place_and_nothing_is_bought_for_it(data: st.DataObject) -> None:
+    """Nothing is moved that may not be, and no move costs money later."""
+    group, cpu = a_group(joined=2), a_group("cpu", joined=2)
+    nodes = [*nodes_of(group), *nodes_of(cpu), an_on_prem_node(cpu=8)]
+    kinds = st.fixed_dictionaries(
+        {
+            "node": st.sampled_from([node.name for node in nodes]),
+            "cpu": st.integers(1, 6),
+            "owner": st.sampled_from(["ReplicaSet/web", "ReplicaSet/web", "StatefulSet/db", "Job/train", ""]),
+            "gpus": st.sampled_from([0, 0, 0, 1]),
+            "do_not_disrupt": st.sampled_from([False, False, False, True]),
+        }
+    )
+    pods = [web(f"pod-{number}", **one) for number, one in enumerate(data.draw(st.lists(kinds, max_size=8)))]
+    look = a_cluster(pods=pods, nodes=nodes, groups=[group, cpu], seen_at=LATER)
+    decided = decide(look)
+    moved = set(evicted(decided.steps))
+    assert not any(why_not_moved(pod) for pod in pods if pod.key in moved)
+    closed = {step.node for step in decided.steps if isinstance(step, Cordon)}
+    after = replace(
+        look,
+        pods=tuple(
+            replace(pod, uid="new", node=None, phase="Pending", started=None) if pod.key in moved else pod
+            for pod in pods
+        ),
+        nodes=tuple(
+            replace(node, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+            if node.name in closed
+            else node
+            for node in nodes
+        ),
+    )
+    if moved:
+        follows = decide(after, memory=decided.memory)
+        assert not [step for step in follows.steps if isinstance(step, Grow)]
+        assert moved <= set(follows.memory.meant)
+        emptied = {step.node for step in decided.steps if isinstance(step, Evict)}
+        assert not emptied & {home.node for home in follows.memory.meant.values()}
