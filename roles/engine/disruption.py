@@ -52,6 +52,7 @@ RESTARTS: Final = {
     # unit: what its restart does to the pods of the node
     "containerd": Disruption.CONTAINERD_RESTART,
     "docker": Disruption.CONTAINERD_RESTART,
+    "docker.socket": Disruption.CONTAINERD_RESTART,
     "kubelet": Disruption.KUBELET_RESTART,
     "nvidia-fabricmanager": Disruption.MODULE_RELOAD,
     "daemon-reload": Disruption.DAEMON_RELOAD,

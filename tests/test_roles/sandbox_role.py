@@ -1,7 +1,7 @@
 """In a sandbox, in a process of its own for gevent's sake: reads cases from standard input, one JSON object a line.
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
-``unit``: in place of that, a packaged unit that is kept running, as the fabric manager is.
+``unit``: in place of that, packaged units that are kept running: those of ``docker``, or one as the fabric manager is.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; the paths are told that a plan of the
 whole node asks about. ``watch``: paths whose state is told, before and after.
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 from pyinfra.api.deploy import deploy
 
+from roles.deploys.docker import docker_units
 from roles.deploys.users import accounts
 from roles.engine.fleet import connected, looking
 from roles.facts.batched import About
@@ -94,7 +95,10 @@ def _placing(paths: Iterable[str]) -> Callable[[], Any]:
 def _keeping(unit: str) -> Callable[[], Any]:
     @deploy("Service")
     def kept() -> None:
-        gpu_services._runs(unit)
+        if unit == "docker":
+            docker_units()
+        else:
+            gpu_services._runs(unit)
 
     return kept
 

@@ -68,6 +68,22 @@ def test_an_override_that_is_not_declared_is_taken_away_and_the_unit_restarted(s
     assert (found["again"], found["failed"], found["unknown"]) == ([], "", "")
 
 
+@pytest.mark.parametrize("unit", ["docker.service", "docker.socket"])
+@pytest.mark.parametrize("folder", ["/etc", "/run", "/usr/local/lib", "/usr/lib"])
+def test_dockers_service_and_socket_have_no_overrides_either(sandbox: Sandbox, folder: str, unit: str) -> None:
+    """One of its socket can let every account in, which makes it root."""
+    path = f"{folder}/systemd/system/{unit}.d/99-open.conf"
+    clean = (
+        "rm -rf /etc/systemd/system/docker.* /run/systemd/system/docker.*;"
+        " printf '#!/bin/sh\\necho true\\n' > /usr/bin/docker; chmod 755 /usr/bin/docker"  # it has live-restore
+    )
+    plant = f"{clean}; mkdir -p {path.rpartition('/')[0]}; printf '[Socket]\\nSocketMode=0666\\n' > {path}"
+    found = sandbox.run({"plant": SYSTEMCTL + plant, "unit": "docker", "watch": [RESTARTS, OWED, path]})
+    assert found["after"][path] == ""
+    assert f"{unit.removesuffix('.service')}\\n" in found["after"][RESTARTS]
+    assert (found["again"], found["failed"], found["unknown"]) == ([], "", "")
+
+
 def test_an_override_that_came_with_a_package_is_that_packages(sandbox: Sandbox) -> None:
     """As kubeadm's own is, below /usr/lib."""
     path = f"{FOLDERS[-1]}/10-packed.conf"
