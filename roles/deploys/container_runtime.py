@@ -9,6 +9,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from roles.deploys.docker import docker_packages, other_containerd
+from roles.engine.batched_facts import PATH
 from roles.engine.disruption import Disruption, disrupts
 from roles.facts.packages import OsRelease
 from roles.operations import files, images, packages, services
@@ -69,7 +70,7 @@ def container_runtime() -> None:
         files.place(
             name="containerd's limits",
             dest=DROP_IN,
-            content="[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
+            content=f"[Service]\nEnvironment=PATH={PATH}\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
             meaning="ini",
         )
         services.no_unit_of_that_name(unit="containerd.service", name="containerd's unit is the packaged one")

@@ -73,5 +73,5 @@ def docker_config(*, systemd_cgroup: bool) -> dict[str, Any]:
         "live-restore": True,
         "log-driver": "json-file",
         "log-opts": {"max-file": "3", "max-size": "50m"},
-        "runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}},
+        "runtimes": {"nvidia": {"args": [], "path": "/usr/bin/nvidia-container-runtime"}},
     }

@@ -11,6 +11,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from autoscaler.model import labels as words
+from roles.engine.batched_facts import PATH
 from roles.facts.nodes import AUTHORITY, NameServers
 from roles.operations import downloads, files, nodes, packages, services
 from roles.operations.nodes import BOOTSTRAP, KUBECONFIG
@@ -149,7 +150,7 @@ def kubelet_unit(machine: MachineSettings, wanted: Kubelet) -> str:
     return (
         "[Unit]\nDescription=kubelet, the node agent of Kubernetes\nAfter=containerd.service network-online.target\n"
         "Wants=containerd.service network-online.target\nStartLimitIntervalSec=0\n\n"
-        f"[Service]\nExecStart={command}\nRestart=always\nRestartSec=5\nKillMode=process\n\n"
+        f"[Service]\nEnvironment=PATH={PATH}\nExecStart={command}\nRestart=always\nRestartSec=5\nKillMode=process\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
 

@@ -2,8 +2,9 @@
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
 ``unit``: in place of that, packaged units that are kept running: those of ``docker``, or one as the fabric manager is.
-``place``: in place of that, paths at which a file is placed. ``node``: settings; the paths are told that a plan of the
-whole node asks about. ``watch``: paths whose state is told, before and after.
+``place``: in place of that, paths at which a file is placed. ``node``: settings; of a plan of the whole node the paths
+are told that it asks about, and the text of each file that it would write. ``watch``: paths whose state is told, before
+and after.
 """
 
 if __name__ == "__main__":
@@ -43,7 +44,7 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     if case.get("nothing_more"):
         return {}
     if "node" in case:
-        return {"paths": _paths_of_a_node(case["node"])}
+        return _plan_of_a_node(case["node"])
     watched = case.get("watch", ())
     before, began = _states(watched), time.monotonic()
     settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", "users": case.get("users", ())})
@@ -72,15 +73,25 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _paths_of_a_node(given: dict[str, Any]) -> list[str]:
+def _plan_of_a_node(given: dict[str, Any]) -> dict[str, Any]:
     """Every path of which the plan of a whole node asks what lies there: each that it writes, removes or corrects."""
+    texts: dict[str, str] = {}
+    write = files._write
+
+    def remembering(dest: str, content: str, **how: Any) -> Any:
+        texts[dest] = content
+        return write(dest, content, **how)
+
+    files._write = remembering
     settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", **given})
     with connected([("@local", {"settings": settings})], prepare) as fleet:
         plan = fleet.plan()["@local"]
         assert not plan.failed, plan.failed
         (host,) = fleet.inventory
         asked = [ask.command for ask in looking(host).seen.asked.values()]
-    return sorted({one.subject for one in asked if isinstance(one, About) and one.kind in (FILES, WAYS)})
+    files._write = write
+    paths = sorted({one.subject for one in asked if isinstance(one, About) and one.kind in (FILES, WAYS)})
+    return {"paths": paths, "texts": texts}
 
 
 def _placing(paths: Iterable[str]) -> Callable[[], Any]:
