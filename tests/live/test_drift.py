@@ -107,6 +107,7 @@ def settings_of(repository: AptRepository, signer: Signer, folder: Path) -> dict
         # A newer kernel on the disk never runs here: the one of this machine does.
         "kernel": {"swap": "keep", "reboot_for": ["request", "nouveau"]},
         "users": [{"name": "ada", "keys": [f"{KEY} ada"], "sudo": True}],
+        "ssh_passwords": "refused",
     }
 
 

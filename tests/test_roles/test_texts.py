@@ -28,7 +28,7 @@ from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
 from roles.facts.packages import Pin, PinFiles
-from roles.facts.users import Accounts, ForeignKeys
+from roles.facts.users import Accounts
 from roles.inventory.instance_settings import NOBODY
 from roles.membership import bootstrap
 from roles.operations.kernel import finds_itself
@@ -228,13 +228,6 @@ def test_pins_are_read_with_their_priorities(tmp_path: Path) -> None:
     own, broken = str(folder / "own"), str(folder / "broken")
     read = [Pin(broken, 0, ("c",)), Pin(own, 1100, ("*",)), Pin(own, -1, ("a", "b-*"))]
     assert PinFiles().process(said.splitlines()) == read
-
-
-def test_whoever_else_brings_keys_into_sshd_is_named() -> None:
-    """The default in so many words is nobody else."""
-    own = "/etc/ssh/sshd_config:AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys2"
-    lines = [own, "/etc/ssh/sshd_config:AuthorizedKeysCommand none", "/etc/ssh/a.conf:authorizedkeysfile /etc/keys/%u"]
-    assert ForeignKeys().process(lines) == [("/etc/ssh/a.conf", "authorizedkeysfile /etc/keys/%u")]
 
 
 @pytest.mark.parametrize(
