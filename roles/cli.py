@@ -52,6 +52,13 @@ def _rolling(command: Any) -> Any:
             click.option("--smoke-image", default="", help="Image of a pod that must run to its end after a change."),
             click.option("--allow", default="reload", show_default=True, help="What may happen beside GPU pods."),
             click.option("--ignore", multiple=True, help="A check of the preflight whose errors stop nothing; repeat."),
+            click.option(
+                "--tolerate",
+                type=click.IntRange(0),
+                default=3,
+                show_default=True,
+                help="Machines on which the change may turn out impossible; one more halts the rollout.",
+            ),
             click.option("--retry", is_flag=True, help="Try again where a change failed: resumes a halted rollout."),
             click.option("--slack", envvar="SPILLWAY_SLACK_WEBHOOK", help="Webhook that is told the summary."),
             click.option("--textfile", type=_FILE, help="Metrics for Prometheus' textfile collector."),
@@ -103,14 +110,13 @@ def apply(**given: Any) -> None:
     """Make the changes, a few machines at a time, draining nodes for what would hurt their pods."""
     from roles.commands import apply as run  # noqa: PLC0415
 
-    sys.exit(run(drain=True, tolerate=0, **given))
+    sys.exit(run(drain=True, **given))
 
 
 @nodes.command()
 @_options
 @_rolling
 @click.option("--drain", is_flag=True, help="Evict pods for what disrupts them; else such changes are held.")
-@click.option("--tolerate", type=click.IntRange(0), default=3, show_default=True, help="Machines that may refuse.")
 def reconcile(**given: Any) -> None:
     """The nightly run: mend what can be mended beside running jobs, and report everything."""
     from roles.commands import reconcile as run  # noqa: PLC0415

@@ -6,6 +6,7 @@ import fnmatch
 import importlib
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -47,6 +48,16 @@ from stacks.settings.inventory import Inventory, read_inventory
 
 HALTED: Final = 5
 _ROLE: Final = "roles.node:prepare"
+_WHERE: Final = {
+    "--inventory": "inventory",
+    "--outputs": "outputs",
+    "--limit": "limit",
+    "--role": "role",
+    "--state": "state",
+    "--kubeconfig": "kubeconfig",
+    "--no-cluster": "no_cluster",
+}
+"""Options that say which machines of which cluster a run is about."""
 Machines = list[tuple[str, dict[str, Any]]]
 
 
@@ -159,6 +170,8 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
             tell=lambda line: print(line, file=sys.stderr, flush=True),
             may_act=lease.is_mine if lease else lambda: True,
             blocked=blocked,
+            go_on=how_to_go_on(given, state=state),
+            retry=given["retry"],
         )
         rolled = roll.run(before)
         digest = book.write("run-over", command=command)
@@ -181,6 +194,18 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
     if given["slack"]:
         _say(given["slack"], report.in_words(run))
     return _ended(rolled, blocked)
+
+
+def how_to_go_on(given: Mapping[str, Any], *, state: Path | None) -> str:
+    """The command by which a halted rollout of these options goes on, as it is typed into a shell."""
+    words = ["spillway", "nodes", "apply"]
+    for option, key in _WHERE.items():
+        value = state if key == "state" else given[key]
+        if value is True:
+            words.append(option)
+        elif value and (key, value) != ("role", _ROLE):
+            words += [option, str(value)]
+    return shlex.join([*words, "--retry"])
 
 
 def _ended(rolled: Rolled, blocked: Collection[str]) -> int:

@@ -212,6 +212,7 @@ class Fleet:
         skip = {change.resource for change in waiting} | {one.resource for one in plan.refused} | _left_alone(host)
         planned = {change.resource: change for change in plan.changes}
         applied: list[Change] = []
+        alone: dict[str, str] = {}
         failed, late = "", {one.role for one in plan.refused if one.setting}
         host.connector_data["allowed"] = allowed
         for op_hash in list(host.op_hash_order):
@@ -227,7 +228,7 @@ class Fleet:
                 late.add(change.role)
                 continue
             if failed and op_hash in host.connector_data.get("alone", ()):
-                failed = ""  # told by the plan after this, as wanted again, and by the journal
+                alone[resource], failed = failed, ""
                 continue
             if self.state.ops[host][op_hash].operation_meta.executed:
                 applied.append(change)
@@ -238,6 +239,7 @@ class Fleet:
             applied=tuple(applied),
             held=tuple(waiting),
             failed=failed,
+            alone=alone,
             commands=tuple(looking(host).executed),
         )
 

@@ -57,16 +57,27 @@ class Journal:
 
     def last_commands(self, host: str, *, most: int = 3) -> list[str]:
         """The last commands on a machine that failed, else the last ones, each with the end of what it said."""
+        commands = [entry for entry in self._lately(host) if entry["kind"] == "command"]
+        chosen = [entry for entry in commands if not entry["succeeded"]] or commands
+        return [_in_a_line(entry) for entry in chosen[-most:]]
+
+    def last_reason(self, host: str) -> str:
+        """Why the last change of a machine failed; empty where none is known."""
+        return next((str(entry["reason"]) for entry in reversed(self._lately(host)) if entry["kind"] == "failed"), "")
+
+    def last_outcomes(self) -> dict[str, str]:
+        """How the last change of each machine ended: ``done``, or the outcome with the identity of the plan."""
+        return {entry["host"]: str(entry["outcome"]) for entry in self._lately() if entry["kind"] == "finished"}
+
+    def _lately(self, host: str = "") -> list[dict[str, Any]]:
+        """The entries about a machine, else all, in the last part of the file."""
         if not self.path.is_file():
             return []
         with self.path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
             file.seek(start)
             lines = file.read().split(b"\n")[1 if start else 0 : -1]
-        entries = [entry for line in lines if (entry := json.loads(line)).get("host") == host]
-        commands = [entry for entry in entries if entry["kind"] == "command"]
-        chosen = [entry for entry in commands if not entry["succeeded"]] or commands
-        return [_in_a_line(entry) for entry in chosen[-most:]]
+        return [entry for line in lines if (entry := json.loads(line)) and (not host or entry.get("host") == host)]
 
 
 _SHOWN: Final = 160

@@ -97,17 +97,36 @@ def in_words(run: Mapping[str, Any]) -> str:
         lines.append(f"Changed: {_some(run['changed'])}")
     in_the_way = [one for one in run["preflight"] if one["severity"] == "error" and one["check"] != "connection"]
     errors = [f"{one['host']} ({one['check']})" for one in in_the_way]
-    lines += [f"Preflight: {_some(errors)}"] if errors else []
+    lines += [f"Preflight: {', '.join(errors)}"] if errors else []
     lines += [f"*Halted*: {run['halted']}"] if run["halted"] else []
-    for title in ("failed", "unsettled", "held"):
-        lines += [f"{title.capitalize()}: {host}: {why}" for host, why in list(run[title].items())[:5]]
+    lines += [f"{title}: {', '.join(hosts)}: {why}" for (title, why), hosts in open_reasons(run).items()]
     away = [f"{one['host']} ({one['reason']})" for one in run["machines"] if one["state"] in ("unreachable", "unknown")]
-    lines += [f"Not seen: {_some(away)}"] if away else []
+    lines += [f"Not seen: {', '.join(away)}"] if away else []
     lines += [
         f"Odd one out: {part} is {odd['usual']}, but {_some([f'{h} {v}' for h, v in odd['odd'].items()])}"
         for part, odd in run["odd"].items()
     ]
     return "\n".join(lines)
+
+
+def open_reasons(run: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
+    """Why machines are not as they should be: what became of the change, and the reason, to all machines of that reason.
+
+    Each machine that has drifted is in it at least once.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind in ("failed", "unsettled", "held"):
+        for host, why in run[kind].items():
+            again = " is wanted again right after it was changed" if kind == "unsettled" else ""
+            found.setdefault((kind.capitalize(), f"{why}{again}"), []).append(host)
+    for one in run["machines"]:
+        for refusal in one["refused"]:
+            found.setdefault(("Refused", f"{refusal['resource']}: {refusal['reason']}"), []).append(one["host"])
+    told = {host for hosts in found.values() for host in hosts}
+    left = [one["host"] for one in run["machines"] if one["state"] == "drifted" and one["host"] not in told]
+    if left:
+        found["Drifted", "spillway nodes apply would mend it"] = left
+    return found
 
 
 def as_metrics(run: Mapping[str, Any]) -> str:

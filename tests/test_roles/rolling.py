@@ -34,6 +34,10 @@ class Machine:
     breaks: bool = False
     """With what is wanted it does not work."""
     refuses: bool = False
+    also: str = ""
+    """A resource that is wanted besides, as soon as the first change is made."""
+    alone: str = ""
+    """A resource that cannot be changed, which holds up nothing else."""
     answers: bool = True
     vanishes: bool = False
     """It stops answering in the middle of its change."""
@@ -78,13 +82,13 @@ class MemoryHosts:
         machine = self.machines[name]
         if not machine.answers:
             return HostPlan(host=name, unreachable="no route to host")
+        beside = [machine.alone] if machine.alone else []
         if machine.installed == self.wanted and not machine.owed:
-            return HostPlan(host=name)
+            beside += [machine.also] if machine.also else []
+            return HostPlan(host=name, changes=tuple(Change(resource=one, commands=("set",)) for one in beside))
         diff = f"{machine.installed} -> {self.wanted}"
-        return HostPlan(
-            host=name,
-            changes=(Change(resource="thing | Version", commands=("set",), disruption=machine.disruption, diff=diff),),
-        )
+        first = Change(resource="thing | Version", commands=("set",), disruption=machine.disruption, diff=diff)
+        return HostPlan(host=name, changes=(first, *(Change(resource=one, commands=("set",)) for one in beside)))
 
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Two effects: the file, and the restart that is owed then."""
@@ -105,11 +109,15 @@ class MemoryHosts:
                 machine.kept = machine.installed
             machine.installed, machine.owed = self.wanted, True
 
-        if plan.changes:
+        made = tuple(change for change in plan.changes if change.resource != machine.alone)
+        if made:
+            if machine.also in [change.resource for change in made]:
+                machine.also = ""
             self.killer.around(write)
             self.killer.around(lambda: setattr(machine, "owed", False))
             self.applied.append(name)
-        return Done(host=name, applied=plan.changes)
+        alone = {machine.alone: f"{machine.alone}: its file is immutable"} if machine.alone else {}
+        return Done(host=name, applied=made, alone=alone)
 
     def why_unhealthy(self, name: str) -> str:
         """Broken by what is wanted."""
@@ -221,6 +229,8 @@ def roll(
     domains: Mapping[str, str],
     *,
     blocked: Mapping[str, str] | None = None,
+    go_on: str = "spillway nodes apply --retry",
+    retry: bool = False,
     **patience: float,
 ) -> Rolled:
     """One life of a controller, in a time of its own."""
@@ -237,4 +247,6 @@ def roll(
         clock=lambda: now[0],
         sleep=lambda wait: now.__setitem__(0, now[0] + wait),
         blocked=blocked,
+        go_on=go_on,
+        retry=retry,
     ).run()

@@ -110,6 +110,29 @@ def test_the_summary_is_a_few_lines() -> None:
     assert "Odd one out: kernel is 6.1, but c 5.10" in text
 
 
+def test_the_summary_names_every_machine_that_is_not_as_it_should_be_by_reason() -> None:
+    """Not five of a kind: the sixth may be the one that matters."""
+    wanted = Change(resource="runtime | Config", commands=("w",))
+    names = [f"n{number:02}" for number in range(30)]
+    plans = [HostPlan(host=name, changes=(wanted,)) for name in names]
+    plans += [HostPlan(host=f"r{number}", refused=(Refusal("driver | Version", "it is held"),)) for number in range(7)]
+    plans += [HostPlan(host=f"away{number}", unreachable="no route to host") for number in range(7)]
+    rolled = Rolled(held=dict.fromkeys(names[:10], "its turn comes"), failed=dict.fromkeys(names[10:20], "disk full"))
+    rolled.unsettled = dict.fromkeys(names[20:28], "runtime | Config")
+    found = [Finding(name, "disk", "error", "/ is full", "free some") for name in names[:7]]
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    told = report.record(plans, command="apply", began=began, seconds=1.0, rolled=rolled, findings=found)
+    lines = report.in_words(told).splitlines()
+    assert f"Held: {', '.join(names[:10])}: its turn comes" in lines
+    assert f"Failed: {', '.join(names[10:20])}: disk full" in lines
+    again = "runtime | Config is wanted again right after it was changed"
+    assert f"Unsettled: {', '.join(names[20:28])}: {again}" in lines
+    assert "Drifted: n28, n29: spillway nodes apply would mend it" in lines
+    assert "Refused: r0, r1, r2, r3, r4, r5, r6: driver | Version: it is held" in lines
+    assert all(f"away{number} (no route to host)" in lines[-1] for number in range(7))
+    assert f"Preflight: {', '.join(f'{name} (disk)' for name in names[:7])}" in lines
+
+
 def test_the_metrics_parse() -> None:
     """By Prometheus' own parser."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - only here

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autoscaler.model.errors import BadInput
 from roles.engine.disruption import Disruption
-from roles.engine.host_plan import identity
+from roles.engine.host_plan import Done, identity
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
 from roles.rollout.state_machine import (
     Apply,
@@ -53,7 +53,7 @@ def test_nodes_that_are_down_anyhow_count_against_the_budget() -> None:
     """One may be down, and one is."""
     lost = Member(name="lost", is_ready=False)
     steps = next_steps([member("a"), lost], Rules(batch=2, max_down=1), canary_passed=True)
-    assert steps == (Hold("a", "1 may be down at a time"),)
+    assert steps == (Hold("a", "1 may be down at a time, and lost is"),)
 
 
 def test_a_running_gang_is_waited_for_and_named() -> None:
@@ -146,6 +146,98 @@ def test_a_retry_makes_the_change_and_claims_none_before() -> None:
     hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
     rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
     assert (rolled.unsettled, rolled.changed, hosts.applied) == ({}, ["n00"], ["n00"])
+
+
+def test_what_this_run_has_not_changed_is_not_said_to_come_back() -> None:
+    """It came up while the change was made: it is made as well, and nothing is unsettled."""
+    machines, nodes = fleet(1, also="users | Keys")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
+    assert (rolled.unsettled, rolled.failed, rolled.changed) == ({}, {}, ["n00"])
+    assert hosts.applied == ["n00", "n00"]
+
+
+def test_what_could_not_be_made_on_its_own_is_told_with_its_reason_and_tried_again_the_next_night() -> None:
+    """It halts nothing, is no other writer's doing, and costs the machine one step."""
+    machines, nodes = fleet(2, alone="users | Keys")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    for _ in range(2):
+        rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""))
+        assert (rolled.unsettled, rolled.halted) == ({}, "")
+        assert rolled.failed == dict.fromkeys(machines, "users | Keys: its file is immutable")
+    assert {machine.installed for machine in machines.values()} == {"new"}
+    assert {node.outcome for node in marks.nodes.values()} == {Outcome.NONE}
+    for machine in machines.values():
+        machine.alone = ""
+    assert roll(hosts, marks, None, Rules(), dict.fromkeys(machines, "")).failed == {}
+
+
+def test_what_comes_back_after_it_was_changed_is_unsettled() -> None:
+    """Another writer's: said of that resource alone."""
+    machines, nodes = fleet(1, also="users | Keys")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    apply = hosts.apply
+
+    def undone(name: str, allowed: Disruption) -> Done:
+        done = apply(name, allowed)
+        machines[name].installed = "old"
+        return done
+
+    hosts.apply = undone  # type: ignore[method-assign]  # somebody else's program
+    rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
+    assert (rolled.unsettled, rolled.changed) == ({"n00": "thing | Version"}, [])
+
+
+def test_the_banner_of_a_halt_stays_with_its_cause_until_it_is_resolved(tmp_path: Path) -> None:
+    """On every later night, with the command of the run that it is about."""
+    machines, nodes = fleet(3, breaks=True)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    command = "spillway nodes apply --inventory 'my lab.yaml' --limit 'dgx-*' --retry"
+    for _ in range(3):
+        rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), go_on=command)
+        lines = rolled.halted.split("\n")
+        assert "cause: unhealthy after the change: containerd does not answer" in lines
+        assert lines[-1] == f"to go on: see to n01, then {command}"
+    hosts.wanted = "old"
+    assert roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), go_on=command).halted == ""
+
+
+def test_a_halt_of_machines_that_are_no_nodes_stays_as_well(tmp_path: Path) -> None:
+    """They bear no marks: without a record each night would break two of them anew."""
+    machines, _ = fleet(3, breaks=True)
+    hosts, names = MemoryHosts(machines, Killer()), dict.fromkeys(machines, "")
+    for _ in range(3):
+        assert "cause: unhealthy after" in roll(hosts, None, tmp_path, Rules(), names).halted
+    assert hosts.applied == ["n00", "n01"]
+    machines["n00"].breaks = machines["n01"].breaks = machines["n02"].breaks = False
+    assert roll(hosts, None, tmp_path, Rules(), names, retry=True).changed == list(names)
+    assert roll(hosts, None, tmp_path, Rules(), names).held == {}
+
+
+def test_a_canary_that_stays_down_and_takes_up_the_budget_is_told_in_the_banner() -> None:
+    """With one node down at most no second one can be closed: a halt that says so, with what would do."""
+    ill = member("a", outcome=Outcome.FAILED, is_ready=False)
+    steps = next_steps([ill, member("b")], Rules(max_down=1), canary_passed=False)
+    assert [type(step) for step in steps] == [Halt, Hold, Rest]
+    assert "no second machine may be closed beside it to be tried (--max-down 1; 2 would do)" in steps[0].because
+    assert steps[1] == Hold("b", "1 may be down at a time, and a is")
+    quiet = member("b", needs=Disruption.NONE)
+    assert [type(step) for step in next_steps([ill, quiet], Rules(max_down=1), canary_passed=False)] == [Start, Rest]
+    two = next_steps([ill, member("b")], Rules(max_down=2), canary_passed=False)
+    assert [type(step) for step in two] == [Cordon, Rest]
+
+
+@pytest.mark.parametrize(("refuse", "halts"), [(0, False), (3, False), (4, True)])
+def test_a_rollout_goes_on_past_as_many_refusals_as_are_tolerated(refuse: int, halts: bool) -> None:  # noqa: FBT001
+    """Three full disks are three machines' trouble; a fourth is the change's own."""
+    machines, nodes = fleet(6)
+    for number in range(refuse):
+        machines[f"n{number:02}"].refuses = True
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(tolerate=3), dict.fromkeys(machines, ""))
+    assert bool(rolled.halted) is halts
+    assert len(rolled.failed) == refuse
+    assert len(rolled.changed) == (0 if halts else 6 - refuse)
 
 
 def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
