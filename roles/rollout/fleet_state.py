@@ -1,6 +1,6 @@
 """Where each machine of a rolling change stands: what its node bears, what its plan says, what this run knows of it.
 
-A machine that is no node bears nothing: its marks are kept here, and how its change ended in the journal. It has no pods
+A machine that is no node bears nothing: its marks are kept here, how its change ended in the journal. It has no pods
 to lose.
 """
 

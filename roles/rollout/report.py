@@ -110,7 +110,7 @@ def in_words(run: Mapping[str, Any]) -> str:
 
 
 def open_reasons(run: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
-    """Why machines are not as they should be: what became of the change, and the reason, to all machines of that reason.
+    """Why machines are not as they should be: what became of the change and the reason, to all machines of that reason.
 
     Each machine that has drifted is in it at least once.
     """
