@@ -188,7 +188,7 @@ def _refuse_locked(dest: str, now: Found | None) -> None:
 
 
 def _says_the_same(dest: str, now: Found, content: str, meaning: Meaning | None) -> bool:
-    if now.sha256 == hashlib.sha256(content.encode()).hexdigest():
+    if now.sha256 == hashlib.sha256(_bytes(content)).hexdigest():
         return True
     if meaning is None:
         return False
@@ -231,8 +231,13 @@ def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | N
         'sync -- "$t"',
         f'mv -fT -- "$t" {shlex.quote(dest)}',
     ]
-    lines = textwrap.wrap(base64.b64encode(content.encode()).decode(), 4096) or [""]
+    lines = textwrap.wrap(base64.b64encode(_bytes(content)).decode(), 4096) or [""]
     return StringCommand("\n".join(step for step in steps if step), _stdin=lines)
+
+
+def _bytes(content: str) -> bytes:
+    """Also those that are no UTF-8, as :class:`FileText` reads them."""
+    return content.encode(errors="surrogateescape")
 
 
 def _keep(dest: str) -> str:
@@ -251,7 +256,7 @@ def _text_of(dest: str, now: Found | None) -> str:
     if now is None or not now.is_file:
         return ""
     text = host.get_fact(FileText, path=dest)
-    return "(larger than a mebibyte, or not in UTF-8)\n" if text is None else text
+    return "(larger than a mebibyte)\n" if text is None else text
 
 
 _EVERYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where no file of a role belongs

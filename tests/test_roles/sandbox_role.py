@@ -2,6 +2,7 @@
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
 ``unit``: in place of that, packaged units that are kept running: those of ``docker``, or one as the fabric manager is.
+``tables``: in place of that, /etc/hosts and /etc/fstab as the roles have them. ``sysctl``: kernel settings.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; of a plan of the whole node the paths
 are told that it asks about, and the text of each file that it would write. ``watch``: paths whose state is told, before
 and after.
@@ -13,6 +14,7 @@ if __name__ == "__main__":
     monkey.patch_all()
 
 import json
+import platform
 import subprocess
 import sys
 import time
@@ -29,7 +31,7 @@ from roles.facts.batched import About
 from roles.facts.files import FILES, WAYS
 from roles.gpu import services as gpu_services
 from roles.node import prepare
-from roles.operations import files
+from roles.operations import files, kernel
 from roles.settings.machine import MachineSettings
 
 
@@ -51,6 +53,10 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     role: Callable[[], Any] = accounts
     if "place" in case:
         role = _placing(case["place"])
+    elif "tables" in case:
+        role = _tables
+    elif "sysctl" in case:
+        role = _setting(case["sysctl"])
     elif "unit" in case:
         role = _keeping(case["unit"])
     with connected([("@local", {"settings": settings})], role) as fleet:
@@ -101,6 +107,21 @@ def _placing(paths: Iterable[str]) -> Callable[[], Any]:
             files.place(path, "ours\n", name=path)
 
     return placed
+
+
+@deploy("Tables")
+def _tables() -> None:
+    """The name is that which the kernel has: it is not set."""
+    kernel.hostname(wanted=platform.node(), address="192.0.2.1", name="name")
+    kernel.no_swap(name="swap")
+
+
+def _setting(values: dict[str, str]) -> Callable[[], Any]:
+    @deploy("Settings")
+    def settings() -> None:
+        kernel.sysctl(values=values, brought_by=("no_such_module",), name="settings")
+
+    return settings
 
 
 def _keeping(unit: str) -> Callable[[], Any]:

@@ -193,7 +193,11 @@ def test_assignments_count_in_the_order_in_which_they_are_read() -> None:
 def test_assignments_are_read_in_whatever_way_they_are_written() -> None:
     """With and without spaces, with slashes, with a leading dash."""
     lines = ["/a:x.y = 1", "/b:-x/z=2  3", "/c:nonsense"]
-    assert SysctlFiles().process(lines) == [("/a", "x.y", "1"), ("/b", "x.z", "2 3")]
+    assert SysctlFiles().process(lines) == [("/a", "x/y", "1"), ("/b", "x/z", "2 3")]
+    names = ("net.ipv4.conf.eth0/100.rp_filter", "net/ipv4/conf/eth0.100/rp_filter")
+    vlan = "net/ipv4/conf/eth0.100/rp_filter"
+    assert [key for _, key, _ in SysctlFiles().process([f"/a:{name}=2" for name in names])] == [vlan, vlan]
+    assert f"/proc/sys/{vlan} " in SYSCTL.shell([*names])
 
 
 def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
