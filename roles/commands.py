@@ -42,7 +42,7 @@ from roles.rollout.ssh_hosts import SshHosts
 from roles.rollout.state_machine import parse_batch
 from roles.settings.controller_files import local_path
 from roles.settings.machine import MachineSettings
-from roles.settings.own_files import write_whole
+from roles.settings.own_files import PUBLIC, write_whole
 from roles.settings.source_lines import Written
 from stacks.settings.inventory import Inventory, read_inventory
 
@@ -189,7 +189,7 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
     write_whole(folder / "report.json", json.dumps(run, indent=1))
     write_whole(html or folder / "report.html", page(run, nights))
     if given["textfile"]:
-        write_whole(given["textfile"], report.as_metrics(run))
+        write_whole(given["textfile"], report.as_metrics(run), mode=PUBLIC)
     _tell(run, rolled.plans.values(), as_json=as_json)
     if given["slack"]:
         _say(given["slack"], report.in_words(run))
