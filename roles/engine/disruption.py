@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.host import Host
 from pyinfra.context import host as current
@@ -93,6 +94,10 @@ def note(worst: Disruption) -> None:
     if op_hash:
         found = current.connector_data.setdefault("disruption_found", {})
         found[op_hash] = max(worst, found.get(op_hash, Disruption.NONE))
+
+
+class Harmless(StringCommand):
+    """A command that changes nothing which a service has read: a mode, an owner, a hold, a pin. It owes no restart."""
 
 
 def disruption_of(host: Host, op_hash: str) -> Disruption:

@@ -30,7 +30,7 @@ from pyinfra.context import ctx_state
 from autoscaler.model.errors import BadInput, Unavailable
 from roles.engine import global_arguments
 from roles.engine.batched_facts import Ask, Looking
-from roles.engine.disruption import Disruption, Waits, disruption_of
+from roles.engine.disruption import Disruption, Harmless, Waits, disruption_of
 from roles.engine.fact_cache import KnownFacts, Questions
 from roles.engine.host_plan import Change, Done, HostPlan, Refusal, held
 from roles.engine.pyinfra_context import MergedData, current, one_state_each
@@ -200,7 +200,7 @@ class Fleet:
         return Change(
             resource=resource,
             commands=tuple(_shown(command) for command in commands),
-            disruption=disruption_of(host, op_hash),
+            disruption=_worst(host, op_hash, commands),
             diff=host.connector_data.get("diffs", {}).get(op_hash, ""),
         )
 
@@ -297,6 +297,12 @@ def _have_known_hosts() -> None:
 def _close(host: Host) -> None:
     with contextlib.suppress(Exception):  # closing what is broken already
         looking(host).disconnect()
+
+
+def _worst(host: Host, op_hash: str, commands: Iterable[PyinfraCommand]) -> Disruption:
+    if all(isinstance(command, Harmless) for command in commands):
+        return Disruption.NONE
+    return disruption_of(host, op_hash)
 
 
 def _left_alone(host: Host) -> frozenset[str]:

@@ -21,6 +21,7 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.engine.disruption import Harmless
 from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found, Strangers, strangers
 from roles.operations import config_diff
 from roles.operations.config_diff import Meaning
@@ -154,9 +155,9 @@ def _guard(folder: str, user: str | None) -> Commands:
         return
     bits = int(now.mode, 8)
     if now.user not in ("root", user):
-        yield StringCommand(f"chown root -- {shlex.quote(folder)}")
+        yield Harmless(f"chown root -- {shlex.quote(folder)}")
     if bits & 0o022:
-        yield StringCommand(f"chmod go-w -- {shlex.quote(folder)}")
+        yield Harmless(f"chmod go-w -- {shlex.quote(folder)}")
 
 
 def refuse_strangers(folder: str, *, but_itself: bool = False) -> None:
@@ -203,9 +204,9 @@ def _correct(dest: str, now: Found, *, mode: str, user: str | None, group: str |
     if now.locked and (owners != found or now.mode != mode.lstrip("0")):
         _refuse_locked(dest, now)
     if owners != found:
-        yield StringCommand(f"chown {owners} -- {quoted}")
+        yield Harmless(f"chown {owners} -- {quoted}")
     if now.mode != mode.lstrip("0") or owners != found:  # chown clears the set-user-id bit
-        yield StringCommand(f"chmod {mode} -- {quoted}")
+        yield Harmless(f"chmod {mode} -- {quoted}")
     if owners == found and now.mode == mode.lstrip("0"):
         host.noop(f"{dest} is as it should be")
 

@@ -1,7 +1,7 @@
 """Files of the controller itself, in folders that others may write too: no link of theirs is followed.
 
 ``--state`` and ``--textfile`` may name a folder such as that of Prometheus' node exporter, which is its own account's.
-What is written is for its writer alone, unless it is said otherwise: a journal has the commands and diffs of all machines.
+What is written is for its writer alone, unless it is said otherwise: a journal has the diffs of all machines.
 """
 
 from __future__ import annotations

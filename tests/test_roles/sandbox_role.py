@@ -2,6 +2,7 @@
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
 ``unit``: in place of that, packaged units that are kept running: those of ``docker``, or one as the fabric manager is.
+``package``: in place of that, a package that is there, and a file, for which a unit would be restarted.
 ``tables``: in place of that, /etc/hosts and /etc/fstab as the roles have them. ``sysctl``: kernel settings.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; of a plan of the whole node the paths
 are told that it asks about, and the text of each file that it would write. ``watch``: paths whose state is told, before
@@ -23,15 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from pyinfra.api.deploy import deploy
+from pyinfra.context import host
 
 from roles.deploys.docker import docker_units
 from roles.deploys.users import accounts
 from roles.engine.fleet import connected, looking
 from roles.facts.batched import About
 from roles.facts.files import FILES, WAYS
+from roles.facts.packages import Packages
 from roles.gpu import services as gpu_services
 from roles.node import prepare
-from roles.operations import files, kernel
+from roles.operations import files, kernel, packages, services
 from roles.settings.machine import MachineSettings
 
 
@@ -53,6 +56,8 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     role: Callable[[], Any] = accounts
     if "place" in case:
         role = _placing(case["place"])
+    elif "package" in case:
+        role = _packed(case["package"])
     elif "tables" in case:
         role = _tables
     elif "sysctl" in case:
@@ -66,6 +71,7 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
         again = fleet.plan()["@local"]
     return {
         "changes": [one.resource for one in plan.changes],
+        "disrupts": {one.resource: str(one.disruption) for one in plan.changes},
         "diffs": [one.diff for one in plan.changes],
         "refused": {one.resource: one.reason for one in plan.refused},
         "unknown": plan.failed,
@@ -93,8 +99,8 @@ def _plan_of_a_node(given: dict[str, Any]) -> dict[str, Any]:
     with connected([("@local", {"settings": settings})], prepare) as fleet:
         plan = fleet.plan()["@local"]
         assert not plan.failed, plan.failed
-        (host,) = fleet.inventory
-        asked = [ask.command for ask in looking(host).seen.asked.values()]
+        (machine,) = fleet.inventory
+        asked = [ask.command for ask in looking(machine).seen.asked.values()]
     files._write = write
     paths = sorted({one.subject for one in asked if isinstance(one, About) and one.kind in (FILES, WAYS)})
     return {"paths": paths, "texts": texts}
@@ -122,6 +128,20 @@ def _setting(values: dict[str, str]) -> Callable[[], Any]:
         kernel.sysctl(values=values, brought_by=("no_such_module",), name="settings")
 
     return settings
+
+
+def _packed(name: str) -> Callable[[], Any]:
+    @deploy("Package")
+    def packed() -> None:
+        have = host.get_fact(Packages)
+        version = have[name].version if name in have else "*"  # before it is asked
+        with services.restarts("nvidia-fabricmanager"):
+            packages.pinned(name="pin", pins_of="tests", wanted={name: version})
+            packages.installed(name="package", wanted={name: version})
+            files.place(name="file", dest="/etc/tests.conf", content="ours\n")
+        services.running(name="service", unit="nvidia-fabricmanager")
+
+    return packed
 
 
 def _keeping(unit: str) -> Callable[[], Any]:
