@@ -263,10 +263,12 @@ def _text_of(dest: str, now: Found | None) -> str:
 _EVERYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where no file of a role belongs
 _WAY: Final = strangers(["$d"]).replace("'$d'", '"$d"')
 """Of the folder in the shell's variable ``d``."""
+STAYS: Final = "stays as it is:"
+"""Behind the name of a file that is not put back."""
 _ROOTS: Final = f"""\
 roots() {{
   d=$(dirname -- "$1"); s=$({_WAY})
-  [ -z "$s" ] || {{ echo "$1 stays as it is: others than root may change the way there: $s" >&2; false; }}
+  [ -z "$s" ] || {{ echo "$1 {STAYS} others than root may change the way there: $s" >&2; false; }}
 }}"""
 _RESTORE: Final = """\
 [ -d $k ] || exit 0

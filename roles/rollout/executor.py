@@ -17,7 +17,7 @@ from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Change, Done, HostPlan, held, identity
 from roles.rollout.fleet_state import Standing
 from roles.rollout.journal import Journal
-from roles.rollout.model import Member, Outcome, Phase, Rules
+from roles.rollout.model import Member, Outcome, Phase, Restored, Rules
 from roles.rollout.node_state import Marks
 from roles.rollout.state_machine import (
     Apply,
@@ -54,8 +54,8 @@ class Hosts(Protocol):
     def why_unhealthy(self, name: str) -> str:
         """Empty where the machine passes its health gate."""
 
-    def restore(self, name: str) -> str:
-        """Put the last good files back and restart what read them; gives why that failed."""
+    def restore(self, name: str) -> Restored:
+        """Put the last good files back and restart what read them."""
 
     def settle(self, name: str) -> None:
         """What is there now is the last good."""
@@ -261,14 +261,15 @@ class Roll:
         tried |= wanted
 
     def _restore(self, step: Restore, member: Member) -> bool:
-        why = self._hosts.restore(step.host) or self._hosts.why_unhealthy(step.host)
+        put = self._hosts.restore(step.host)
+        why = put.failed or self._hosts.why_unhealthy(step.host)
         if why and self._clock() - self._since.setdefault(step.host, self._clock()) < self._patience.health:
             return False
         self.rolled.plans[step.host] = self._hosts.plan([step.host])[step.host]
         if why and self.rolled.plans[step.host].unreachable:
             self._abandon(step.host)
             return True
-        self._tell(f"{step.host}: restored{f', and still unhealthy: {why}' if why else ''}")
+        self._tell_restored(step.host, put.left, why)
         if member.was_refused and not why:
             self._finish(member, None)  # an earlier run could not change it: this one tries
             return True
@@ -279,6 +280,14 @@ class Roll:
         else:
             self._finish(member, f"{outcome.value}:{identity(self.rolled.plans[step.host])}")
         return True
+
+    def _tell_restored(self, host: str, left: str, why: str) -> None:
+        but = f", except that {left}" if left else ""
+        self._tell(f"{host}: restored{but}{f', and still unhealthy: {why}' if why else ''}")
+        if left:
+            before = self.rolled.failed.get(host)
+            self.rolled.failed[host] = f"{f'{before}; ' if before else ''}put back, except that {left}"
+            self._journal.write("failed", host=host, reason=self.rolled.failed[host])
 
     def _release(self, step: Release, member: Member) -> bool:
         self._tell(f"{step.host}: opened again: {step.because}")

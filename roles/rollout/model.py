@@ -36,6 +36,16 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What became of putting a machine back."""
+
+    failed: str = ""
+    """Why it could not be done."""
+    left: str = ""
+    """What is not as it was, by name, though the rest is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
     """A pod on a machine that is neither a daemon's nor over."""
 

@@ -13,10 +13,11 @@ from roles.engine.disruption import Disruption
 from roles.engine.fleet import Fleet, Machines, Role, connected
 from roles.engine.host_plan import Done, HostPlan
 from roles.gpu.driver import reload_module
-from roles.operations.files import kept_at, restore_kept
+from roles.operations.files import STAYS, kept_at, restore_kept
 from roles.operations.packages import NOT_BACK, restore_packages
 from roles.operations.services import owed_at, settle
 from roles.rollout import health_gate
+from roles.rollout.model import Restored
 from roles.rollout.node_state import NODES, Marks
 
 _SECONDS: Final = 120
@@ -24,9 +25,9 @@ _RESTORE_SECONDS: Final = 900
 """Packages are fetched and installed again."""
 _SMOKE_NAMESPACE: Final = "default"
 _RESTORE: Final = """\
-back=$(
+{{ back=$(
 {files}
-) || exit 1
+) || exit 1; }} 2>&1
 packages=$(
 {packages}
 ) || exit 1
@@ -70,7 +71,7 @@ class SshHosts:
             return said or "it does not answer"
         return health_gate.why_unhealthy(said) or self._why_no_smoke(name)
 
-    def restore(self, name: str) -> str:
+    def restore(self, name: str) -> Restored:
         """The last good files and packages, and a restart of whatever read the others."""
         data = self._machines[name]
         kept, owed = kept_at(data), shlex.quote(owed_at(data))
@@ -79,10 +80,8 @@ class SshHosts:
         )
         done, said = self._shell(name, script, seconds=_RESTORE_SECONDS)
         if not done:
-            return f"its last good files could not be put back: {said[-400:]}"
-        left = next((line for line in said.splitlines() if line.startswith(NOT_BACK)), "")
-        unhealthy = self.why_unhealthy(name) if left else ""
-        return f"{unhealthy}; {left}" if unhealthy else ""
+            return Restored(failed=f"its last good files could not be put back: {said[-400:]}")
+        return Restored(left=what_is_left(said))
 
     def settle(self, name: str) -> None:
         """What is there now is the last good."""
@@ -110,6 +109,11 @@ class SshHosts:
         if not phase:
             self._marks.run_pod(smoke_pod(pod, node=name, image=self._smoke))
         return f"the smoke pod {pod} has not ended yet"
+
+
+def what_is_left(said: str) -> str:
+    """What the script of a restoration could not put back, in its own words; empty where all is as it was."""
+    return "; ".join(line.strip() for line in said.splitlines() if line.startswith(NOT_BACK) or STAYS in line)
 
 
 def smoke_pod(name: str, *, node: str, image: str) -> dict[str, Any]:

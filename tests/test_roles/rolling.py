@@ -15,7 +15,7 @@ from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Change, Done, HostPlan
 from roles.rollout.executor import Patience, Roll, Rolled
 from roles.rollout.journal import Journal
-from roles.rollout.model import Outcome, Phase, Resident, Rules
+from roles.rollout.model import Outcome, Phase, Resident, Restored, Rules
 from roles.rollout.node_state import Seen
 
 
@@ -38,6 +38,8 @@ class Machine:
     """A resource that is wanted besides, as soon as the first change is made."""
     alone: str = ""
     """A resource that cannot be changed, which holds up nothing else."""
+    left: str = ""
+    """What does not come back with the rest."""
     answers: bool = True
     vanishes: bool = False
     """It stops answering in the middle of its change."""
@@ -124,18 +126,18 @@ class MemoryHosts:
         machine = self.machines[name]
         return "containerd does not answer" if machine.breaks and machine.installed == self.wanted else ""
 
-    def restore(self, name: str) -> str:
+    def restore(self, name: str) -> Restored:
         """What was kept comes back."""
         machine = self.machines[name]
         if not machine.answers:
-            return "no route to host"
+            return Restored(failed="no route to host")
 
         def put_back() -> None:
             if machine.kept is not None:
                 machine.installed, machine.kept, machine.owed = machine.kept, None, False
 
         self.killer.around(put_back)
-        return ""
+        return Restored(left=machine.left)
 
     def settle(self, name: str) -> None:
         """Nothing to go back to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from autoscaler.model.errors import BadInput
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Done, identity
+from roles.operations.files import restore_kept
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
+from roles.rollout.ssh_hosts import _RESTORE, what_is_left
 from roles.rollout.state_machine import (
     Apply,
     Cordon,
@@ -238,6 +241,32 @@ def test_a_rollout_goes_on_past_as_many_refusals_as_are_tolerated(refuse: int, h
     assert bool(rolled.halted) is halts
     assert len(rolled.failed) == refuse
     assert len(rolled.changed) == (0 if halts else 6 - refuse)
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+def test_what_is_not_back_is_named_though_the_machine_is_healthy(breaks: bool) -> None:  # noqa: FBT001
+    """A driver stayed new under a full disk, and the report said that the machine was put back."""
+    machines, nodes = fleet(1, breaks=breaks, refuses=not breaks, left="these packages are not as they were: a=1")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(tolerate=1), {"n00": ""})
+    cause = "unhealthy after the change: containerd does not answer" if breaks else "no space left on device"
+    assert rolled.failed["n00"] == f"{cause}; put back, except that these packages are not as they were: a=1"
+
+
+def test_what_the_script_of_a_restoration_could_not_put_back_is_read(tmp_path: Path) -> None:
+    """Packages, and files to which the way is no longer root's alone."""
+    kept, open_folder = tmp_path / "kept", tmp_path / "open"
+    (kept / "files" / str(open_folder).lstrip("/")).mkdir(parents=True)
+    (kept / "files" / str(open_folder).lstrip("/") / "a.conf").write_text("old\n", encoding="ascii")
+    open_folder.mkdir()
+    (open_folder / "a.conf").write_text("new\n", encoding="ascii")
+    open_folder.chmod(0o777)
+    packages = "echo 'these packages are not as they were: driver=1 '"
+    script = _RESTORE.format(files=restore_kept(str(kept)), packages=packages, module="", owed=tmp_path / "owed")
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert f"{open_folder}/a.conf stays as it is: others than root may change the way there" in what_is_left(said)
+    assert "these packages are not as they were: driver=1" in what_is_left(said)
+    assert (open_folder / "a.conf").read_text(encoding="ascii") == "new\n"
 
 
 def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
