@@ -117,8 +117,12 @@ CHECKS: Final = (
 
 
 def script(checks: tuple[Check, ...] = CHECKS) -> str:
-    """Asks everything; a check that hangs ends after ten seconds."""
-    parts = [f"echo; echo {_MARK} {one.name}; timeout 10 sh -c {shlex.quote(one.shell)} 2>/dev/null" for one in checks]
+    """Asks everything; a check that hangs ends after ten seconds, and says so."""
+    hung = "[ $? != 124 ] || echo 'this could not be found out: it hung for 10 s'"
+    parts = [
+        f"echo; echo {_MARK} {one.name}; timeout -k 1 10 sh -c {shlex.quote(one.shell)} 2>/dev/null || {hung}"
+        for one in checks
+    ]
     return "\n".join([*parts, "true"])
 
 

@@ -6,7 +6,7 @@
 ``tables``: in place of that, /etc/hosts and /etc/fstab as the roles have them. ``sysctl``: kernel settings.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; of a plan of the whole node the paths
 are told that it asks about, and the text of each file that it would write. ``watch``: paths whose state is told, before
-and after.
+and after. ``look_seconds``: how long a look may last.
 """
 
 if __name__ == "__main__":
@@ -28,6 +28,7 @@ from pyinfra.context import host
 
 from roles.deploys.docker import docker_units
 from roles.deploys.users import accounts
+from roles.engine import batched_facts
 from roles.engine.fleet import connected, looking
 from roles.facts.batched import About
 from roles.facts.files import FILES, WAYS
@@ -50,6 +51,7 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
         return {}
     if "node" in case:
         return _plan_of_a_node(case["node"])
+    batched_facts.LOOK_SECONDS = case.get("look_seconds", batched_facts.LOOK_SECONDS)
     watched = case.get("watch", ())
     before, began = _states(watched), time.monotonic()
     settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", "users": case.get("users", ())})
