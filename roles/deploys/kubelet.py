@@ -13,7 +13,7 @@ from pyinfra.context import host
 from autoscaler.model import labels as words
 from roles.engine.batched_facts import PATH
 from roles.facts.nodes import AUTHORITY, NameServers
-from roles.operations import downloads, files, nodes, packages, services
+from roles.operations import downloads, files, nodes, packages, services, trust
 from roles.operations.nodes import BOOTSTRAP, KUBECONFIG
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings.cluster import Download, Kubelet
@@ -46,6 +46,9 @@ def kubelet() -> None:
             dest=CONFIG,
             content=json.dumps(kubelet_config(machine, wanted, names_at=host.get_fact(NameServers)), indent=2) + "\n",
             meaning="json",
+        )
+        trust.kubeconfig_ours(
+            path=KUBECONFIG, server=wanted.server, authority=wanted.authority, name="kubelet believes the cluster alone"
         )
     with restarts(DAEMON_RELOAD), restarts("kubelet"):
         files.place(name="kubelet's unit", dest=UNIT, content=kubelet_unit(machine, wanted), meaning="ini")

@@ -41,6 +41,10 @@ SPARED: Final = (
 at once. Kernels are among them: one without the driver's module takes the GPUs away at the next boot."""
 
 
+OURS: Final = ("containerd", "docker", "kubelet", "nvidia-", "spillway-")
+"""Beginnings of the names of services that nothing restarts but this project, on a node that is drained."""
+
+
 @deploy("Name, clock, kernel and limits")
 def system() -> None:
     """The machine below the cluster."""
@@ -50,6 +54,7 @@ def system() -> None:
         packages.removed(names=TIME_DAEMONS, name="no second time service")
     packages.installed(name="tools that a node calls", wanted=dict.fromkeys(tools(wanted), "*"), hold=False)
     apt.spared_by_unattended_upgrades(patterns=SPARED, name="unattended upgrades leave the node's software alone")
+    apt.restarts_left_to_us(units=OURS, name="needrestart leaves the node's services alone")
     _clock()
     modules = (*MODULES, *wanted.kernel.modules)
     kernel.modules(names=modules, name="kernel modules, now and at boot")

@@ -125,8 +125,8 @@ class AptSettings(FactBase[dict[str, list[str]]]):
         return {}
 
     def command(self) -> StringCommand:
-        """As apt itself reads it."""
-        return Plain("apt-config dump 2>/dev/null || true")
+        """As apt itself reads it; what it cannot read it says itself, behind ``E:``."""
+        return Plain("apt-config dump 2>&1 || true")
 
     def process(self, output: list[str]) -> dict[str, list[str]]:
         """``Key "value";`` and ``List:: "value";``."""

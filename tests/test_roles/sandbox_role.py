@@ -2,7 +2,8 @@
 
 ``plant``: shell that root runs first. ``users``: accounts as settings have them; these are then made so by the role.
 ``unit``: in place of that, packaged units that are kept running: those of ``docker``, or one as the fabric manager is.
-``package``: in place of that, a package that is there, and a file, for which a unit would be restarted.
+``trust``: in place of that, what a machine believes. ``package``: in place of that, a package that is there, and a
+file, for which a unit would be restarted.
 ``tables``: in place of that, /etc/hosts and /etc/fstab as the roles have them. ``sysctl``: kernel settings.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; of a plan of the whole node the paths
 are told that it asks about, and the text of each file that it would write. ``watch``: paths whose state is told, before
@@ -33,9 +34,12 @@ from roles.engine.fleet import connected, looking
 from roles.facts.batched import About
 from roles.facts.files import FILES, WAYS
 from roles.facts.packages import Packages
+from roles.gpu import container_toolkit
 from roles.gpu import services as gpu_services
+from roles.inventory.instance_settings import NOBODY
 from roles.node import prepare
-from roles.operations import files, kernel, packages, services
+from roles.operations import apt, files, kernel, packages, services, trust
+from roles.operations.nodes import KUBECONFIG
 from roles.settings.machine import MachineSettings
 
 
@@ -58,6 +62,8 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     role: Callable[[], Any] = accounts
     if "place" in case:
         role = _placing(case["place"])
+    elif "trust" in case:
+        role = _trusting
     elif "package" in case:
         role = _packed(case["package"])
     elif "tables" in case:
@@ -130,6 +136,16 @@ def _setting(values: dict[str, str]) -> Callable[[], Any]:
         kernel.sysctl(values=values, brought_by=("no_such_module",), name="settings")
 
     return settings
+
+
+@deploy("Trust")
+def _trusting() -> None:
+    trust.kubeconfig_ours(path=KUBECONFIG, server="https://192.0.2.1:6443", authority=NOBODY, name="kubeconfig")
+    trust.registries_verified(folder="/etc/containerd/certs.d", name="registries")
+    container_toolkit.specification_fresh(driver="580.126.09", name="specification")
+    apt.spared_by_unattended_upgrades(patterns=("containerd",), name="upgrades")
+    apt.usual_places(name="apt")
+    apt.restarts_left_to_us(units=("containerd",), name="needrestart")
 
 
 def _packed(name: str) -> Callable[[], Any]:
