@@ -27,6 +27,11 @@ def _options(command: Any) -> Any:
             click.option("-i", "--inventory", type=_FILE, help="The machines that you own (inventory.yaml)."),
             click.option("--outputs", type=_FILE, help="A stack's outputs: `pulumi stack output --json`."),
             click.option("--limit", default="", help="Only these machines: names or patterns, with commas between."),
+            click.option(
+                "--accept-new-host-keys",
+                is_flag=True,
+                help="Believe a machine whose host key nobody has written down; it is kept in ~/.ssh/known_hosts.",
+            ),
             click.option("--state", type=click.Path(path_type=Path), help="Journal and reports; else ~/.local/state."),
             click.option("--json", "as_json", is_flag=True, help="Print the record of the run."),
             click.option("--html", type=_FILE, help="Write the report as one page."),

@@ -237,6 +237,9 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     if not machines:
         where = " and ".join(str(place) for place in (given["inventory"], given["outputs"]) if place)
         raise BadInput(f"{where}: machines is empty: there is nothing to look at; write an entry for each machine")
+    if given.get("accept_new_host_keys"):
+        believing = {"ssh_strict_host_key_checking": "accept-new"}
+        machines = [(name, believing | _unless_pinned(data)) for name, data in machines]
     for name, data in machines:  # here and not where the file is read: who makes a bundle of it needs no key
         if (key := data.get("ssh_key")) and not Path(key).is_file():
             source = given["inventory"] or given["outputs"]
@@ -255,6 +258,12 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     if not wanted:
         return machines
     return [one for one in machines if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in wanted)]
+
+
+def _unless_pinned(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a machine, without its strictness where its host key stands nowhere."""
+    strict = "ssh_strict_host_key_checking"
+    return {key: value for key, value in data.items() if key != strict or "ssh_known_hosts_file" in data}
 
 
 def _placed(plans: Mapping[str, HostPlan], machines: Machines, given: Mapping[str, Any]) -> dict[str, HostPlan]:

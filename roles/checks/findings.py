@@ -131,7 +131,7 @@ def findings(host: str, said: str, checks: tuple[Check, ...] = CHECKS) -> list[F
     parts = {}
     for piece in said.split(f"{_MARK} ")[1:]:
         name, _, body = piece.partition("\n")
-        parts[name.strip()] = " ".join(body.split())
+        parts[name.strip()] = " ".join(body.partition("\n==spillway-")[0].split())
     return [
         Finding(host=host, check=one.name, severity=one.severity, found=parts[one.name], remedy=one.remedy)
         for one in checks
@@ -158,4 +158,9 @@ def unreachable(host: str, reason: str) -> Finding:
         remedy = "write its IP address into the inventory, or a name that this controller can look up"
     if "host key" in reason.lower():
         remedy = "compare its host key at its console; if it was installed anew, write the new key into the inventory"
+    if "No host key" in reason:
+        remedy = (
+            "write its public host key into the inventory (ssh.host_key: `ssh-keyscan -t ed25519 ADDRESS` prints it;"
+            " compare it at the machine's console), or say --accept-new-host-keys once"
+        )
     return Finding(host, "connection", "error", reason, remedy)
