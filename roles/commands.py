@@ -35,7 +35,7 @@ from roles.rollout import report
 from roles.rollout.executor import Patience, Roll, Rolled
 from roles.rollout.html_report import page
 from roles.rollout.journal import Journal
-from roles.rollout.lock import only_run
+from roles.rollout.lock import only_run, own_name
 from roles.rollout.model import Rules
 from roles.rollout.node_state import Marks
 from roles.rollout.ssh_hosts import SshHosts
@@ -152,7 +152,7 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         book.write("run", command=command, machines=[name for name, _ in machines])
         if given["retry"] and marks:
             marks.forget_outcomes(name for name, _ in machines)
-        hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"])
+        hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"], controller=own_name(folder))
         with connected(machines, role) as fleet:
             found = preflight.findings(fleet, machines)
             before = _placed(fleet.plan(), machines, given)

@@ -34,7 +34,12 @@ def owed_at(data: Any) -> str:
 
     Beside it, ``owed.done`` names those that were restarted since the machine was last found healthy.
     """
-    return f"{data.get('run_directory', '/run/spillway')}/owed"
+    return f"{run_directory(data)}/owed"
+
+
+def run_directory(data: Any) -> str:
+    """The folder on a machine with this data for what a reboot settles."""
+    return str(data.get("run_directory", "/run/spillway"))
 
 
 def settle(data: Any) -> str:

@@ -48,6 +48,12 @@ class Hosts(Protocol):
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """A fresh look."""
 
+    def take(self, name: str) -> str:
+        """Keep other controllers off it until it is left; gives which one changes it now, empty where none does."""
+
+    def leave(self, name: str) -> None:
+        """Others may change it."""
+
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Plan once more and do it, up to the class allowed."""
 
@@ -184,6 +190,9 @@ class Roll:
                 raise TypeError(f"{type(step).__name__} is nothing to do")
 
     def _begin(self, step: Step, member: Member) -> bool:
+        if other := self._hosts.take(step.host):
+            self._standing.block(step.host, f"another controller is changing it: {other}; wait for it to end")
+            return True
         self._tell(f"{step.host}: {type(step).__name__.lower()}: {step.because}")
         self._since[step.host] = self._clock()
         if not member.is_ready:
@@ -299,6 +308,7 @@ class Roll:
         self._standing.go_on(member, phase_after(step, went_well=went_well), outcome)
 
     def _finish(self, member: Member, outcome: str | None) -> None:
+        self._hosts.leave(member.name)
         self._standing.finish(member, outcome)
         self._journal.write("finished", host=member.name, outcome=outcome or "done")
 

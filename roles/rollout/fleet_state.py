@@ -28,7 +28,7 @@ class Standing:
     ) -> None:
         """``before``: how the last change of machines ended, as :meth:`finish` is told."""
         self._marks, self._domains = marks, domains
-        self._rules, self._blocked = rules, blocked
+        self._rules, self._blocked = rules, dict(blocked)
         self._own = {name: _left(name, before.get(name, "")) for name in domains}
         """The marks of machines that are no nodes."""
         self.ended: dict[str, Outcome] = {}
@@ -53,6 +53,10 @@ class Standing:
                 name=seen.name, domain=seen.rack, is_ready=seen.is_ready, is_cordoned=seen.is_cordoned
             )
         return found
+
+    def block(self, name: str, why: str) -> None:
+        """Nothing may be changed on it by this run, as was found out only now."""
+        self._blocked[name] = why
 
     def begin(self, member: Member, phase: Phase, *, cordon: bool) -> None:
         """Its change begins."""

@@ -15,7 +15,7 @@ from roles.engine.host_plan import Done, HostPlan
 from roles.gpu.driver import reload_module
 from roles.operations.files import STAYS, kept_at, restore_kept
 from roles.operations.packages import NOT_BACK, restore_packages
-from roles.operations.services import owed_at, settle
+from roles.operations.services import owed_at, run_directory, settle
 from roles.rollout import health_gate
 from roles.rollout.model import Restored
 from roles.rollout.node_state import NODES, Marks
@@ -23,6 +23,8 @@ from roles.rollout.node_state import NODES, Marks
 _SECONDS: Final = 120
 _RESTORE_SECONDS: Final = 900
 """Packages are fetched and installed again."""
+TAKEN_SECONDS: Final = 7200
+"""How long a controller that died keeps others off a machine; it itself goes on at once."""
 _SMOKE_NAMESPACE: Final = "default"
 _RESTORE: Final = """\
 {{ back=$(
@@ -47,15 +49,30 @@ exit 0
 class SshHosts:
     """Machines with one role. ``smoke`` is the image of a pod that must run to its end on a node after a change."""
 
-    def __init__(self, machines: Machines, role: Role, *, marks: Marks | None = None, smoke: str = "") -> None:
+    def __init__(
+        self, machines: Machines, role: Role, *, marks: Marks | None = None, smoke: str = "", controller: str = ""
+    ) -> None:
+        """``controller``: the name under which machines are kept from others; without one they are not."""
         self._machines = dict(machines)
         self._role = role
-        self._marks, self._smoke = marks, smoke
+        self._marks, self._smoke, self._controller = marks, smoke, controller
 
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """A look at these machines, side by side."""
         with connected([(name, self._machines[name]) for name in names], self._role) as fleet:
             return fleet.plan()
+
+    def take(self, name: str) -> str:
+        """By a file on the machine, which a reboot takes away."""
+        if not self._controller:
+            return ""
+        done, said = self._shell(name, taking(run_directory(self._machines[name]), self._controller))
+        return said.strip() if done else ""  # one that does not answer is told as that
+
+    def leave(self, name: str) -> None:
+        """The file goes, where it is ours."""
+        if self._controller:
+            self._shell(name, leaving(run_directory(self._machines[name]), self._controller))
 
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Look once more, then do it."""
@@ -109,6 +126,23 @@ class SshHosts:
         if not phase:
             self._marks.run_pod(smoke_pod(pod, node=name, image=self._smoke))
         return f"the smoke pod {pod} has not ended yet"
+
+
+def taking(folder: str, controller: str) -> str:
+    """Shell that keeps other controllers off a machine for :data:`TAKEN_SECONDS`; prints which one it is taken by."""
+    return f"""\
+set -eu; mkdir -p -m 755 {folder}; exec 9> {folder}/controller.lock; flock 9
+read -r up rest < /proc/uptime; now=${{up%.*}}; until=0; by=
+[ ! -s {folder}/controller ] || read -r until by < {folder}/controller
+if [ "$by" != {shlex.quote(controller)} ] && [ "$until" -gt "$now" ]; then echo "$by"; exit 0; fi
+echo $((now + {TAKEN_SECONDS})) {shlex.quote(controller)} > {folder}/controller"""
+
+
+def leaving(folder: str, controller: str) -> str:
+    """Shell that lets others change the machine, where it is this one that holds it."""
+    return f"""\
+[ -s {folder}/controller ] || exit 0; exec 9> {folder}/controller.lock; flock 9
+read -r until by < {folder}/controller; [ "$by" != {shlex.quote(controller)} ] || rm -f {folder}/controller"""
 
 
 def what_is_left(said: str) -> str:

@@ -40,6 +40,8 @@ class Machine:
     """A resource that cannot be changed, which holds up nothing else."""
     left: str = ""
     """What does not come back with the rest."""
+    taken_by: str = ""
+    """Another controller."""
     answers: bool = True
     vanishes: bool = False
     """It stops answering in the middle of its change."""
@@ -75,6 +77,7 @@ class MemoryHosts:
     def __init__(self, machines: dict[str, Machine], killer: Killer, wanted: str = "new") -> None:
         self.machines, self.killer, self.wanted = machines, killer, wanted
         self.applied: list[str] = []
+        self.left: list[str] = []
 
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """What is not as wanted."""
@@ -91,6 +94,14 @@ class MemoryHosts:
         diff = f"{machine.installed} -> {self.wanted}"
         first = Change(resource="thing | Version", commands=("set",), disruption=machine.disruption, diff=diff)
         return HostPlan(host=name, changes=(first, *(Change(resource=one, commands=("set",)) for one in beside)))
+
+    def take(self, name: str) -> str:
+        """By whom the test says."""
+        return self.machines[name].taken_by
+
+    def leave(self, name: str) -> None:
+        """Nothing is kept."""
+        self.left.append(name)
 
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Two effects: the file, and the restart that is owed then."""

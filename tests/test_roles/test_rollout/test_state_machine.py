@@ -15,8 +15,9 @@ from autoscaler.model.errors import BadInput
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Done, identity
 from roles.operations.files import restore_kept
+from roles.rollout.lock import own_name
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
-from roles.rollout.ssh_hosts import _RESTORE, what_is_left
+from roles.rollout.ssh_hosts import _RESTORE, leaving, taking, what_is_left
 from roles.rollout.state_machine import (
     Apply,
     Cordon,
@@ -267,6 +268,37 @@ def test_what_the_script_of_a_restoration_could_not_put_back_is_read(tmp_path: P
     assert f"{open_folder}/a.conf stays as it is: others than root may change the way there" in what_is_left(said)
     assert "these packages are not as they were: driver=1" in what_is_left(said)
     assert (open_folder / "a.conf").read_text(encoding="ascii") == "new\n"
+
+
+def test_a_machine_that_another_controller_changes_is_left_to_it() -> None:
+    """With the name of that one; the others go on."""
+    machines, nodes = fleet(3)
+    machines["n01"].taken_by = "night-0a1b2c3d"
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""))
+    assert rolled.held == {"n01": "another controller is changing it: night-0a1b2c3d; wait for it to end"}
+    assert (hosts.applied, hosts.left) == (["n00", "n02"], ["n00", "n02"])
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_two_controllers_are_kept_apart_on_the_machine(tmp_path: Path) -> None:
+    """One takes it and goes on with it; another is told by name; one that died keeps it for a while and no longer."""
+    folder = str(tmp_path / "run")
+
+    def sh(script: str) -> str:
+        return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert sh(taking(folder, "day")) == ""
+    assert sh(taking(folder, "day")) == ""
+    assert sh(taking(folder, "night 2")) == "day"
+    sh(leaving(folder, "night 2"))
+    assert sh(taking(folder, "night 2")) == "day"
+    sh(leaving(folder, "day"))
+    assert sh(taking(folder, "night 2")) == ""
+    assert sh(taking(folder, "day")) == "night 2"
+    (tmp_path / "run" / "controller").write_text("0 night 2\n", encoding="ascii")  # it died, and its time is over
+    assert sh(taking(folder, "day")) == ""
+    assert own_name(tmp_path) == own_name(tmp_path) != own_name(tmp_path / "run")
 
 
 def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
