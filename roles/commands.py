@@ -152,7 +152,9 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         book.write("run", command=command, machines=[name for name, _ in machines])
         if given["retry"] and marks:
             marks.forget_outcomes(name for name, _ in machines)
-        hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"], controller=own_name(folder))
+        hosts = SshHosts(
+            machines, role, marks=marks, smoke=given["smoke_image"], controller=own_name(folder), tell=_say_now
+        )
         with connected(machines, role) as fleet:
             found = preflight.findings(fleet, machines)
             before = _placed(fleet.plan(), machines, given)
@@ -167,7 +169,7 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
             rules=rules,
             journal=book,
             patience=Patience(drain=given["drain_seconds"], health=given["health_seconds"]),
-            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            tell=_say_now,
             may_act=lease.is_mine if lease else lambda: True,
             blocked=blocked,
             go_on=how_to_go_on(given, state=state),
@@ -194,6 +196,10 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
     if given["slack"]:
         _say(given["slack"], report.in_words(run))
     return _ended(rolled, blocked)
+
+
+def _say_now(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def how_to_go_on(given: Mapping[str, Any], *, state: Path | None) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from pyinfra.api.exceptions import PyinfraError
 
+from roles.checks.findings import APT_LOCK
 from roles.engine.disruption import Disruption
 from roles.engine.fleet import Fleet, Machines, Role, connected
 from roles.engine.host_plan import Done, HostPlan
@@ -50,12 +51,20 @@ class SshHosts:
     """Machines with one role. ``smoke`` is the image of a pod that must run to its end on a node after a change."""
 
     def __init__(
-        self, machines: Machines, role: Role, *, marks: Marks | None = None, smoke: str = "", controller: str = ""
+        self,
+        machines: Machines,
+        role: Role,
+        *,
+        marks: Marks | None = None,
+        smoke: str = "",
+        controller: str = "",
+        tell: Callable[[str], None] = print,
     ) -> None:
         """``controller``: the name under which machines are kept from others; without one they are not."""
         self._machines = dict(machines)
         self._role = role
         self._marks, self._smoke, self._controller = marks, smoke, controller
+        self._tell = tell
 
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """A look at these machines, side by side."""
@@ -77,9 +86,17 @@ class SshHosts:
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Look once more, then do it."""
         with self._one(name) as fleet:
-            fleet.plan()
+            plan = fleet.plan()[name]
+            if any("apt-get" in command for change in plan.changes for command in change.commands):
+                self._tell_lock(name)
             (done,) = fleet.apply([name], allowed=allowed)
             return done
+
+    def _tell_lock(self, name: str) -> None:
+        """Apt waits for minutes without a word."""
+        done, said = self._shell(name, APT_LOCK)
+        if done and said.strip():
+            self._tell(f"{name}: waits for apt's lock, {' and '.join(said.split(chr(10))).strip()}")
 
     def why_unhealthy(self, name: str) -> str:
         """The gate's script, and a pod where one is asked for."""
