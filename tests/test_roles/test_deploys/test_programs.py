@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -65,3 +67,14 @@ def test_units_and_configurations_name_programs_by_their_whole_paths(left: Mappi
         assert [one for one in RUNS.findall(text) if not one.startswith("/") or one.endswith("/env")] == [], path
     runtimes = json.loads(left["/etc/docker/daemon.json"])["runtimes"]
     assert all(one["path"].startswith("/") for one in runtimes.values())
+
+
+def test_the_nightly_run_is_no_roots() -> None:
+    """It logs in elsewhere, and needs nothing of the machine that it runs on but its state folder."""
+    (unit,) = (ROOT / "roles" / "nightly").glob("*.service")
+    lines = unit.read_text(encoding="utf-8").splitlines()
+    assert "User=spillway-nodes" in lines
+    assert {"ProtectSystem=strict", "ProtectHome=yes", "NoNewPrivileges=yes", "UMask=0077"} <= {*lines}
+    if shutil.which("systemd-analyze"):
+        checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+        assert "Unknown" not in checked.stderr
