@@ -56,6 +56,12 @@ nft list ruleset 2>/dev/null | awk -v has="$has" '
   /hook (input|forward) .*policy drop/ { print "nftables: " table ": " $4 " drops what it has no rule for" }
   /dport (10250|\{[^}]*10250[^}]*\}).* (drop|reject)/ { print "nftables: " table ":" $0 }' | sort -u
 """
+_BOOT_LINE: Final = r"""
+of='systemd[.](unified_cgroup_hierarchy|legacy_systemd_cgroup_controller)|cgroup_no_v1|swapaccount|nouveau[.]modeset'
+files="/proc/cmdline /etc/default/grub /etc/default/grub.d/*.cfg"
+grep -hoE "($of|nvidia[.]NVreg_[A-Za-z]+)=[^ \"]*" $files 2>/dev/null |
+  sort -u | sed 's/^/the kernel is started with /'
+"""
 
 CHECKS: Final = (
     Check(
@@ -132,6 +138,12 @@ CHECKS: Final = (
         "warning",
         _FIREWALL,
         "let the API server in at port 10250, and pods through: ufw allow and ufw route allow, or rules before it",
+    ),
+    Check(
+        "boot-line",
+        "warning",
+        _BOOT_LINE,
+        "take it out of /etc/default/grub, update-grub, and reboot: it changes what the roles have set up",
     ),
     Check(
         "unfinished",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pyinfra.api.deploy import deploy
@@ -63,6 +64,7 @@ def system() -> None:
     services.boots_into_service(name="the machine boots into service")
     if wanted.kernel.swap == "off":
         kernel.no_swap(name="no swap")
+        kernel.no_swap_units(name="no unit brings swap")
     _limits()
     _journal()
 
@@ -110,6 +112,13 @@ def _limits() -> None:
         meaning="limits",
     )
     files.last_word(name="no later limits", dest=LIMITS, about=r"(\*|root)\s+\S+\s+(memlock|nofile)\s")
+    users = tuple(user.name for user in settings().users if not user.gone)
+    files.no_other_word(
+        name="no limits of their own for our accounts",
+        dest=LIMITS,
+        also="/etc/security/limits.conf",
+        about=rf"({'|'.join(map(re.escape, ('root', *users)))}|@\S+)\s+\S+\s+(memlock|nofile)\s",
+    )
     files.included(by="/etc/pam.d/sshd", line="session required pam_limits.so", name="sshd gives limits")
 
 

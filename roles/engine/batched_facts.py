@@ -247,7 +247,8 @@ class Looking(BaseConnector):
                 self.seen.answers |= _distribute(kind, members, answered[number])
         missing = next((parts[number][0] for number in range(len(parts)) if number not in answered), None)
         if missing is not None:
-            reason = "\n".join(output.stderr_lines[-3:]) or f"it ended {'well' if done else 'with an error'}"
+            spoken = output.stderr_lines[-3:] or ([] if answered else output.stdout_lines[-3:])  # a login's shell
+            reason = "\n".join(spoken) or f"it ended {'well' if done else 'with an error'}"
             raise Hung(f"the look did not get past `{missing[:200]}` within {seconds} s: {reason}")
 
     def _must_be_executing(self, what: str) -> None:

@@ -178,6 +178,26 @@ class SwapDevices(FactBase[list[str]]):
         return [line.split()[0] for line in output if line.strip()]
 
 
+class SwapUnits(FactBase[list[str]]):
+    """Files of units that bring swap at boot, but for what systemd makes of fstab itself."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self) -> StringCommand:
+        """In every folder that an operator may write units into; a link to /dev/null brings nothing."""
+        return Plain(
+            "for f in /etc/systemd/system/*.swap /run/systemd/system/*.swap /usr/local/lib/systemd/system/*.swap;"
+            ' do [ ! -s "$f" ] || echo "$f"; done'
+        )
+
+    def process(self, output: list[str]) -> list[str]:
+        """A path a line."""
+        return [line for line in output if line]
+
+
 class LiveHostname(FactBase[str]):
     """The name that the kernel gives the machine."""
 

@@ -108,6 +108,21 @@ def last_word(dest: str, *, about: str) -> Commands:
 
 
 @operation()
+def no_other_word(dest: str, *, also: str, about: str) -> Commands:
+    """Have no other file, whenever it is read, in the folder of ``dest``, nor ``also``, that says something ``about``.
+
+    For what counts by how exactly it says whom it means, and not by the order of files. ``also``: empty for none.
+    """
+    lines = [(path, line) for path, line in host.get_fact(FolderLines, path=dest) if path != dest]
+    text = (host.get_fact(FileText, path=also) or "") if also else ""
+    for path, line in (*lines, *((also, one.strip()) for one in text.split("\n"))):
+        if re.match(about, line):
+            raise OperationError(f"{path} says {line!r} beside {dest}: two writers. Remove that line")
+    host.noop("nobody speaks beside it")
+    yield from ()
+
+
+@operation()
 def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
     """Have no file with such an ending in the folder of ``dest`` whose name comes before: it would be read instead."""
     folder, name = posixpath.split(dest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 import shlex
 from collections.abc import Collection, Mapping
@@ -21,6 +22,7 @@ from roles.facts.kernel import (
     LiveHostname,
     ModuleState,
     SwapDevices,
+    SwapUnits,
     SysctlFiles,
     SysctlNames,
     SysctlValue,
@@ -113,6 +115,20 @@ def no_swap() -> Commands:
         yield from files.place._inner("/etc/fstab", without)  # noqa: SLF001 - as above
     if host.get_fact(SwapDevices):
         yield StringCommand("swapoff -a")
+
+
+@operation()
+def no_swap_units() -> Commands:
+    """Have no unit that brings swap at the next boot: the kubelet would not start. Whose it is, a person knows."""
+    units: list[str] = host.get_fact(SwapUnits)
+    if units:
+        names = " ".join(posixpath.basename(one) for one in units)
+        raise OperationError(
+            f"{', '.join(units)} brings swap at the next boot, with which no kubelet starts: systemctl disable --now"
+            f" {names}, and remove it"
+        )
+    host.noop("none")
+    yield from ()
 
 
 @operation()

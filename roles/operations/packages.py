@@ -149,7 +149,7 @@ def usable(paths: Collection[str]) -> Commands:
     if not missing:
         host.noop("all are there")
         return
-    files.told("\n".join(f"unpack again: {path} is missing, empty, or may not be run" for path in missing))
+    files.told("\n".join(f"unpack again: {path} is missing, empty, may not be run, or is set-uid" for path in missing))
     words = " ".join(map(shlex.quote, missing))
     check = Unusable().command(tuple(missing))
     yield StringCommand(_AGAIN.format(files=words, install=_install("--reinstall $again"), check=check))
