@@ -101,8 +101,9 @@ def check(**given: Any) -> None:
 
 @nodes.command()
 @_options
+@click.option("--full", is_flag=True, help="Every change with its whole diff; else roles are counted where it is many.")
 def plan(**given: Any) -> None:
-    """What would change, for each machine, with diffs. Changes nothing."""
+    """What would change, for each machine: counts, and diffs where they are few. Changes nothing."""
     from roles.commands import plan as run  # noqa: PLC0415
 
     sys.exit(run(**given))

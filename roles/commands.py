@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from roles.checks.exclusions import refuse_unknown, refuse_unknown_of_instances
 from roles.checks.versions import signing_findings
 from roles.engine.disruption import Disruption
 from roles.engine.fleet import Role, connected
-from roles.engine.host_plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
+from roles.engine.host_plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status
 from roles.first_boot.bundle import made_for, make_bundle
 from roles.inventory.hosts import read_machines
 from roles.inventory.instance_settings import instance_settings
@@ -40,6 +40,7 @@ from roles.rollout.model import Rules
 from roles.rollout.node_state import Marks
 from roles.rollout.ssh_hosts import SshHosts
 from roles.rollout.state_machine import parse_batch
+from roles.rollout.terminal import plan_lines
 from roles.settings.controller_files import local_path
 from roles.settings.machine import MachineSettings
 from roles.settings.own_files import PUBLIC, write_whole
@@ -61,14 +62,14 @@ _WHERE: Final = {
 Machines = list[tuple[str, dict[str, Any]]]
 
 
-def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
+def plan(*, as_json: bool, html: Path | None, state: Path | None, full: bool = False, **given: Any) -> int:
     """Look, compare, tell."""
     machines, role = _machines(given), role_at(given["role"])
     began, clock = datetime.now(UTC), time.monotonic()
     with connected(machines, role) as fleet:
         plans = _placed(fleet.plan(), machines, given)
     run = report.record(plans.values(), command="plan", began=began, seconds=time.monotonic() - clock)
-    _tell(run, plans.values(), as_json=as_json)
+    _tell(run, plans.values(), as_json=as_json, full=full)
     if html:
         write_whole(html, page(run, report.history(_folder(state))))
     return exit_status(plans.values())
@@ -318,20 +319,11 @@ def _folder(state: Path | None) -> Path:
     return state or Path(base) / "spillway" / "nodes"
 
 
-def _tell(run: Mapping[str, Any], plans: Sequence[HostPlan] | Any, *, as_json: bool) -> None:
+def _tell(run: Mapping[str, Any], plans: Iterable[HostPlan], *, as_json: bool, full: bool = False) -> None:
     if as_json:
         print(json.dumps(run, indent=1))
         return
-    for plan in plans:
-        if plan.is_clean:
-            continue
-        print(": ".join(filter(None, (plan.host, state(plan), plan.unreachable or plan.failed))))
-        for change in plan.changes:
-            print(f"  {change.resource}{f'  [{change.disruption}]' if change.disruption else ''}")
-            shown = change.diff or "\n".join(command.splitlines()[0] for command in change.commands)
-            print("\n".join(f"      {line}" for line in shown.splitlines()[:40]))
-        for refusal in plan.refused:
-            print(f"  {refusal.resource}: refused: {refusal.reason}")
+    print("\n".join(plan_lines(plans, full=full)))
     print(report.in_words(run))
 
 

@@ -46,7 +46,7 @@ def record(
         "found": dict(Counter(state(plan) for plan in plans)),
         "machines": [_machine(plan, now[plan.host]) for plan in plans],
         "preflight": [asdict(one) for one in findings],
-        "held": _held(now.values(), allowed) | (rolled.held if rolled else {}),
+        "held": _held(now.values(), allowed) | rolled.held if rolled else {},  # a plan knows of no pods
         "changed": sorted(rolled.changed) if rolled else [],
         "failed": rolled.failed if rolled else {},
         "unsettled": rolled.unsettled if rolled else {},
