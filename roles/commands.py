@@ -68,7 +68,13 @@ def plan(*, as_json: bool, html: Path | None, state: Path | None, full: bool = F
     began, clock = datetime.now(UTC), time.monotonic()
     with connected(machines, role) as fleet:
         plans = _placed(fleet.plan(), machines, given)
-    run = report.record(plans.values(), command="plan", began=began, seconds=time.monotonic() - clock)
+    run = report.record(
+        plans.values(),
+        command="plan",
+        began=began,
+        seconds=time.monotonic() - clock,
+        command_line=how_to_go_on(given, state=state, retry=False),
+    )
     _tell(run, plans.values(), as_json=as_json, full=full)
     if html:
         write_whole(html, page(run, report.history(_folder(state))))
@@ -187,6 +193,7 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         journal=digest,
         allowed=rules.allowed,
         findings=found,
+        command_line=how_to_go_on(given, state=state, retry=False),
     )
     nights = report.keep(run, folder)
     write_whole(folder / "report.json", json.dumps(run, indent=1))
@@ -203,16 +210,19 @@ def _say_now(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def how_to_go_on(given: Mapping[str, Any], *, state: Path | None) -> str:
-    """The command by which a halted rollout of these options goes on, as it is typed into a shell."""
+def how_to_go_on(given: Mapping[str, Any], *, state: Path | None, retry: bool = True) -> str:
+    """The command that makes changes on the machines of these options, as it is typed into a shell.
+
+    With ``--retry`` it has a halted rollout go on.
+    """
     words = ["spillway", "nodes", "apply"]
     for option, key in _WHERE.items():
-        value = state if key == "state" else given[key]
+        value = state if key == "state" else given.get(key)
         if value is True:
             words.append(option)
         elif value and (key, value) != ("role", _ROLE):
             words += [option, str(value)]
-    return shlex.join([*words, "--retry"])
+    return shlex.join([*words, "--retry"] if retry else words)
 
 
 def _ended(rolled: Rolled, blocked: Collection[str]) -> int:

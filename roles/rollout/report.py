@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -31,15 +32,18 @@ def record(
     journal: str = "",
     allowed: Disruption = Disruption.RELOAD,
     findings: Iterable[Finding] = (),
+    command_line: str = "",
 ) -> dict[str, Any]:
     """Everything about one run, in plain values. ``plans``: as they were before anything was changed.
 
-    What was found stands beside what is left of it: a machine's ``state`` is that of now.
+    What was found stands beside what is left of it: a machine's ``state`` is that of now. ``command_line``: by which an
+    operator makes changes on the same machines.
     """
     plans = tuple(plans)
     now = {plan.host: (rolled.plans if rolled else {}).get(plan.host, plan) for plan in plans}
     return {
         "command": command,
+        "command_line": command_line,
         "at": began.isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "counts": dict(Counter(state(plan) for plan in now.values())),
@@ -127,6 +131,40 @@ def open_reasons(run: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
     if left:
         found["Drifted", "spillway nodes apply would mend it"] = left
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that is open after a run, and what to type once it is seen to."""
+
+    hosts: tuple[str, ...]
+    kind: str
+    cause: str
+    command: str
+
+
+def open_items(run: Mapping[str, Any]) -> list[Item]:
+    """What an operator has to see to: what was not seen first, then what is in the way, then what did not work."""
+    away = [one for one in run["machines"] if one["state"] in ("unreachable", "unknown")]
+    errors: dict[tuple[str, str], list[str]] = {}
+    for one in run["preflight"]:
+        if one["severity"] == "error" and one["check"] != "connection":
+            errors.setdefault((one["check"], f"{one['found']}: {one['remedy']}"), []).append(one["host"])
+    blocked = {host for hosts in errors.values() for host in hosts}
+    items = [_item(run, [one["host"]], "Not seen", one["reason"]) for one in away]
+    items += [_item(run, hosts, f"In the way: {check}", why) for (check, why), hosts in errors.items()]
+    for (kind, why), hosts in open_reasons(run).items():
+        left = [host for host in hosts if kind != "Held" or host not in blocked]  # held for what is told above
+        items += [_item(run, left, kind, why)] if left else []
+    return items
+
+
+def _item(run: Mapping[str, Any], hosts: list[str], kind: str, cause: str) -> Item:
+    """Where the same plan ended badly, only --retry tries it again; of a machine that was not seen, check says why."""
+    base = run.get("command_line") or "spillway nodes apply"
+    base = base.replace(" nodes apply", " nodes check", 1) if kind == "Not seen" else base
+    again = " --retry" if kind == "Unsettled" or "--retry" in cause else ""
+    return Item(tuple(hosts), kind, cause, f"{base} --limit {shlex.quote(','.join(hosts))}{again}")
 
 
 def as_metrics(run: Mapping[str, Any]) -> str:
