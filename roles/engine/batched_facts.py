@@ -237,7 +237,14 @@ class Looking(BaseConnector):
             print_output=False,
             print_input=False,
         )
-        answered = _answers("\n".join(output.stdout_lines), mark)
+        text = "\n".join(output.stdout_lines)
+        if f"{mark} " not in text:  # not even what comes before the first question
+            said = " ".join((output.stderr_lines or output.stdout_lines)[-3:]) or "nothing"
+            raise PyinfraError(
+                f"it lets us in and runs no command, it says: {said}. See which shell the account has that logs in"
+                " (getent passwd), and what that starts"
+            )
+        answered = _answers(text, mark)
         for number, (_, kind, members) in enumerate(parts):
             if number not in answered:
                 continue
@@ -247,8 +254,7 @@ class Looking(BaseConnector):
                 self.seen.answers |= _distribute(kind, members, answered[number])
         missing = next((parts[number][0] for number in range(len(parts)) if number not in answered), None)
         if missing is not None:
-            spoken = output.stderr_lines[-3:] or ([] if answered else output.stdout_lines[-3:])  # a login's shell
-            reason = "\n".join(spoken) or f"it ended {'well' if done else 'with an error'}"
+            reason = "\n".join(output.stderr_lines[-3:]) or f"it ended {'well' if done else 'with an error'}"
             raise Hung(f"the look did not get past `{missing[:200]}` within {seconds} s: {reason}")
 
     def _must_be_executing(self, what: str) -> None:

@@ -128,6 +128,7 @@ def _tables() -> None:
     """The name is that which the kernel has: it is not set."""
     kernel.hostname(wanted=platform.node(), address="192.0.2.1", name="name")
     kernel.no_swap(name="swap")
+    kernel.no_swap_units(name="swap units")
 
 
 def _setting(values: dict[str, str]) -> Callable[[], Any]:

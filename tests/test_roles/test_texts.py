@@ -81,6 +81,11 @@ def test_a_node_of_the_controller_comes_in_with_one_taint_and_no_labels() -> Non
     assert kubelet_config(MACHINE, itself)["registerWithTaints"] == []
 
 
+def test_a_kubelets_keys_are_roots_alone_from_its_first_start_on() -> None:
+    """It makes their folder itself, for all to look into, where there is none."""
+    assert f"\nExecStartPre=/usr/bin/install -d -m 700 {PKI}\nExecStart=" in kubelet_unit(MACHINE, KUBELET)
+
+
 def test_pods_are_told_of_name_servers_that_they_reach() -> None:
     """Not of the machine's own resolver; an operator's word comes before ours."""
     assert "resolvConf" not in kubelet_config(MACHINE, KUBELET)

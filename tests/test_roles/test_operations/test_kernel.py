@@ -61,3 +61,16 @@ def test_a_later_file_that_writes_an_interface_in_another_way_is_seen(sandbox: S
     assert "/etc/sysctl.d/99-zzz.conf sets net.ipv4.conf.eth0/100.rp_filter = 2" in reason
     assert "/usr/local/lib/sysctl.d/99-zzz-lab.conf sets" in reason
     assert "99-zzzz" not in reason
+
+
+@pytest.mark.parametrize("folder", ["/etc", "/run", "/usr/local/lib"])
+def test_a_unit_that_brings_swap_is_refused_by_name(sandbox: Sandbox, folder: str) -> None:
+    """It was unseen, and the kubelet would not have started after the next boot. One that is masked brings none."""
+    units = f"{folder}/systemd/system"
+    clean = "rm -f /etc/systemd/system/*.swap /run/systemd/system/*.swap /usr/local/lib/systemd/system/*.swap"
+    plant = f"{NO_SWAPOFF}{clean}; mkdir -p {units}; printf '[Swap]\\nWhat=/swap\\n' > {units}/swap.swap"
+    found = sandbox.run({"plant": f"{plant}; : > /etc/hosts; : > /etc/fstab", "tables": True})
+    (reason,) = found["refused"].values()
+    assert reason.startswith(f"{units}/swap.swap brings swap at the next boot")
+    masked = f"{clean}; mkdir -p {units}; ln -s /dev/null {units}/swap.swap"
+    assert sandbox.run({"plant": masked, "tables": True})["refused"] == {}
