@@ -75,7 +75,7 @@ def container_runtime() -> None:
         )
         services.no_unit_of_that_name(unit="containerd.service", name="containerd's unit is the packaged one")
         services.only_drop_ins(unit="containerd", allowed=(DROP_IN,), name="containerd has no other overrides")
-    trust.registries_verified(folder=REGISTRIES, name="registries prove who they are")
+    trust.registries_verified(folder=REGISTRIES, name="registries are verified")
     services.daemon_reload(name="systemd knows containerd's unit")
     services.running(unit="containerd", name="containerd runs")
     files.guarded(dest="/run/containerd/containerd.sock", mode="660", name="containerd listens to root alone")

@@ -33,7 +33,7 @@ class ContainerdDump(FactBase[dict[str, Any]]):
 
 
 class UnverifiedRegistries(FactBase[list[str]]):
-    """Lines by which containerd takes images from a registry that does not prove who it is: path and line."""
+    """Lines by which containerd takes images from a registry without verifying it: path and line."""
 
     @staticmethod
     def default() -> list[str]:

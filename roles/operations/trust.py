@@ -19,7 +19,7 @@ from roles.operations.files import Commands
 
 @operation()
 def registries_verified(folder: str) -> Commands:
-    """Have containerd believe no registry that does not prove who it is. Who needs one, a person knows: refused."""
+    """Have containerd verify every registry. Where one is exempt, a person knows why: refused."""
     lines: list[str] = host.get_fact(UnverifiedRegistries, folder=folder)
     if lines:
         path, _, line = lines[0].partition(":")
@@ -27,7 +27,7 @@ def registries_verified(folder: str) -> Commands:
             f"{path} says {line.strip()!r}: whoever answers in that registry's place decides what runs here. Give its"
             " authority there (ca = ...), or leave this alone where that is meant (left_alone)"
         )
-    host.noop("none is believed unseen")
+    host.noop("all are verified")
     yield from ()
 
 
@@ -35,7 +35,7 @@ def registries_verified(folder: str) -> Commands:
 def kubeconfig_ours(path: str, *, server: str, authority: str) -> Commands:
     """Have the kubelet's own kubeconfig, once it has written it, name this API server, with this authority alone.
 
-    What else is in there stays, as long as it has nothing to do with whom the kubelet believes and who it says it is.
+    Every key of its cluster and of its user counts; what is written in other words stays as it is.
     """
     text: str | None = host.get_fact(FileText, path=path)
     if text is None or _believes(text, server=server, authority=authority):
