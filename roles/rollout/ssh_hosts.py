@@ -96,7 +96,8 @@ class SshHosts:
         """Apt waits for minutes without a word."""
         done, said = self._shell(name, APT_LOCK)
         if done and said.strip():
-            self._tell(f"{name}: waits for apt's lock, {' and '.join(said.split(chr(10))).strip()}")
+            holders = " and ".join(line.removeprefix("held by ") for line in said.strip().splitlines())
+            self._tell(f"{name}: waits for apt's lock, {holders}")
 
     def why_unhealthy(self, name: str) -> str:
         """The gate's script, and a pod where one is asked for."""

@@ -17,7 +17,7 @@ from roles.engine.host_plan import Done, identity
 from roles.operations.files import restore_kept
 from roles.rollout.lock import own_name
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
-from roles.rollout.ssh_hosts import _RESTORE, leaving, taking, what_is_left
+from roles.rollout.ssh_hosts import _RESTORE, SshHosts, leaving, taking, what_is_left
 from roles.rollout.state_machine import (
     Apply,
     Cordon,
@@ -279,6 +279,19 @@ def test_a_machine_that_another_controller_changes_is_left_to_it() -> None:
     assert rolled.held == {"n01": "another controller is changing it: night-0a1b2c3d; wait for it to end"}
     assert (hosts.applied, hosts.left) == (["n00", "n02"], ["n00", "n02"])
     assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_whoever_waits_for_apt_is_told_which_process_holds_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the change begins, which was silent for minutes."""
+    told: list[str] = []
+    said = "held by process 812 (apt-get)\nheld by process 813 (dpkg)\n"
+    hosts = SshHosts([], lambda: None, tell=told.append)
+    monkeypatch.setattr(hosts, "_shell", lambda _name, _script: (True, said))
+    hosts._tell_lock("n00")
+    assert told == ["n00: waits for apt's lock, process 812 (apt-get) and process 813 (dpkg)"]
+    monkeypatch.setattr(hosts, "_shell", lambda _name, _script: (True, ""))
+    hosts._tell_lock("n00")
+    assert len(told) == 1
 
 
 def test_two_controllers_are_kept_apart_on_the_machine(tmp_path: Path) -> None:
