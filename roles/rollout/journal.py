@@ -77,11 +77,21 @@ class Journal:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
             file.seek(start)
             lines = file.read().split(b"\n")[1 if start else 0 : -1]
-        return [entry for line in lines if (entry := json.loads(line)) and (not host or entry.get("host") == host)]
+        entries = [_entry(line) for line in lines]
+        return [entry for entry in entries if entry and (not host or entry.get("host") == host)]
 
 
 _SHOWN: Final = 160
 """Letters of a command, and of the end of what it said."""
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """Empty for what is no entry: that the chain is broken there, :func:`why_broken` says."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and "kind" in found else {}
 
 
 def _in_a_line(entry: dict[str, Any]) -> str:

@@ -206,6 +206,18 @@ def test_the_banner_of_a_halt_stays_with_its_cause_until_it_is_resolved(tmp_path
     assert roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), go_on=command).halted == ""
 
 
+def test_a_line_of_the_journal_that_somebody_garbled_ends_no_run(tmp_path: Path) -> None:
+    """The chain says so; what the other lines say of how changes ended still counts."""
+    machines, _ = fleet(3, breaks=True)
+    hosts, names = MemoryHosts(machines, Killer()), dict.fromkeys(machines, "")
+    assert roll(hosts, None, tmp_path, Rules(), names).halted
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
+    journal.write_text("".join(["garbled\n", "[]\n", *lines]), encoding="utf-8")
+    assert "cause: unhealthy after" in roll(hosts, None, tmp_path, Rules(), names).halted
+    assert hosts.applied == ["n00", "n01"]
+
+
 def test_a_halt_of_machines_that_are_no_nodes_stays_as_well(tmp_path: Path) -> None:
     """They bear no marks: without a record each night would break two of them anew."""
     machines, _ = fleet(3, breaks=True)
