@@ -67,7 +67,8 @@ class Journal:
 
     def last_outcomes(self) -> dict[str, str]:
         """How the last change of each machine ended: ``done``, or the outcome with the identity of the plan."""
-        return {entry["host"]: str(entry["outcome"]) for entry in self._lately() if entry["kind"] == "finished"}
+        ended = [entry for entry in self._lately() if entry["kind"] == "finished" and entry.get("host")]
+        return {entry["host"]: str(entry.get("outcome", "")) for entry in ended}
 
     def _lately(self, host: str = "") -> list[dict[str, Any]]:
         """The entries about a machine, else all, in the last part of the file."""
