@@ -329,11 +329,12 @@ def _folder(state: Path | None) -> Path:
     return state or Path(base) / "spillway" / "nodes"
 
 
-def _tell(run: Mapping[str, Any], plans: Iterable[HostPlan], *, as_json: bool, full: bool = False) -> None:
+def _tell(run: Mapping[str, Any], plans: Iterable[HostPlan], *, as_json: bool, full: bool | None = None) -> None:
     if as_json:
         print(json.dumps(run, indent=1))
         return
-    print("\n".join(plan_lines(plans, full=full)))
+    for line in plan_lines(plans, full=full):
+        print(line)
     print(report.in_words(run))
 
 

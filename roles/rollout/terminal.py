@@ -13,8 +13,11 @@ _DIFF = 20
 """Lines of one change that are shown."""
 
 
-def plan_lines(plans: Iterable[HostPlan], *, full: bool = False) -> Iterator[str]:
-    """Every machine that is not clean, and last the counts of all. ``full``: each change with its whole diff."""
+def plan_lines(plans: Iterable[HostPlan], *, full: bool | None = False) -> Iterator[str]:
+    """Every machine that is not clean, and last the counts of all; nothing where all are.
+
+    ``full``: each change with its whole diff; ``None``: counted, by a command that has no such option.
+    """
     plans = tuple(plans)
     for plan in plans:
         if not plan.is_clean:
@@ -22,7 +25,8 @@ def plan_lines(plans: Iterable[HostPlan], *, full: bool = False) -> Iterator[str
             short = len(plan.changes) > MANY and not full
             yield from _roles(plan) if short else _changes(plan, most=None if full else _DIFF)
             yield from (f"  {refusal.resource}: refused: {refusal.reason}" for refusal in plan.refused)
-    yield _counts(plans, full=full)
+    if not all(plan.is_clean for plan in plans):
+        yield _counts(plans, told=full is False)
 
 
 def _headline(plan: HostPlan) -> str:
@@ -54,11 +58,11 @@ def _changes(plan: HostPlan, *, most: int | None) -> Iterator[str]:
             yield f"      ... {len(lines) - most} more lines"
 
 
-def _counts(plans: tuple[HostPlan, ...], *, full: bool) -> str:
+def _counts(plans: tuple[HostPlan, ...], *, told: bool) -> str:
     drifted, changes = sum(bool(plan.changes) for plan in plans), sum(len(plan.changes) for plan in plans)
     refused = sum(len(plan.refused) for plan in plans)
     said = f"{_many(len(plans), 'machine')}: {_many(changes, 'change')} on {drifted}, {refused} refused"
-    rest = "; each change with its diff: --full, or --html FILE" if changes and not full else ""
+    rest = "; each change with its diff: --full, or --html FILE" if changes and told else ""
     return f"{said}{rest}"
 
 

@@ -55,7 +55,8 @@ def test_everything_is_shown_where_that_is_asked_for() -> None:
 
 
 def test_a_machine_that_was_not_seen_says_why() -> None:
-    """And a fleet that is clean says so in one line."""
+    """And of a fleet that is clean there is nothing to show."""
     away, _ = plan_lines([HostPlan(host="a", unreachable="no route")])
     assert away == "a: unreachable: no route"
-    assert list(plan_lines([HostPlan(host="a")])) == ["1 machine: 0 changes on 0, 0 refused"]
+    assert list(plan_lines([HostPlan(host="a")])) == []
+    assert "--full" not in list(plan_lines([machine("a", 30)], full=None))[-1]
