@@ -27,6 +27,11 @@ def _options(command: Any) -> Any:
             click.option("-i", "--inventory", type=_FILE, help="The machines that you own (inventory.yaml)."),
             click.option("--outputs", type=_FILE, help="A stack's outputs: `pulumi stack output --json`."),
             click.option("--limit", default="", help="Only these machines: names or patterns, with commas between."),
+            click.option(
+                "--accept-new-host-keys",
+                is_flag=True,
+                help="Believe a machine whose host key nobody has written down; it is kept in ~/.ssh/known_hosts.",
+            ),
             click.option("--state", type=click.Path(path_type=Path), help="Journal and reports; else ~/.local/state."),
             click.option("--json", "as_json", is_flag=True, help="Print the record of the run."),
             click.option("--html", type=_FILE, help="Write the report as one page."),
@@ -52,6 +57,13 @@ def _rolling(command: Any) -> Any:
             click.option("--smoke-image", default="", help="Image of a pod that must run to its end after a change."),
             click.option("--allow", default="reload", show_default=True, help="What may happen beside GPU pods."),
             click.option("--ignore", multiple=True, help="A check of the preflight whose errors stop nothing; repeat."),
+            click.option(
+                "--tolerate",
+                type=click.IntRange(0),
+                default=3,
+                show_default=True,
+                help="Machines on which the change may turn out impossible; one more halts the rollout.",
+            ),
             click.option("--retry", is_flag=True, help="Try again where a change failed: resumes a halted rollout."),
             click.option("--slack", envvar="SPILLWAY_SLACK_WEBHOOK", help="Webhook that is told the summary."),
             click.option("--textfile", type=_FILE, help="Metrics for Prometheus' textfile collector."),
@@ -89,8 +101,9 @@ def check(**given: Any) -> None:
 
 @nodes.command()
 @_options
+@click.option("--full", is_flag=True, help="Every change with its whole diff; else roles are counted where it is many.")
 def plan(**given: Any) -> None:
-    """What would change, for each machine, with diffs. Changes nothing."""
+    """What would change, for each machine: counts, and diffs where they are few. Changes nothing."""
     from roles.commands import plan as run  # noqa: PLC0415
 
     sys.exit(run(**given))
@@ -103,14 +116,13 @@ def apply(**given: Any) -> None:
     """Make the changes, a few machines at a time, draining nodes for what would hurt their pods."""
     from roles.commands import apply as run  # noqa: PLC0415
 
-    sys.exit(run(drain=True, tolerate=0, **given))
+    sys.exit(run(drain=True, **given))
 
 
 @nodes.command()
 @_options
 @_rolling
 @click.option("--drain", is_flag=True, help="Evict pods for what disrupts them; else such changes are held.")
-@click.option("--tolerate", type=click.IntRange(0), default=3, show_default=True, help="Machines that may refuse.")
 def reconcile(**given: Any) -> None:
     """The nightly run: mend what can be mended beside running jobs, and report everything."""
     from roles.commands import reconcile as run  # noqa: PLC0415

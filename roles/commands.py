@@ -6,9 +6,10 @@ import fnmatch
 import importlib
 import json
 import os
+import shlex
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from roles.checks.exclusions import refuse_unknown, refuse_unknown_of_instances
 from roles.checks.versions import signing_findings
 from roles.engine.disruption import Disruption
 from roles.engine.fleet import Role, connected
-from roles.engine.host_plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status, state
+from roles.engine.host_plan import BOTH, CLEAN, DRIFT, UNREACHABLE, HostPlan, exit_status
 from roles.first_boot.bundle import made_for, make_bundle
 from roles.inventory.hosts import read_machines
 from roles.inventory.instance_settings import instance_settings
@@ -34,30 +35,47 @@ from roles.rollout import report
 from roles.rollout.executor import Patience, Roll, Rolled
 from roles.rollout.html_report import page
 from roles.rollout.journal import Journal
-from roles.rollout.lock import only_run
+from roles.rollout.lock import only_run, own_name
 from roles.rollout.model import Rules
 from roles.rollout.node_state import Marks
 from roles.rollout.ssh_hosts import SshHosts
 from roles.rollout.state_machine import parse_batch
+from roles.rollout.terminal import plan_lines
 from roles.settings.controller_files import local_path
 from roles.settings.machine import MachineSettings
-from roles.settings.own_files import write_whole
+from roles.settings.own_files import PUBLIC, write_whole
 from roles.settings.source_lines import Written
 from stacks.settings.inventory import Inventory, read_inventory
 
 HALTED: Final = 5
 _ROLE: Final = "roles.node:prepare"
+_WHERE: Final = {
+    "--inventory": "inventory",
+    "--outputs": "outputs",
+    "--limit": "limit",
+    "--role": "role",
+    "--state": "state",
+    "--kubeconfig": "kubeconfig",
+    "--no-cluster": "no_cluster",
+}
+"""Options that say which machines of which cluster a run is about."""
 Machines = list[tuple[str, dict[str, Any]]]
 
 
-def plan(*, as_json: bool, html: Path | None, state: Path | None, **given: Any) -> int:
+def plan(*, as_json: bool, html: Path | None, state: Path | None, full: bool = False, **given: Any) -> int:
     """Look, compare, tell."""
     machines, role = _machines(given), role_at(given["role"])
     began, clock = datetime.now(UTC), time.monotonic()
     with connected(machines, role) as fleet:
         plans = _placed(fleet.plan(), machines, given)
-    run = report.record(plans.values(), command="plan", began=began, seconds=time.monotonic() - clock)
-    _tell(run, plans.values(), as_json=as_json)
+    run = report.record(
+        plans.values(),
+        command="plan",
+        began=began,
+        seconds=time.monotonic() - clock,
+        command_line=how_to_go_on(given, state=state, retry=False),
+    )
+    _tell(run, plans.values(), as_json=as_json, full=full)
     if html:
         write_whole(html, page(run, report.history(_folder(state))))
     return exit_status(plans.values())
@@ -141,7 +159,9 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         book.write("run", command=command, machines=[name for name, _ in machines])
         if given["retry"] and marks:
             marks.forget_outcomes(name for name, _ in machines)
-        hosts = SshHosts(machines, role, marks=marks, smoke=given["smoke_image"])
+        hosts = SshHosts(
+            machines, role, marks=marks, smoke=given["smoke_image"], controller=own_name(folder), tell=_say_now
+        )
         with connected(machines, role) as fleet:
             found = preflight.findings(fleet, machines)
             before = _placed(fleet.plan(), machines, given)
@@ -156,9 +176,11 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
             rules=rules,
             journal=book,
             patience=Patience(drain=given["drain_seconds"], health=given["health_seconds"]),
-            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            tell=_say_now,
             may_act=lease.is_mine if lease else lambda: True,
             blocked=blocked,
+            go_on=how_to_go_on(given, state=state),
+            retry=given["retry"],
         )
         rolled = roll.run(before)
         digest = book.write("run-over", command=command)
@@ -171,16 +193,36 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
         journal=digest,
         allowed=rules.allowed,
         findings=found,
+        command_line=how_to_go_on(given, state=state, retry=False),
     )
     nights = report.keep(run, folder)
     write_whole(folder / "report.json", json.dumps(run, indent=1))
     write_whole(html or folder / "report.html", page(run, nights))
     if given["textfile"]:
-        write_whole(given["textfile"], report.as_metrics(run))
+        write_whole(given["textfile"], report.as_metrics(run), mode=PUBLIC)
     _tell(run, rolled.plans.values(), as_json=as_json)
     if given["slack"]:
         _say(given["slack"], report.in_words(run))
     return _ended(rolled, blocked)
+
+
+def _say_now(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def how_to_go_on(given: Mapping[str, Any], *, state: Path | None, retry: bool = True) -> str:
+    """The command that makes changes on the machines of these options, as it is typed into a shell.
+
+    With ``--retry`` it has a halted rollout go on.
+    """
+    words = ["spillway", "nodes", "apply"]
+    for option, key in _WHERE.items():
+        value = state if key == "state" else given.get(key)
+        if value is True:
+            words.append(option)
+        elif value and (key, value) != ("role", _ROLE):
+            words += [option, str(value)]
+    return shlex.join([*words, "--retry"] if retry else words)
 
 
 def _ended(rolled: Rolled, blocked: Collection[str]) -> int:
@@ -212,6 +254,9 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     if not machines:
         where = " and ".join(str(place) for place in (given["inventory"], given["outputs"]) if place)
         raise BadInput(f"{where}: machines is empty: there is nothing to look at; write an entry for each machine")
+    if given.get("accept_new_host_keys"):
+        believing = {"ssh_strict_host_key_checking": "accept-new"}
+        machines = [(name, believing | _unless_pinned(data)) for name, data in machines]
     for name, data in machines:  # here and not where the file is read: who makes a bundle of it needs no key
         if (key := data.get("ssh_key")) and not Path(key).is_file():
             source = given["inventory"] or given["outputs"]
@@ -230,6 +275,12 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     if not wanted:
         return machines
     return [one for one in machines if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in wanted)]
+
+
+def _unless_pinned(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a machine, without its strictness where its host key stands nowhere."""
+    strict = "ssh_strict_host_key_checking"
+    return {key: value for key, value in data.items() if key != strict or "ssh_known_hosts_file" in data}
 
 
 def _placed(plans: Mapping[str, HostPlan], machines: Machines, given: Mapping[str, Any]) -> dict[str, HostPlan]:
@@ -278,20 +329,12 @@ def _folder(state: Path | None) -> Path:
     return state or Path(base) / "spillway" / "nodes"
 
 
-def _tell(run: Mapping[str, Any], plans: Sequence[HostPlan] | Any, *, as_json: bool) -> None:
+def _tell(run: Mapping[str, Any], plans: Iterable[HostPlan], *, as_json: bool, full: bool | None = None) -> None:
     if as_json:
         print(json.dumps(run, indent=1))
         return
-    for plan in plans:
-        if plan.is_clean:
-            continue
-        print(": ".join(filter(None, (plan.host, state(plan), plan.unreachable or plan.failed))))
-        for change in plan.changes:
-            print(f"  {change.resource}{f'  [{change.disruption}]' if change.disruption else ''}")
-            shown = change.diff or "\n".join(command.splitlines()[0] for command in change.commands)
-            print("\n".join(f"      {line}" for line in shown.splitlines()[:40]))
-        for refusal in plan.refused:
-            print(f"  {refusal.resource}: refused: {refusal.reason}")
+    for line in plan_lines(plans, full=full):
+        print(line)
     print(report.in_words(run))
 
 

@@ -34,6 +34,35 @@ class Finding:
     remedy: str
 
 
+_WRITTEN: Final = "/ /var /var/lib/spillway /var/lib/dpkg /var/cache/apt/archives /var/lib/containerd"
+"""Folders that a change writes into, each of which may be a file system of its own."""
+APT_LOCK: Final = """\
+for f in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
+  [ ! -e $f ] || awk -v i=":$(stat -c %i $f)" 'substr($6, length($6) - length(i) + 1) == i { print $5 }' /proc/locks
+done | sort -u | while read -r p; do
+  c=; [ ! -r "/proc/$p/comm" ] || read -r c < "/proc/$p/comm"
+  echo "held by process $p${c:+ ($c)}"
+done"""
+"""The kernel's own list: no program of a bare machine says it."""
+_FIREWALL: Final = r"""
+! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf || echo 'ufw is on, and drops what it has no rule for'
+{ iptables-save; ip6tables-save; } 2>/dev/null | awk '
+  /^:(INPUT|FORWARD) DROP/ { print "iptables: " substr($1, 2) " drops what it has no rule for" }
+  /^-A INPUT .*--dports? [0-9,:]*10250.* -j (DROP|REJECT)/ { print "iptables: " $0 }' | sort -u
+has=$(command -v iptables-save)
+nft list ruleset 2>/dev/null | awk -v has="$has" '
+  $1 == "table" { theirs = has != "" && ($2 == "ip" || $2 == "ip6") && $3 == "filter"; table = $2 " " $3 }
+  theirs { next }
+  /hook (input|forward) .*policy drop/ { print "nftables: " table ": " $4 " drops what it has no rule for" }
+  /dport (10250|\{[^}]*10250[^}]*\}).* (drop|reject)/ { print "nftables: " table ":" $0 }' | sort -u
+"""
+_BOOT_LINE: Final = r"""
+of='systemd[.](unified_cgroup_hierarchy|legacy_systemd_cgroup_controller)|cgroup_no_v1|swapaccount|nouveau[.]modeset'
+files="/proc/cmdline /etc/default/grub /etc/default/grub.d/*.cfg"
+grep -hoE "($of|nvidia[.]NVreg_[A-Za-z]+)=[^ \"]*" $files 2>/dev/null |
+  sort -u | sed 's/^/the kernel is started with /'
+"""
+
 CHECKS: Final = (
     Check(
         "distribution",
@@ -56,20 +85,23 @@ CHECKS: Final = (
     Check(
         "disk",
         "error",
-        'df -Pk / /var | awk \'NR > 1 && $4 < 1048576 { print $6 " has " int($4 / 1024) " MiB free" }\' | sort -u',
+        f"df -Pk $(ls -d {_WRITTEN} 2>/dev/null) | awk 'NR > 1 && $4 < 1048576"
+        ' { print $6 " has " int($4 / 1024) " MiB free" }\' | sort -u',
         "free at least 1 GiB, such as with apt-get clean and journalctl --vacuum-size=500M",
     ),
     Check(
         "inodes",
         "error",
-        'df -Pi / /var | awk \'NR > 1 && $2 > 0 && $4 < 10000 { print $6 " has " $4 " inodes free" }\' | sort -u',
+        f"df -Pi $(ls -d {_WRITTEN} 2>/dev/null) | awk 'NR > 1 && $2 > 0 && $4 < 10000"
+        ' { print $6 " has " $4 " inodes free" }\' | sort -u',
         "remove small files: find where they are with du --inodes -x / | sort -n | tail",
     ),
     Check(
         "read-only",
         "error",
-        'awk \'$2 == "/" && $4 ~ /^ro(,|$)/ { print "the root file system is mounted read-only" }\' /proc/mounts',
-        "look for errors of the disk in dmesg, repair it with fsck, and mount it read-write",
+        f"for d in {_WRITTEN} /etc /etc/spillway /usr /boot; do"
+        ' [ ! -d "$d" ] || [ -w "$d" ] || echo "$d cannot be written: it is mounted read-only, or immutable"; done',
+        "look for errors of the disk in dmesg, repair it with fsck, and mount it read-write; or chattr -i",
     ),
     Check(
         "dpkg",
@@ -80,7 +112,7 @@ CHECKS: Final = (
     Check(
         "apt-lock",
         "warning",
-        "command -v fuser >/dev/null && fuser /var/lib/dpkg/lock-frontend 2>/dev/null | sed 's/^/held by process /'",
+        APT_LOCK,
         "wait for the other apt to end: changes wait up to five minutes for it",
     ),
     Check(
@@ -104,8 +136,14 @@ CHECKS: Final = (
     Check(
         "firewall",
         "warning",
-        "! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf || echo 'ufw is on, and drops what it has no rule for'",
-        "let the API server in at port 10250, and pods through (ufw allow, ufw route allow), or have ufw disable",
+        _FIREWALL,
+        "let the API server in at port 10250, and pods through: ufw allow and ufw route allow, or rules before it",
+    ),
+    Check(
+        "boot-line",
+        "warning",
+        _BOOT_LINE,
+        "take it out of /etc/default/grub, update-grub, and reboot: it changes what the roles have set up",
     ),
     Check(
         "unfinished",
@@ -117,8 +155,12 @@ CHECKS: Final = (
 
 
 def script(checks: tuple[Check, ...] = CHECKS) -> str:
-    """Asks everything; a check that hangs ends after ten seconds."""
-    parts = [f"echo; echo {_MARK} {one.name}; timeout 10 sh -c {shlex.quote(one.shell)} 2>/dev/null" for one in checks]
+    """Asks everything; a check that hangs ends after ten seconds, and says so."""
+    hung = "[ $? != 124 ] || echo 'this could not be found out: it hung for 10 s'"
+    parts = [
+        f"echo; echo {_MARK} {one.name}; timeout -k 1 10 sh -c {shlex.quote(one.shell)} 2>/dev/null || {hung}"
+        for one in checks
+    ]
     return "\n".join([*parts, "true"])
 
 
@@ -127,7 +169,7 @@ def findings(host: str, said: str, checks: tuple[Check, ...] = CHECKS) -> list[F
     parts = {}
     for piece in said.split(f"{_MARK} ")[1:]:
         name, _, body = piece.partition("\n")
-        parts[name.strip()] = " ".join(body.split())
+        parts[name.strip()] = " ".join(body.partition("\n==spillway-")[0].split())
     return [
         Finding(host=host, check=one.name, severity=one.severity, found=parts[one.name], remedy=one.remedy)
         for one in checks
@@ -154,4 +196,9 @@ def unreachable(host: str, reason: str) -> Finding:
         remedy = "write its IP address into the inventory, or a name that this controller can look up"
     if "host key" in reason.lower():
         remedy = "compare its host key at its console; if it was installed anew, write the new key into the inventory"
+    if "No host key" in reason:
+        remedy = (
+            "write its public host key into the inventory (ssh.host_key: `ssh-keyscan -t ed25519 ADDRESS` prints it;"
+            " compare it at the machine's console), or say --accept-new-host-keys once"
+        )
     return Finding(host, "connection", "error", reason, remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from autoscaler.model.errors import BadInput
+from roles.checks import access
 from roles.checks import findings as preflight
 from roles.checks.findings import Finding
 from roles.checks.versions import version_findings
@@ -17,7 +19,8 @@ from roles.engine.fleet import Fleet
 from roles.engine.host_plan import HostPlan, Refusal
 from roles.facts.containers import RuncInUse
 from roles.facts.packages import OsRelease
-from roles.settings.machine import MachineSettings
+from roles.settings.controller_files import local_path
+from roles.settings.machine import MachineSettings, key_in
 from roles.settings.version_matrix import MATRIX, choose, read_matrix
 
 CHECKS: Final = (*(one.name for one in preflight.CHECKS), "clock", "versions", "packages")
@@ -25,7 +28,9 @@ CHECKS: Final = (*(one.name for one in preflight.CHECKS), "clock", "versions", "
 Place = Callable[[str, str], str]
 """Where the inventory says which version of a part a machine has: file, line, machine, key."""
 _RUNC: Final = f'printf "%s\\n" "$({RuncInUse().command()})"'
-_SHELL: Final = f"date +%s.%N; uname -r; {OsRelease().command()}; {_RUNC}; {preflight.script()}"
+_SHELL: Final = (
+    f"date +%s.%N; uname -r; {OsRelease().command()}; {_RUNC}; {preflight.script()}; {access.SCRIPT.strip()}"
+)
 
 
 def findings(fleet: Fleet, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
@@ -36,7 +41,7 @@ def findings(fleet: Fleet, machines: Iterable[tuple[str, Mapping[str, Any]]]) ->
     found = [preflight.unreachable(host, reason) for host, reason in sorted(fleet.unreachable.items())]
     for name, (done, text) in said.items():
         if done:
-            found += _judged(name, text, data[name].get("settings"), asked=asked)
+            found += _judged(name, text, data[name], asked=asked)
         else:
             found.append(preflight.unreachable(name, text or "its checks did not end"))
     return found
@@ -92,7 +97,8 @@ def parse_ignored(names: Sequence[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _judged(name: str, text: str, settings: object, *, asked: float) -> list[Finding]:
+def _judged(name: str, text: str, data: Mapping[str, Any], *, asked: float) -> list[Finding]:
+    settings = data.get("settings")
     clock, kernel, release, runc = [*text.split("\n", 4), "", "", ""][:4]
     try:
         skew = _skew(float(clock), asked, time.time())
@@ -101,7 +107,16 @@ def _judged(name: str, text: str, settings: object, *, asked: float) -> list[Fin
     found = preflight.findings(name, text) + preflight.clock_finding(name, skew)
     if isinstance(settings, MachineSettings):
         found += version_findings(settings, kernel=kernel, os=release, runc=runc)
+        user, keys = data.get("ssh_user", "root"), _keys_of(data.get("ssh_key", ""))
+        found += access.access_findings(name, text, settings, reached_as=user, own_keys=keys)
     return found
+
+
+def _keys_of(private: str) -> list[bytes]:
+    """The public key that lies beside the private one, where one does."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return [key_in(local_path(f"{private}.pub").read_text(encoding="ascii"))] if private else []
+    return []
 
 
 def _skew(clock: float, asked: float, answered: float) -> float:

@@ -47,7 +47,7 @@ class Repository(Document):
     uri: str = Field(description="where it lies, e.g. https://pkgs.k8s.io/core:/stable:/v1.35/deb")
     suites: tuple[str, ...] = ("/",)
     components: tuple[str, ...] = ()
-    key: str = Field(default="", description="its signing key: a path on the controller, or an https address")
+    key: str = Field(default="", description="its signing key: a path on the controller, an address, or the text")
     fingerprints: tuple[str, ...] = Field(default=(), description="of the keys that may sign it, 40 hex digits each")
     keyring: str = Field(default="", description="in place of key: a keyring that the machine's base system has")
     only: tuple[str, ...] = Field(default=(), description="distributions that have it; empty: all")
@@ -98,6 +98,8 @@ class Repository(Document):
     @field_validator("key")
     @classmethod
     def _key_is_there(cls, place: str) -> str:
+        if is_text(place):
+            return place
         if "://" in place and not host_of(place):
             raise ValueError("must be a path on this controller, or an address such as https://mirror.lab/key.asc")
         if place and "://" not in place and not local_path(place).is_file():
@@ -213,11 +215,12 @@ def chosen_sources(
 def checked_key(name: str, repository: Repository, key: bytes | None = None) -> str:
     """The signing key as text, once it is known to be the right one."""
     key = key if key is not None else read_key(repository.key)
-    held = fingerprints(key, source=repository.key)
+    place = "in the settings" if is_text(repository.key) else f"at {repository.key}"
+    held = fingerprints(key, source=place)
     strangers = sorted({*held} - {*repository.fingerprints})
     if strangers:
         raise BadInput(
-            f"package source {name}: the key at {repository.key} is {', '.join(strangers)}, not"
+            f"package source {name}: the key {place} is {', '.join(strangers)}, not"
             f" {' or '.join(repository.fingerprints)}. If its owner announced a new key, write that fingerprint down"
         )
     return armored(key)
@@ -236,9 +239,16 @@ def why_not_signed_by_us(name: str, repository: Repository, uri: str) -> str:
     )
 
 
+def is_text(key: str) -> bool:
+    """Whether a key is given itself, and not by the place where it lies."""
+    return key.lstrip().startswith("-----BEGIN PGP PUBLIC KEY BLOCK-----")
+
+
 @cache
 def read_key(place: str) -> bytes:
-    """A key from a path or an address. Raises ``BadInput`` or ``Unavailable``."""
+    """A key from its text, a path or an address. Raises ``BadInput`` or ``Unavailable``."""
+    if is_text(place):
+        return place.encode()
     if "://" in place:
         return _fetched(place)
     try:

@@ -9,9 +9,10 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from roles.deploys.docker import docker_packages, other_containerd
+from roles.engine.batched_facts import PATH
 from roles.engine.disruption import Disruption, disrupts
 from roles.facts.packages import OsRelease
-from roles.operations import files, images, packages, services
+from roles.operations import files, images, packages, services, trust
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings.cluster import ContainerRuntime
 from roles.settings.machine import settings
@@ -69,11 +70,12 @@ def container_runtime() -> None:
         files.place(
             name="containerd's limits",
             dest=DROP_IN,
-            content="[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
+            content=f"[Service]\nEnvironment=PATH={PATH}\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
             meaning="ini",
         )
         services.no_unit_of_that_name(unit="containerd.service", name="containerd's unit is the packaged one")
         services.only_drop_ins(unit="containerd", allowed=(DROP_IN,), name="containerd has no other overrides")
+    trust.registries_verified(folder=REGISTRIES, name="registries are verified")
     services.daemon_reload(name="systemd knows containerd's unit")
     services.running(unit="containerd", name="containerd runs")
     files.guarded(dest="/run/containerd/containerd.sock", mode="660", name="containerd listens to root alone")

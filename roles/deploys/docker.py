@@ -16,6 +16,7 @@ from roles.operations import files, packages, services
 VALIDATE: Final = "! dockerd --help | grep -q -e --validate || dockerd --validate --config-file={path}"
 """Docker 23 and later can try a file; Debian 12 has 20.10, which takes the option for a mistake."""
 
+SOCKET: Final = "docker.socket"
 _STAY: Final = (
     "( systemctl -q is-active docker || exit 0; systemctl reload docker; for n in $(seq 50); do"
     """ [ "$(docker info -f '{{.LiveRestoreEnabled}}')" != true ] || exit 0; sleep 0.1; done;"""
@@ -38,8 +39,20 @@ def docker(*, containerd: str, systemd_cgroup: bool) -> None:
             meaning="json",
             validate=VALIDATE,
         )
-    services.running(name="Docker runs", unit="docker", before=_STAY)
+    docker_units()
     files.guarded(dest="/run/docker.sock", mode="660", group="docker", name="Docker listens to its group alone")
+
+
+@deploy("Docker's units")
+def docker_units() -> None:
+    """Service and socket as they are packed. A socket that starts anew has its service do so, too."""
+    for unit in (SOCKET, "docker.service"):
+        with services.restarts(services.DAEMON_RELOAD), services.restarts(unit):
+            services.no_unit_of_that_name(unit=unit, name=f"{unit} is the packaged one")
+            services.only_drop_ins(unit=unit, name=f"{unit} has no overrides")
+    services.daemon_reload(name="systemd knows Docker's units")
+    services.running(name="Docker's socket is there", unit=SOCKET, before=_STAY)
+    services.running(name="Docker runs", unit="docker", before=_STAY)
 
 
 def other_containerd(package: str) -> str:
@@ -60,5 +73,5 @@ def docker_config(*, systemd_cgroup: bool) -> dict[str, Any]:
         "live-restore": True,
         "log-driver": "json-file",
         "log-opts": {"max-file": "3", "max-size": "50m"},
-        "runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}},
+        "runtimes": {"nvidia": {"args": [], "path": "/usr/bin/nvidia-container-runtime"}},
     }

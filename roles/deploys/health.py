@@ -7,6 +7,7 @@ from typing import Final
 
 from pyinfra.api.deploy import deploy
 
+from roles.engine.batched_facts import PATH
 from roles.operations import files, services
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings.machine import MachineSettings, settings
@@ -28,7 +29,8 @@ def health() -> None:
         files.place(
             name="the check as a unit",
             dest=SERVICE,
-            content=f"[Unit]\nDescription=Node health check\n\n[Service]\nType=oneshot\nExecStart={SCRIPT}\n"
+            content=f"[Unit]\nDescription=Node health check\n\n[Service]\nType=oneshot\n"
+            f"Environment=PATH={PATH}\nExecStart={SCRIPT}\n"
             "SuccessExitStatus=0 1\nTimeoutStartSec=60\n",
             meaning="ini",
         )
@@ -70,6 +72,7 @@ def health_script(machine: MachineSettings) -> str:
         checks["gpu_errors"] = "! dmesg 2>/dev/null | grep -qE 'NVRM: Xid.*: (48|63|64|74|79|95),'"
     lines = "".join(f"check {name} {_quoted(command)}\n" for name, command in checks.items())
     return f"""#!/bin/sh
+PATH={PATH}; export PATH
 # Written by roles/deploys/health.py: which of this machine's parts are ill.
 ill=0
 metrics=$(mktemp)

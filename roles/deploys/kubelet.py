@@ -11,8 +11,9 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from autoscaler.model import labels as words
-from roles.facts.nodes import AUTHORITY, NameServers
-from roles.operations import downloads, files, nodes, packages, services
+from roles.engine.batched_facts import PATH
+from roles.facts.nodes import AUTHORITY, PKI, NameServers
+from roles.operations import downloads, files, nodes, packages, services, trust
 from roles.operations.nodes import BOOTSTRAP, KUBECONFIG
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings.cluster import Download, Kubelet
@@ -46,9 +47,13 @@ def kubelet() -> None:
             content=json.dumps(kubelet_config(machine, wanted, names_at=host.get_fact(NameServers)), indent=2) + "\n",
             meaning="json",
         )
+        trust.kubeconfig_ours(
+            path=KUBECONFIG, server=wanted.server, authority=wanted.authority, name="kubelet believes the cluster alone"
+        )
     with restarts(DAEMON_RELOAD), restarts("kubelet"):
         files.place(name="kubelet's unit", dest=UNIT, content=kubelet_unit(machine, wanted), meaning="ini")
         services.only_drop_ins(unit="kubelet", name="kubelet has no overrides")
+    files.guarded(dest=PKI, mode="700", name="the kubelet's keys are root's alone")
     services.daemon_reload(name="systemd knows kubelet's unit")
     _join(machine, wanted)
 
@@ -149,7 +154,8 @@ def kubelet_unit(machine: MachineSettings, wanted: Kubelet) -> str:
     return (
         "[Unit]\nDescription=kubelet, the node agent of Kubernetes\nAfter=containerd.service network-online.target\n"
         "Wants=containerd.service network-online.target\nStartLimitIntervalSec=0\n\n"
-        f"[Service]\nExecStart={command}\nRestart=always\nRestartSec=5\nKillMode=process\n\n"
+        f"[Service]\nEnvironment=PATH={PATH}\nExecStartPre=/usr/bin/install -d -m 700 {PKI}\nExecStart={command}\n"
+        "Restart=always\nRestartSec=5\nKillMode=process\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pyinfra.api.deploy import deploy
@@ -41,6 +42,10 @@ SPARED: Final = (
 at once. Kernels are among them: one without the driver's module takes the GPUs away at the next boot."""
 
 
+OURS: Final = ("containerd", "docker", "kubelet", "nvidia-", "spillway-")
+"""Beginnings of the names of services that nothing restarts but this project, on a node that is drained."""
+
+
 @deploy("Name, clock, kernel and limits")
 def system() -> None:
     """The machine below the cluster."""
@@ -50,6 +55,7 @@ def system() -> None:
         packages.removed(names=TIME_DAEMONS, name="no second time service")
     packages.installed(name="tools that a node calls", wanted=dict.fromkeys(tools(wanted), "*"), hold=False)
     apt.spared_by_unattended_upgrades(patterns=SPARED, name="unattended upgrades leave the node's software alone")
+    apt.restarts_left_to_us(units=OURS, name="needrestart leaves the node's services alone")
     _clock()
     modules = (*MODULES, *wanted.kernel.modules)
     kernel.modules(names=modules, name="kernel modules, now and at boot")
@@ -58,6 +64,7 @@ def system() -> None:
     services.boots_into_service(name="the machine boots into service")
     if wanted.kernel.swap == "off":
         kernel.no_swap(name="no swap")
+        kernel.no_swap_units(name="no unit brings swap")
     _limits()
     _journal()
 
@@ -105,6 +112,13 @@ def _limits() -> None:
         meaning="limits",
     )
     files.last_word(name="no later limits", dest=LIMITS, about=r"(\*|root)\s+\S+\s+(memlock|nofile)\s")
+    users = tuple(user.name for user in settings().users if not user.gone)
+    files.no_other_word(
+        name="no limits of their own for our accounts",
+        dest=LIMITS,
+        also="/etc/security/limits.conf",
+        about=rf"({'|'.join(map(re.escape, ('root', *users)))}|@\S+)\s+\S+\s+(memlock|nofile)\s",
+    )
     files.included(by="/etc/pam.d/sshd", line="session required pam_limits.so", name="sshd gives limits")
 
 

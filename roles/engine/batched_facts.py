@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.exceptions import OperationError, PyinfraError
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 
@@ -31,6 +31,11 @@ Answer = tuple[bool, tuple[str, ...]]
 
 LOOK_SECONDS: Final = 60
 """How long a look may last on the machine; a fact that hangs is named in the error."""
+ALONE_SECONDS: Final = 5
+"""How long each question may last when they are asked one by one, because the look hung."""
+_MOST_HUNG: Final = 5
+"""So many may hang before the machine is given up."""
+_HUNG: Final = "spillway: this question hung"
 COMMAND_SECONDS: Final = 900
 """How long one command of an operation may last on the machine, unless its ``_timeout`` says otherwise."""
 PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -83,10 +88,12 @@ class Seen:
 
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: dict[str, Ask] = field(default_factory=dict)
+    hung: dict[str, str] = field(default_factory=dict)
+    """What never answered, in words, by the key of the ask."""
 
     def unknown(self) -> list[Ask]:
         """What was asked and not answered yet."""
-        return [ask for key, ask in self.asked.items() if key not in self.answers]
+        return [ask for key, ask in self.asked.items() if key not in self.answers and key not in self.hung]
 
     def unreadable(self) -> list[str]:
         """The commands that failed on the machine, but for those of a user who may not exist yet."""
@@ -161,8 +168,16 @@ class Looking(BaseConnector):
         return tuple((key, value) for key, value in given if _PLAIN.get(key) != value)
 
     def answer(self, ask: Ask) -> tuple[str, ...]:
-        """While planning: what is known, or nothing and a note to ask."""
+        """While planning: what is known, or nothing and a note to ask.
+
+        Raises ``OperationError`` where the machine never answered it: that costs the step that asks, and no other.
+        """
         self.seen.asked.setdefault(ask.key, ask)
+        if hung := self.seen.hung.get(ask.key):
+            raise OperationError(
+                f"{hung} does not answer: the look waited {ALONE_SECONDS} s for it. See whether a mount is dead there"
+                " (findmnt, dmesg), and unmount it (umount -l)"
+            )
         known = self.seen.answers.get(ask.key)
         return known[1] if known and known[0] else ()
 
@@ -170,7 +185,12 @@ class Looking(BaseConnector):
         """Ask all of it: one command on the machine (two where some of it runs as root and some does not)."""
         asks = list(asks)
         for as_root in (True, False):
-            self._gather([ask for ask in asks if ask.is_root is as_root], as_root=as_root)
+            mine = [ask for ask in asks if ask.is_root is as_root]
+            try:
+                self._gather(_parts(mine), as_root=as_root, seconds=LOOK_SECONDS)
+            except Hung:
+                left = [ask for ask in mine if ask.key not in self.seen.answers]
+                self._gather(_alone(left), as_root=as_root, seconds=LOOK_SECONDS + _MOST_HUNG * ALONE_SECONDS)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *rest: Any, **arguments: Any) -> bool:
         """Operations of this project send files on standard input; the stock ones may."""
@@ -204,27 +224,38 @@ class Looking(BaseConnector):
         self.executed.append((written, done, "\n".join(output.output_lines[-20:])))
         return done, output
 
-    def _gather(self, asks: list[Ask], *, as_root: bool) -> None:
-        if not asks:
+    def _gather(self, parts: list[Part], *, as_root: bool, seconds: int) -> None:
+        if not parts:
             return
         mark = f"--{secrets.token_hex(8)}--"
-        parts = _parts(asks)
         done, output = self.behind.run_shell_command(
-            StringCommand("/usr/bin/timeout", "-k", "5", str(LOOK_SECONDS), *_ENVIRONMENT, "sh", "-s"),
+            StringCommand("/usr/bin/timeout", "-k", "5", str(seconds), *_ENVIRONMENT, "sh", "-s"),
             _sudo=as_root,
             _shell_executable=None,  # type: ignore[arg-type]  # pyinfra takes it for none: a login has a shell already
             _stdin=[_script(mark, parts)],
-            _timeout=LOOK_SECONDS + GRACE,
+            _timeout=seconds + GRACE,
             print_output=False,
             print_input=False,
         )
-        answered = _answers("\n".join(output.stdout_lines), mark)
+        text = "\n".join(output.stdout_lines)
+        if f"{mark} " not in text:  # not even what comes before the first question
+            said = " ".join((output.stderr_lines or output.stdout_lines)[-3:]) or "nothing"
+            raise PyinfraError(
+                f"it lets us in and runs no command, it says: {said}. See which shell the account has that logs in"
+                " (getent passwd), and what that starts"
+            )
+        answered = _answers(text, mark)
+        for number, (_, kind, members) in enumerate(parts):
+            if number not in answered:
+                continue
+            if answered[number][1][-1:] == (_HUNG,):
+                self.seen.hung |= {ask.key: _subject(ask) or f"`{str(ask.command)[:200]}`" for ask in members}
+            else:
+                self.seen.answers |= _distribute(kind, members, answered[number])
         missing = next((parts[number][0] for number in range(len(parts)) if number not in answered), None)
         if missing is not None:
             reason = "\n".join(output.stderr_lines[-3:]) or f"it ended {'well' if done else 'with an error'}"
-            raise Hung(f"the look did not get past `{missing[:200]}` within {LOOK_SECONDS} s: {reason}")
-        for number, (_, kind, members) in enumerate(parts):
-            self.seen.answers |= _distribute(kind, members, answered[number])
+            raise Hung(f"the look did not get past `{missing[:200]}` within {seconds} s: {reason}")
 
     def _must_be_executing(self, what: str) -> None:
         if not self.state.is_executing:
@@ -253,6 +284,14 @@ def _parts(asks: list[Ask]) -> list[Part]:
     for kind, members in kinds.values():
         parts.append((kind.shell([_subject(ask) for ask in members]), kind, members))
     return parts
+
+
+def _alone(asks: list[Ask]) -> list[Part]:
+    """The same questions, each in a process of its own that ends: one that hangs is found, and the others answer."""
+    parts = [part for ask in asks for part in _parts([ask])]
+    ends = f"timeout -k 1 {ALONE_SECONDS} sh -c"
+    told = f"case $s in 124|137) echo; echo {shlex.quote(_HUNG)} ;; esac; [ $s = 0 ]"
+    return [(f"{ends} {shlex.quote(shell)}; s=$?; {told}", kind, members) for shell, kind, members in parts]
 
 
 def _subject(ask: Ask) -> str:

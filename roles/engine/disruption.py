@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.host import Host
 from pyinfra.context import host as current
@@ -52,6 +53,7 @@ RESTARTS: Final = {
     # unit: what its restart does to the pods of the node
     "containerd": Disruption.CONTAINERD_RESTART,
     "docker": Disruption.CONTAINERD_RESTART,
+    "docker.socket": Disruption.CONTAINERD_RESTART,
     "kubelet": Disruption.KUBELET_RESTART,
     "nvidia-fabricmanager": Disruption.MODULE_RELOAD,
     "daemon-reload": Disruption.DAEMON_RELOAD,
@@ -92,6 +94,10 @@ def note(worst: Disruption) -> None:
     if op_hash:
         found = current.connector_data.setdefault("disruption_found", {})
         found[op_hash] = max(worst, found.get(op_hash, Disruption.NONE))
+
+
+class Harmless(StringCommand):
+    """A command that changes nothing which a service has read: a mode, an owner, a hold, a pin. It owes no restart."""
 
 
 def disruption_of(host: Host, op_hash: str) -> Disruption:

@@ -30,7 +30,7 @@ from pyinfra.context import ctx_state
 from autoscaler.model.errors import BadInput, Unavailable
 from roles.engine import global_arguments
 from roles.engine.batched_facts import Ask, Looking
-from roles.engine.disruption import Disruption, Waits, disruption_of
+from roles.engine.disruption import Disruption, Harmless, Waits, disruption_of
 from roles.engine.fact_cache import KnownFacts, Questions
 from roles.engine.host_plan import Change, Done, HostPlan, Refusal, held
 from roles.engine.pyinfra_context import MergedData, current, one_state_each
@@ -200,7 +200,7 @@ class Fleet:
         return Change(
             resource=resource,
             commands=tuple(_shown(command) for command in commands),
-            disruption=disruption_of(host, op_hash),
+            disruption=_worst(host, op_hash, commands),
             diff=host.connector_data.get("diffs", {}).get(op_hash, ""),
         )
 
@@ -212,6 +212,7 @@ class Fleet:
         skip = {change.resource for change in waiting} | {one.resource for one in plan.refused} | _left_alone(host)
         planned = {change.resource: change for change in plan.changes}
         applied: list[Change] = []
+        alone: dict[str, str] = {}
         failed, late = "", {one.role for one in plan.refused if one.setting}
         host.connector_data["allowed"] = allowed
         for op_hash in list(host.op_hash_order):
@@ -227,7 +228,7 @@ class Fleet:
                 late.add(change.role)
                 continue
             if failed and op_hash in host.connector_data.get("alone", ()):
-                failed = ""  # told by the plan after this, as wanted again, and by the journal
+                alone[resource], failed = failed, ""
                 continue
             if self.state.ops[host][op_hash].operation_meta.executed:
                 applied.append(change)
@@ -238,6 +239,7 @@ class Fleet:
             applied=tuple(applied),
             held=tuple(waiting),
             failed=failed,
+            alone=alone,
             commands=tuple(looking(host).executed),
         )
 
@@ -295,6 +297,12 @@ def _have_known_hosts() -> None:
 def _close(host: Host) -> None:
     with contextlib.suppress(Exception):  # closing what is broken already
         looking(host).disconnect()
+
+
+def _worst(host: Host, op_hash: str, commands: Iterable[PyinfraCommand]) -> Disruption:
+    if all(isinstance(command, Harmless) for command in commands):
+        return Disruption.NONE
+    return disruption_of(host, op_hash)
 
 
 def _left_alone(host: Host) -> frozenset[str]:

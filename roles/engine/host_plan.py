@@ -71,6 +71,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     applied: tuple[Change, ...] = ()
     held: tuple[Change, ...] = ()
     failed: str = ""
+    alone: dict[str, str] = msgspec.field(default_factory=dict)
+    """What could not be made and held up nothing else: resource to reason."""
     commands: tuple[tuple[str, bool, str], ...] = ()
     """What ran, whether it succeeded, and the end of what it said."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from typing import Any
 
@@ -29,6 +30,24 @@ class ContainerdDump(FactBase[dict[str, Any]]):
             return tomllib.loads("\n".join(output))
         except tomllib.TOMLDecodeError:
             return {}
+
+
+class UnverifiedRegistries(FactBase[list[str]]):
+    """Lines by which containerd takes images from a registry without verifying it: path and line."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self, folder: str) -> StringCommand:
+        """One file for each registry, below a folder of its name."""
+        pattern = "^[^#]*skip_verify[\"']?[[:space:]]*=[[:space:]]*true"
+        return Plain(f"grep -D skip -sHE {shlex.quote(pattern)} {folder}/*/hosts.toml; true")
+
+    def process(self, output: list[str]) -> list[str]:
+        """``path:line``."""
+        return [line for line in output if line]
 
 
 class DropIns(FactBase[list[str]]):

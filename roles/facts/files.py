@@ -194,7 +194,10 @@ class FolderNames(FactBase[list[str]]):
 
 
 class FileText(FactBase[str | None]):
-    """The text at ``path``; ``None`` where there is no file, or it is no text of a sensible size."""
+    """The text at ``path``; ``None`` where there is no file, or one that is larger than a mebibyte.
+
+    A byte that is no UTF-8 stays what it is (``surrogateescape``): what others wrote is not lost where we add a line.
+    """
 
     def command(self, path: str) -> StringCommand:
         """Base 64, so that no byte of it is lost on the way."""
@@ -206,7 +209,4 @@ class FileText(FactBase[str | None]):
         data = base64.b64decode("".join(output[1:]))
         if output[:1] != ["file"] or len(data) > _LARGEST:
             return None
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return None
+        return data.decode(errors="surrogateescape")

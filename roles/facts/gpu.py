@@ -114,6 +114,20 @@ class Specification:
     """Driver versions in the names of the libraries that it mounts."""
     missing: tuple[str, ...] = ()
     """Files of the host that it mounts and that are not there."""
+    foreign: tuple[str, ...] = ()
+    """Paths of the host in it that are neither NVIDIA's nor a device for pictures."""
+
+
+_SPECIFICATION: Final = rf"""
+if [ -s {CDI} ]; then
+  echo exists
+  grep -oE 'lib[a-z-]+\.so\.[0-9]{{3,}}\.[0-9.]+' {CDI} | sed 's/.*\.so\./driver /' | sort -u
+  sed -n 's/^ *-* *hostPath: *//p' {CDI} | sort -u | while read -r f; do [ -e "$f" ] || echo "missing $f"; done
+  tr ',{{}}' '\n\n\n' < {CDI} | sed -nE 's/^[[:space:]]*(- *)*"?(hostPath|path)"?: *"?([^" ]*).*/foreign \3/p' |
+    sort -u | awk '!/nvidia|\/libcuda|\/libnv|^foreign \/dev\/dri(\/|$)/ || /\.\./'
+fi
+true"""
+"""Foreign is what has none of the names that `nvidia-ctk cdi generate` puts into containers, or steps upwards."""
 
 
 class CdiState(FactBase[Specification]):
@@ -126,12 +140,7 @@ class CdiState(FactBase[Specification]):
 
     def command(self) -> StringCommand:
         """The versions in it, and what it mounts and is not there."""
-        return Plain(
-            f"if [ -s {CDI} ]; then echo exists;"
-            f" grep -oE 'lib[a-z-]+\\.so\\.[0-9]+\\.[0-9.]+' {CDI} | sed 's/.*\\.so\\./driver /' | sort -u;"
-            f" sed -n 's/^ *-* *hostPath: *//p' {CDI} | sort -u"
-            ' | while read -r f; do [ -e "$f" ] || echo "missing $f"; done; fi'
-        )
+        return Plain(_SPECIFICATION)
 
     def process(self, output: list[str]) -> Specification:
         """The lines by their first word."""
@@ -140,6 +149,7 @@ class CdiState(FactBase[Specification]):
             exists=("exists", "") in words,
             drivers=tuple(value for name, value in words if name == "driver"),
             missing=tuple(value for name, value in words if name == "missing"),
+            foreign=tuple(value for name, value in words if name == "foreign"),
         )
 
 

@@ -15,18 +15,22 @@ _SIGNS: Final = {"overlay": "grep -qw overlay /proc/filesystems", "br_netfilter"
 """How a module shows that is part of the kernel itself, where its parameters do not."""
 
 
-def _path(key: str) -> str:
-    """A key with dots in an interface's name is written with slashes: net/ipv4/conf/eth0.1/forwarding."""
-    return key if "/" in key else key.replace(".", "/")
+def setting_path(key: str) -> str:
+    """The path below /proc/sys: which of dot and slash comes first parts the words, and the other one stands for it.
+
+    So ``net.ipv4.conf.eth0/100.rp_filter`` and ``net/ipv4/conf/eth0.100/rp_filter`` are one setting.
+    """
+    first = next((one for one in key if one in "./"), "/")
+    return key if first == "/" else key.translate(str.maketrans("./", "/."))
 
 
 def _values(keys: Sequence[str]) -> str:
     """One process for all. The shell's own `read` takes a byte at a time, and a number's file gives no second one."""
-    return f"grep -asH '' -- {' '.join(shlex.quote(f'/proc/sys/{_path(key)}') for key in keys)}; true"
+    return f"grep -asH '' -- {' '.join(shlex.quote(f'/proc/sys/{setting_path(key)}') for key in keys)}; true"
 
 
 def _split_values(lines: Lines, keys: Sequence[str]) -> dict[str, Lines]:
-    return {key: [line for line in lines if line.startswith(f"/proc/sys/{_path(key)}:")] for key in keys}
+    return {key: [line for line in lines if line.startswith(f"/proc/sys/{setting_path(key)}:")] for key in keys}
 
 
 SYSCTL: Final = Kind("sysctl", _values, _split_values)
@@ -45,7 +49,7 @@ class SysctlValue(FactBase[str | None]):
 
 
 class SysctlNames(FactBase[list[str]]):
-    """Every setting that the kernel has, with dots. Asked only where one is missing: there are a thousand."""
+    """Every setting that the kernel has, by its :func:`setting_path`. Asked only where one is missing."""
 
     @staticmethod
     def default() -> list[str]:
@@ -57,12 +61,15 @@ class SysctlNames(FactBase[list[str]]):
         return Plain("find /proc/sys -type f 2>/dev/null; true")
 
     def process(self, output: list[str]) -> list[str]:
-        """``/proc/sys/vm/swappiness`` is vm.swappiness."""
-        return [line.removeprefix("/proc/sys/").replace("/", ".") for line in output]
+        """``/proc/sys/vm/swappiness`` is vm/swappiness."""
+        return [line.removeprefix("/proc/sys/") for line in output]
 
 
 class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
-    """Every assignment in files that are read at boot, in the order in which they are read: path, key, value."""
+    """Every assignment in files that are read at boot, in the order in which they are read: path, setting, value.
+
+    The setting is by :func:`setting_path`.
+    """
 
     @staticmethod
     def default() -> list[tuple[str, str, str]]:
@@ -81,7 +88,7 @@ class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
             path, _, assignment = line.partition(":")
             key, equals, value = assignment.partition("=")
             if equals:
-                found.append((path, key.strip().lstrip("-").strip().replace("/", "."), " ".join(value.split())))
+                found.append((path, setting_path(key.strip().lstrip("-").strip()), " ".join(value.split())))
         return found
 
 
@@ -169,6 +176,26 @@ class SwapDevices(FactBase[list[str]]):
     def process(self, output: list[str]) -> list[str]:
         """The first column."""
         return [line.split()[0] for line in output if line.strip()]
+
+
+class SwapUnits(FactBase[list[str]]):
+    """Files of units that bring swap at boot, but for what systemd makes of fstab itself."""
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []
+
+    def command(self) -> StringCommand:
+        """In every folder that an operator may write units into; a link to /dev/null brings nothing."""
+        return Plain(
+            "for f in /etc/systemd/system/*.swap /run/systemd/system/*.swap /usr/local/lib/systemd/system/*.swap;"
+            ' do [ ! -s "$f" ] || echo "$f"; done'
+        )
+
+    def process(self, output: list[str]) -> list[str]:
+        """A path a line."""
+        return [line for line in output if line]
 
 
 class LiveHostname(FactBase[str]):

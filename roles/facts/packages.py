@@ -99,7 +99,10 @@ class AlteredFiles(FactBase[dict[str, str]]):
 
 
 class Unusable(FactBase[list[str]]):
-    """Of programs and libraries by their paths, those that are missing, empty, or may not be run."""
+    """Of programs and libraries by their paths, those that are missing, empty, may not be run, or run with rights set.
+
+    A program with the set-uid bit is root's for whoever starts it; none of these is packed with one.
+    """
 
     @staticmethod
     def default() -> list[str]:
@@ -108,7 +111,8 @@ class Unusable(FactBase[list[str]]):
 
     def command(self, files: tuple[str, ...]) -> StringCommand:
         """No process, and no program is run. Libraries need not be executable."""
-        usable = '[ -f "$p" ] && [ -s "$p" ] && case "$p" in *.so*) ;; *) [ -x "$p" ] ;; esac'
+        plain = '[ ! -u "$p" ] && [ ! -g "$p" ]'
+        usable = f'{plain} && [ -f "$p" ] && [ -s "$p" ] && case "$p" in *.so*) ;; *) [ -x "$p" ] ;; esac'
         return Plain(f'for p in {" ".join(map(shlex.quote, files))}; do {usable} || echo "$p"; done')
 
     def process(self, output: list[str]) -> list[str]:
@@ -125,8 +129,8 @@ class AptSettings(FactBase[dict[str, list[str]]]):
         return {}
 
     def command(self) -> StringCommand:
-        """As apt itself reads it."""
-        return Plain("apt-config dump 2>/dev/null || true")
+        """As apt itself reads it; what it cannot read it says itself, behind ``E:``."""
+        return Plain("apt-config dump 2>&1 || true")
 
     def process(self, output: list[str]) -> dict[str, list[str]]:
         """``Key "value";`` and ``List:: "value";``."""

@@ -85,11 +85,13 @@ def containerd_sound() -> None:
 
 @operation()
 def specification_fresh(driver: str) -> Commands:
-    """Have a CDI specification whose libraries are of this driver and are all there."""
+    """Have a CDI specification whose libraries are of this driver and all there, and that gives nothing else away."""
     found = host.get_fact(CdiState)
-    if found.exists and set(found.drivers) <= {driver} and not found.missing:
+    if found.exists and found.drivers == (driver,) and not found.missing and not found.foreign:
         host.noop("fresh")
         return
+    if found.foreign:
+        files.told(f"{CDI} gives containers {', '.join(found.foreign)}, which is not NVIDIA's")
     yield StringCommand(f"systemctl start {REFRESH}.service && test -s {CDI}")
 
 

@@ -87,6 +87,12 @@ def nvidia_driver(
         meaning="modules-load",
     )
     kernel.not_forbidden(names=("nvidia", "nvidia_uvm"), name="nobody forbids the modules")
+    files.no_other_word(
+        name="every account may use the GPUs",
+        dest=NOUVEAU,
+        also="",
+        about=r"options\s+nvidia\s.*NVreg_(DeviceFile(Mode|UID|GID)=|ModifyDeviceFiles=0)",
+    )
     with disrupts(Disruption.MODULE_RELOAD):
         packages.removed(name="no other kind of modules, and no other branch", names=unwanted)
         packages.installed(name="driver installed and held", wanted=wanted)

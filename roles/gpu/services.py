@@ -10,6 +10,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.engine.batched_facts import PATH
 from roles.engine.disruption import Disruption, note
 from roles.facts.gpu import MigState
 from roles.operations import files, packages, services
@@ -17,8 +18,9 @@ from roles.operations.files import Commands
 
 _LAYOUT: Final = "/etc/spillway/mig-layout"
 _SCRIPT: Final = "/usr/local/lib/spillway/mig-layout"
-_APPLY: Final = """\
+_APPLY: Final = f"""\
 #!/bin/sh
+PATH={PATH}; export PATH
 # Divides the GPUs as /etc/spillway/mig-layout says: a line for each, "INDEX PROFILE,PROFILE" or "INDEX off".
 # Instances are lost with every reboot: this runs before the kubelet starts.
 set -eu
@@ -40,6 +42,7 @@ Before=nvidia-cdi-refresh.service kubelet.service
 [Service]
 Type=oneshot
 RemainAfterExit=yes
+Environment=PATH={PATH}
 ExecStart={_SCRIPT}
 
 [Install]

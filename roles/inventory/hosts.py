@@ -201,15 +201,15 @@ def with_gpu_labels(machine: MachineSettings) -> MachineSettings:
 def _connection(
     address: str, *, user: str = "root", port: int = 22, key: str = "", host_key: str = ""
 ) -> dict[str, Any]:
-    """How pyinfra connects. With a host key nobody else is taken for the machine; without one, as ~/.ssh knows it."""
+    """How pyinfra connects: to a machine whose host key is known, from the inventory or from ~/.ssh/known_hosts."""
     data: dict[str, Any] = {"ssh_hostname": address, "ssh_user": user, "ssh_port": port}
+    data["ssh_strict_host_key_checking"] = "yes"
     if user != "root":
         data["_sudo"] = True
     if key:
         data["ssh_key"] = str(local_path(key))
     if host_key:
         data["ssh_known_hosts_file"] = str(_known_hosts(address, port, host_key))
-        data["ssh_strict_host_key_checking"] = "yes"
     return data
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from autoscaler.config.documents import parse_data
 from roles.checks.versions import machine_mistakes
+from roles.deploys.apt_sources import checked_key, read_sources
 from roles.settings.machine import MachineSettings, merged
 from roles.settings.source_lines import Written
 from roles.settings.version_matrix import refuse
@@ -44,4 +45,18 @@ def instance_settings(inventory: Inventory, *, source: str, written: Written) ->
         written=lambda: written.settings(layer="ec2_settings"),
     )
     refuse(machine_mistakes(machine))
-    return chosen
+    return with_keys(chosen, source=source)
+
+
+def with_keys(settings: dict[str, Any], *, source: str) -> dict[str, Any]:
+    """The settings with the texts of the repositories' keys in place of the controller's paths: no instance has those.
+
+    Raises ``BadInput`` where one is not the key that its fingerprints name.
+    """
+    given = (settings.get("sources") or {}).get("repositories") or {}
+    paths = [name for name, one in given.items() if one and one.get("key") and "://" not in one["key"]]
+    if not paths:
+        return settings
+    known = read_sources(settings["sources"], source=source, entry="settings: sources").repositories
+    keys = {name: {"key": checked_key(name, known[name])} for name in paths}
+    return merged(settings, {"sources": {"repositories": keys}})

@@ -14,6 +14,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
+from roles.facts.kernel import setting_path
+
 Meaning: TypeAlias = Literal[
     "apt.conf",
     "authorized_keys",
@@ -58,8 +60,16 @@ def difference(dest: str, before: str, after: str) -> str:
 
 
 def visible(line: str) -> str:
-    r"""A line with ``\r``, ``\t`` and, as in ``<U+FEFF>``, whatever else is not plainly to be seen; ASCII alone."""
-    return _NOT_PLAIN.sub(lambda found: _NAMES.get(found[0]) or f"<U+{ord(found[0]):04X}>", line)
+    r"""A line with ``\r``, ``\t`` and, as in ``<U+FEFF>``, whatever else is not plainly to be seen; ASCII alone.
+
+    A byte that is no UTF-8 is one such, as in ``<byte E9>``.
+    """
+    return _NOT_PLAIN.sub(lambda found: _NAMES.get(found[0]) or _named(found[0]), line)
+
+
+def _named(one: str) -> str:
+    number = ord(one)
+    return f"<byte {number - 0xDC00:02X}>" if 0xDC80 <= number <= 0xDCFF else f"<U+{number:04X}>"  # noqa: PLR2004 - surrogateescape
 
 
 def _shown(text: str) -> list[str]:
@@ -67,7 +77,7 @@ def _shown(text: str) -> list[str]:
     return [*lines[:-1], *([lines[-1], r"\ No newline at end of file"] if lines[-1] else [])]
 
 
-_NOT_PLAIN: Final = re.compile(r"[^ -~]|^\\|\\(?=[rt])|<(?=U\+)| (?= *$)")
+_NOT_PLAIN: Final = re.compile(r"[^ -~]|^\\|\\(?=[rt])|<(?=U\+|byte )| (?= *$)")
 """Also what would look like one of the signs that stand for such a character."""
 _NAMES: Final = {"\r": r"\r", "\t": r"\t"}
 
@@ -121,14 +131,8 @@ def _deb822(text: str) -> list[list[str]]:
 
 def _sysctl(text: str) -> list[tuple[str, str]]:
     """Every assignment, so that a line written twice is seen. A later one wins: order counts per key."""
-    named = [(_setting(key.strip().lstrip("-").strip()), " ".join(value.split())) for key, value in _assigned(text)]
+    named = [(setting_path(key.strip().lstrip("-").strip()), " ".join(value.split())) for key, value in _assigned(text)]
     return sorted(named, key=lambda pair: pair[0])
-
-
-def _setting(key: str) -> str:
-    """The path below /proc/sys: which of dot and slash comes first parts the words, and the other one stands for it."""
-    first = next((one for one in key if one in "./"), "/")
-    return key if first == "/" else key.translate(str.maketrans("./", "/."))
 
 
 def _assigned(text: str) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.engine.disruption import Harmless
 from roles.facts.files import FileState, FileText, FolderLines, FolderNames, Found, Strangers, strangers
 from roles.operations import config_diff
 from roles.operations.config_diff import Meaning
@@ -107,6 +108,21 @@ def last_word(dest: str, *, about: str) -> Commands:
 
 
 @operation()
+def no_other_word(dest: str, *, also: str, about: str) -> Commands:
+    """Have no other file, whenever it is read, in the folder of ``dest``, nor ``also``, that says something ``about``.
+
+    For what counts by how exactly it says whom it means, and not by the order of files. ``also``: empty for none.
+    """
+    lines = [(path, line) for path, line in host.get_fact(FolderLines, path=dest) if path != dest]
+    text = (host.get_fact(FileText, path=also) or "") if also else ""
+    for path, line in (*lines, *((also, one.strip()) for one in text.split("\n"))):
+        if re.match(about, line):
+            raise OperationError(f"{path} says {line!r} beside {dest}: two writers. Remove that line")
+    host.noop("nobody speaks beside it")
+    yield from ()
+
+
+@operation()
 def first_word(dest: str, *, endings: tuple[str, ...]) -> Commands:
     """Have no file with such an ending in the folder of ``dest`` whose name comes before: it would be read instead."""
     folder, name = posixpath.split(dest)
@@ -154,9 +170,9 @@ def _guard(folder: str, user: str | None) -> Commands:
         return
     bits = int(now.mode, 8)
     if now.user not in ("root", user):
-        yield StringCommand(f"chown root -- {shlex.quote(folder)}")
+        yield Harmless(f"chown root -- {shlex.quote(folder)}")
     if bits & 0o022:
-        yield StringCommand(f"chmod go-w -- {shlex.quote(folder)}")
+        yield Harmless(f"chmod go-w -- {shlex.quote(folder)}")
 
 
 def refuse_strangers(folder: str, *, but_itself: bool = False) -> None:
@@ -188,7 +204,7 @@ def _refuse_locked(dest: str, now: Found | None) -> None:
 
 
 def _says_the_same(dest: str, now: Found, content: str, meaning: Meaning | None) -> bool:
-    if now.sha256 == hashlib.sha256(content.encode()).hexdigest():
+    if now.sha256 == hashlib.sha256(_bytes(content)).hexdigest():
         return True
     if meaning is None:
         return False
@@ -203,9 +219,9 @@ def _correct(dest: str, now: Found, *, mode: str, user: str | None, group: str |
     if now.locked and (owners != found or now.mode != mode.lstrip("0")):
         _refuse_locked(dest, now)
     if owners != found:
-        yield StringCommand(f"chown {owners} -- {quoted}")
+        yield Harmless(f"chown {owners} -- {quoted}")
     if now.mode != mode.lstrip("0") or owners != found:  # chown clears the set-user-id bit
-        yield StringCommand(f"chmod {mode} -- {quoted}")
+        yield Harmless(f"chmod {mode} -- {quoted}")
     if owners == found and now.mode == mode.lstrip("0"):
         host.noop(f"{dest} is as it should be")
 
@@ -231,8 +247,13 @@ def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | N
         'sync -- "$t"',
         f'mv -fT -- "$t" {shlex.quote(dest)}',
     ]
-    lines = textwrap.wrap(base64.b64encode(content.encode()).decode(), 4096) or [""]
+    lines = textwrap.wrap(base64.b64encode(_bytes(content)).decode(), 4096) or [""]
     return StringCommand("\n".join(step for step in steps if step), _stdin=lines)
+
+
+def _bytes(content: str) -> bytes:
+    """Also those that are no UTF-8, as :class:`FileText` reads them."""
+    return content.encode(errors="surrogateescape")
 
 
 def _keep(dest: str) -> str:
@@ -251,16 +272,18 @@ def _text_of(dest: str, now: Found | None) -> str:
     if now is None or not now.is_file:
         return ""
     text = host.get_fact(FileText, path=dest)
-    return "(larger than a mebibyte, or not in UTF-8)\n" if text is None else text
+    return "(larger than a mebibyte)\n" if text is None else text
 
 
 _EVERYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where no file of a role belongs
 _WAY: Final = strangers(["$d"]).replace("'$d'", '"$d"')
 """Of the folder in the shell's variable ``d``."""
+STAYS: Final = "stays as it is:"
+"""Behind the name of a file that is not put back."""
 _ROOTS: Final = f"""\
 roots() {{
   d=$(dirname -- "$1"); s=$({_WAY})
-  [ -z "$s" ] || {{ echo "$1 stays as it is: others than root may change the way there: $s" >&2; false; }}
+  [ -z "$s" ] || {{ echo "$1 {STAYS} others than root may change the way there: $s" >&2; false; }}
 }}"""
 _RESTORE: Final = """\
 [ -d $k ] || exit 0

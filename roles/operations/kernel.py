@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 import shlex
 from collections.abc import Collection, Mapping
@@ -14,16 +15,18 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.engine.disruption import Disruption, note
-from roles.facts.files import FileText
+from roles.facts.files import FileState, FileText
 from roles.facts.kernel import (
     ClockOffset,
     ForbiddenModules,
     LiveHostname,
     ModuleState,
     SwapDevices,
+    SwapUnits,
     SysctlFiles,
     SysctlNames,
     SysctlValue,
+    setting_path,
 )
 from roles.operations import files
 from roles.operations.files import Commands
@@ -44,12 +47,17 @@ def sysctl(values: Mapping[str, str], *, brought_by: Collection[str] = ()) -> Co
     _refuse_what_the_kernel_has_not(wanted, brought_by=brought_by)
     assigned = host.get_fact(SysctlFiles)
     ours = next((place for place, one in reversed(list(enumerate(assigned))) if one[0] == SYSCTL_FILE), None)
-    for path, key, value in assigned[ours + 1 :] if ours is not None else ():
-        if wanted.get(key, value) != value:
-            raise OperationError(
-                f"{path} sets {key} = {value} after {SYSCTL_FILE}, which sets {wanted[key]}: two writers. Remove the"
-                " line there, or write the value that is right into the machine's settings (kernel.sysctl)"
-            )
+    named = {setting_path(key): key for key in wanted}
+    others = [
+        f"{path} sets {named[key]} = {value} after {SYSCTL_FILE}, which sets {wanted[named[key]]}"
+        for path, key, value in (assigned[ours + 1 :] if ours is not None else ())
+        if key in named and wanted[named[key]] != value
+    ]
+    if others:
+        raise OperationError(
+            f"{'; '.join(others)}: two writers. Remove such a line, or write the value that is right into the machine's"
+            " settings (kernel.sysctl)"
+        )
     text = "".join(f"{key} = {value}\n" for key, value in wanted.items())
     yield from files.place._inner(SYSCTL_FILE, text, meaning="sysctl")  # noqa: SLF001 - pyinfra's way to nest
     for key, value in wanted.items():
@@ -63,9 +71,9 @@ def _refuse_what_the_kernel_has_not(wanted: Mapping[str, str], *, brought_by: Co
     if not unknown or any(host.get_fact(ModuleState, module=name) != "loaded" for name in brought_by):
         return  # before these are loaded nothing can be said
     known = host.get_fact(SysctlNames)
-    missing = [key for key in unknown if key.replace("/", ".") not in known]  # one that is empty is there
+    missing = [key for key in unknown if setting_path(key) not in known]  # one that is empty is there
     if missing:
-        near = difflib.get_close_matches(missing[0], known, n=1)
+        near = difflib.get_close_matches(missing[0], [path.replace("/", ".") for path in known if "." not in path], n=1)
         raise OperationError(
             f"the kernel of this machine has no setting {', '.join(missing)}: "
             f"{f'did you mean {near[0]}? Else ' if near else ''}name the module that brings it (kernel.modules), or"
@@ -101,7 +109,7 @@ def not_forbidden(names: Collection[str]) -> Commands:
 @operation()
 def no_swap() -> Commands:
     """Have nothing to swap to, now and at boot: kubelet accounts for memory that is there."""
-    table = host.get_fact(FileText, path="/etc/fstab") or ""
+    table = _table("/etc/fstab", "")
     without = "".join(line for line in table.splitlines(keepends=True) if not _is_swap(line))
     if without != table:
         yield from files.place._inner("/etc/fstab", without)  # noqa: SLF001 - as above
@@ -110,10 +118,24 @@ def no_swap() -> Commands:
 
 
 @operation()
+def no_swap_units() -> Commands:
+    """Have no unit that brings swap at the next boot: the kubelet would not start. Whose it is, a person knows."""
+    units: list[str] = host.get_fact(SwapUnits)
+    if units:
+        names = " ".join(posixpath.basename(one) for one in units)
+        raise OperationError(
+            f"{', '.join(units)} brings swap at the next boot, with which no kubelet starts: systemctl disable --now"
+            f" {names}, and remove it"
+        )
+    host.noop("none")
+    yield from ()
+
+
+@operation()
 def hostname(wanted: str, *, address: str) -> Commands:
     """Have the machine go by this name, and find itself under it without asking anyone."""
     yield from files.place._inner("/etc/hostname", f"{wanted}\n", meaning="hostname")  # noqa: SLF001 - as above
-    table = host.get_fact(FileText, path="/etc/hosts") or "127.0.0.1 localhost\n"
+    table = _table("/etc/hosts", "127.0.0.1 localhost\n")
     if not finds_itself(table, wanted, address=address):
         others = "".join(_without(line, wanted) for line in table.splitlines(keepends=True)).rstrip()
         table = f"{others}\n{address} {wanted}\n"
@@ -125,6 +147,16 @@ def hostname(wanted: str, *, address: str) -> Commands:
         )
     if host.get_fact(LiveHostname) != wanted:
         yield StringCommand(f"printf %s {shlex.quote(wanted)} > /proc/sys/kernel/hostname")
+
+
+def _table(path: str, default: str) -> str:
+    """The text of a file that others write too; the default where there is none, or an empty one."""
+    text: str | None = host.get_fact(FileText, path=path)
+    if text is None and host.get_fact(FileState, path=path):
+        raise OperationError(
+            f"{path} is there, and is no file of at most a mebibyte: see what it is, and mend it by hand"
+        )
+    return text or default
 
 
 def finds_itself(table: str, name: str, *, address: str) -> bool:

@@ -21,6 +21,7 @@ from pyinfra.api.exceptions import OperationError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from roles.engine.disruption import Harmless
 from roles.facts.apt_candidates import Offered, Sources
 from roles.facts.files import FileState
 from roles.facts.packages import AlteredFiles, Package, Packages, PinFiles, Unusable
@@ -115,7 +116,7 @@ def installed(wanted: Mapping[str, str], *, hold: bool = True, instead_of: Colle
     changed = bool(wrong or gone)  # apt lets go of what it changes
     loose = [name for name in wanted if hold and (changed or not have[name].held)]
     if loose:
-        yield StringCommand(f"apt-mark hold {' '.join(map(shlex.quote, loose))} >/dev/null")
+        yield Harmless(f"apt-mark hold {' '.join(map(shlex.quote, loose))} >/dev/null")
     if not changed and not loose:
         host.noop("installed and held")
 
@@ -148,7 +149,7 @@ def usable(paths: Collection[str]) -> Commands:
     if not missing:
         host.noop("all are there")
         return
-    files.told("\n".join(f"unpack again: {path} is missing, empty, or may not be run" for path in missing))
+    files.told("\n".join(f"unpack again: {path} is missing, empty, may not be run, or is set-uid" for path in missing))
     words = " ".join(map(shlex.quote, missing))
     check = Unusable().command(tuple(missing))
     yield StringCommand(_AGAIN.format(files=words, install=_install("--reinstall $again"), check=check))
@@ -196,7 +197,8 @@ def pinned(pins_of: str, wanted: Mapping[str, str], *, along: Mapping[str, str] 
             )
     pinned_to = {**(along or {}), **dict(sorted(wanted.items()))}
     exact = {package: version for package, version in pinned_to.items() if version != "*"}
-    yield from files.place._inner(path, pins(exact), meaning="deb822")  # noqa: SLF001 - pyinfra's way to nest operations
+    for command in files.place._inner(path, pins(exact), meaning="deb822"):  # noqa: SLF001 - pyinfra's way to nest operations
+        yield Harmless(*command.bits, **command.connector_arguments)
 
 
 @operation()

@@ -19,7 +19,7 @@ from pyinfra.api.command import PyinfraCommand, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
-from roles.engine.disruption import Disruption, disrupts, note, of_restart
+from roles.engine.disruption import Disruption, Harmless, disrupts, note, of_restart
 from roles.facts.services import DefaultTarget, Owed, OwningPackage, Unit, UnitState
 from roles.operations.files import Commands, absent, forget_kept, kept_at
 
@@ -34,7 +34,12 @@ def owed_at(data: Any) -> str:
 
     Beside it, ``owed.done`` names those that were restarted since the machine was last found healthy.
     """
-    return f"{data.get('run_directory', '/run/spillway')}/owed"
+    return f"{run_directory(data)}/owed"
+
+
+def run_directory(data: Any) -> str:
+    """The folder on a machine with this data for what a reboot settles."""
+    return str(data.get("run_directory", "/run/spillway"))
 
 
 def settle(data: Any) -> str:
@@ -148,12 +153,13 @@ def no_unit_of_that_name(unit: str) -> Commands:
 def _marking_first(
     unit: str, commands: Callable[[], Iterator[PyinfraCommand]]
 ) -> Callable[[], Iterator[PyinfraCommand]]:
-    """The same commands, with the mark before the first; while planning, the mark is remembered only."""
+    """The same commands, with the mark before the first that is not harmless; while planning it is remembered only."""
 
     def marked() -> Iterator[PyinfraCommand]:
         first = True
         for command in commands():
-            if first:
+            if first and not isinstance(command, Harmless):
+                note(of_restart(unit))  # it may have been planned as harmless
                 host.connector_data.setdefault("would_owe", set()).add(unit)
                 yield StringCommand(f"mkdir -p {owed_at(host.data)} && touch {owed_at(host.data)}/{shlex.quote(unit)}")
                 first = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Collection, Mapping
@@ -13,7 +14,8 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from roles.facts.files import FileState, FileText, FolderLines
-from roles.facts.users import Account, Accounts, ForeignKeys, LaxPasswords
+from roles.facts.sshd import KEYS_FROM, MAIN, PASSWORDS, LetsPasswordsIn, SshdLines
+from roles.facts.users import Account, Accounts
 from roles.operations import files
 from roles.operations.files import Commands
 
@@ -44,11 +46,12 @@ def present(user: str, *, groups: Collection[str] = (), shell: str = "/bin/bash"
 @operation()
 def own_keys_alone() -> Commands:
     """Have sshd look for keys in the accounts' own files: declared keys mean nothing where it asks somebody else."""
-    for path, line in host.get_fact(ForeignKeys):
-        raise OperationError(
-            f"{path} says {line!r}: keys that the inventory does not declare let people in. Remove that line, or leave"
-            " this alone where keys are kept centrally (left_alone)"
-        )
+    for line in host.get_fact(SshdLines):
+        if line.key in KEYS_FROM and not line.is_default:
+            raise OperationError(
+                f"{line}: keys that the inventory does not declare let people in. Remove that line, or leave this"
+                " alone where keys are kept centrally (left_alone)"
+            )
     host.noop("their own files")
     yield from ()
 
@@ -64,14 +67,23 @@ def nobody_kept_out() -> Commands:
 
 @operation()
 def no_passwords(ours: str) -> Commands:
-    """Have sshd let no password in, whatever is read before ``ours``. Who needs one is known to a person only."""
+    """Have sshd let no password in, whatever is read before ``ours`` or in a Match block.
+
+    Which account needs one is known to a person only: refused.
+    """
+    of_all = host.get_fact(LetsPasswordsIn)
     if host.get_fact(FileState, path=ours):  # before it is there, passwords come in by default
-        for path, line in host.get_fact(LaxPasswords):
-            if path != ours:
+        for line in host.get_fact(SshdLines):
+            if line.key in PASSWORDS and line.lets_in and (line.block or of_all):
+                why = "a Match block counts before all else" if line.block else "it takes the first line that it reads"
                 raise OperationError(
-                    f"{path} says {line!r}, and sshd lets passwords in: it takes the first line that it reads. Remove"
-                    " that one, or write ssh_passwords: as-is"
+                    f"{line}, and sshd lets passwords in: {why}. Remove that one, or write ssh_passwords: as-is"
                 )
+        if of_all:
+            raise OperationError(
+                f"{MAIN} has no line 'Include {posixpath.dirname(ours)}/*.conf': {ours} is not read, and sshd lets"
+                " passwords in. Put it back"
+            )
     host.noop("keys only")
     yield from ()
 

@@ -17,7 +17,7 @@ from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Change, Done, HostPlan, held, identity
 from roles.rollout.fleet_state import Standing
 from roles.rollout.journal import Journal
-from roles.rollout.model import Member, Outcome, Phase, Rules
+from roles.rollout.model import Member, Outcome, Phase, Restored, Rules
 from roles.rollout.node_state import Marks
 from roles.rollout.state_machine import (
     Apply,
@@ -48,14 +48,20 @@ class Hosts(Protocol):
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """A fresh look."""
 
+    def take(self, name: str) -> str:
+        """Keep other controllers off it until it is left; gives which one changes it now, empty where none does."""
+
+    def leave(self, name: str) -> None:
+        """Others may change it."""
+
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Plan once more and do it, up to the class allowed."""
 
     def why_unhealthy(self, name: str) -> str:
         """Empty where the machine passes its health gate."""
 
-    def restore(self, name: str) -> str:
-        """Put the last good files back and restart what read them; gives why that failed."""
+    def restore(self, name: str) -> Restored:
+        """Put the last good files back and restart what read them."""
 
     def settle(self, name: str) -> None:
         """What is there now is the last good."""
@@ -104,10 +110,16 @@ class Roll:
         sleep: Callable[[float], None] = time.sleep,
         may_act: Callable[[], bool] = lambda: True,
         blocked: Mapping[str, str] | None = None,
+        go_on: str = "spillway nodes apply --retry",
+        retry: bool = False,
     ) -> None:
-        """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those nobody may touch."""
+        """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those nobody may touch.
+
+        ``go_on``: the command by which an operator has a halted rollout go on. ``retry``: that was said.
+        """
         self._hosts, self._marks, self._domains = hosts, marks, domains
-        self._standing = Standing(marks, domains, rules=rules, blocked=blocked or {})
+        before = {} if retry else journal.last_outcomes()
+        self._standing = Standing(marks, domains, rules=rules, blocked=blocked or {}, before=before)
         self._rules, self._journal = rules, journal
         self._patience = patience or Patience()
         self._tell, self._clock, self._sleep = tell, clock, sleep
@@ -115,7 +127,9 @@ class Roll:
         self._since: dict[str, float] = {}
         self._lost_before: set[str] = set()
         """Not Ready before anything was done: no fault of the change if it is not Ready after."""
-        self._canary_passed = False
+        self._tried: dict[str, set[str]] = {}
+        """Machine: resources that this run has tried to change, or has had a whole change tried for."""
+        self._canary_passed, self._go_on_by = False, go_on
         self.rolled = Rolled()
 
     def run(self, plans: Mapping[str, HostPlan] | None = None) -> Rolled:
@@ -127,6 +141,7 @@ class Roll:
             steps = tuple(step for step in steps if step.host not in self._standing.abandoned)
             self._report(steps)
             if is_over(steps):
+                self._keep_reasons(steps)
                 self._journal.write("rollout-over", halted=self.rolled.halted, held=self.rolled.held)
                 return self.rolled
             todo = [step for step in steps if not isinstance(step, Hold | Halt | Wait)]
@@ -137,6 +152,14 @@ class Roll:
             self._give_up(waiting + [step.host for step, went in zip(todo, moved, strict=True) if not went], members)
             if not any(moved):
                 self._sleep(self._patience.poll)
+
+    def _keep_reasons(self, steps: Sequence[Step]) -> None:
+        """Every night anew, near the journal's end, for as long as they hold."""
+        for step in steps:
+            if isinstance(step, Halt) and (cause := self._journal.last_reason(step.host)):
+                self._journal.write("failed", host=step.host, reason=cause)
+        for host, ended in self._standing.ends().items():
+            self._journal.write("finished", host=host, outcome=ended)
 
     def _do(self, step: Step, member: Member) -> bool:
         """One step; gives whether it brought anything forward. What goes wrong stays with its machine."""
@@ -167,6 +190,9 @@ class Roll:
                 raise TypeError(f"{type(step).__name__} is nothing to do")
 
     def _begin(self, step: Step, member: Member) -> bool:
+        if other := self._hosts.take(step.host):
+            self._standing.block(step.host, f"another controller is changing it: {other}; wait for it to end")
+            return True
         self._tell(f"{step.host}: {type(step).__name__.lower()}: {step.because}")
         self._since[step.host] = self._clock()
         if not member.is_ready:
@@ -187,6 +213,7 @@ class Roll:
         done = self._hosts.apply(step.host, allowed_now(member, self._rules))
         self._write_down(done)
         self.rolled.done.append(done)
+        self._tried.setdefault(step.host, set()).update(done.alone)
         if done.failed:
             self._tell(f"{step.host}: {done.failed}")
             self.rolled.failed[step.host] = done.failed
@@ -203,6 +230,7 @@ class Roll:
         if why:
             self._tell(f"{step.host}: unhealthy after the change: {why}")
             self.rolled.failed[step.host] = f"unhealthy after the change: {why}"
+            self._journal.write("failed", host=step.host, reason=self.rolled.failed[step.host])
             lost = step.host in self._lost_before
             self._go_on(step, member, went_well=False, outcome=Outcome.REFUSED if lost else Outcome.FAILED)
             return True
@@ -214,29 +242,43 @@ class Roll:
         plan = self._hosts.plan([step.host])[step.host]
         self.rolled.plans[step.host] = plan
         again = _again(plan, allowed_now(member, self._rules))
-        if again and not any(one.host == step.host for one in self.rolled.done):
-            self._finish(member, None)  # an earlier run left off here, or --retry was said: this one makes the change
-            return True
-        if again:
-            self.rolled.unsettled[step.host] = again[0].resource
-            self._tell(f"{step.host}: does not settle: {again[0].resource} is wanted again right after it was changed")
+        applied = {change.resource for done in self.rolled.done if done.host == step.host for change in done.applied}
+        if back := [change.resource for change in again if change.resource in applied]:
+            self.rolled.unsettled[step.host] = back[0]
+            self._tell(f"{step.host}: does not settle: {back[0]} is wanted again right after it was changed")
             self._standing.ended[step.host] = Outcome.UNSETTLED
+        elif again:
+            self._leave_or_try(step.host, {change.resource for change in again})
         else:
             self._canary_passed = True
             if step.host not in self.rolled.changed:
                 self.rolled.changed.append(step.host)
-        self._finish(member, f"unsettled:{identity(plan)}" if again else None)
+        self._finish(member, f"unsettled:{identity(plan)}" if back else None)
         return True
 
+    def _leave_or_try(self, host: str, wanted: set[str]) -> None:
+        """What this run has not changed: it came up meanwhile, or an earlier run left off here. Each is tried once."""
+        tried = self._tried.setdefault(host, set())
+        if wanted <= tried:
+            alone = {
+                resource: why for one in self.rolled.done if one.host == host for resource, why in one.alone.items()
+            }
+            first = min(wanted)
+            self.rolled.failed[host] = alone.get(first, f"{first}: was not changed, though nothing failed")
+            self._tell(f"{host}: {self.rolled.failed[host]}")
+            self._standing.ended[host] = Outcome.PARTLY
+        tried |= wanted
+
     def _restore(self, step: Restore, member: Member) -> bool:
-        why = self._hosts.restore(step.host) or self._hosts.why_unhealthy(step.host)
+        put = self._hosts.restore(step.host)
+        why = put.failed or self._hosts.why_unhealthy(step.host)
         if why and self._clock() - self._since.setdefault(step.host, self._clock()) < self._patience.health:
             return False
         self.rolled.plans[step.host] = self._hosts.plan([step.host])[step.host]
         if why and self.rolled.plans[step.host].unreachable:
             self._abandon(step.host)
             return True
-        self._tell(f"{step.host}: restored{f', and still unhealthy: {why}' if why else ''}")
+        self._tell_restored(step.host, put.left, why)
         if member.was_refused and not why:
             self._finish(member, None)  # an earlier run could not change it: this one tries
             return True
@@ -248,6 +290,14 @@ class Roll:
             self._finish(member, f"{outcome.value}:{identity(self.rolled.plans[step.host])}")
         return True
 
+    def _tell_restored(self, host: str, left: str, why: str) -> None:
+        but = f", except that {left}" if left else ""
+        self._tell(f"{host}: restored{but}{f', and still unhealthy: {why}' if why else ''}")
+        if left:
+            before = self.rolled.failed.get(host)
+            self.rolled.failed[host] = f"{f'{before}; ' if before else ''}put back, except that {left}"
+            self._journal.write("failed", host=host, reason=self.rolled.failed[host])
+
     def _release(self, step: Release, member: Member) -> bool:
         self._tell(f"{step.host}: opened again: {step.because}")
         self._finish(member, None)
@@ -258,6 +308,7 @@ class Roll:
         self._standing.go_on(member, phase_after(step, went_well=went_well), outcome)
 
     def _finish(self, member: Member, outcome: str | None) -> None:
+        self._hosts.leave(member.name)
         self._standing.finish(member, outcome)
         self._journal.write("finished", host=member.name, outcome=outcome or "done")
 
@@ -304,13 +355,13 @@ class Roll:
 
     def _why_halted(self, step: Halt) -> str:
         """What stopped it, the cause, what the machine said last, and how to go on: a line each."""
-        cause = self.rolled.failed.get(step.host, "")
+        cause = self.rolled.failed.get(step.host) or self._journal.last_reason(step.host)
         said = self._journal.last_commands(step.host)
         lines = [
             f"{step.host}: {step.because}",
             *([f"cause: {cause}"] if cause else []),
             *(f"journal of {step.host}: {one}" for one in said),
-            f"to go on: see to {step.host}, then spillway nodes apply --retry",
+            f"to go on: see to {step.host}, then {self._go_on_by}",
         ]
         return "\n".join(lines)
 

@@ -1,6 +1,7 @@
 """Where each machine of a rolling change stands: what its node bears, what its plan says, what this run knows of it.
 
-A machine that is no node bears nothing: its marks are kept here, for this run only. It has no pods to lose.
+A machine that is no node bears nothing: its marks are kept here, how its change ended in the journal. It has no pods
+to lose.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ class Standing:
     """Of every machine, and of the cluster's other nodes. ``domains`` and ``blocked`` as in ``Roll``."""
 
     def __init__(
-        self, marks: Marks | None, domains: Mapping[str, str], *, rules: Rules, blocked: Mapping[str, str]
+        self,
+        marks: Marks | None,
+        domains: Mapping[str, str],
+        *,
+        rules: Rules,
+        blocked: Mapping[str, str],
+        before: Mapping[str, str],
     ) -> None:
+        """``before``: how the last change of machines ended, as :meth:`finish` is told."""
         self._marks, self._domains = marks, domains
-        self._rules, self._blocked = rules, blocked
-        self._own = {name: Seen(name=name) for name in domains}
+        self._rules, self._blocked = rules, dict(blocked)
+        self._own = {name: _left(name, before.get(name, "")) for name in domains}
         """The marks of machines that are no nodes."""
         self.ended: dict[str, Outcome] = {}
         """How a plan ended in this run."""
@@ -46,6 +54,10 @@ class Standing:
             )
         return found
 
+    def block(self, name: str, why: str) -> None:
+        """Nothing may be changed on it by this run, as was found out only now."""
+        self._blocked[name] = why
+
     def begin(self, member: Member, phase: Phase, *, cordon: bool) -> None:
         """Its change begins."""
         if self._marks and member.in_cluster:
@@ -66,7 +78,11 @@ class Standing:
         if self._marks and self._is_marked(member):
             self._marks.finish(member.name, outcome)
         else:
-            self._own[member.name] = Seen(name=member.name)
+            self._own[member.name] = _left(member.name, outcome or "")
+
+    def ends(self) -> dict[str, str]:
+        """Of the machines whose marks are kept here: how the change ended that they still want."""
+        return {name: f"{own.outcome.value}:{own.outcome_of}" for name, own in self._own.items() if own.outcome}
 
     def _is_marked(self, member: Member) -> bool:
         """Its phase stands on its node: it was one when its change began."""
@@ -94,3 +110,9 @@ class Standing:
             was_refused=was_refused,
             residents=seen.residents,
         )
+
+
+def _left(name: str, ended: str) -> Seen:
+    """A machine that is not under way, as the last run left it."""
+    outcome, _, plan = ended.partition(":")
+    return Seen(name=name, outcome=Outcome(outcome) if outcome in set(Outcome) else Outcome.NONE, outcome_of=plan)

@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from roles.rollout.report import open_items
+
 _STYLE: Final = Path(__file__).with_name("page.css")
 _STATES: Final = ("clean", "drifted", "refused", "unreachable", "unknown")
 
@@ -18,12 +20,12 @@ def page(run: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> str:
     body = [
         "<h1>Nodes</h1>",
         f'<p class="sub"><code>{command}</code> on {_when(run["at"])}, {run["seconds"]} s, {_many(machines)}</p>',
+        f'<p class="today">{escape(today(run))}</p>',
         _tiles(run["counts"]),
         *_alerts(run),
-        _section("Drift", _drift(run["machines"]), empty="Every machine is as it should be."),
-        _section("In the way of a change", _preflight(run["preflight"], "error"), empty="Nothing was found."),
-        _section("Not seen", _away(run["machines"]), empty="Every machine answered."),
-        _section("Held, failed, unsettled", _outcomes(run), empty="Nothing is waiting."),
+        _section("To do", _to_do(run), empty="Nothing."),
+        _section("Mended", _changes_of(run["machines"], mended=True), empty="Nothing was changed."),
+        _section("Still as it was found", _changes_of(run["machines"], mended=False), empty="No drift is left."),
         _section("Worth knowing", _preflight(run["preflight"], "warning"), empty="Nothing was found."),
         _section("Versions across the fleet", _versions(run), empty="No versions are known."),
         _section("Nights", _nights(nights), empty="This is the first."),
@@ -52,25 +54,49 @@ def _alerts(run: Mapping[str, Any]) -> list[str]:
     return [f'<div class="alert"><b>The rollout is halted.</b> {escape(run["halted"]).replace(chr(10), "<br>")}</div>']
 
 
-def _drift(machines: Iterable[Mapping[str, Any]]) -> str:
-    rows: list[str] = []
+def today(run: Mapping[str, Any]) -> str:
+    """In one line, whether there is anything to do."""
+    items = open_items(run)
+    machines = len(run["machines"])
+    mended = sum(any(change["mended"] for change in one["changes"]) for one in run["machines"])
+    changed = f"; {_many(mended)} {'was' if mended == 1 else 'were'} mended" if mended else ""
+    if not items and not run["halted"]:
+        return f"Nothing to do today: {_many(machines)}, all as they should be{changed}."
+    hosts = {host for item in items for host in item.hosts}
+    things = len(items) + bool(run["halted"])
+    return (
+        f"{things} {'thing' if things == 1 else 'things'} to do today, on {len(hosts)} of {_many(machines)}{changed}."
+    )
+
+
+def _to_do(run: Mapping[str, Any]) -> str:
+    rows = [
+        _row(", ".join(item.hosts), escape(item.kind), escape(item.cause), f"<code>{escape(item.command)}</code>")
+        for item in open_items(run)
+    ]
+    return _table(("Machines", "What", "Cause", "Command"), rows)
+
+
+def _changes_of(machines: Iterable[Mapping[str, Any]], *, mended: bool) -> str:
+    """One row a machine; each change unfolds."""
+    rows = []
     for machine in machines:
-        host = machine["host"]
-        rows += [
-            _row(host, _became(change), _resource(change["resource"]), _disruption(change), _change(change))
-            for change in machine["changes"]
-        ]
-        rows += [
-            _row(host, _state("refused"), _resource(refusal["resource"]), "", escape(refusal["reason"]))
-            for refusal in machine["refused"]
-        ]
-    return _table(("Machine", "State", "Resource", "Disrupts", "What"), rows)
+        changes = [change for change in machine["changes"] if change["mended"] is mended]
+        if changes:
+            many = f"{len(changes)} {'resource' if len(changes) == 1 else 'resources'}"
+            names = ", ".join(change["resource"].rpartition(" | ")[2] for change in changes)
+            each = "".join(
+                f"{_resource(change['resource'])}{_disruption(change)}{_change(change)}" for change in changes
+            )
+            shown = f"<details><summary>{escape(names)}</summary>{each}</details>"
+            rows.append(_row(machine["host"], _state("clean" if mended else machine["state"]), many, shown))
+    return _table(("Machine", "State", "How many", "What"), rows)
 
 
 def _resource(name: str) -> str:
     """Role and operation, a line each."""
     role, _, operation = name.rpartition(" | ")
-    return f'<div class="soft role">{escape(role)}</div>{escape(operation)}'
+    return f'<div class="soft role">{escape(role)}</div>{escape(operation)} '
 
 
 def _change(change: Mapping[str, Any]) -> str:
@@ -92,10 +118,6 @@ def _diff_line(line: str) -> str:
     return f'<span class="{kind}">{escape(line)}</span>\n' if kind else f"{escape(line)}\n"
 
 
-def _became(change: Mapping[str, Any]) -> str:
-    return '<span class="state" style="color:var(--clean)">mended</span>' if change["mended"] else _state("drifted")
-
-
 def _disruption(change: Mapping[str, Any]) -> str:
     return "" if change["disruption"] == "none" else escape(change["disruption"])
 
@@ -107,18 +129,6 @@ def _preflight(findings: Iterable[Mapping[str, Any]], severity: str) -> str:
         if one["severity"] == severity and one["check"] != "connection"
     ]
     return _table(("Machine", "Check", "Found", "Remedy"), rows)
-
-
-def _away(machines: Iterable[Mapping[str, Any]]) -> str:
-    rows = [_row(one["host"], _state(one["state"]), escape(one["reason"])) for one in machines if one["reason"]]
-    return _table(("Machine", "State", "Why"), rows)
-
-
-def _outcomes(run: Mapping[str, Any]) -> str:
-    rows = [
-        _row(host, kind, escape(why)) for kind in ("failed", "unsettled", "held") for host, why in run[kind].items()
-    ]
-    return _table(("Machine", "What", "Why"), rows)
 
 
 def _versions(run: Mapping[str, Any]) -> str:

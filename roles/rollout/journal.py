@@ -57,20 +57,42 @@ class Journal:
 
     def last_commands(self, host: str, *, most: int = 3) -> list[str]:
         """The last commands on a machine that failed, else the last ones, each with the end of what it said."""
+        commands = [entry for entry in self._lately(host) if entry["kind"] == "command"]
+        chosen = [entry for entry in commands if not entry["succeeded"]] or commands
+        return [_in_a_line(entry) for entry in chosen[-most:]]
+
+    def last_reason(self, host: str) -> str:
+        """Why the last change of a machine failed; empty where none is known."""
+        return next((str(entry["reason"]) for entry in reversed(self._lately(host)) if entry["kind"] == "failed"), "")
+
+    def last_outcomes(self) -> dict[str, str]:
+        """How the last change of each machine ended: ``done``, or the outcome with the identity of the plan."""
+        ended = [entry for entry in self._lately() if entry["kind"] == "finished" and entry.get("host")]
+        return {entry["host"]: str(entry.get("outcome", "")) for entry in ended}
+
+    def _lately(self, host: str = "") -> list[dict[str, Any]]:
+        """The entries about a machine, else all, in the last part of the file."""
         if not self.path.is_file():
             return []
         with self.path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
             file.seek(start)
             lines = file.read().split(b"\n")[1 if start else 0 : -1]
-        entries = [entry for line in lines if (entry := json.loads(line)).get("host") == host]
-        commands = [entry for entry in entries if entry["kind"] == "command"]
-        chosen = [entry for entry in commands if not entry["succeeded"]] or commands
-        return [_in_a_line(entry) for entry in chosen[-most:]]
+        entries = [_entry(line) for line in lines]
+        return [entry for entry in entries if entry and (not host or entry.get("host") == host)]
 
 
 _SHOWN: Final = 160
 """Letters of a command, and of the end of what it said."""
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """Empty for what is no entry: that the chain is broken there, :func:`why_broken` says."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and "kind" in found else {}
 
 
 def _in_a_line(entry: dict[str, Any]) -> str:

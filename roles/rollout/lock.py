@@ -1,10 +1,14 @@
-"""One run at a time: a lock of this machine, and a Lease of the cluster where there is one."""
+"""One run at a time: a lock of this machine, and a Lease of the cluster where there is one.
+
+Two controllers that share neither are kept apart on each machine, by the name that :func:`own_name` gives.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +19,7 @@ from autoscaler.kube.client import Kube, Refused
 from autoscaler.kube.leader_election import LASTS, Lease
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.labels import NAMESPACE
-from roles.settings.own_files import open_alone
+from roles.settings.own_files import open_alone, write_whole
 
 T = TypeVar("T")
 LEASE: Final = "spillway-nodes"
@@ -45,6 +49,14 @@ def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
                 yield lease
         finally:
             file.truncate(0)  # a number that is left says that its run died
+
+
+def own_name(folder: Path) -> str:
+    """The name of the controller with this state folder: the same for all of its runs, wherever they are started."""
+    file = folder / "controller"
+    if not file.is_file():
+        write_whole(file, f"{socket.gethostname()}-{secrets.token_hex(4)}\n")
+    return file.read_text(encoding="utf-8").strip()
 
 
 @contextlib.contextmanager

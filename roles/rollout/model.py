@@ -31,6 +31,18 @@ class Outcome(StrEnum):
     operator says to try again."""
     UNSETTLED = "unsettled"
     """It was applied and is wanted again: somebody else writes there too. Only this machine is left alone."""
+    PARTLY = "partly"
+    """A part of it could not be made, which held up nothing else. On no node: the next run tries again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What became of putting a machine back."""
+
+    failed: str = ""
+    """Why it could not be done."""
+    left: str = ""
+    """What is not as it was, by name, though the rest is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +108,4 @@ class Rules:
     drain: bool = True
     """Whether pods may be evicted for what disrupts more."""
     tolerate: int = 0
-    """Machines on which the change may turn out impossible before nothing new is begun."""
+    """Machines on which the change may turn out impossible (a full disk, a mirror that is down); one more halts."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -31,22 +32,25 @@ def record(
     journal: str = "",
     allowed: Disruption = Disruption.RELOAD,
     findings: Iterable[Finding] = (),
+    command_line: str = "",
 ) -> dict[str, Any]:
     """Everything about one run, in plain values. ``plans``: as they were before anything was changed.
 
-    What was found stands beside what is left of it: a machine's ``state`` is that of now.
+    What was found stands beside what is left of it: a machine's ``state`` is that of now. ``command_line``: by which an
+    operator makes changes on the same machines.
     """
     plans = tuple(plans)
     now = {plan.host: (rolled.plans if rolled else {}).get(plan.host, plan) for plan in plans}
     return {
         "command": command,
+        "command_line": command_line,
         "at": began.isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "counts": dict(Counter(state(plan) for plan in now.values())),
         "found": dict(Counter(state(plan) for plan in plans)),
         "machines": [_machine(plan, now[plan.host]) for plan in plans],
         "preflight": [asdict(one) for one in findings],
-        "held": _held(now.values(), allowed) | (rolled.held if rolled else {}),
+        "held": _held(now.values(), allowed) | rolled.held if rolled else {},  # a plan knows of no pods
         "changed": sorted(rolled.changed) if rolled else [],
         "failed": rolled.failed if rolled else {},
         "unsettled": rolled.unsettled if rolled else {},
@@ -97,17 +101,70 @@ def in_words(run: Mapping[str, Any]) -> str:
         lines.append(f"Changed: {_some(run['changed'])}")
     in_the_way = [one for one in run["preflight"] if one["severity"] == "error" and one["check"] != "connection"]
     errors = [f"{one['host']} ({one['check']})" for one in in_the_way]
-    lines += [f"Preflight: {_some(errors)}"] if errors else []
+    lines += [f"Preflight: {', '.join(errors)}"] if errors else []
     lines += [f"*Halted*: {run['halted']}"] if run["halted"] else []
-    for title in ("failed", "unsettled", "held"):
-        lines += [f"{title.capitalize()}: {host}: {why}" for host, why in list(run[title].items())[:5]]
+    lines += [f"{title}: {', '.join(hosts)}: {why}" for (title, why), hosts in open_reasons(run).items()]
     away = [f"{one['host']} ({one['reason']})" for one in run["machines"] if one["state"] in ("unreachable", "unknown")]
-    lines += [f"Not seen: {_some(away)}"] if away else []
+    lines += [f"Not seen: {', '.join(away)}"] if away else []
     lines += [
         f"Odd one out: {part} is {odd['usual']}, but {_some([f'{h} {v}' for h, v in odd['odd'].items()])}"
         for part, odd in run["odd"].items()
     ]
     return "\n".join(lines)
+
+
+def open_reasons(run: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
+    """Why machines are not as they should be: what became of the change and the reason, to all machines of that reason.
+
+    Each machine that has drifted is in it at least once.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind in ("failed", "unsettled", "held"):
+        for host, why in run[kind].items():
+            again = " is wanted again right after it was changed" if kind == "unsettled" else ""
+            found.setdefault((kind.capitalize(), f"{why}{again}"), []).append(host)
+    for one in run["machines"]:
+        for refusal in one["refused"]:
+            found.setdefault(("Refused", f"{refusal['resource']}: {refusal['reason']}"), []).append(one["host"])
+    told = {host for hosts in found.values() for host in hosts}
+    left = [one["host"] for one in run["machines"] if one["state"] == "drifted" and one["host"] not in told]
+    if left:
+        found["Drifted", "spillway nodes apply would mend it"] = left
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that is open after a run, and what to type once it is seen to."""
+
+    hosts: tuple[str, ...]
+    kind: str
+    cause: str
+    command: str
+
+
+def open_items(run: Mapping[str, Any]) -> list[Item]:
+    """What an operator has to see to: what was not seen first, then what is in the way, then what did not work."""
+    away = [one for one in run["machines"] if one["state"] in ("unreachable", "unknown")]
+    errors: dict[tuple[str, str], list[str]] = {}
+    for one in run["preflight"]:
+        if one["severity"] == "error" and one["check"] != "connection":
+            errors.setdefault((one["check"], f"{one['found']}: {one['remedy']}"), []).append(one["host"])
+    blocked = {host for hosts in errors.values() for host in hosts}
+    items = [_item(run, [one["host"]], "Not seen", one["reason"]) for one in away]
+    items += [_item(run, hosts, f"In the way: {check}", why) for (check, why), hosts in errors.items()]
+    for (kind, why), hosts in open_reasons(run).items():
+        left = [host for host in hosts if kind != "Held" or host not in blocked]  # held for what is told above
+        items += [_item(run, left, kind, why)] if left else []
+    return items
+
+
+def _item(run: Mapping[str, Any], hosts: list[str], kind: str, cause: str) -> Item:
+    """Where the same plan ended badly, only --retry tries it again; of a machine that was not seen, check says why."""
+    base = run.get("command_line") or "spillway nodes apply"
+    base = base.replace(" nodes apply", " nodes check", 1) if kind == "Not seen" else base
+    again = " --retry" if kind == "Unsettled" or "--retry" in cause else ""
+    return Item(tuple(hosts), kind, cause, f"{base} --limit {shlex.quote(','.join(hosts))}{again}")
 
 
 def as_metrics(run: Mapping[str, Any]) -> str:

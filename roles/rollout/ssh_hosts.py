@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from pyinfra.api.exceptions import PyinfraError
 
+from roles.checks.findings import APT_LOCK
 from roles.engine.disruption import Disruption
 from roles.engine.fleet import Fleet, Machines, Role, connected
 from roles.engine.host_plan import Done, HostPlan
 from roles.gpu.driver import reload_module
-from roles.operations.files import kept_at, restore_kept
+from roles.operations.files import STAYS, kept_at, restore_kept
 from roles.operations.packages import NOT_BACK, restore_packages
-from roles.operations.services import owed_at, settle
+from roles.operations.services import owed_at, run_directory, settle
 from roles.rollout import health_gate
+from roles.rollout.model import Restored
 from roles.rollout.node_state import NODES, Marks
 
 _SECONDS: Final = 120
 _RESTORE_SECONDS: Final = 900
 """Packages are fetched and installed again."""
+TAKEN_SECONDS: Final = 7200
+"""How long a controller that died keeps others off a machine; it itself goes on at once."""
 _SMOKE_NAMESPACE: Final = "default"
 _RESTORE: Final = """\
-back=$(
+{{ back=$(
 {files}
-) || exit 1
+) || exit 1; }} 2>&1
 packages=$(
 {packages}
 ) || exit 1
@@ -46,22 +50,54 @@ exit 0
 class SshHosts:
     """Machines with one role. ``smoke`` is the image of a pod that must run to its end on a node after a change."""
 
-    def __init__(self, machines: Machines, role: Role, *, marks: Marks | None = None, smoke: str = "") -> None:
+    def __init__(
+        self,
+        machines: Machines,
+        role: Role,
+        *,
+        marks: Marks | None = None,
+        smoke: str = "",
+        controller: str = "",
+        tell: Callable[[str], None] = print,
+    ) -> None:
+        """``controller``: the name under which machines are kept from others; without one they are not."""
         self._machines = dict(machines)
         self._role = role
-        self._marks, self._smoke = marks, smoke
+        self._marks, self._smoke, self._controller = marks, smoke, controller
+        self._tell = tell
 
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """A look at these machines, side by side."""
         with connected([(name, self._machines[name]) for name in names], self._role) as fleet:
             return fleet.plan()
 
+    def take(self, name: str) -> str:
+        """By a file on the machine, which a reboot takes away."""
+        if not self._controller:
+            return ""
+        done, said = self._shell(name, taking(run_directory(self._machines[name]), self._controller))
+        return said.strip() if done else ""  # one that does not answer is told as that
+
+    def leave(self, name: str) -> None:
+        """The file goes, where it is ours."""
+        if self._controller:
+            self._shell(name, leaving(run_directory(self._machines[name]), self._controller))
+
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Look once more, then do it."""
         with self._one(name) as fleet:
-            fleet.plan()
+            plan = fleet.plan()[name]
+            if any("apt-get" in command for change in plan.changes for command in change.commands):
+                self._tell_lock(name)
             (done,) = fleet.apply([name], allowed=allowed)
             return done
+
+    def _tell_lock(self, name: str) -> None:
+        """Apt waits for minutes without a word."""
+        done, said = self._shell(name, APT_LOCK)
+        if done and said.strip():
+            holders = " and ".join(line.removeprefix("held by ") for line in said.strip().splitlines())
+            self._tell(f"{name}: waits for apt's lock, {holders}")
 
     def why_unhealthy(self, name: str) -> str:
         """The gate's script, and a pod where one is asked for."""
@@ -70,7 +106,7 @@ class SshHosts:
             return said or "it does not answer"
         return health_gate.why_unhealthy(said) or self._why_no_smoke(name)
 
-    def restore(self, name: str) -> str:
+    def restore(self, name: str) -> Restored:
         """The last good files and packages, and a restart of whatever read the others."""
         data = self._machines[name]
         kept, owed = kept_at(data), shlex.quote(owed_at(data))
@@ -79,10 +115,8 @@ class SshHosts:
         )
         done, said = self._shell(name, script, seconds=_RESTORE_SECONDS)
         if not done:
-            return f"its last good files could not be put back: {said[-400:]}"
-        left = next((line for line in said.splitlines() if line.startswith(NOT_BACK)), "")
-        unhealthy = self.why_unhealthy(name) if left else ""
-        return f"{unhealthy}; {left}" if unhealthy else ""
+            return Restored(failed=f"its last good files could not be put back: {said[-400:]}")
+        return Restored(left=what_is_left(said))
 
     def settle(self, name: str) -> None:
         """What is there now is the last good."""
@@ -110,6 +144,28 @@ class SshHosts:
         if not phase:
             self._marks.run_pod(smoke_pod(pod, node=name, image=self._smoke))
         return f"the smoke pod {pod} has not ended yet"
+
+
+def taking(folder: str, controller: str) -> str:
+    """Shell that keeps other controllers off a machine for :data:`TAKEN_SECONDS`; prints which one it is taken by."""
+    return f"""\
+set -eu; mkdir -p -m 755 {folder}; exec 9> {folder}/controller.lock; flock 9
+read -r up rest < /proc/uptime; now=${{up%.*}}; until=0; by=
+[ ! -s {folder}/controller ] || read -r until by < {folder}/controller
+if [ "$by" != {shlex.quote(controller)} ] && [ "$until" -gt "$now" ]; then echo "$by"; exit 0; fi
+echo $((now + {TAKEN_SECONDS})) {shlex.quote(controller)} > {folder}/controller"""
+
+
+def leaving(folder: str, controller: str) -> str:
+    """Shell that lets others change the machine, where it is this one that holds it."""
+    return f"""\
+[ -s {folder}/controller ] || exit 0; exec 9> {folder}/controller.lock; flock 9
+read -r until by < {folder}/controller; [ "$by" != {shlex.quote(controller)} ] || rm -f {folder}/controller"""
+
+
+def what_is_left(said: str) -> str:
+    """What the script of a restoration could not put back, in its own words; empty where all is as it was."""
+    return "; ".join(line.strip() for line in said.splitlines() if line.startswith(NOT_BACK) or STAYS in line)
 
 
 def smoke_pod(name: str, *, node: str, image: str) -> dict[str, Any]:

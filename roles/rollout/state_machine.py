@@ -82,7 +82,10 @@ def next_steps(members: Iterable[Member], rules: Rules, *, canary_passed: bool) 
     rests = [_rest(one) for one in fleet if _rests(one)]
     if halted:
         return (*steps, halted, *(Hold(one.name, "the rollout is halted") for one in candidates), *rests)
-    return (*steps, *_begin(fleet, candidates, rules, canary_passed=canary_passed), *rests)
+    begun = _begin(fleet, candidates, rules, canary_passed=canary_passed)
+    if not canary_passed and (crowded := _why_no_second(fleet, candidates, [*steps, *begun], rules)):
+        begun = [crowded, *begun]
+    return (*steps, *begun, *rests)
 
 
 def phase_after(step: Step, *, went_well: bool) -> Phase:
@@ -161,6 +164,7 @@ def _rest(member: Member) -> Rest:
         Outcome.UNSETTLED: "the same changes did not settle there before: find the other writer, then --retry",
         Outcome.FAILED: "the same changes left it unhealthy before: see to it, then --retry",
         Outcome.REFUSED: "the same changes could not be made there: see to it, then --retry",
+        Outcome.PARTLY: "a part of the change could not be made: the next run tries it again",
     }
     return Rest(member.name, why[member.outcome])
 
@@ -203,16 +207,34 @@ def _why_halted(fleet: list[Member], rules: Rules) -> Halt | None:
     return None
 
 
+def _why_no_second(fleet: list[Member], candidates: list[Member], steps: Sequence[Step], rules: Rules) -> Halt | None:
+    """A first machine that stays down may take up the whole budget: then none is left to close another one by."""
+    ill = [member.name for member in fleet if member.outcome is Outcome.FAILED and member.is_down]
+    needed = any(not _is_quiet(member, rules) for member in candidates)
+    if not (ill and needed and is_over(steps) and _spare(fleet, rules) < 1):
+        return None
+    return Halt(
+        ill[0],
+        f"the change left it unhealthy, and it is down: no second machine may be closed beside it to be tried"
+        f" (--max-down {rules.max_down}; {rules.max_down + 1} would do)",
+    )
+
+
+def _spare(fleet: list[Member], rules: Rules) -> int:
+    """Nodes that may be closed now."""
+    return rules.max_down - sum(member.is_down for member in fleet)
+
+
 def _begin(fleet: list[Member], candidates: list[Member], rules: Rules, *, canary_passed: bool) -> list[Step]:
     """Who starts now, one failure domain at a time; and who does not, with the reason."""
     under_way = [member for member in fleet if member.is_under_way]
     room = (rules.batch if canary_passed else min(rules.batch, 1)) - len(under_way)
-    spare = rules.max_down - sum(member.is_down for member in fleet)
+    spare, down = _spare(fleet, rules), [member.name for member in fleet if member.is_down]
     domain = under_way[0].domain if under_way else None
     steps: list[Step] = []
     for member in sorted(candidates, key=lambda one: (one.domain, one.name)):
         quiet = _is_quiet(member, rules)
-        why_not = _why_not(member, rules, spare=spare)
+        why_not = _why_not(member, rules, spare=spare, down=down)
         if why_not and member.is_known and member.has_quiet_part and not member.blocked:
             quiet, why_not = True, ""  # what may be done beside the pods; the rest is held once that is done
         if not why_not and domain not in (None, member.domain):
@@ -227,6 +249,7 @@ def _begin(fleet: list[Member], candidates: list[Member], rules: Rules, *, canar
             steps.append(Start(member.name, "what is changed disturbs nobody there"))
             continue
         spare -= not member.is_down
+        down += [] if member.is_down else [member.name]
         steps.append(Cordon(member.name, f"{member.needs} needs it free of pods that hold GPUs"))
     return steps
 
@@ -235,7 +258,7 @@ def _is_quiet(member: Member, rules: Rules) -> bool:
     return member.needs <= rules.allowed or not member.in_cluster
 
 
-def _why_not(member: Member, rules: Rules, *, spare: int) -> str:
+def _why_not(member: Member, rules: Rules, *, spare: int, down: Sequence[str]) -> str:
     """Why a machine cannot begin, whoever else does."""
     if member.blocked or not member.is_known:
         return member.blocked or "it does not answer"
@@ -244,7 +267,8 @@ def _why_not(member: Member, rules: Rules, *, spare: int) -> str:
     if why := _why_they_stay(member, rules):
         return why
     if not member.is_down and spare < 1:
-        return f"{rules.max_down} may be down at a time"
+        told = f", and {', '.join(down[:5])} {'are' if down[1:] else 'is'}" if down else ""
+        return f"{rules.max_down} may be down at a time{told}"
     return ""
 
 

@@ -211,6 +211,9 @@ class MachineSettings(Document):
     kernel: Kernel = Kernel()
     users: tuple[User, ...] = ()
     ssh_passwords: Literal["as-is", "refused"] = Field(default="as-is", description="refused: only keys are let in")
+    undeclared: Literal["told", "ignored"] = Field(
+        default="told", description="accounts, groups, sudo and keys of root beyond the declared users: told, or not"
+    )
     logs: Logs = Logs()
     health: Health = Health()
     container_runtime: ContainerRuntime = ContainerRuntime()

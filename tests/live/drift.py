@@ -24,7 +24,8 @@ class Kind(Document):
     name: str
     touches: tuple[str, ...] = Field(min_length=1)
     inject: str
-    found: str
+    found: str = ""
+    told: str = ""
     proof: str = ""
     refused: str = ""
     undo: str = ""
@@ -33,8 +34,12 @@ class Kind(Document):
 
     @model_validator(mode="after")
     def _ends_in_one_way(self) -> Kind:
-        if bool(self.proof) == bool(self.refused) or bool(self.refused) != bool(self.undo):
-            raise ValueError(f"{self.name}: has a proof that it was mended, or refused with undo")
+        if bool(self.found) == bool(self.told):
+            raise ValueError(f"{self.name}: is found by an operation, or told by a check of the preflight")
+        if sum(map(bool, (self.proof, self.refused, self.told))) != 1 or bool(self.refused or self.told) != bool(
+            self.undo
+        ):
+            raise ValueError(f"{self.name}: has a proof that it was mended, or refused or told with undo")
         return self
 
     def script(self) -> str:
@@ -62,7 +67,8 @@ def rounds(kinds: Iterable[Kind]) -> list[list[Kind]]:
 
 
 def _collide(one: Kind, other: Kind) -> bool:
-    if one.alone or other.alone or one.found == other.found or {*one.touches} & {*other.touches}:
+    same = (one.found, one.told) == (other.found, other.told)
+    if one.alone or other.alone or same or {*one.touches} & {*other.touches}:
         return True
     return any(_breaks_apt(a) and _calls_apt(b) for a, b in ((one, other), (other, one)))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from roles.checks import preflight
 from roles.checks.exclusions import why_unknown
 from roles.engine.batched_facts import Seen
 from roles.engine.disruption import Disruption
@@ -107,6 +108,7 @@ def settings_of(repository: AptRepository, signer: Signer, folder: Path) -> dict
         # A newer kernel on the disk never runs here: the one of this machine does.
         "kernel": {"swap": "keep", "reboot_for": ["request", "nouveau"]},
         "users": [{"name": "ada", "keys": [f"{KEY} ada"], "sudo": True}],
+        "ssh_passwords": "refused",
     }
 
 
@@ -134,8 +136,9 @@ def test_drift_is_found_and_mended_or_refused_with_the_reason(node: Node, number
     kinds = ROUNDS[number]
     for kind in kinds:
         node.host.run(kind.script())
+    wrong = not_told(kinds, node)
     plan, failed = node.night()
-    wrong = [mistake for kind in kinds for mistake in mistakes(kind, plan, failed, node.host)]
+    wrong += [mistake for kind in kinds for mistake in mistakes(kind, plan, failed, node.host)]
     for kind in kinds:
         node.host.run(f"set -e; {kind.undo or kind.after or ':'}".replace("$APT", "apt-get -q -y"), check=False)
     assert wrong == []
@@ -174,11 +177,24 @@ def test_a_reboot_changes_nothing(node: Node, bench: Bench) -> None:
     assert said(node.night(apply=False)[0]) == ""
 
 
+def not_told(kinds: list[Kind], node: Node) -> list[str]:
+    """What the preflight should have told as worth knowing, and did not."""
+    wanted = [kind for kind in kinds if kind.told]
+    if not wanted:
+        return []
+    with node.connected() as fleet:
+        found = preflight.findings(fleet, [(node.host.name, {**node.host.ssh_data(), "settings": node.settings})])
+    checks = {one.check for one in found}
+    return [
+        f"{kind.name}: not told by {kind.told!r}; only {sorted(checks)}" for kind in wanted if kind.told not in checks
+    ]
+
+
 def mistakes(kind: Kind, plan: HostPlan, failed: str, host: Host) -> list[str]:
     """What was not as the kind says."""
     wrong = []
     seen = [change.resource for change in plan.changes] + [refusal.resource for refusal in plan.refused]
-    if not any(resource.split(" (")[0].endswith(kind.found) for resource in seen):
+    if kind.found and not any(resource.split(" (")[0].endswith(kind.found) for resource in seen):
         wrong.append(f"{kind.name}: not found by {kind.found!r}; the plan:\n{said(plan)}")
     if kind.refused and kind.refused not in failed + said(plan):
         wrong.append(f"{kind.name}: not refused; {failed}\n{said(plan)}")

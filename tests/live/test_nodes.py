@@ -219,7 +219,7 @@ def test_a_configured_machine_is_adopted_as_it_is(
     assert entry["settings"]["untested"] == ["kubelet with containerd"]
     spared = entry["settings"].pop("left_alone")
     file.write_text(yaml.safe_dump(written), encoding="utf-8")
-    planned = spillway("nodes", "plan", "-i", str(file))
+    planned = spillway("nodes", "plan", "-i", str(file), "--full")
     assert planned.returncode == 2
     assert all(resource in planned.stdout for resource in spared)
 

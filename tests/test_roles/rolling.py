@@ -15,7 +15,7 @@ from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Change, Done, HostPlan
 from roles.rollout.executor import Patience, Roll, Rolled
 from roles.rollout.journal import Journal
-from roles.rollout.model import Outcome, Phase, Resident, Rules
+from roles.rollout.model import Outcome, Phase, Resident, Restored, Rules
 from roles.rollout.node_state import Seen
 
 
@@ -34,6 +34,14 @@ class Machine:
     breaks: bool = False
     """With what is wanted it does not work."""
     refuses: bool = False
+    also: str = ""
+    """A resource that is wanted besides, as soon as the first change is made."""
+    alone: str = ""
+    """A resource that cannot be changed, which holds up nothing else."""
+    left: str = ""
+    """What does not come back with the rest."""
+    taken_by: str = ""
+    """Another controller."""
     answers: bool = True
     vanishes: bool = False
     """It stops answering in the middle of its change."""
@@ -69,6 +77,7 @@ class MemoryHosts:
     def __init__(self, machines: dict[str, Machine], killer: Killer, wanted: str = "new") -> None:
         self.machines, self.killer, self.wanted = machines, killer, wanted
         self.applied: list[str] = []
+        self.left: list[str] = []
 
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
         """What is not as wanted."""
@@ -78,13 +87,21 @@ class MemoryHosts:
         machine = self.machines[name]
         if not machine.answers:
             return HostPlan(host=name, unreachable="no route to host")
+        beside = [machine.alone] if machine.alone else []
         if machine.installed == self.wanted and not machine.owed:
-            return HostPlan(host=name)
+            beside += [machine.also] if machine.also else []
+            return HostPlan(host=name, changes=tuple(Change(resource=one, commands=("set",)) for one in beside))
         diff = f"{machine.installed} -> {self.wanted}"
-        return HostPlan(
-            host=name,
-            changes=(Change(resource="thing | Version", commands=("set",), disruption=machine.disruption, diff=diff),),
-        )
+        first = Change(resource="thing | Version", commands=("set",), disruption=machine.disruption, diff=diff)
+        return HostPlan(host=name, changes=(first, *(Change(resource=one, commands=("set",)) for one in beside)))
+
+    def take(self, name: str) -> str:
+        """By whom the test says."""
+        return self.machines[name].taken_by
+
+    def leave(self, name: str) -> None:
+        """Nothing is kept."""
+        self.left.append(name)
 
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Two effects: the file, and the restart that is owed then."""
@@ -105,29 +122,33 @@ class MemoryHosts:
                 machine.kept = machine.installed
             machine.installed, machine.owed = self.wanted, True
 
-        if plan.changes:
+        made = tuple(change for change in plan.changes if change.resource != machine.alone)
+        if made:
+            if machine.also in [change.resource for change in made]:
+                machine.also = ""
             self.killer.around(write)
             self.killer.around(lambda: setattr(machine, "owed", False))
             self.applied.append(name)
-        return Done(host=name, applied=plan.changes)
+        alone = {machine.alone: f"{machine.alone}: its file is immutable"} if machine.alone else {}
+        return Done(host=name, applied=made, alone=alone)
 
     def why_unhealthy(self, name: str) -> str:
         """Broken by what is wanted."""
         machine = self.machines[name]
         return "containerd does not answer" if machine.breaks and machine.installed == self.wanted else ""
 
-    def restore(self, name: str) -> str:
+    def restore(self, name: str) -> Restored:
         """What was kept comes back."""
         machine = self.machines[name]
         if not machine.answers:
-            return "no route to host"
+            return Restored(failed="no route to host")
 
         def put_back() -> None:
             if machine.kept is not None:
                 machine.installed, machine.kept, machine.owed = machine.kept, None, False
 
         self.killer.around(put_back)
-        return ""
+        return Restored(left=machine.left)
 
     def settle(self, name: str) -> None:
         """Nothing to go back to."""
@@ -221,6 +242,8 @@ def roll(
     domains: Mapping[str, str],
     *,
     blocked: Mapping[str, str] | None = None,
+    go_on: str = "spillway nodes apply --retry",
+    retry: bool = False,
     **patience: float,
 ) -> Rolled:
     """One life of a controller, in a time of its own."""
@@ -237,4 +260,6 @@ def roll(
         clock=lambda: now[0],
         sleep=lambda wait: now.__setitem__(0, now[0] + wait),
         blocked=blocked,
+        go_on=go_on,
+        retry=retry,
     ).run()

@@ -20,7 +20,11 @@ from typing import Any, Final, Self
 
 import pytest
 
+from roles.inventory.instance_settings import NOBODY
 from tests import ROOT
+from tests.test_roles.signing import Signer
+
+KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS ada"
 
 _SET_UP: Final = """\
 set -e; cd "$1"; mkdir -p upper work root
@@ -78,6 +82,27 @@ class Sandbox:
         self._process.stdin.flush()
         found: dict[str, Any] = json.loads(self._process.stdout.readline())
         return found
+
+
+def whole_node(folder: Path) -> dict[str, Any]:
+    """Settings of a node with everything, whose packages are nowhere to be had."""
+    signer = Signer("the tests")
+    (folder / "key.asc").write_bytes(signer.public)
+    known = {"key": str(folder / "key.asc"), "fingerprints": [signer.fingerprint]}
+    names = ("nvidia-cuda", "nvidia-container-toolkit", "kubernetes", "docker")
+    return {
+        "gpu_product": "NVIDIA-A100-SXM4-40GB",
+        "gpu_count": 2,
+        "gpu": {"mig": {"0": ["3g.20gb", "3g.20gb"]}, "fabric_manager": True, "cuda": True, "docker": True},
+        "sources": {"mirror": "http://127.0.0.1:9", "repositories": dict.fromkeys(names, known)},
+        "kubelet": {"server": "https://192.0.2.1:6443", "authority": NOBODY},
+        "container_runtime": {"package": "containerd"},
+        "pod_network": {"kind": "bridge", "pods": "10.244.7.0/24"},
+        "logs": {"ship_to": "192.0.2.1:514"},
+        "time": {"servers": ["192.0.2.1"]},
+        "users": [{"name": "ada", "keys": [KEY], "sudo": True}],
+        "ssh_passwords": "refused",
+    }
 
 
 def _state(path: Path) -> str:

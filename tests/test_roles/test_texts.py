@@ -28,7 +28,7 @@ from roles.facts.gpu import Driver
 from roles.facts.kernel import SYSCTL, ClockOffset, ForbiddenModules, RebootAsked, SysctlFiles, SysctlValue
 from roles.facts.nodes import AUTHORITY, PKI, Identity
 from roles.facts.packages import Pin, PinFiles
-from roles.facts.users import Accounts, ForeignKeys
+from roles.facts.users import Accounts
 from roles.inventory.instance_settings import NOBODY
 from roles.membership import bootstrap
 from roles.operations.kernel import finds_itself
@@ -79,6 +79,11 @@ def test_a_node_of_the_controller_comes_in_with_one_taint_and_no_labels() -> Non
     itself = KUBELET.model_copy(update={"join": "machine"})
     assert "--node-labels=spillway.dev/rack=r1" in kubelet_unit(MACHINE, itself)
     assert kubelet_config(MACHINE, itself)["registerWithTaints"] == []
+
+
+def test_a_kubelets_keys_are_roots_alone_from_its_first_start_on() -> None:
+    """It makes their folder itself, for all to look into, where there is none."""
+    assert f"\nExecStartPre=/usr/bin/install -d -m 700 {PKI}\nExecStart=" in kubelet_unit(MACHINE, KUBELET)
 
 
 def test_pods_are_told_of_name_servers_that_they_reach() -> None:
@@ -193,7 +198,11 @@ def test_assignments_count_in_the_order_in_which_they_are_read() -> None:
 def test_assignments_are_read_in_whatever_way_they_are_written() -> None:
     """With and without spaces, with slashes, with a leading dash."""
     lines = ["/a:x.y = 1", "/b:-x/z=2  3", "/c:nonsense"]
-    assert SysctlFiles().process(lines) == [("/a", "x.y", "1"), ("/b", "x.z", "2 3")]
+    assert SysctlFiles().process(lines) == [("/a", "x/y", "1"), ("/b", "x/z", "2 3")]
+    names = ("net.ipv4.conf.eth0/100.rp_filter", "net/ipv4/conf/eth0.100/rp_filter")
+    vlan = "net/ipv4/conf/eth0.100/rp_filter"
+    assert [key for _, key, _ in SysctlFiles().process([f"/a:{name}=2" for name in names])] == [vlan, vlan]
+    assert f"/proc/sys/{vlan} " in SYSCTL.shell([*names])
 
 
 def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
@@ -228,13 +237,6 @@ def test_pins_are_read_with_their_priorities(tmp_path: Path) -> None:
     own, broken = str(folder / "own"), str(folder / "broken")
     read = [Pin(broken, 0, ("c",)), Pin(own, 1100, ("*",)), Pin(own, -1, ("a", "b-*"))]
     assert PinFiles().process(said.splitlines()) == read
-
-
-def test_whoever_else_brings_keys_into_sshd_is_named() -> None:
-    """The default in so many words is nobody else."""
-    own = "/etc/ssh/sshd_config:AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys2"
-    lines = [own, "/etc/ssh/sshd_config:AuthorizedKeysCommand none", "/etc/ssh/a.conf:authorizedkeysfile /etc/keys/%u"]
-    assert ForeignKeys().process(lines) == [("/etc/ssh/a.conf", "authorizedkeysfile /etc/keys/%u")]
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,18 @@ import pkgutil
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.facts import FactBase
+from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.facts.files import Directory, File, Link, Sha256File
 
 from roles import facts
-from roles.engine.batched_facts import Ask, _answers, _distribute, _parts, _script
+from roles.engine.batched_facts import Ask, Hung, Looking, _answers, _distribute, _parts, _script
 from roles.facts.apt_candidates import Sources
 from roles.facts.batched import About, Plain
 from roles.facts.files import FILES, FileState
@@ -93,6 +97,15 @@ def test_a_look_that_was_cut_off_says_where() -> None:
     """What has no end mark was not answered."""
     text = f"\n{MARK} 0\na\n\n{MARK} 0\nhalf"
     assert list(_answers(text, MARK)) == [0]
+
+
+def test_an_account_whose_shell_runs_no_command_is_told_as_that() -> None:
+    """It was told as a question that hung, with the beginning of the script."""
+    said = CommandOutput([OutputLine("stdout", "This account is currently not available.")])
+    behind = SimpleNamespace(state=None, host=None, data=None, run_shell_command=lambda *_, **__: (False, said))
+    with pytest.raises(PyinfraError, match=r"runs no command, it says: This account .*getent passwd") as told:
+        Looking(behind).gather([ask("true")])  # type: ignore[arg-type]  # a stand-in
+    assert not isinstance(told.value, Hung)
 
 
 def test_what_stock_facts_ask_about_paths_is_asked_together(tmp_path: Path) -> None:

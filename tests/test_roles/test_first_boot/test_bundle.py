@@ -10,10 +10,13 @@ import pytest
 import yaml
 
 from autoscaler.model.errors import BadInput
+from roles.deploys.apt_sources import checked_key, read_sources
+from roles.deploys.openpgp import fingerprints
 from roles.first_boot import bundle
 from roles.inventory.instance_settings import instance_settings
 from roles.settings.source_lines import Written
 from stacks.settings.inventory import Inventory
+from tests.test_roles.signing import Signer
 
 
 def inventory(**more: object) -> Inventory:
@@ -32,6 +35,28 @@ def test_instances_are_set_up_as_the_fleet() -> None:
         "kernel": {"swap": "keep"},
         "kubelet": {"max_pods": 60},
     }
+
+
+def test_a_bundle_carries_the_keys_of_repositories(tmp_path: Path) -> None:
+    """Not where they lie on the controller: an instance refused that path, and never joined."""
+    signer = Signer("the lab")
+    (tmp_path / "lab.asc").write_bytes(signer.public)
+    known = {"key": str(tmp_path / "lab.asc"), "fingerprints": [signer.fingerprint]}
+    sources = {"mirror": "http://mirror.lab", "repositories": {"nvidia-cuda": known}}
+    settings = {"sources": sources, "kernel": {"swap": "keep"}}
+    written = Inventory.model_validate({"machines": [], "settings": settings})
+    made = instance_settings(written, source="inventory.yaml", written=Written())
+    assert str(tmp_path) not in yaml.safe_dump(made)
+    (tmp_path / "lab.asc").unlink()  # as on the instance
+    read = read_sources(made["sources"], source="settings.yaml", entry="settings: sources").repositories["nvidia-cuda"]
+    assert fingerprints(checked_key("nvidia-cuda", read).encode(), source="it") == [signer.fingerprint]
+    assert made["kernel"] == {"swap": "keep"}
+    other = tmp_path / "other.asc"
+    other.write_bytes(Signer("another").public)
+    known["key"] = str(other)
+    written = Inventory.model_validate({"machines": [], "settings": settings})
+    with pytest.raises(BadInput, match=r"package source nvidia-cuda: the key at .*other\.asc is"):
+        instance_settings(written, source="inventory.yaml", written=Written())
 
 
 def test_what_differs_in_ec2_lies_over_it() -> None:

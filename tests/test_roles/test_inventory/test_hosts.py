@@ -87,6 +87,18 @@ def test_the_machine_is_known_by_its_host_key(tmp_path: Path) -> None:
     assert Path(data["ssh_known_hosts_file"]).read_text(encoding="ascii") == f"[10.20.0.11]:2222 {KEY}\n"
 
 
+def test_a_machine_without_a_host_key_is_not_whichever_answers(tmp_path: Path) -> None:
+    """It is known by ~/.ssh/known_hosts, or not at all, unless it is said on the command line to believe it."""
+    known = MACHINE | {"name": "dgx-02", "address": "10.20.0.12", "ssh": {"host_key": KEY}}
+    file = write(tmp_path, MACHINE, known)
+    assert {data["ssh_strict_host_key_checking"] for _, data in read_machines(file)} == {"yes"}
+    given = {"inventory": file, "outputs": None, "limit": "", "role": "roles.node:prepare"}
+    for accept, how in ((False, "yes"), (True, "accept-new")):
+        machines = dict(commands._machines(given | {"accept_new_host_keys": accept}))
+        assert machines["dgx-01"]["ssh_strict_host_key_checking"] == how
+        assert machines["dgx-02"]["ssh_strict_host_key_checking"] == "yes"  # the inventory's own key counts
+
+
 READS = (
     "import sys, pathlib, roles.inventory.hosts as i; i.read_machines(pathlib.Path(sys.argv[1])); print('', flush=True)"
 )

@@ -22,6 +22,7 @@ from pyinfra.api.state import State, StateStage
 from roles.facts.files import FileState, FolderLines
 from roles.facts.packages import Unusable
 from roles.operations import files, users
+from tests.test_roles.sandbox import Sandbox
 
 Run = Callable[..., bool]
 
@@ -201,3 +202,17 @@ def answer(fact: FactBase[Any], **asked: Any) -> list[str]:
     command = fact.command(**asked).get_raw_value()
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=10, check=False)
     return [line for line in done.stdout.splitlines() if line]
+
+
+def test_a_path_that_hangs_costs_its_own_step_and_is_named(tmp_path: Path) -> None:
+    """As a dead mount does. The whole machine was unknown, and the message named the beginning of a command."""
+    paths = [f"/srv/files/{name}" for name in ("a", "hung", "z")]
+    hangs = '#!/bin/sh\\ncase " $* " in *hung*) exec sleep 600 ;; esac\\nexec /usr/bin/stat.real "$@"\\n'  # a stand-in
+    plant = f"mkdir -p /srv/files; cp /usr/bin/stat /usr/bin/stat.real; printf '{hangs}' > /root/s; chmod 755 /root/s"
+    with Sandbox(tmp_path / "sandbox") as sandbox:
+        found = sandbox.run({"plant": f"{plant}; mv /root/s /usr/bin/stat", "place": paths, "look_seconds": 3})
+    assert found["unknown"] == ""
+    assert len(found["changes"]) == 2
+    (reason,) = found["refused"].values()
+    assert reason.startswith("/srv/files/hung does not answer")
+    assert (found["failed"], found["again"]) == ("", [])

@@ -10,19 +10,15 @@ import posixpath
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roles.facts import homes
-from roles.inventory.instance_settings import NOBODY
-from tests.test_roles.sandbox import Sandbox
-from tests.test_roles.signing import Signer
+from tests.test_roles.sandbox import KEY, Sandbox, whole_node
 
-KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS ada"
 HOME: Final = "/srv/open/ada"
 """Below a folder that others may write."""
 AT_HOME: Final = (
@@ -77,7 +73,7 @@ class Copy:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """One for all tests here, which clears away what it planted."""
     folder = tmp_path_factory.mktemp("obstacles")
-    node = _node(folder)
+    node = whole_node(folder)
     with Sandbox(folder / "sandbox") as sandbox:
         asked = sandbox.run({"node": node})["paths"]
         files = (one for one in asked if not any(other.startswith(f"{one}/") for other in asked))
@@ -156,24 +152,3 @@ def _obstacle(at: str, kind: str) -> str:
     quoted = shlex.quote(at)
     plant = OBSTACLES[kind].format(at=quoted)
     return f"chattr -i {quoted} 2>/dev/null || :; (set -e; rm -rf {quoted}; {plant}) 2>/dev/null || :"
-
-
-def _node(folder: Path) -> dict[str, Any]:
-    """Settings of a node with everything, whose packages are nowhere to be had."""
-    signer = Signer("the tests")
-    (folder / "key.asc").write_bytes(signer.public)
-    known = {"key": str(folder / "key.asc"), "fingerprints": [signer.fingerprint]}
-    names = ("nvidia-cuda", "nvidia-container-toolkit", "kubernetes", "docker")
-    return {
-        "gpu_product": "NVIDIA-A100-SXM4-40GB",
-        "gpu_count": 2,
-        "gpu": {"mig": {"0": ["3g.20gb", "3g.20gb"]}, "fabric_manager": True, "cuda": True, "docker": True},
-        "sources": {"mirror": "http://127.0.0.1:9", "repositories": dict.fromkeys(names, known)},
-        "kubelet": {"server": "https://192.0.2.1:6443", "authority": NOBODY},
-        "container_runtime": {"package": "containerd"},
-        "pod_network": {"kind": "bridge", "pods": "10.244.7.0/24"},
-        "logs": {"ship_to": "192.0.2.1:514"},
-        "time": {"servers": ["192.0.2.1"]},
-        "users": [{"name": "ada", "keys": [KEY], "sudo": True}],
-        "ssh_passwords": "refused",
-    }

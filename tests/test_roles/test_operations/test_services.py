@@ -68,6 +68,56 @@ def test_an_override_that_is_not_declared_is_taken_away_and_the_unit_restarted(s
     assert (found["again"], found["failed"], found["unknown"]) == ([], "", "")
 
 
+@pytest.mark.parametrize("unit", ["docker.service", "docker.socket"])
+@pytest.mark.parametrize("folder", ["/etc", "/run", "/usr/local/lib", "/usr/lib"])
+def test_dockers_service_and_socket_have_no_overrides_either(sandbox: Sandbox, folder: str, unit: str) -> None:
+    """One of its socket can let every account in, which makes it root."""
+    path = f"{folder}/systemd/system/{unit}.d/99-open.conf"
+    clean = (
+        "rm -rf /etc/systemd/system/docker.* /run/systemd/system/docker.*;"
+        " printf '#!/bin/sh\\necho true\\n' > /usr/bin/docker; chmod 755 /usr/bin/docker"  # it has live-restore
+    )
+    plant = f"{clean}; mkdir -p {path.rpartition('/')[0]}; printf '[Socket]\\nSocketMode=0666\\n' > {path}"
+    found = sandbox.run({"plant": SYSTEMCTL + plant, "unit": "docker", "watch": [RESTARTS, OWED, path]})
+    assert found["after"][path] == ""
+    assert f"{unit.removesuffix('.service')}\\n" in found["after"][RESTARTS]
+    assert (found["again"], found["failed"], found["unknown"]) == ([], "", "")
+
+
+PIN: Final = "/etc/apt/preferences.d/spillway-tests"
+AS_WANTED: Final = (
+    f"printf 'ours\\n' > /etc/tests.conf; chown root: /etc/tests.conf; chmod 644 /etc/tests.conf; rm -f {PIN};"
+    " apt-mark hold dpkg >/dev/null; "
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "inject"),
+    [
+        ("hold", "apt-mark unhold dpkg >/dev/null"),
+        ("selection", "echo dpkg deinstall | dpkg --set-selections"),
+        ("pin", ":"),
+        ("mode", "chmod 666 /etc/tests.conf"),
+    ],
+)
+def test_a_mark_that_was_lost_restarts_nothing(sandbox: Sandbox, what: str, inject: str) -> None:
+    """It closed the node and restarted containerd for a hold, a pin, and a mark of dpkg's, which no service reads."""
+    found = sandbox.run({"plant": f"{SYSTEMCTL}{AS_WANTED}{inject}", "package": "dpkg", "watch": [RESTARTS, OWED]})
+    assert found["changes"], what
+    assert {*found["disrupts"].values()} == {"none"}
+    assert found["after"][RESTARTS] == ""
+    assert found["after"][OWED].endswith("[]")
+    assert (found["again"], found["failed"], found["unknown"]) == ([], "", "")
+
+
+def test_what_the_service_reads_restarts_it_whatever_was_lost_beside(sandbox: Sandbox) -> None:
+    """A hold, a mode, and the text."""
+    inject = "apt-mark unhold dpkg >/dev/null; echo theirs > /etc/tests.conf; chmod 666 /etc/tests.conf"
+    found = sandbox.run({"plant": f"{SYSTEMCTL}{AS_WANTED}{inject}", "package": "dpkg", "watch": [RESTARTS, OWED]})
+    assert {*found["disrupts"].values()} == {"none", "module-reload"}
+    assert found["after"][RESTARTS].count(UNIT) == 1
+
+
 def test_an_override_that_came_with_a_package_is_that_packages(sandbox: Sandbox) -> None:
     """As kubeadm's own is, below /usr/lib."""
     path = f"{FOLDERS[-1]}/10-packed.conf"

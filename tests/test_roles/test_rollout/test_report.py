@@ -59,7 +59,7 @@ def test_what_was_mended_is_no_drift_any_more() -> None:
     words = report.in_words(told)
     assert words.startswith("Spillway nodes: 1 clean, 1 drifted\nChanged: c\nPreflight: d (disk)\n")
     shown = page(told, [told])
-    assert shown.count(">mended<") == 3
+    assert ">3 resources<" in shown
     assert "/ has 3 MiB free" in shown
     metrics = report.as_metrics(told)
     assert 'spillway_nodes_drift{host="c"} 3' in metrics
@@ -108,6 +108,64 @@ def test_the_summary_is_a_few_lines() -> None:
     assert "Failed: c: no space left on device" in text
     assert "Not seen: d (no route to host)" in text
     assert "Odd one out: kernel is 6.1, but c 5.10" in text
+
+
+def test_the_page_says_first_whether_there_is_anything_to_do() -> None:
+    """Then what is open, with cause and command; then what was mended, one row a machine."""
+    found = [
+        Finding("b", "disk", "error", "/ has 3 MiB free", "free some"),
+        Finding("d", "connection", "error", "x", "y"),
+    ]
+    after = {"c": PLANS[2], "a": PLANS[0]}
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    changed = HostPlan(host="a", changes=PLANS[2].changes)
+    rolled = Rolled(plans=after, unsettled={"c": "base | File"}, held={"b": "the preflight found an error"})
+    base = "spillway nodes apply --inventory lab.yaml"
+    given = {"command": "reconcile", "began": began, "seconds": 1.0, "findings": found, "command_line": base}
+    told = report.record([changed, *PLANS[1:]], rolled=rolled, **given)  # type: ignore[arg-type]  # by name
+    text = page(told, [told])
+    first = text[text.index('<p class="today">') :]
+    assert first.startswith('<p class="today">5 things to do today, on 3 of 4 machines; 1 machine was mended.</p>')
+    assert text.index('class="today"') < text.index("<h2>To do") < text.index("<h2>Mended") < text.index("<h2>Worth")
+    items = {item.kind: item for item in report.open_items(told)}
+    assert items["Unsettled"].command == f"{base} --limit c --retry"
+    assert items["Not seen"].command == "spillway nodes check --inventory lab.yaml --limit d"
+    assert items["In the way: disk"].cause == "/ has 3 MiB free: free some"
+    assert items["Refused"].hosts == ("c",)
+    assert items["Held"].hosts == ("c",)  # b's reason stands above it
+    mended = text[text.index("<h2>Mended") : text.index("<h2>Still")]
+    assert mended.count("<tr>") == 2  # the heading, and one machine with three resources
+    assert ">3 resources<" in mended
+
+
+def test_a_quiet_morning_is_one_line() -> None:
+    """Nothing to do, and how many machines that is said of."""
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    told = report.record(PLANS[:2], command="reconcile", began=began, seconds=1.0, rolled=Rolled())
+    assert "Nothing to do today: 2 machines, all as they should be." in page(told, [told])
+
+
+def test_the_summary_names_every_machine_that_is_not_as_it_should_be_by_reason() -> None:
+    """Not five of a kind: the sixth may be the one that matters."""
+    wanted = Change(resource="runtime | Config", commands=("w",))
+    names = [f"n{number:02}" for number in range(30)]
+    plans = [HostPlan(host=name, changes=(wanted,)) for name in names]
+    plans += [HostPlan(host=f"r{number}", refused=(Refusal("driver | Version", "it is held"),)) for number in range(7)]
+    plans += [HostPlan(host=f"away{number}", unreachable="no route to host") for number in range(7)]
+    rolled = Rolled(held=dict.fromkeys(names[:10], "its turn comes"), failed=dict.fromkeys(names[10:20], "disk full"))
+    rolled.unsettled = dict.fromkeys(names[20:28], "runtime | Config")
+    found = [Finding(name, "disk", "error", "/ is full", "free some") for name in names[:7]]
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    told = report.record(plans, command="apply", began=began, seconds=1.0, rolled=rolled, findings=found)
+    lines = report.in_words(told).splitlines()
+    assert f"Held: {', '.join(names[:10])}: its turn comes" in lines
+    assert f"Failed: {', '.join(names[10:20])}: disk full" in lines
+    again = "runtime | Config is wanted again right after it was changed"
+    assert f"Unsettled: {', '.join(names[20:28])}: {again}" in lines
+    assert "Drifted: n28, n29: spillway nodes apply would mend it" in lines
+    assert "Refused: r0, r1, r2, r3, r4, r5, r6: driver | Version: it is held" in lines
+    assert all(f"away{number} (no route to host)" in lines[-1] for number in range(7))
+    assert f"Preflight: {', '.join(f'{name} (disk)' for name in names[:7])}" in lines
 
 
 def test_the_metrics_parse() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 
 from autoscaler.model.errors import BadInput
 from roles.engine.disruption import Disruption
-from roles.engine.host_plan import identity
+from roles.engine.host_plan import Done, identity
+from roles.operations.files import restore_kept
+from roles.rollout.lock import own_name
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
+from roles.rollout.ssh_hosts import _RESTORE, SshHosts, leaving, taking, what_is_left
 from roles.rollout.state_machine import (
     Apply,
     Cordon,
@@ -53,7 +57,7 @@ def test_nodes_that_are_down_anyhow_count_against_the_budget() -> None:
     """One may be down, and one is."""
     lost = Member(name="lost", is_ready=False)
     steps = next_steps([member("a"), lost], Rules(batch=2, max_down=1), canary_passed=True)
-    assert steps == (Hold("a", "1 may be down at a time"),)
+    assert steps == (Hold("a", "1 may be down at a time, and lost is"),)
 
 
 def test_a_running_gang_is_waited_for_and_named() -> None:
@@ -146,6 +150,180 @@ def test_a_retry_makes_the_change_and_claims_none_before() -> None:
     hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
     rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
     assert (rolled.unsettled, rolled.changed, hosts.applied) == ({}, ["n00"], ["n00"])
+
+
+def test_what_this_run_has_not_changed_is_not_said_to_come_back() -> None:
+    """It came up while the change was made: it is made as well, and nothing is unsettled."""
+    machines, nodes = fleet(1, also="users | Keys")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
+    assert (rolled.unsettled, rolled.failed, rolled.changed) == ({}, {}, ["n00"])
+    assert hosts.applied == ["n00", "n00"]
+
+
+def test_what_could_not_be_made_on_its_own_is_told_with_its_reason_and_tried_again_the_next_night() -> None:
+    """It halts nothing, is no other writer's doing, and costs the machine one step."""
+    machines, nodes = fleet(2, alone="users | Keys")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    for _ in range(2):
+        rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""))
+        assert (rolled.unsettled, rolled.halted) == ({}, "")
+        assert rolled.failed == dict.fromkeys(machines, "users | Keys: its file is immutable")
+    assert {machine.installed for machine in machines.values()} == {"new"}
+    assert {node.outcome for node in marks.nodes.values()} == {Outcome.NONE}
+    for machine in machines.values():
+        machine.alone = ""
+    assert roll(hosts, marks, None, Rules(), dict.fromkeys(machines, "")).failed == {}
+
+
+def test_what_comes_back_after_it_was_changed_is_unsettled() -> None:
+    """Another writer's: said of that resource alone."""
+    machines, nodes = fleet(1, also="users | Keys")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    apply = hosts.apply
+
+    def undone(name: str, allowed: Disruption) -> Done:
+        done = apply(name, allowed)
+        machines[name].installed = "old"
+        return done
+
+    hosts.apply = undone  # type: ignore[method-assign]  # somebody else's program
+    rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
+    assert (rolled.unsettled, rolled.changed) == ({"n00": "thing | Version"}, [])
+
+
+def test_the_banner_of_a_halt_stays_with_its_cause_until_it_is_resolved(tmp_path: Path) -> None:
+    """On every later night, with the command of the run that it is about."""
+    machines, nodes = fleet(3, breaks=True)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    command = "spillway nodes apply --inventory 'my lab.yaml' --limit 'dgx-*' --retry"
+    for _ in range(3):
+        rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), go_on=command)
+        lines = rolled.halted.split("\n")
+        assert "cause: unhealthy after the change: containerd does not answer" in lines
+        assert lines[-1] == f"to go on: see to n01, then {command}"
+    hosts.wanted = "old"
+    assert roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), go_on=command).halted == ""
+
+
+def test_a_line_of_the_journal_that_somebody_garbled_ends_no_run(tmp_path: Path) -> None:
+    """The chain says so; what the other lines say of how changes ended still counts."""
+    machines, _ = fleet(3, breaks=True)
+    hosts, names = MemoryHosts(machines, Killer()), dict.fromkeys(machines, "")
+    assert roll(hosts, None, tmp_path, Rules(), names).halted
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
+    journal.write_text("".join(["garbled\n", "[]\n", *lines]), encoding="utf-8")
+    assert "cause: unhealthy after" in roll(hosts, None, tmp_path, Rules(), names).halted
+    assert hosts.applied == ["n00", "n01"]
+
+
+def test_a_halt_of_machines_that_are_no_nodes_stays_as_well(tmp_path: Path) -> None:
+    """They bear no marks: without a record each night would break two of them anew."""
+    machines, _ = fleet(3, breaks=True)
+    hosts, names = MemoryHosts(machines, Killer()), dict.fromkeys(machines, "")
+    for _ in range(3):
+        assert "cause: unhealthy after" in roll(hosts, None, tmp_path, Rules(), names).halted
+    assert hosts.applied == ["n00", "n01"]
+    machines["n00"].breaks = machines["n01"].breaks = machines["n02"].breaks = False
+    assert roll(hosts, None, tmp_path, Rules(), names, retry=True).changed == list(names)
+    assert roll(hosts, None, tmp_path, Rules(), names).held == {}
+
+
+def test_a_canary_that_stays_down_and_takes_up_the_budget_is_told_in_the_banner() -> None:
+    """With one node down at most no second one can be closed: a halt that says so, with what would do."""
+    ill = member("a", outcome=Outcome.FAILED, is_ready=False)
+    steps = next_steps([ill, member("b")], Rules(max_down=1), canary_passed=False)
+    assert [type(step) for step in steps] == [Halt, Hold, Rest]
+    assert "no second machine may be closed beside it to be tried (--max-down 1; 2 would do)" in steps[0].because
+    assert steps[1] == Hold("b", "1 may be down at a time, and a is")
+    quiet = member("b", needs=Disruption.NONE)
+    assert [type(step) for step in next_steps([ill, quiet], Rules(max_down=1), canary_passed=False)] == [Start, Rest]
+    two = next_steps([ill, member("b")], Rules(max_down=2), canary_passed=False)
+    assert [type(step) for step in two] == [Cordon, Rest]
+
+
+@pytest.mark.parametrize(("refuse", "halts"), [(0, False), (3, False), (4, True)])
+def test_a_rollout_goes_on_past_as_many_refusals_as_are_tolerated(refuse: int, halts: bool) -> None:  # noqa: FBT001
+    """Three full disks are three machines' trouble; a fourth is the change's own."""
+    machines, nodes = fleet(6)
+    for number in range(refuse):
+        machines[f"n{number:02}"].refuses = True
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(tolerate=3), dict.fromkeys(machines, ""))
+    assert bool(rolled.halted) is halts
+    assert len(rolled.failed) == refuse
+    assert len(rolled.changed) == (0 if halts else 6 - refuse)
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+def test_what_is_not_back_is_named_though_the_machine_is_healthy(breaks: bool) -> None:  # noqa: FBT001
+    """A driver stayed new under a full disk, and the report said that the machine was put back."""
+    machines, nodes = fleet(1, breaks=breaks, refuses=not breaks, left="these packages are not as they were: a=1")
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(tolerate=1), {"n00": ""})
+    cause = "unhealthy after the change: containerd does not answer" if breaks else "no space left on device"
+    assert rolled.failed["n00"] == f"{cause}; put back, except that these packages are not as they were: a=1"
+
+
+def test_what_the_script_of_a_restoration_could_not_put_back_is_read(tmp_path: Path) -> None:
+    """Packages, and files to which the way is no longer root's alone."""
+    kept, open_folder = tmp_path / "kept", tmp_path / "open"
+    (kept / "files" / str(open_folder).lstrip("/")).mkdir(parents=True)
+    (kept / "files" / str(open_folder).lstrip("/") / "a.conf").write_text("old\n", encoding="ascii")
+    open_folder.mkdir()
+    (open_folder / "a.conf").write_text("new\n", encoding="ascii")
+    open_folder.chmod(0o777)
+    packages = "echo 'these packages are not as they were: driver=1 '"
+    script = _RESTORE.format(files=restore_kept(str(kept)), packages=packages, module="", owed=tmp_path / "owed")
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert f"{open_folder}/a.conf stays as it is: others than root may change the way there" in what_is_left(said)
+    assert "these packages are not as they were: driver=1" in what_is_left(said)
+    assert (open_folder / "a.conf").read_text(encoding="ascii") == "new\n"
+
+
+def test_a_machine_that_another_controller_changes_is_left_to_it() -> None:
+    """With the name of that one; the others go on."""
+    machines, nodes = fleet(3)
+    machines["n01"].taken_by = "night-0a1b2c3d"
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""))
+    assert rolled.held == {"n01": "another controller is changing it: night-0a1b2c3d; wait for it to end"}
+    assert (hosts.applied, hosts.left) == (["n00", "n02"], ["n00", "n02"])
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_whoever_waits_for_apt_is_told_which_process_holds_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the change begins, which was silent for minutes."""
+    told: list[str] = []
+    said = "held by process 812 (apt-get)\nheld by process 813 (dpkg)\n"
+    hosts = SshHosts([], lambda: None, tell=told.append)
+    monkeypatch.setattr(hosts, "_shell", lambda _name, _script: (True, said))
+    hosts._tell_lock("n00")
+    assert told == ["n00: waits for apt's lock, process 812 (apt-get) and process 813 (dpkg)"]
+    monkeypatch.setattr(hosts, "_shell", lambda _name, _script: (True, ""))
+    hosts._tell_lock("n00")
+    assert len(told) == 1
+
+
+def test_two_controllers_are_kept_apart_on_the_machine(tmp_path: Path) -> None:
+    """One takes it and goes on with it; another is told by name; one that died keeps it for a while and no longer."""
+    folder = str(tmp_path / "run")
+
+    def sh(script: str) -> str:
+        return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert sh(taking(folder, "day")) == ""
+    assert sh(taking(folder, "day")) == ""
+    assert sh(taking(folder, "night 2")) == "day"
+    sh(leaving(folder, "night 2"))
+    assert sh(taking(folder, "night 2")) == "day"
+    sh(leaving(folder, "day"))
+    assert sh(taking(folder, "night 2")) == ""
+    assert sh(taking(folder, "day")) == "night 2"
+    (tmp_path / "run" / "controller").write_text("0 night 2\n", encoding="ascii")  # it died, and its time is over
+    assert sh(taking(folder, "day")) == ""
+    assert own_name(tmp_path) == own_name(tmp_path) != own_name(tmp_path / "run")
 
 
 def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from autoscaler.model.errors import Unavailable
+from roles.rollout import report
 from roles.rollout.journal import Journal
 from roles.rollout.lock import only_run
-from roles.settings.own_files import write_whole
+from roles.settings.own_files import PUBLIC, write_whole
 
 Plant = Callable[[Path, Path], None]
 
@@ -49,6 +50,28 @@ def test_a_journal_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "journal.jsonl")
     with pytest.raises(Unavailable, match="cannot be written"):
         Journal(tmp_path / "journal.jsonl").write("run")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_a_run_keeps_is_for_its_account_alone(tmp_path: Path, umask: int) -> None:
+    """Commands and diffs of all machines; also where an earlier version has left them for all to read."""
+    before = os.umask(umask)
+    try:
+        (tmp_path / "journal.jsonl").touch(mode=0o644)
+        (tmp_path / "journal.jsonl").chmod(0o644)
+        Journal(tmp_path / "journal.jsonl").write("run")
+        Journal(tmp_path / "new.jsonl").write("run")
+        report.keep({"at": "2026-01-02T02:30:00+00:00", "counts": {}}, tmp_path)
+        write_whole(tmp_path / "report.html", "<p>")
+        write_whole(tmp_path / "nodes.prom", "up 1\n", mode=PUBLIC)
+        with only_run(tmp_path, None):
+            pass
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes.pop("nodes.prom") == 0o644  # for its collector
+    assert len(modes) == 5
+    assert {*modes.values()} == {0o600}
 
 
 def test_metrics_are_written_through_no_link(tmp_path: Path, victim: Path) -> None:
