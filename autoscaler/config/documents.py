@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SecretStr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from autoscaler.model.errors import BadInput
@@ -77,7 +85,20 @@ def parse_span(text: object) -> timedelta:
     return span
 
 
-Span = Annotated[timedelta, BeforeValidator(parse_span)]
+def span_in_words(span: timedelta) -> str:
+    """A span of time as a person writes it: ``10m``, ``250ms``; the shortest that says it exactly."""
+    milliseconds = round(span.total_seconds() * 1000)
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+Span = Annotated[
+    timedelta,
+    BeforeValidator(parse_span),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h|d)$"}),
+]
 """A field that a person writes as ``10m``."""
 
 
