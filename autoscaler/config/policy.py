@@ -277,8 +277,8 @@ class Policy(Document):
         return self
 
     def entry(self, name: str) -> GroupEntry | None:
-        """The group entry of that name."""
-        return next((group for group in self.groups if group.name == name), None)
+        """The group entry that is named so, or was."""
+        return next((group for group in self.groups if name in (group.name, *group.formerly)), None)
 
 
 def read_policy(path: Path) -> Policy:

@@ -209,6 +209,10 @@ class Group:
     """Launches that Auto Scaling tries at this moment and of which there is no instance yet."""
     mixed: bool = False
     """Of a set of types: which one a node is of is known when it is there."""
+    max_size: int | None = None
+    """MaxSize as AWS has it; ``maximum`` is less where the group is not grown."""
+    built_from: str = ""
+    """Digest of the policy entry that the group was built from; empty where its tags do not say it."""
 
 
 @dataclass(frozen=True, slots=True)

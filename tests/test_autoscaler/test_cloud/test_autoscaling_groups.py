@@ -22,6 +22,7 @@ from autoscaler.model.errors import Unavailable
 from autoscaler.model.resources import Resources
 from autoscaler.planner.supply.fleet import labels_of
 from stacks.local.process.supervisor import free_ports
+from stacks.nodes.node_groups import group_tags
 from tests.builders import a_policy, an_entry
 from tests.live.hybrid import Aws, stand_in_aws, until, write_policy
 
@@ -549,3 +550,37 @@ def test_a_dead_instance_ends_also_where_its_group_is_at_its_minimum(
     assert door.groups()[0].desired == 1
     until(lambda: door.has_ended(instance.id))
     assert door.has_ended("i-0123456789abcdef0")
+
+
+def tagged_by(policy: Policy) -> dict[str, str]:
+    """The tags that the stacks give the first entry's group."""
+    return group_tags(policy.cluster, policy.region, policy.groups[0], "us-east-1a")
+
+
+def test_an_edit_of_what_pulumi_builds_changes_no_group_until_it_is_built() -> None:
+    """Type, price, labels, taints and capacity are those that stand; live keys are those of the edit."""
+    entry = {"usd_per_hour": 5.672, "labels": {"team": "vision"}, "taints": [{"key": words.GPU}]}
+    before = a_policy(an_entry("gpu-a10g", **entry))
+    door = Door(before)
+    for _ in range(3):
+        door.groups_are(raw_group(tags=tagged_by(before)))
+    door.types_are(TYPE)
+    (stood,) = door.door.groups()
+    after = {"instance_type": "p5.48xlarge", "usd_per_hour": 98.0, "labels": {}, "taints": [{"key": "other"}]}
+    door.door.obey(a_policy(an_entry("gpu-a10g", **after, capacity_type="spot", max=3, disk="900Gi")))
+    (stands,) = door.door.groups()
+    assert stands == stood
+    door.door.obey(a_policy(an_entry("gpu-a10g", **entry | {"usd_per_hour": 6.0})))
+    assert door.door.groups()[0].usd_per_hour == 6.0
+
+
+def test_a_group_of_an_entry_that_was_renamed_is_the_entrys_until_it_is_built_anew() -> None:
+    """It carries the former name in its tags, and is bought in."""
+    before = a_policy(an_entry("gpu-a10g", usd_per_hour=5.672))
+    door = Door(a_policy(an_entry("vision", instance_type="g5.12xlarge", usd_per_hour=5.672, formerly=("gpu-a10g",))))
+    door.groups_are(raw_group(tags=tagged_by(before)))
+    door.types_are(TYPE)
+    (group,) = door.door.groups()
+    assert (group.entry, group.maximum) == ("vision", 6)
+    assert group.labels[words.GROUP] == "gpu-a10g", "which its nodes carry"
+    assert not door.warned
