@@ -19,7 +19,12 @@ def autoscale() -> None:
 
 
 @autoscale.command()
-@_policy
+@click.option(
+    "--policy",
+    required=True,
+    metavar="FILE|configmap:NAMESPACE/NAME",
+    help="The scaling policy: followed while it is edited.",
+)
 @_kubeconfig
 @click.option("--once", is_flag=True, help="Decide and act once, then exit.")
 @click.option("--dry-run", is_flag=True, help="Decide, tell, and change nothing.")
@@ -31,7 +36,7 @@ def autoscale() -> None:
 @click.option("--metrics-port", type=click.IntRange(1, 65535), default=None, help="Serve Prometheus metrics there.")
 def run(
     *,
-    policy: Path,
+    policy: str,
     kubeconfig: Path | None,
     once: bool,
     dry_run: bool,
@@ -41,11 +46,10 @@ def run(
     metrics_port: int | None,
 ) -> None:
     """Watch the cluster and resize its EC2 groups, on every change."""
-    from autoscaler.config.policy import read_policy  # noqa: PLC0415 - see the module's docstring
-    from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415
+    from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415 - see the module's docstring
 
     settings = Settings(
-        policy=read_policy(policy),
+        policy=policy,
         kubeconfig=kubeconfig,
         namespace=namespace,
         identity=identity,

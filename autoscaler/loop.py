@@ -11,10 +11,11 @@ import gc
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from autoscaler.acting_policy import Policies
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
@@ -118,6 +119,20 @@ class GroupWatch:
             self._stopping.wait(ON_ITS_WAY)
 
 
+def as_priced(cluster: Cluster, policy: Policy) -> Cluster:
+    """The look with the prices that the policy says now: AWS is asked only now and then."""
+    prices = {
+        (entry.name, " or ".join(entry.types)): entry.usd_per_hour
+        for entry in policy.groups
+        if entry.usd_per_hour is not None
+    }
+    groups = tuple(
+        replace(group, usd_per_hour=prices.get((group.entry, group.instance_type), group.usd_per_hour))
+        for group in cluster.groups
+    )
+    return cluster if groups == cluster.groups else replace(cluster, groups=groups)
+
+
 def something_is_on_its_way(cluster: Cluster) -> bool:
     """Whether a group is not yet what it is wanted to be, or an instance is not yet a node."""
     joined = {node.instance_id for node in cluster.nodes}
@@ -144,7 +159,7 @@ class Loop:
     def __init__(
         self,
         *,
-        policy: Policy,
+        policies: Policies,
         planner: Planner,
         store: Store,
         hands: Hands,
@@ -163,7 +178,7 @@ class Loop:
         ``confirm`` lists nodes and groups anew, past the store; it raises one of ``FAILURES``. ``now`` is the time of
         day, which plans are made for; ``clock`` is monotonic, in seconds, for waiting.
         """
-        self._policy = policy
+        self._policies = policies
         self._planner = planner
         self._store = store
         self._hands = hands
@@ -192,6 +207,7 @@ class Loop:
             self._report.turned()
             mine = self._leader.is_mine() or self._dry_run
             self._report.acting(mine=mine)
+            self._policies.refresh(mine=mine)
             if not mine:
                 self._memory = None  # another may write now
             if self._stopping.is_set() or not mine or not self._store.is_synced() or not self._recalls():
@@ -210,13 +226,15 @@ class Loop:
 
     def once(self) -> Plan:
         """Look, decide, act, tell."""
-        cluster = self._store.cluster(self._now())
+        policy = self._policies.current()
+        cluster = as_priced(self._store.cluster(self._now()), policy)
         memory = self._recall()
         began = self._clock()
-        plan = self._plan(cluster, memory)
+        plan = self._plan(cluster, policy, memory)
         self._report.decided(plan, cluster, took=self._clock() - began)
         knows = self._store.knows_groups()
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
+            self._policies.compare(cluster.groups)
             self._memory = plan.memory
             if self._notebook is not None:
                 self._notebook.write(plan.memory)
@@ -229,13 +247,13 @@ class Loop:
             self._tell(plan, cluster)
         return plan
 
-    def _plan(self, cluster: Cluster, memory: Memory) -> Plan:
+    def _plan(self, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""
         doubt = self._doubt(cluster)
         if doubt:
             return Plan(memory=memory, warnings=(doubt,), wake_at=self._now() + _CONFIRM_AGAIN)
         try:
-            return plan_around(self._planner, cluster, self._policy, memory)
+            return plan_around(self._planner, cluster, policy, memory)
         except Exception as error:  # noqa: BLE001 - a defect must not end what cares for running jobs
             self._report.broken(error)
             return Plan(
@@ -309,7 +327,7 @@ class Loop:
 
     def _settle(self) -> int:
         """After a change: a moment for the rest of a job to come, but not for ever."""
-        scale_up = self._policy.scale_up
+        scale_up = self._policies.current().scale_up
         return self._store.settle(
             quiet=scale_up.debounce.total_seconds(), at_most=scale_up.debounce_at_most.total_seconds()
         )

@@ -13,15 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, parsed
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
+from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
 from autoscaler.executor import Hands
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
 from autoscaler.kube.leader_election import Lease
 from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
@@ -38,7 +41,8 @@ from autoscaler.report import Log, Messenger, Metrics, Report
 class Settings:
     """What the command line says."""
 
-    policy: Policy
+    policy: str
+    """Where it stands: the path of a file, or ``configmap:NAMESPACE/NAME``."""
     kubeconfig: Path | None = None
     namespace: str = words.NAMESPACE
     identity: str | None = None
@@ -54,31 +58,42 @@ class Settings:
 def serve(settings: Settings) -> None:
     """Watch and act until SIGTERM or SIGINT. Raises ``BadInput`` or ``Unavailable`` where it cannot begin."""
     metrics = Metrics() if settings.metrics_port else None
-    report = Report(Log(settings.log_format), metrics)
-    if metrics and settings.metrics_port:
-        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive)
-    parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
-    kube, store = parties.kube, parties.store
-    observer = Observer(kube, store, tell=report.outage)
-    groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
+    log, identity = Log(settings.log_format), settings.name()
+    report = Report(log, metrics)
+    kube, store = _connect(settings), Store()
+    source = _source(settings.policy, kube, store)
     messenger = Messenger(Writes(kube), failed=report.outage)
+    record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
+    told = PolicyReport(
+        log, metrics, tell=lambda *event: messenger.policy(settings.namespace, *event[:2], is_warning=event[2])
+    )
+    policies = ActingPolicy(source, record, report=told, identity=identity)
+    if metrics and settings.metrics_port:
+        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=policies.status)
+    parties = _Parties.of(kube, store, policies.current(), warn=report.note)
+    policies.on_change(parties.ec2.obey)
+    followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
+    observer = Observer(kube, store, also=followed, tell=report.outage)
+    groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
 
     def changed_hands(line: str) -> None:
         report.note(line)
         store.wake()
 
-    lease = Lease(kube, namespace=settings.namespace, identity=settings.name(), on_change=changed_hands)
-    loop = parties.loop(settings, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
+    lease = Lease(kube, namespace=settings.namespace, identity=identity, on_change=changed_hands)
+    loop = parties.loop(settings, policies, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
-    report.note(_greeting(settings, kube))
+    report.note(_greeting(settings, policies.current(), kube))
     observer.start()
     groups.start()
+    source.start(store.wake)
     if not settings.dry_run:
         lease.start()
     try:
         loop.run()
     finally:
+        source.stop()
         groups.stop()
         observer.stop()
         messenger.stop()
@@ -94,11 +109,13 @@ def run_once(settings: Settings) -> None:
     Raises ``Unavailable`` where a party does not answer, another autoscaler acts, or a step failed.
     """
     report = Report(Log(settings.log_format))
-    parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
+    kube, store = _connect(settings), Store()
+    policy = parsed(_source(settings.policy, kube, store).read())
+    parties = _Parties.of(kube, store, policy, warn=report.note)
     parties.look()
     lease = Lease(parties.kube, namespace=settings.namespace, identity=settings.name())
     messenger = Messenger(Writes(parties.kube), failed=report.outage)
-    loop = parties.loop(settings, report=report, leader=lease, messenger=messenger)
+    loop = parties.loop(settings, OnePolicy(policy), report=report, leader=lease, messenger=messenger)
     if not settings.dry_run:
         _hold(lease, settings.namespace)
     try:
@@ -115,7 +132,7 @@ def run_once(settings: Settings) -> None:
 
 def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace: str) -> str:
     """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``."""
-    parties = _Parties.connect(policy, kubeconfig, warn=lambda _line: None)
+    parties = _Parties.of(k8s.Kube.connect(kubeconfig), Store(), policy, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
@@ -131,9 +148,8 @@ class _Parties:
     store: Store
 
     @classmethod
-    def connect(cls, policy: Policy, kubeconfig: Path | None, *, warn: Callable[[str], None]) -> _Parties:
-        """Raises ``BadInput`` or ``Unavailable`` where a party cannot be reached."""
-        kube, store = k8s.Kube.connect(kubeconfig), Store()
+    def of(cls, kube: k8s.Kube, store: Store, policy: Policy, *, warn: Callable[[str], None]) -> _Parties:
+        """Raises ``BadInput`` or ``Unavailable`` where AWS cannot be reached."""
         return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store)
 
     def look(self) -> None:
@@ -154,6 +170,7 @@ class _Parties:
     def loop(
         self,
         settings: Settings,
+        policies: Policies,
         *,
         report: Report,
         leader: Lease,
@@ -163,7 +180,7 @@ class _Parties:
         """What decides by the store and acts on the parties."""
         self.ec2.may_write = leader.is_mine
         return Loop(
-            policy=settings.policy,
+            policies=policies,
             planner=partial(plan, cache=NodeCache()),
             store=self.store,
             hands=Hands(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
@@ -175,6 +192,20 @@ class _Parties:
             set_in_motion=set_in_motion,
             dry_run=settings.dry_run,
         )
+
+
+def _connect(settings: Settings) -> k8s.Kube:
+    """Raises ``BadInput`` or ``Unavailable``; where the policy file is bad, that is said before."""
+    try:
+        return k8s.Kube.connect(settings.kubeconfig)
+    except Unavailable:
+        if not settings.policy.startswith(PREFIX):
+            parsed(PolicyFile(Path(settings.policy)).read())
+        raise
+
+
+def _source(where: str, kube: k8s.Kube, store: Store) -> PolicyFile | PolicyConfigMap:
+    return PolicyConfigMap(kube, store, where) if where.startswith(PREFIX) else PolicyFile(Path(where))
 
 
 def _hold(lease: Lease, namespace: str) -> None:
@@ -202,8 +233,7 @@ def _stop_when_a_thread_breaks(loop: Loop) -> list[BaseException]:
     return broken
 
 
-def _greeting(settings: Settings, kube: k8s.Kube) -> str:
-    policy = settings.policy
+def _greeting(settings: Settings, policy: Policy, kube: k8s.Kube) -> str:
     entries = ", ".join(f"{group.name} (at most {group.max})" for group in policy.groups)
     return f"watching {kube.url} for cluster {policy.cluster} in {policy.region}; groups: {entries or 'none'}" + (
         "; dry run: nothing is changed" if settings.dry_run else ""

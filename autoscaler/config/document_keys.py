@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticUndefined
 
 from autoscaler.config.documents import span_in_words
 
@@ -29,7 +28,7 @@ class Mark:
     effect: Effect
     unit: str = ""
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The key's schema, with the mark beside its description."""
         return handler(schema) | {"x-takes-effect": self.effect}
 
@@ -93,7 +92,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "must be given"
     value = field.get_default(call_default_factory=True)
-    if value is PydanticUndefined or value is None:
+    if value is None:
         return "none"
     return f"`{_as_written(value)}`" if value != "" else "empty"
 

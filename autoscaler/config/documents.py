@@ -107,15 +107,19 @@ def read_document(path: Path, model: type[D], *, what: str) -> D:
 
     Raises ``BadInput`` where the file is missing, is not YAML, or does not fit the model.
     """
+    return parse_document(read_text(path, what=what), model, what=what, source=str(path))
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """The text of a file of the kind ``what``. Raises ``BadInput`` where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         message = f"{path}: cannot read this {what} file: {error.strerror}"
         raise BadInput(message) from None
     except UnicodeDecodeError:
         message = f"{path}: this {what} file is not UTF-8 text"
         raise BadInput(message) from None
-    return parse_document(text, model, what=what, source=str(path))
 
 
 def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
@@ -123,7 +127,7 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = _UniqueKeys(text).get_single_data()
-    except (yaml.YAMLError, ValueError) as error:  # the latter: a date or a number that is none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date or a number that is none; too deep
         line, wrong = _not_yaml(error, text)
         where = f"{source}:{line}" if line else source
         raise BadInput(f"{where}: this {what} file {wrong}") from None

@@ -129,6 +129,15 @@ class Store:
             found = self._nouns.get(PODS.name, {}).get((namespace, name))
             return (found[1], found[0]) if found else None
 
+    def has_listed(self, kind: Kind) -> bool:
+        """Whether the kind was listed at least once."""
+        with self._changed:
+            return kind.name in self._nouns
+
+    def object(self, kind: Kind, key: Key) -> Any:
+        """The noun of that kind, ``None`` where there is none."""
+        return self._get(kind, key)
+
     def room_on(self, node: str) -> Resources:
         """What a node has left now, after pods that we have pinned to it and that are not bound yet."""
         with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,8 +83,12 @@ def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
     with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay=boot_delay) as aws:
         aws.make_groups(policy)
         yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
-        with contextlib.suppress(Exception):
-            plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
+        for path in (
+            f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}",
+            f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}",
+        ):
+            with contextlib.suppress(Exception):
+                plane.kube.send("DELETE", path)
 
 
 def test_a_gang_waits_as_a_whole_spills_over_and_starts_as_a_whole(hybrid: Hybrid) -> None:
@@ -312,3 +318,80 @@ def test_a_pod_pinned_to_a_node_that_has_gone_is_made_anew_and_starts(hybrid: Hy
         assert f"delete pod default/{pod['metadata']['name']}, which never started" in brain.texts()
     assert pods()[0]["metadata"]["uid"] != pod["metadata"]["uid"]
     assert pods()[0]["metadata"]["annotations"][words.ADMITTED_TO] == "dgx"
+
+
+def edited(policy: Path, old: str, new: str) -> float:
+    """As an editor saves: a file beside it, renamed over it. Gives the time of day."""
+    text = policy.read_text(encoding="utf-8")
+    assert old in text
+    beside = policy.with_suffix(".new")
+    beside.write_text(text.replace(old, new), encoding="utf-8")
+    beside.replace(policy)
+    return time.time()
+
+
+def seconds_until(brain: Autoscaler, event: str, since: float) -> float:
+    """From ``since`` to the last line of that kind, by the time that it carries."""
+    line = [one for one in brain.said() if one["event"] == event][-1]
+    return datetime.fromisoformat(line["time"]).timestamp() - since
+
+
+def acting_policy(kube: KubeHttp) -> dict[str, Any]:
+    """What the acting autoscaler says of its policy, and its text."""
+    data = kube.get(f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}")["data"]
+    return json.loads(data["about.json"]) | {"text": data[words.POLICY_KEY]}
+
+
+def test_an_edit_of_the_policy_file_is_acted_on_without_a_restart_and_a_bad_one_is_not(hybrid: Hybrid) -> None:
+    """Within two seconds; the bad one is told in log, Event and status, and outlived by the last good one."""
+    kube = hybrid.plane.kube
+    edited(hybrid.policy, "max: 4", "max: 0")
+    make_pod(kube, gpu_pod("p"))
+    with hybrid.run("--identity", "one") as brain:
+        until(lambda: "but max 0 of group gpu leaves 0" in brain.texts(), told=brain.texts)
+        since = edited(hybrid.policy, "max: 0", "max: 4")
+        until(hybrid.aws.asked, told=brain.texts)
+        took = seconds_until(brain, "policy-taken", since)
+        print(f"{took:.2f} s from the edit until it was taken over")
+        assert took <= 2 + BUSY
+        assert "groups[gpu].max: 0 -> 4: up to 22.69 $/h more" in brain.texts()
+        until(lambda: bound(kube, "p"), told=brain.texts)
+
+        edited(hybrid.policy, "max: 4", "max: -4")
+        told = "groups[0] (gpu).max = -4: input should be greater than or equal to 0"
+        until(lambda: told in brain.texts(), told=brain.texts)
+        until(lambda: told in acting_policy(kube).get("refused", {}).get("why", ""), told=brain.texts)
+        events = kube.get("/api/v1/namespaces/spillway/events")["items"]
+        assert [one["type"] for one in events if one["reason"] == "PolicyRefused" and told in one["message"]]
+        make_pod(kube, gpu_pod("q"))
+        until(lambda: bound(kube, "q"), told=brain.texts)
+        brain.kill()
+    with hybrid.run("--identity", "one", log="again.log") as again:
+        make_pod(kube, gpu_pod("r"))
+        until(lambda: bound(kube, "r"), told=again.texts)
+        assert told in again.texts(), "what is wrong with the file is told again"
+        assert again.process.poll() is None
+    assert "max: 4" in acting_policy(kube)["text"]
+
+
+def test_a_policy_in_a_configmap_is_followed_through_the_api(hybrid: Hybrid) -> None:
+    """As the release has it: edited, deleted and made again while the autoscaler runs."""
+    kube, text = hybrid.plane.kube, hybrid.policy.read_text(encoding="utf-8")
+    path = "/api/v1/namespaces/spillway/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": words.POLICY}}
+    kube.send("POST", path, body | {"data": {words.POLICY_KEY: text.replace("max: 4", "max: 0")}})
+    make_pod(kube, gpu_pod("p"))
+    try:
+        with hybrid.run("--policy", f"configmap:spillway/{words.POLICY}") as brain:
+            until(lambda: "but max 0 of group gpu leaves 0" in brain.texts(), told=brain.texts)
+            kube.send("DELETE", f"{path}/{words.POLICY}")
+            until(lambda: "there is no such ConfigMap" in brain.texts(), told=brain.texts)
+            since = time.time()
+            kube.send("POST", path, body | {"data": {words.POLICY_KEY: text}})
+            until(hybrid.aws.asked, told=brain.texts)
+            took = seconds_until(brain, "policy-taken", since)
+            print(f"{took:.2f} s from the edit until it was taken over")
+            assert took <= 2 + BUSY
+            assert brain.process.poll() is None
+    finally:
+        kube.send("DELETE", f"{path}/{words.POLICY}")
