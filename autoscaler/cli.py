@@ -8,7 +8,7 @@ import click
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _policy = click.option("--policy", type=_FILE, required=True, help="The scaling policy file.")
-_kubeconfig = click.option(
+kubeconfig_option = click.option(
     "--kubeconfig", type=_FILE, default=None, help="Else $KUBECONFIG, ~/.kube/config, or the pod's own account."
 )
 
@@ -25,7 +25,7 @@ def autoscale() -> None:
     metavar="FILE|configmap:NAMESPACE/NAME",
     help="The scaling policy: followed while it is edited.",
 )
-@_kubeconfig
+@kubeconfig_option
 @click.option("--once", is_flag=True, help="Decide and act once, then exit.")
 @click.option("--dry-run", is_flag=True, help="Decide, tell, and change nothing.")
 @click.option("--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease and memory are.")
@@ -90,7 +90,7 @@ def plan(
 
     run_plan(
         pods=pods,
-        catalog=_catalog(catalog),
+        catalog=catalog_file(catalog),
         nodes=nodes,
         policy=policy,
         zones=tuple(zone for zone in zones.split(",") if zone),
@@ -101,7 +101,8 @@ def plan(
     )
 
 
-def _catalog(source: str) -> Path:
+def catalog_file(source: str) -> Path:
+    """The CSV file that ``--catalog`` names; that of ``ec2:REGION`` is asked of EC2."""
     if not source.startswith("ec2:"):
         return Path(source)
     from autoscaler.cloud.catalog import PREFIX, live_catalog  # noqa: PLC0415
@@ -119,7 +120,7 @@ def explain() -> None:
 @click.option("--namespace", "-n", default="default", show_default=True, help="The pod's.")
 @click.option("--memory", default="spillway", show_default=True, help="The autoscaler's namespace, with what it plans.")
 @_policy
-@_kubeconfig
+@kubeconfig_option
 def explain_pod(*, name: str, namespace: str, memory: str, policy: Path, kubeconfig: Path | None) -> None:
     """Say why the pod NAME waits and what would change it, or where it is."""
     from autoscaler.config.policy import read_policy  # noqa: PLC0415
@@ -130,7 +131,7 @@ def explain_pod(*, name: str, namespace: str, memory: str, policy: Path, kubecon
 
 
 @click.command()
-@_kubeconfig
+@kubeconfig_option
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
 def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
     """Which GPUs exist, who holds them, how long they have idled."""

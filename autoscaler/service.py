@@ -6,12 +6,14 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, parsed
 from autoscaler.cloud import autoscaling_groups as aws
@@ -22,7 +24,7 @@ from autoscaler.config.signals import on_first_of
 from autoscaler.executor import Hands
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
-from autoscaler.kube.leader_election import Lease
+from autoscaler.kube.leader_election import Lease, holder_of
 from autoscaler.kube.memory_configmap import Notebook
 from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
 from autoscaler.kube.watcher import Observer
@@ -34,6 +36,7 @@ from autoscaler.planner.explain import explain_pod
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
+from autoscaler.policy_words import acting
 from autoscaler.report import Log, Messenger, Metrics, Report
 
 
@@ -137,6 +140,23 @@ def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace:
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
     return explain_pod(cluster, plan(cluster, policy, memory), key)
+
+
+def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) -> Iterator[str]:
+    """Lines that say by which policy the acting autoscaler decides, then its text. Raises ``Unavailable``."""
+    kube = k8s.Kube.connect(kubeconfig)
+    try:
+        record = PolicyRecord(kube, namespace).read()
+        holder, renewed = holder_of(kube, namespace=namespace)
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    if wants_json:
+        said = {"holder": holder, "renewed": renewed} | ({"text": record.text} if record else {})
+        yield msgspec.json.encode(said | (msgspec.to_builtins(record.about) if record else {})).decode()
+        return
+    yield from acting(record, holder=holder, renewed=renewed, now=datetime.now(UTC))
+    if record:
+        yield from ("---", record.text.rstrip("\n"))
 
 
 @dataclass(frozen=True, slots=True)

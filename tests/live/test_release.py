@@ -302,6 +302,17 @@ def resources(kube: KubeHttp) -> list[tuple[str, str]]:
     ]
 
 
+BY_NAME = MappingProxyType(
+    {
+        "leases": words.LEASE,
+        "configmaps": words.MEMORY,
+        "list configmaps": words.POLICY,
+        "watch configmaps": words.POLICY,
+    }
+)
+"""Objects that it may touch by name alone: of a kind, or by a verb on a kind."""
+
+
 def may(
     account: KubeHttp,
     group: str,
@@ -309,7 +320,7 @@ def may(
     verb: str,
     *,
     namespace: str = words.NAMESPACE,
-    named: Mapping[str, str] = MappingProxyType({"leases": words.LEASE, "configmaps": words.MEMORY}),
+    named: Mapping[str, str] = BY_NAME,
 ) -> bool:
     """Whether the account may, in its own namespace, and for those that it may by name alone."""
     kind, _, below = resource.partition("/")
@@ -319,7 +330,7 @@ def may(
         "subresource": below,
         "verb": verb,
         "namespace": namespace,
-        "name": named.get(kind, "") if verb != "create" else "",
+        "name": named.get(f"{verb} {kind}", named.get(kind, "")) if verb != "create" else "",
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
