@@ -110,6 +110,70 @@ def catalog_file(source: str) -> Path:
     return live_catalog(source.removeprefix(PREFIX), tell=lambda line: click.echo(line, err=True))
 
 
+_namespace = click.option(
+    "--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease and memory are."
+)
+_of_group = click.option("--group", default=None, help="One group of the policy.")
+_of_buying = click.option("--buying", is_flag=True, help="Buying alone: idle nodes are terminated.")
+
+
+@autoscale.command()
+@_of_group
+@_of_buying
+@click.option("--because", required=True, help="Why, for whoever looks at it later.")
+@click.option("--for", "span", default=None, metavar="2h", help="For how long; else until it is resumed.")
+@click.option("--by", default=None, help="Who asks for it; else $USER.")
+@_namespace
+@kubeconfig_option
+def pause(
+    *,
+    group: str | None,
+    buying: bool,
+    because: str,
+    span: str | None,
+    by: str | None,
+    namespace: str,
+    kubeconfig: Path | None,
+) -> None:
+    """Buy and terminate nothing, everywhere or in one group; pods are placed on what is there all the same."""
+    import os  # noqa: PLC0415 - see the module's docstring
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from autoscaler import service  # noqa: PLC0415
+    from autoscaler.config.documents import parse_span  # noqa: PLC0415
+    from autoscaler.model.pauses import Pause  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    try:
+        until = now + parse_span(span) if span else None
+    except ValueError as error:
+        raise click.BadParameter(f"{span!r} {error}", param_hint="--for") from None
+    wanted = Pause(_scope(group, buying=buying), because, by or os.environ.get("USER", ""), now, until)
+    for line in service.pause(wanted, kubeconfig=kubeconfig, namespace=namespace):
+        click.echo(line)
+
+
+@autoscale.command()
+@_of_group
+@_of_buying
+@_namespace
+@kubeconfig_option
+def resume(*, group: str | None, buying: bool, namespace: str, kubeconfig: Path | None) -> None:
+    """End a pause: that of everything, of one group, or of buying."""
+    from autoscaler import service  # noqa: PLC0415
+
+    for line in service.resume(_scope(group, buying=buying), kubeconfig=kubeconfig, namespace=namespace):
+        click.echo(line)
+
+
+def _scope(group: str | None, *, buying: bool) -> str:
+    from autoscaler.model.pauses import ALL, BUYING  # noqa: PLC0415
+
+    if group and buying:
+        raise click.UsageError("--group and --buying: say one of them; a pause of a group stops buying there too")
+    return f"group.{group}" if group else BUYING if buying else ALL
+
+
 @autoscale.group()
 def explain() -> None:
     """Why something is as it is."""

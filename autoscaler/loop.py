@@ -228,6 +228,7 @@ class Loop:
         """Look, decide, act, tell."""
         policy = self._policies.current()
         cluster = as_priced(self._store.cluster(self._now()), policy)
+        self._report.paused(cluster.pauses)
         memory = self._recall()
         began = self._clock()
         plan = self._plan(cluster, policy, memory)

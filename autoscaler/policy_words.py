@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from autoscaler.config.documents import span_in_words
+from autoscaler.config.documents import parse_document, span_in_words
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.config.policy_changes import PriceOf, changes, most, own_price
 from autoscaler.kube.leader_election import LASTS
 from autoscaler.kube.policy_configmap import Record
+from autoscaler.model.pauses import Pause
 from autoscaler.planner.supply.offers import Price
 
 
@@ -32,7 +33,9 @@ def compared(old: Policy, new: Policy, *, price_of: PriceOf = own_price) -> Iter
     yield f"after: {_at_most(most(new, price_of=price_of))}"
 
 
-def acting(record: Record | None, *, holder: str, renewed: datetime | None, now: datetime) -> Iterator[str]:
+def acting(
+    record: Record | None, *, holder: str, renewed: datetime | None, now: datetime, pauses: Sequence[Pause] = ()
+) -> Iterator[str]:
     """Whether an autoscaler acts; by which policy, since when, from where; what was refused, what is pending."""
     age = now - renewed if renewed else timedelta.max
     if not holder:
@@ -41,6 +44,7 @@ def acting(record: Record | None, *, holder: str, renewed: datetime | None, now:
         yield f"no autoscaler acts: {holder} held the lease last, and renewed it {_ago(age)} ago"
     else:
         yield f"acting: {holder}"
+    yield from map(str, pauses)
     if record is None:
         yield "policy: none was written down yet"
         return
@@ -52,6 +56,12 @@ def acting(record: Record | None, *, holder: str, renewed: datetime | None, now:
     if about.pending:
         yield "pending `pulumi up`:"
         yield from (f"  {line}" for line in about.pending)
+
+
+def names_in(record: Record) -> list[str]:
+    """The groups of the acting policy."""
+    policy = parse_document(record.text, Policy, what="policy", source=record.about.origin)
+    return [entry.name for entry in policy.groups]
 
 
 def prices_of(catalog: Sequence[Price]) -> PriceOf:

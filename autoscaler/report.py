@@ -23,6 +23,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.pauses import Pause
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -77,6 +78,7 @@ class Metrics:
         self.acting = Gauge("spillway_acting", "1 where this autoscaler holds the lease.", **made)
         self.warnings = Gauge("spillway_warnings", "What an operator should look at now: see the log.", **made)
         self.outages = Counter("spillway_outages", "Times that a party went out of reach.", ["party"], **made)
+        self.paused = Gauge("spillway_paused", "1 while an operator has paused it.", ["scope"], **made)
         self.edits = Counter("spillway_policy_edits", "Edits of the policy by outcome.", ["outcome"], **made)
         self.refused = Gauge("spillway_policy_refused", "1 while the last edit of the policy is refused.", **made)
         self.unbuilt = Gauge("spillway_policy_pending", "What of the policy waits for `pulumi up`.", **made)
@@ -140,6 +142,8 @@ class Report:
         self._waiting: dict[str, str] = {}
         self._would: frozenset[Step] = frozenset()
         self._warnings: frozenset[str] = frozenset()
+        self.pauses: Mapping[str, Pause] = {}
+        """What is paused now, by scope."""
         self.failures = 0
         """Steps that failed, each time counted."""
         self._lock = threading.Lock()
@@ -147,6 +151,19 @@ class Report:
     def note(self, line: str) -> None:
         """Something a person may want to know."""
         self._log.say("note", line)
+
+    def paused(self, pauses: Iterable[Pause]) -> None:
+        """Operators have paused this now: what begins and what ends is told."""
+        now = {pause.scope: pause for pause in pauses}
+        for scope, pause in now.items():
+            if self.pauses.get(scope) != pause:
+                self._log.say("paused", str(pause), scope=scope, until=pause.until, by=pause.by)
+        for scope in self.pauses.keys() - now.keys():
+            self._log.say("resumed", f"{self.pauses[scope].what} goes on", scope=scope)
+        if self._metrics:
+            for scope in {*self.pauses, *now}:
+                self._metrics.paused.labels(scope).set(scope in now)
+        self.pauses = now
 
     def broken(self, error: Exception) -> None:
         """A defect of ours: with its traceback, for whoever mends it."""

@@ -26,17 +26,19 @@ from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
 from autoscaler.kube.leader_election import Lease, holder_of
 from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
 from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
 from autoscaler.model import labels as words
-from autoscaler.model.errors import Unavailable
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.pauses import Pause, in_force
 from autoscaler.planner.explain import explain_pod
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
-from autoscaler.policy_words import acting
+from autoscaler.policy_words import acting, names_in
 from autoscaler.report import Log, Messenger, Metrics, Report
 
 
@@ -71,19 +73,23 @@ def serve(settings: Settings) -> None:
         log, metrics, tell=lambda *event: messenger.policy(settings.namespace, *event[:2], is_warning=event[2])
     )
     policies = ActingPolicy(source, record, report=told, identity=identity)
-    if metrics and settings.metrics_port:
-        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=policies.status)
-    parties = _Parties.of(kube, store, policies.current(), warn=report.note)
+    parties = _Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
     policies.on_change(parties.ec2.obey)
     followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
-    observer = Observer(kube, store, also=followed, tell=report.outage)
+    observer = Observer(kube, store, also=[pauses_kind(settings.namespace), *followed], tell=report.outage)
     groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
+
+    def status() -> dict[str, Any]:
+        paused = {scope: str(pause) for scope, pause in report.pauses.items()}
+        return {"identity": identity, "acting": lease.is_mine(), "paused": paused, "policy": policies.status()}
 
     def changed_hands(line: str) -> None:
         report.note(line)
         store.wake()
 
     lease = Lease(kube, namespace=settings.namespace, identity=identity, on_change=changed_hands)
+    if metrics and settings.metrics_port:
+        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=status)
     loop = parties.loop(settings, policies, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
@@ -114,7 +120,7 @@ def run_once(settings: Settings) -> None:
     report = Report(Log(settings.log_format))
     kube, store = _connect(settings), Store()
     policy = parsed(_source(settings.policy, kube, store).read())
-    parties = _Parties.of(kube, store, policy, warn=report.note)
+    parties = _Parties.of(kube, store, policy, settings.namespace, warn=report.note)
     parties.look()
     lease = Lease(parties.kube, namespace=settings.namespace, identity=settings.name())
     messenger = Messenger(Writes(parties.kube), failed=report.outage)
@@ -135,7 +141,7 @@ def run_once(settings: Settings) -> None:
 
 def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace: str) -> str:
     """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``."""
-    parties = _Parties.of(k8s.Kube.connect(kubeconfig), Store(), policy, warn=lambda _line: None)
+    parties = _Parties.of(k8s.Kube.connect(kubeconfig), Store(), policy, namespace, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
@@ -148,15 +154,47 @@ def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) 
     try:
         record = PolicyRecord(kube, namespace).read()
         holder, renewed = holder_of(kube, namespace=namespace)
+        pauses = in_force(read_pauses(kube, namespace=namespace), datetime.now(UTC))
     except k8s.Refused as refused:
         raise Unavailable(f"the API server refuses: {refused}") from None
     if wants_json:
-        said = {"holder": holder, "renewed": renewed} | ({"text": record.text} if record else {})
+        said = {"holder": holder, "renewed": renewed, "paused": pauses} | ({"text": record.text} if record else {})
         yield msgspec.json.encode(said | (msgspec.to_builtins(record.about) if record else {})).decode()
         return
-    yield from acting(record, holder=holder, renewed=renewed, now=datetime.now(UTC))
+    yield from acting(record, holder=holder, renewed=renewed, now=datetime.now(UTC), pauses=pauses)
     if record:
         yield from ("---", record.text.rstrip("\n"))
+
+
+def pause(wanted: Pause, *, kubeconfig: Path | None, namespace: str) -> Iterator[str]:
+    """Have the autoscaler leave something alone. Raises ``BadInput`` for a group that its policy does not have."""
+    kube = k8s.Kube.connect(kubeconfig)
+    try:
+        record = PolicyRecord(kube, namespace).read()
+        if wanted.group and record and wanted.group not in (names := names_in(record)):
+            raise BadInput(f"--group {wanted.group}: the acting policy has no such group: it has {', '.join(names)}")
+        change_pauses(
+            kube, lambda found: (*(one for one in found if one.scope != wanted.scope), wanted), namespace=namespace
+        )
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    yield str(wanted)
+
+
+def resume(scope: str, *, kubeconfig: Path | None, namespace: str) -> Iterator[str]:
+    """End a pause; says what stays paused."""
+    kube, now = k8s.Kube.connect(kubeconfig), datetime.now(UTC)
+    try:
+        before = {one.scope: one for one in in_force(read_pauses(kube, namespace=namespace), now)}
+        left = change_pauses(
+            kube, lambda found: tuple(one for one in in_force(found, now) if one.scope != scope), namespace=namespace
+        )
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    yield (
+        f"{before[scope].what} goes on" if scope in before else f"nothing to resume: {Pause(scope).what} is not paused"
+    )
+    yield from (f"still: {one}" for one in left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +204,20 @@ class _Parties:
     kube: k8s.Kube
     ec2: aws.Ec2
     store: Store
+    namespace: str
+    """Where the autoscaler's lease and memory are."""
 
     @classmethod
-    def of(cls, kube: k8s.Kube, store: Store, policy: Policy, *, warn: Callable[[str], None]) -> _Parties:
+    def of(
+        cls, kube: k8s.Kube, store: Store, policy: Policy, namespace: str, *, warn: Callable[[str], None]
+    ) -> _Parties:
         """Raises ``BadInput`` or ``Unavailable`` where AWS cannot be reached."""
-        return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store)
+        return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store, namespace)
 
     def look(self) -> None:
         """List everything once. Raises ``Unavailable``."""
         try:
-            Observer(self.kube, self.store).look_once()
+            Observer(self.kube, self.store, also=[pauses_kind(self.namespace)]).look_once()
             GroupWatch(ec2=self.ec2, store=self.store, outage=lambda _party, _why: None).look()
         except k8s.Refused as refused:
             raise Unavailable(f"the API server refuses: {refused}") from None

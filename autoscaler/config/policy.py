@@ -84,6 +84,10 @@ class GroupEntry(Document):
         default="any", description="cluster: nodes close together on the network, in one placement group"
     )
 
+    idle_after: Annotated[Span | None, live("time")] = Field(
+        default=None, description="how long a node of it stands idle before it goes; absent: scale_down.idle_after"
+    )
+
     @property
     def types(self) -> tuple[str, ...]:
         """What its nodes may be: the type, or those of the set, the preferred one first."""
@@ -275,6 +279,11 @@ class Policy(Document):
                     )
                     raise ValueError(message)
         return self
+
+    def idle_after(self, entry: str) -> timedelta:
+        """How long a node of the entry stands idle before it goes."""
+        found = self.entry(entry)
+        return found.idle_after if found and found.idle_after is not None else self.scale_down.idle_after
 
     def entry(self, name: str) -> GroupEntry | None:
         """The group entry that is named so, or was."""

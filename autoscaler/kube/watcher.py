@@ -112,6 +112,8 @@ class Observer:
                 if isinstance(error, Refused) and kind not in self._always:
                     self._forget(kind, str(error))
                     return
+                if isinstance(error, Refused) and kind not in KINDS:
+                    self._store.expect(kind, served=False)  # a role of an older release must not stop everything
                 self._tell(self._party(kind), str(error))
             if time.monotonic() - began < 1.0:
                 self._stopping.wait(pause.longer())

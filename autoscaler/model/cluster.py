@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from autoscaler.model.constraints import PodTerm, Spread, Taint, Term, Toleration
+from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
 
@@ -234,6 +235,8 @@ class Cluster:
     """``None``: not known, for no pod has asked so far."""
     namespaces: Mapping[str, Mapping[str, str]] | None = None
     """Labels by name; ``None`` as above."""
+    pauses: tuple[Pause, ...] = ()
+    """What operators have told us to leave alone now."""
 
 
 @dataclass(frozen=True, slots=True)

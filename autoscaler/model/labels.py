@@ -121,6 +121,8 @@ POLICY_KEY: Final = "policy.yaml"
 """Where in a ConfigMap the policy's text stands."""
 ACTING_POLICY: Final = "spillway-autoscaler-acting-policy"
 """Name of the ConfigMap, in the same namespace, with the last good policy, which the acting autoscaler obeys."""
+PAUSES: Final = "spillway-autoscaler-pauses"
+"""Name of the ConfigMap, in the same namespace, in which operators write what is to be left alone, and until when."""
 NAMESPACE: Final = "spillway"
 
 _OF_KUBERNETES: Final = (".kubernetes.io", ".k8s.io")

@@ -45,7 +45,7 @@ def plan(
     steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
-    looks = (down.wake_at, sick.wake_at, *up.looks)
+    looks = (down.wake_at, sick.wake_at, *up.looks, *(one.until for one in cluster.pauses))
     return Plan(
         steps=steps,
         waiting=up.waiting,

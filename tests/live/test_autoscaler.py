@@ -85,7 +85,7 @@ def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
         yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
         for path in (
             f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}",
-            f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}",
+            *(f"/api/v1/namespaces/spillway/configmaps/{name}" for name in (words.ACTING_POLICY, words.PAUSES)),
         ):
             with contextlib.suppress(Exception):
                 plane.kube.send("DELETE", path)
@@ -395,3 +395,35 @@ def test_a_policy_in_a_configmap_is_followed_through_the_api(hybrid: Hybrid) -> 
             assert brain.process.poll() is None
     finally:
         kube.send("DELETE", f"{path}/{words.POLICY}")
+
+
+def spillway(hybrid: Hybrid, *line: str) -> str:
+    """What the command prints, typed by an operator of the cluster."""
+    done = subprocess.run(
+        [sys.executable, "-m", "spillway", *line],
+        env=os.environ | hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_pause_is_honoured_shown_and_ended(hybrid: Hybrid) -> None:
+    """Also by an autoscaler that starts while it holds; what it stopped is done once it is resumed."""
+    kube = hybrid.plane.kube
+    spillway(hybrid, "autoscale", "pause", "--buying", "--because", "budget review", "--by", "ada", "--for", "1h")
+    make_pod(kube, gpu_pod("p"))
+    with hybrid.run("--identity", "one") as brain:
+        until(lambda: "by ada: budget review; it would fit if it is resumed" in brain.texts(), told=brain.texts)
+        shown = spillway(hybrid, "policy", "show")
+        assert shown.startswith("acting: one\nbuying is paused until ")
+        assert not hybrid.aws.asked()
+        assert spillway(hybrid, "autoscale", "resume", "--buying") == "buying goes on\n"
+        until(lambda: bound(kube, "p"), told=brain.texts)
+        assert [line["event"] for line in brain.said() if line["event"] in ("paused", "resumed")] == [
+            "paused",
+            "resumed",
+        ]

@@ -14,6 +14,7 @@ from tests.builders import NOW, an_entry, later
 from tests.test_autoscaler.fake_api import Answer, fake_api
 from tests.test_autoscaler.test_cli import silent, typed
 from tests.test_autoscaler.test_config.test_policy import GOOD
+from tests.test_autoscaler.test_kube.test_policy_configmap import Shelf
 
 RECORD = Record(GOOD, About(since=NOW, origin="policy.yaml", by="one"))
 
@@ -99,6 +100,7 @@ def test_show_asks_the_cluster(tmp_path: Path) -> None:
         words.ACTING_POLICY: {"data": {words.POLICY_KEY: GOOD, "about.json": json.dumps(about)}},
         words.LEASE: {"spec": {"holderIdentity": "one", "renewTime": datetime.now(UTC).isoformat()}},
         "version": {},
+        words.PAUSES: {},
     }
     with fake_api() as api:
         api.answer = lambda asked: Answer(answers[asked.path.rpartition("/")[2]])
@@ -115,3 +117,36 @@ def test_show_asks_the_cluster(tmp_path: Path) -> None:
             "policy: none was written down yet",
         ]
     assert typed("policy", "show", kubeconfig=silent(tmp_path)).returncode == 1
+
+
+def test_pause_and_resume_are_written_in_the_cluster(tmp_path: Path) -> None:
+    """With reason, name and end; a group that the acting policy lacks is refused."""
+    shelf = Shelf()
+    shelf.kept[words.ACTING_POLICY] = {
+        "data": {
+            words.POLICY_KEY: GOOD,
+            "about.json": json.dumps({"since": NOW.isoformat(), "origin": "policy.yaml", "by": "one"}),
+        }
+    }
+    with fake_api() as api:
+        api.answer = shelf.answer
+        config = api.kubeconfig(tmp_path)
+
+        def said(*line: str) -> tuple[int, str]:
+            done = typed("autoscale", *line, kubeconfig=config)
+            return done.returncode, done.stdout + done.stderr
+
+        status, words_ = said("pause", "--buying", "--because", "budget", "--for", "2h", "--by", "ada")
+        assert status == 0, words_
+        assert words_.startswith("buying is paused until ")
+        assert words_.endswith(" UTC by ada: budget\n")
+        assert said("pause", "--because", "audit", "--by", "eve")[0] == 0
+        assert set(shelf.kept[words.PAUSES]["data"]) == {"all", "buying"}
+        status, words_ = said("pause", "--group", "nowhere", "--because", "x")
+        assert (status, "the acting policy has no such group: it has gpu-a10g" in words_) == (2, True)
+        assert said("pause", "--because", "x", "--for", "soon")[0] == 2
+        status, words_ = said("resume", "--buying")
+        assert words_.splitlines()[0] == "buying goes on"
+        assert words_.splitlines()[1].startswith("still: buying and terminating is paused until it is resumed by eve")
+        assert said("resume", "--buying")[1].startswith("nothing to resume: buying is not paused")
+        assert "buying and terminating is paused" in typed("policy", "show", kubeconfig=config).stdout
