@@ -8,7 +8,7 @@ an autoscaler that starts while the edited one is bad obeys that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from autoscaler.config.policy_changes import changes, pending
 from autoscaler.config.policy_file import Edition
 from autoscaler.kube.client import Refused
 from autoscaler.kube.policy_configmap import About, PolicyRecord, Record, Refusal
-from autoscaler.model.cluster import Group
+from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.report import Log, Metrics
 
@@ -255,3 +255,17 @@ def parsed(edition: Edition) -> Policy:
 
 def _of_record(record: Record) -> Policy:
     return parse_document(record.text, Policy, what="policy", source=record.about.origin)
+
+
+def as_priced(cluster: Cluster, policy: Policy) -> Cluster:
+    """The look with the prices that the policy says now: AWS is asked only now and then."""
+    prices = {
+        (entry.name, " or ".join(entry.types)): entry.usd_per_hour
+        for entry in policy.groups
+        if entry.usd_per_hour is not None
+    }
+    groups = tuple(
+        replace(group, usd_per_hour=prices.get((group.entry, group.instance_type), group.usd_per_hour))
+        for group in cluster.groups
+    )
+    return cluster if groups == cluster.groups else replace(cluster, groups=groups)

@@ -11,11 +11,11 @@ import gc
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from autoscaler.acting_policy import Policies
+from autoscaler.acting_policy import Policies, as_priced
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
@@ -119,20 +119,6 @@ class GroupWatch:
             self._stopping.wait(ON_ITS_WAY)
 
 
-def as_priced(cluster: Cluster, policy: Policy) -> Cluster:
-    """The look with the prices that the policy says now: AWS is asked only now and then."""
-    prices = {
-        (entry.name, " or ".join(entry.types)): entry.usd_per_hour
-        for entry in policy.groups
-        if entry.usd_per_hour is not None
-    }
-    groups = tuple(
-        replace(group, usd_per_hour=prices.get((group.entry, group.instance_type), group.usd_per_hour))
-        for group in cluster.groups
-    )
-    return cluster if groups == cluster.groups else replace(cluster, groups=groups)
-
-
 def something_is_on_its_way(cluster: Cluster) -> bool:
     """Whether a group is not yet what it is wanted to be, or an instance is not yet a node."""
     joined = {node.instance_id for node in cluster.nodes}
@@ -226,8 +212,7 @@ class Loop:
 
     def once(self) -> Plan:
         """Look, decide, act, tell."""
-        policy = self._policies.current()
-        cluster = as_priced(self._store.cluster(self._now()), policy)
+        policy, cluster = self._look()
         self._report.paused(cluster.pauses)
         memory = self._recall()
         began = self._clock()
@@ -247,6 +232,13 @@ class Loop:
         if knows:  # before AWS has answered, nobody can say that a pod is hopeless
             self._tell(plan, cluster)
         return plan
+
+    def _look(self) -> tuple[Policy, Cluster]:
+        """The policy that holds now, and the cluster as it is."""
+        now, policy = self._now(), self._policies.current()
+        holding = policy.at(now)
+        self._report.scheduled([one.name for one in policy.schedules if one.holds_at(now)])
+        return holding, as_priced(self._store.cluster(now), holding)
 
     def _plan(self, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""
@@ -339,8 +331,8 @@ class Loop:
         planned = {describe(step) for step in plan.steps} if self._held else set()
         self._held = {key: held for key, held in self._held.items() if key in planned or held.until > now - LOOK_AGAIN}
         dues = [LOOK_AGAIN, *(held.until - now for key, held in self._held.items() if key in planned)]
-        if plan.wake_at is not None:
-            dues.append((plan.wake_at - self._now()).total_seconds())
+        turn = self._policies.current().next_turn(self._now())
+        dues += [(at - self._now()).total_seconds() for at in (plan.wake_at, turn) if at is not None]
         return max(min(dues), 0.05)
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -144,6 +144,8 @@ class Report:
         self._warnings: frozenset[str] = frozenset()
         self.pauses: Mapping[str, Pause] = {}
         """What is paused now, by scope."""
+        self.schedules: tuple[str, ...] = ()
+        """Names of the schedules in force."""
         self.failures = 0
         """Steps that failed, each time counted."""
         self._lock = threading.Lock()
@@ -164,6 +166,13 @@ class Report:
             for scope in {*self.pauses, *now}:
                 self._metrics.paused.labels(scope).set(scope in now)
         self.pauses = now
+
+    def scheduled(self, names: Sequence[str]) -> None:
+        """These schedules of the policy are in force: what changes is told."""
+        if tuple(names) != self.schedules:
+            self.schedules = tuple(names)
+            told = f"schedules in force: {', '.join(names)}" if names else "no schedule is in force any more"
+            self._log.say("schedules", told, names=list(names))
 
     def broken(self, error: Exception) -> None:
         """A defect of ours: with its traceback, for whoever mends it."""

@@ -81,7 +81,8 @@ def serve(settings: Settings) -> None:
 
     def status() -> dict[str, Any]:
         paused = {scope: str(pause) for scope, pause in report.pauses.items()}
-        return {"identity": identity, "acting": lease.is_mine(), "paused": paused, "policy": policies.status()}
+        of_policy = policies.status() | {"schedules": report.schedules}
+        return {"identity": identity, "acting": lease.is_mine(), "paused": paused, "policy": of_policy}
 
     def changed_hands(line: str) -> None:
         report.note(line)
@@ -145,7 +146,7 @@ def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace:
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
-    return explain_pod(cluster, plan(cluster, policy, memory), key)
+    return explain_pod(cluster, plan(cluster, policy.at(cluster.seen_at), memory), key)
 
 
 def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) -> Iterator[str]:

@@ -186,6 +186,13 @@ class _UniqueKeys(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        """As the safe loader's; ``20:30`` is a time of day, not a number to the base of sixty."""
+        return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _UniqueKeys.construct_yaml_int)
+
 
 def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: Any, of: tuple[str, str]) -> str:
     """One line: ``policy.yaml:12: groups[1] (gpu-a10g).max = -1: must be ...``; ``of`` is the file and the entry."""

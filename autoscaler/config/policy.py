@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -16,6 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from autoscaler.config.document_keys import infrastructure, live
 from autoscaler.config.documents import Document, Span, read_document
 from autoscaler.config.labels_and_taints import Name, NodeLabels, TaintEntry, Taints
+from autoscaler.config.schedules import Limits, Schedule
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
 
@@ -84,6 +85,9 @@ class GroupEntry(Document):
         default="any", description="cluster: nodes close together on the network, in one placement group"
     )
 
+    headroom: Annotated[int, live("nodes")] = Field(
+        default=0, ge=0, description="nodes kept free at all times, beyond what pods need, within all limits"
+    )
     idle_after: Annotated[Span | None, live("time")] = Field(
         default=None, description="how long a node of it stands idle before it goes; absent: scale_down.idle_after"
     )
@@ -175,16 +179,6 @@ class GroupEntry(Document):
         return self
 
 
-class Limits(Document):
-    """Ceilings over all groups together. Absent: none."""
-
-    usd_per_hour: Annotated[float | None, live("$/h")] = Field(
-        default=None, gt=0, allow_inf_nan=False, description="dollars per hour of all running EC2 nodes at most"
-    )
-    nodes: Annotated[int | None, live("nodes")] = Field(default=None, ge=0, description="EC2 nodes at most")
-    gpus: Annotated[int | None, live("GPUs")] = Field(default=None, ge=0, description="EC2 GPUs at most")
-
-
 class ScaleUp(Document):
     """When and how capacity is bought."""
 
@@ -246,6 +240,9 @@ class Policy(Document):
         description="the kinds of node that may be bought"
     )
     limits: Limits = Limits()
+    schedules: Annotated[tuple[Schedule, ...], live()] = Field(
+        default=(), description="times of the week in which other limits hold; where several do, the last one wins"
+    )
     scale_up: ScaleUp = ScaleUp()
     waiting: Waiting = Waiting()
     scale_down: ScaleDown = ScaleDown()
@@ -279,6 +276,38 @@ class Policy(Document):
                     )
                     raise ValueError(message)
         return self
+
+    @model_validator(mode="after")
+    def _schedules_fit(self) -> Policy:
+        names = [one.name for one in self.schedules]
+        for one in self.schedules:
+            if names.count(one.name) > 1:
+                raise ValueError(f"two schedules are named {one.name!r}: names must differ")
+            for name, group in one.groups.items():
+                entry = self.entry(name)
+                if entry is None:
+                    known = ", ".join(entry.name for entry in self.groups)
+                    raise ValueError(f"schedule {one.name!r} names group {name!r}, which the policy has not: {known}")
+                if group.max is not None and group.max < entry.min:
+                    raise ValueError(
+                        f"schedule {one.name!r}: max {group.max} of group {name!r} is below min {entry.min}"
+                    )
+        return self
+
+    def at(self, now: datetime) -> Policy:
+        """The policy that holds at an aware ``now``: with the schedules that are in force."""
+        holding = [one for one in self.schedules if one.holds_at(now)]
+        if not holding:
+            return self
+        limits, groups = self.limits, self.groups
+        for one in holding:
+            limits = one.changed(limits)
+            groups = tuple(entry.model_copy(update=one.changed_group(entry.name)) for entry in groups)
+        return self.model_copy(update={"limits": limits, "groups": groups})
+
+    def next_turn(self, now: datetime) -> datetime | None:
+        """When a schedule begins or ends next."""
+        return min((at for one in self.schedules for at in one.turns_after(now)), default=None)
 
     def idle_after(self, entry: str) -> timedelta:
         """How long a node of the entry stands idle before it goes."""

@@ -144,14 +144,16 @@ _NOTHING: Final = _Leaf(None)
 def _leaves(model: BaseModel, *, above: str = "", effect: Effect = "live") -> Iterator[tuple[str, _Leaf]]:
     """Every key that is said or has a default, by path; items that have names stand under these."""
     for name, field in type(model).model_fields.items():
-        value, path = getattr(model, name), f"{above}{name}"
+        value, path = getattr(model, name), f"{above}{field.alias or name}"
         own = next((one.effect for one in field.metadata if isinstance(one, Mark)), effect)
         if isinstance(value, BaseModel):
             yield from _leaves(value, above=f"{path}.", effect=own)
-        elif isinstance(value, tuple) and value and all(hasattr(one, "name") for one in value):
+        elif name == "groups":
             for one in value:
                 yield from _leaves(one, above=f"{path}[{one.name}].", effect=own)
-        elif not (isinstance(value, tuple) and name == "groups"):
+        elif name == "schedules":
+            yield from ((f"{path}[{one.name}]", _Leaf(one, own)) for one in value)
+        else:
             yield path, _Leaf(value, own)
 
 
@@ -192,14 +194,20 @@ def _more(usd: float) -> str:
 
 
 def _said(value: Any) -> str:
-    if value is None or value in ("", (), {}, []):
-        return "none"
-    if isinstance(value, timedelta):
-        return span_in_words(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (tuple, list)):
-        return f"[{', '.join(_said(one.model_dump() if isinstance(one, BaseModel) else one) for one in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_said(one)}' for key, one in sorted(value.items()))}}}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """The value as it would stand in the file, in one line."""
+    match value:
+        case None | "" | () | []:
+            words = "none"
+        case timedelta():
+            words = span_in_words(value)
+        case bool():
+            words = "true" if value else "false"
+        case tuple() | list():
+            words = f"[{', '.join(map(_said, value))}]"
+        case BaseModel():
+            words = _said(value.model_dump(exclude_defaults=True, by_alias=True))
+        case dict():
+            words = f"{{{', '.join(f'{key}: {_said(one)}' for key, one in value.items())}}}" if value else "none"
+        case _:
+            words = f"{value:g}" if isinstance(value, float) else str(value)
+    return words

@@ -14,6 +14,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Plan, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.scale_down import scale_down
@@ -37,12 +38,19 @@ def plan(
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
-    growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
+    spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
+    growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
     down = scale_down(
-        cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced, surplus=above.nodes
+        cluster,
+        policy,
+        fleet,
+        wanted={**spare.kept, **up.wanted},
+        growing=growing,
+        replaced=sick.replaced,
+        surplus=above.nodes,
     )
-    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
+    steps = (*_ended(cluster), *down.uncordons, *spare.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     looks = (down.wake_at, sick.wake_at, *up.looks, *(one.until for one in cluster.pauses))
@@ -52,7 +60,7 @@ def plan(
         memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
-        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting)),
+        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
         warnings=(*above.warnings, *sick.warnings),
     )
 
