@@ -347,11 +347,14 @@ class Ec2:
         self, name: str, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
     ) -> float | None:
         """That of the types that stand. What the entry says is theirs unless an edit of its types is pending."""
-        if entry is None or entry.types == types:
+        if entry is not None and entry.types == types:
             price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
         else:
-            listed = self._dearest(types, zone=zone, capacity=capacity, entry=None)
-            price = self._known_prices.get((name, types), entry.usd_per_hour if listed is None else listed)
+            price = self._known_prices.get((name, types))
+        if price is None:
+            price = self._dearest(types, zone=zone, capacity=capacity, entry=None)
+        if price is None and entry is not None:
+            price = entry.usd_per_hour
         if price is not None:
             self._known_prices[name, types] = price
         return price

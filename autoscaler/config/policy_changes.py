@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -44,18 +45,21 @@ def own_price(entry: GroupEntry) -> float | None:
 
 def changes(old: Policy, new: Policy, *, price_of: PriceOf = own_price) -> tuple[Change, ...]:
     """What an edit from one policy to the other changes: single keys first, then groups that come and go."""
-    before, after = dict(_leaves(old)), dict(_leaves(new))
-    by_name = {entry.name: entry for entry in (*old.groups, *new.groups)}
-    both = [path for path in (*before, *(path for path in after if path not in before)) if _is_in_both(path, old, new)]
-    found = [
-        Change(path, _edit(path, before.get(path, _NOTHING).value, after.get(path, _NOTHING).value, by_name, price_of),
-               (after.get(path) or before[path]).effect)
-        for path in both
-        if before.get(path, _NOTHING).value != after.get(path, _NOTHING).value
-    ]  # fmt: skip
-    names = [{entry.name for entry in one.groups} for one in (old, new)]
-    found += [_added(entry, price_of) for entry in new.groups if entry.name not in names[0]]
-    found += [_removed(entry, price_of) for entry in old.groups if entry.name not in names[1]]
+    names = {entry.name for entry in old.groups}
+    now = {
+        was: entry.name for entry in new.groups for was in entry.formerly if was in names and entry.name not in names
+    }
+    before, after = dict(_leaves(old, called=now)), dict(_leaves(new))
+    names, wanted = {now.get(name, name) for name in names}, {entry.name for entry in new.groups}
+    by_name = {entry.name: entry for entry in new.groups}
+    found = []
+    for path in (*before, *(path for path in after if path not in before)):
+        was, will = before.get(path, _NOTHING), after.get(path, _NOTHING)
+        if was.value != will.value and _group_in(path) in {"", *(names & wanted)}:
+            words = _edit(path, was.value, will.value, by_name, price_of)
+            found.append(Change(path, words, (after.get(path) or was).effect))
+    found += [_added(entry, price_of) for entry in new.groups if entry.name not in names]
+    found += [_removed(entry, price_of) for entry in old.groups if now.get(entry.name, entry.name) not in wanted]
     return tuple(found)
 
 
@@ -141,8 +145,10 @@ class _Leaf:
 _NOTHING: Final = _Leaf(None)
 
 
-def _leaves(model: BaseModel, *, above: str = "", effect: Effect = "live") -> Iterator[tuple[str, _Leaf]]:
-    """Every key that is said or has a default, by path; items that have names stand under these."""
+def _leaves(
+    model: BaseModel, *, above: str = "", effect: Effect = "live", called: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[str, _Leaf]]:
+    """Every key that is said or has a default, by path; groups and schedules stand under what they are ``called``."""
     for name, field in type(model).model_fields.items():
         value, path = getattr(model, name), f"{above}{field.alias or name}"
         own = next((one.effect for one in field.metadata if isinstance(one, Mark)), effect)
@@ -150,19 +156,16 @@ def _leaves(model: BaseModel, *, above: str = "", effect: Effect = "live") -> It
             yield from _leaves(value, above=f"{path}.", effect=own)
         elif name == "groups":
             for one in value:
-                yield from _leaves(one, above=f"{path}[{one.name}].", effect=own)
+                yield from _leaves(one, above=f"{path}[{called.get(one.name, one.name)}].", effect=own)
         elif name == "schedules":
             yield from ((f"{path}[{one.name}]", _Leaf(one, own)) for one in value)
         else:
             yield path, _Leaf(value, own)
 
 
-def _is_in_both(path: str, old: Policy, new: Policy) -> bool:
-    """Whether the path is of no group, or of one that both have."""
-    if not path.startswith("groups["):
-        return True
-    name = path.removeprefix("groups[").partition("]")[0]
-    return old.entry(name) is not None and new.entry(name) is not None
+def _group_in(path: str) -> str:
+    """The group that a path is of; empty where it is of none."""
+    return path.removeprefix("groups[").partition("]")[0] if path.startswith("groups[") else ""
 
 
 def _edit(path: str, old: Any, new: Any, entries: Mapping[str, GroupEntry], price_of: PriceOf) -> str:

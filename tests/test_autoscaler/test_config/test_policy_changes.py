@@ -65,6 +65,16 @@ def test_a_group_that_goes_is_told() -> None:
     assert str(gone).startswith("groups[big]: goes, up to 44.00 $/h less: nothing is bought in it from now on")
 
 
+def test_a_group_that_is_renamed_is_compared_with_itself() -> None:
+    """It neither comes nor goes."""
+    renamed = policy(("name: gpu-a10g", "name: vision\n    formerly: [gpu-a10g]"), ("max: 6", "max: 5"))
+    assert [str(one) for one in changes(policy(), renamed)] == [
+        "groups[vision].name: gpu-a10g -> vision (pending `pulumi up`)",
+        "groups[vision].formerly: none -> [gpu-a10g] (pending `pulumi up`)",
+        "groups[vision].max: 6 -> 5: up to 5.67 $/h less",
+    ]
+
+
 def test_the_most_that_may_run_is_the_lower_of_limit_and_groups() -> None:
     """Unknown where neither says it."""
     assert most(policy()) == pytest.approx(34.03, abs=0.01)
