@@ -125,7 +125,7 @@ class ActingPolicy:
         self._report = report
         self._identity = identity
         self._now = now
-        self._on_change: Callable[[Policy], None] = lambda _policy: None
+        self._listeners: list[Callable[[Policy], None]] = []
         self._seen = source.newest()
         self._refused: Refusal | None = None
         self._pending: tuple[str, ...] = ()
@@ -135,15 +135,15 @@ class ActingPolicy:
             self._policy, self._text = parsed(self._seen), self._seen.text
         except BadInput as bad:
             kept = self._kept(str(bad))
-            self._policy, self._text = _of_record(kept), kept.text
+            self._policy, self._text = of_record(kept), kept.text
             self._since, self._origin = kept.about.since, kept.about.origin
             self._refuse(str(bad))
         else:
             self._since, self._origin = now(), self._seen.origin
 
     def on_change(self, obey: Callable[[Policy], None]) -> None:
-        """Call ``obey`` with each policy that is taken over from now on."""
-        self._on_change = obey
+        """Call ``obey`` too with each policy that is taken over from now on."""
+        self._listeners.append(obey)
 
     def current(self) -> Policy:
         """The last good one."""
@@ -158,7 +158,7 @@ class ActingPolicy:
             edition = self._source.newest()
             if mine and not self._was_mine:
                 self._begin_to_act()
-        except (Unavailable, Refused):  # told by who watches; the next turn asks again
+        except Unavailable:  # told by who watches; the next turn asks again
             return
         self._was_mine = self._report.acts = mine
         if edition != self._seen:
@@ -204,7 +204,8 @@ class ActingPolicy:
 
     def _obey(self, policy: Policy, text: str, *, origin: str, since: datetime) -> None:
         self._policy, self._text, self._origin, self._since = policy, text, origin, since
-        self._on_change(policy)
+        for obey in self._listeners:
+            obey(policy)
 
     def _refuse(self, why: str) -> None:
         self._refused = Refusal(self._now(), why)
@@ -222,14 +223,17 @@ class ActingPolicy:
 
     def _inherit(self) -> None:
         """Of whoever acted before: since when the same policy is obeyed, or the policy where our edition is bad."""
-        kept = self._record.read()
+        try:
+            kept = self._record.read()
+        except Refused:  # by rights of an older release, which the first write tells
+            return
         if kept is None:
             return
         if kept.text == self._text:
             self._since = kept.about.since
         elif self._refused is not None:
             try:
-                policy = _of_record(kept)
+                policy = of_record(kept)
             except BadInput:
                 return
             self._obey(policy, kept.text, origin=kept.about.origin, since=kept.about.since)
@@ -253,7 +257,8 @@ def parsed(edition: Edition) -> Policy:
     return parse_document(edition.text, Policy, what="policy", source=edition.origin)
 
 
-def _of_record(record: Record) -> Policy:
+def of_record(record: Record) -> Policy:
+    """The policy that was written down. Raises ``BadInput``."""
     return parse_document(record.text, Policy, what="policy", source=record.about.origin)
 
 

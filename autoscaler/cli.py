@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_policy = click.option("--policy", type=_FILE, required=True, help="The scaling policy file.")
 kubeconfig_option = click.option(
     "--kubeconfig", type=_FILE, default=None, help="Else $KUBECONFIG, ~/.kube/config, or the pod's own account."
 )
@@ -183,14 +182,14 @@ def explain() -> None:
 @click.argument("name")
 @click.option("--namespace", "-n", default="default", show_default=True, help="The pod's.")
 @click.option("--memory", default="spillway", show_default=True, help="The autoscaler's namespace, with what it plans.")
-@_policy
+@click.option("--policy", type=_FILE, default=None, help="A policy file; else that of the acting autoscaler.")
 @kubeconfig_option
-def explain_pod(*, name: str, namespace: str, memory: str, policy: Path, kubeconfig: Path | None) -> None:
+def explain_pod(*, name: str, namespace: str, memory: str, policy: Path | None, kubeconfig: Path | None) -> None:
     """Say why the pod NAME waits and what would change it, or where it is."""
     from autoscaler.config.policy import read_policy  # noqa: PLC0415
     from autoscaler.service import explain_one  # noqa: PLC0415
 
-    read = read_policy(policy)
+    read = read_policy(policy) if policy else None
     click.echo(explain_one(f"{namespace}/{name}", policy=read, kubeconfig=kubeconfig, namespace=memory))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from autoscaler.config.documents import parse_document, span_in_words
+from autoscaler.config.documents import span_in_words
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.config.policy_changes import PriceOf, changes, most, own_price
 from autoscaler.kube.leader_election import LASTS
@@ -56,12 +56,6 @@ def acting(
     if about.pending:
         yield "pending `pulumi up`:"
         yield from (f"  {line}" for line in about.pending)
-
-
-def names_in(record: Record) -> list[str]:
-    """The groups of the acting policy."""
-    policy = parse_document(record.text, Policy, what="policy", source=record.about.origin)
-    return [entry.name for entry in policy.groups]
 
 
 def prices_of(catalog: Sequence[Price]) -> PriceOf:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, parsed
+from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, of_record, parsed
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
@@ -38,7 +38,7 @@ from autoscaler.planner.explain import explain_pod
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
-from autoscaler.policy_words import acting, names_in
+from autoscaler.policy_words import acting
 from autoscaler.report import Log, Messenger, Metrics, Report
 
 
@@ -68,21 +68,15 @@ def serve(settings: Settings) -> None:
     kube, store = _connect(settings), Store()
     source = _source(settings.policy, kube, store)
     messenger = Messenger(Writes(kube), failed=report.outage)
+    told = PolicyReport(log, metrics, tell=_teller(settings, messenger))
     record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
-    told = PolicyReport(
-        log, metrics, tell=lambda *event: messenger.policy(settings.namespace, *event[:2], is_warning=event[2])
-    )
     policies = ActingPolicy(source, record, report=told, identity=identity)
     parties = _Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
-    policies.on_change(parties.ec2.obey)
     followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
     observer = Observer(kube, store, also=[pauses_kind(settings.namespace), *followed], tell=report.outage)
     groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
-
-    def status() -> dict[str, Any]:
-        paused = {scope: str(pause) for scope, pause in report.pauses.items()}
-        of_policy = policies.status() | {"schedules": report.schedules}
-        return {"identity": identity, "acting": lease.is_mine(), "paused": paused, "policy": of_policy}
+    policies.on_change(parties.ec2.obey)
+    policies.on_change(lambda _policy: groups.soon())
 
     def changed_hands(line: str) -> None:
         report.note(line)
@@ -90,6 +84,7 @@ def serve(settings: Settings) -> None:
 
     lease = Lease(kube, namespace=settings.namespace, identity=identity, on_change=changed_hands)
     if metrics and settings.metrics_port:
+        status = partial(_status, lease, report, policies)
         metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=status)
     loop = parties.loop(settings, policies, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
@@ -103,14 +98,31 @@ def serve(settings: Settings) -> None:
     try:
         loop.run()
     finally:
-        source.stop()
-        groups.stop()
-        observer.stop()
-        messenger.stop()
-        lease.stop()
+        for part in (source, groups, observer, messenger, lease):
+            part.stop()
         report.note("stopped; another autoscaler may act now")
     if broken:
         raise broken[0]
+
+
+def _teller(settings: Settings, messenger: Messenger) -> Callable[[str, str, bool], None]:
+    """What writes Events of the policy; a dry run writes none."""
+
+    def tell(reason: str, message: str, is_warning: bool) -> None:  # noqa: FBT001 - as the report calls it
+        if not settings.dry_run:
+            messenger.policy(settings.namespace, reason, message, is_warning=is_warning)
+
+    return tell
+
+
+def _status(lease: Lease, report: Report, policies: ActingPolicy) -> dict[str, Any]:
+    """What ``/status`` answers."""
+    return {
+        "identity": lease.identity,
+        "acting": lease.is_mine(),
+        "paused": {scope: str(pause) for scope, pause in report.pauses.items()},
+        "policy": policies.status() | {"schedules": report.schedules},
+    }
 
 
 def run_once(settings: Settings) -> None:
@@ -140,9 +152,18 @@ def run_once(settings: Settings) -> None:
         raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
 
 
-def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace: str) -> str:
-    """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``."""
-    parties = _Parties.of(k8s.Kube.connect(kubeconfig), Store(), policy, namespace, warn=lambda _line: None)
+def explain_one(key: str, *, policy: Policy | None, kubeconfig: Path | None, namespace: str) -> str:
+    """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``.
+
+    ``policy``: ``None`` is the acting one's. Raises ``BadInput`` where there is none, ``Unavailable``.
+    """
+    kube = k8s.Kube.connect(kubeconfig)
+    if policy is None:
+        record = PolicyRecord(kube, namespace).read()
+        if record is None:
+            raise BadInput(f"no autoscaler has written down its policy in namespace {namespace}: name one (--policy)")
+        policy = of_record(record)
+    parties = _Parties.of(kube, Store(), policy, namespace, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
@@ -172,7 +193,8 @@ def pause(wanted: Pause, *, kubeconfig: Path | None, namespace: str) -> Iterator
     kube = k8s.Kube.connect(kubeconfig)
     try:
         record = PolicyRecord(kube, namespace).read()
-        if wanted.group and record and wanted.group not in (names := names_in(record)):
+        names = [entry.name for entry in of_record(record).groups] if record else []
+        if wanted.group and record and wanted.group not in names:
             raise BadInput(f"--group {wanted.group}: the acting policy has no such group: it has {', '.join(names)}")
         change_pauses(
             kube, lambda found: (*(one for one in found if one.scope != wanted.scope), wanted), namespace=namespace

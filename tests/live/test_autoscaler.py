@@ -418,6 +418,8 @@ def test_a_pause_is_honoured_shown_and_ended(hybrid: Hybrid) -> None:
     make_pod(kube, gpu_pod("p"))
     with hybrid.run("--identity", "one") as brain:
         until(lambda: "by ada: budget review; it would fit if it is resumed" in brain.texts(), told=brain.texts)
+        explained = spillway(hybrid, "autoscale", "explain", "pod", "p")
+        assert "buying is paused until" in explained, "by the acting policy, which no option names"
         shown = spillway(hybrid, "policy", "show")
         assert shown.startswith("acting: one\nbuying is paused until ")
         assert not hybrid.aws.asked()

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.acting_policy import ActingPolicy, PolicyReport
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import Edition, PolicyFile
+from autoscaler.kube.client import Refused
 from autoscaler.kube.policy_configmap import PolicyRecord, Record
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.report import Log, Metrics
@@ -32,12 +33,15 @@ class Cluster:
 
     kept: Record | None = None
     away: bool = False
+    forbidden: bool = False
     writes: int = 0
 
     def read(self) -> Record | None:
         """As the ConfigMap's."""
         if self.away:
             raise Unavailable("the API server does not answer")
+        if self.forbidden:
+            raise Refused(403, "no")
         return self.kept
 
     def write(self, record: Record) -> None:
@@ -201,6 +205,15 @@ def test_while_the_cluster_is_away_the_policy_in_hand_goes_on() -> None:
     replica.cluster.away = False
     policy.refresh(mine=True)
     assert replica.cluster.kept is not None
+
+
+def test_without_the_right_to_the_record_edits_are_taken_over_all_the_same() -> None:
+    """A role of an older release must not freeze the policy."""
+    replica = Replica(Cluster(forbidden=True))
+    policy = replica.start()
+    replica.text = CHEAP
+    policy.refresh(mine=True)
+    assert policy.current().limits.usd_per_hour == 1
 
 
 def test_since_when_survives_a_restart() -> None:
