@@ -168,9 +168,33 @@ def resume(*, group: str | None, buying: bool, namespace: str, kubeconfig: Path 
 def _scope(group: str | None, *, buying: bool) -> str:
     from autoscaler.model.pauses import ALL, BUYING  # noqa: PLC0415
 
-    if group and buying:
-        raise click.UsageError("--group and --buying: say one of them; a pause of a group stops buying there too")
-    return f"group.{group}" if group else BUYING if buying else ALL
+    if group:
+        return f"{BUYING if buying else 'group'}.{group}"
+    return BUYING if buying else ALL
+
+
+@autoscale.command()
+@click.option("--month", default=None, metavar="2026-11", help="Else this month (UTC).")
+@click.option("--by", type=click.Choice(["day", "group", "namespace"]), default="day", show_default=True)
+@click.option("--csv", "wants_csv", is_flag=True, help="A row for each day, group and namespace, with FOCUS columns.")
+@_namespace
+@kubeconfig_option
+def spend(*, month: str | None, by: str, wants_csv: bool, namespace: str, kubeconfig: Path | None) -> None:
+    """Say what EC2 nodes have cost, at list prices, by what the autoscaler has written down."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - see the module's docstring
+    from typing import Any, cast  # noqa: PLC0415
+
+    from autoscaler import service  # noqa: PLC0415
+
+    try:
+        asked = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC) if month else datetime.now(UTC)
+    except ValueError:
+        raise click.BadParameter(f"{month!r} is no month: write one such as 2026-11", param_hint="--month") from None
+    chosen = cast("Any", by)
+    for line in service.spending(
+        f"{asked:%Y-%m}", chosen, kubeconfig=kubeconfig, namespace=namespace, wants_csv=wants_csv
+    ):
+        click.echo(line)
 
 
 @autoscale.group()

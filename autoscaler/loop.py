@@ -11,11 +11,12 @@ import gc
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from autoscaler.acting_policy import Policies, as_priced
+from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
@@ -158,6 +159,7 @@ class Loop:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
         confirm: Callable[[], Counts] | None = None,
+        bookkeeper: Bookkeeper | None = None,
     ) -> None:
         """``set_in_motion`` is called after a step that AWS was asked for.
 
@@ -177,6 +179,7 @@ class Loop:
         self._now = now
         self._clock = clock
         self._confirm = confirm
+        self._bookkeeper = bookkeeper
         self._trusted: Counts | None = None
         """How much the last look showed that was acted on."""
         self._memory: Memory | None = None
@@ -195,7 +198,7 @@ class Loop:
             self._report.acting(mine=mine)
             self._policies.refresh(mine=mine)
             if not mine:
-                self._memory = None  # another may write now
+                self._forget()
             if self._stopping.is_set() or not mine or not self._store.is_synced() or not self._recalls():
                 due = self._clock() + 1.0
                 continue
@@ -238,7 +241,16 @@ class Loop:
         now, policy = self._now(), self._policies.current()
         holding = policy.at(now)
         self._report.scheduled([one.name for one in policy.schedules if one.holds_at(now)])
-        return holding, as_priced(self._store.cluster(now), holding)
+        cluster = as_priced(self._store.cluster(now), holding)
+        if self._bookkeeper is not None and self._store.knows_groups():
+            cluster = replace(cluster, pauses=(*cluster.pauses, *self._bookkeeper.look(cluster, holding)))
+        return holding, cluster
+
+    def _forget(self) -> None:
+        """Another may write now."""
+        self._memory = None
+        if self._bookkeeper is not None:
+            self._bookkeeper.forget()
 
     def _plan(self, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, of_record, parsed
+from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
@@ -25,6 +26,7 @@ from autoscaler.executor import Hands
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
 from autoscaler.kube.leader_election import Lease, holder_of
+from autoscaler.kube.ledger_configmaps import LedgerBooks
 from autoscaler.kube.memory_configmap import Notebook
 from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
 from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
@@ -40,6 +42,7 @@ from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.policy_words import acting
 from autoscaler.report import Log, Messenger, Metrics, Report
+from autoscaler.spending import By, as_focus, sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,17 @@ def serve(settings: Settings) -> None:
     if metrics and settings.metrics_port:
         status = partial(_status, lease, report, policies)
         metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=status)
-    loop = parties.loop(settings, policies, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
+    books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
+    bookkeeper = Bookkeeper(books)
+    loop = parties.loop(
+        settings,
+        policies,
+        report=report,
+        leader=lease,
+        messenger=messenger,
+        bookkeeper=bookkeeper,
+        set_in_motion=groups.soon,
+    )
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, policies.current(), kube))
@@ -98,6 +111,8 @@ def serve(settings: Settings) -> None:
     try:
         loop.run()
     finally:
+        if lease.is_mine():
+            bookkeeper.close()
         for part in (source, groups, observer, messenger, lease):
             part.stop()
         report.note("stopped; another autoscaler may act now")
@@ -168,6 +183,20 @@ def explain_one(key: str, *, policy: Policy | None, kubeconfig: Path | None, nam
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
     return explain_pod(cluster, plan(cluster, policy.at(cluster.seen_at), memory), key)
+
+
+def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wants_csv: bool) -> Iterator[str]:
+    """Lines that say what nodes have cost in a month (``2026-11``), or FOCUS columns. Raises ``Unavailable``."""
+    kube = k8s.Kube.connect(kubeconfig)
+    try:
+        ledger = LedgerBooks(kube, namespace=namespace, read_only=True).read([month])
+        record = PolicyRecord(kube, namespace).read() if wants_csv else None
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    if wants_csv:
+        yield as_focus(ledger, region=of_record(record).region if record else "").rstrip("\n")
+    else:
+        yield from sums(ledger, by)
 
 
 def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) -> Iterator[str]:
@@ -260,6 +289,7 @@ class _Parties:
         report: Report,
         leader: Lease,
         messenger: Messenger,
+        bookkeeper: Bookkeeper | None = None,
         set_in_motion: Callable[[], None] = lambda: None,
     ) -> Loop:
         """What decides by the store and acts on the parties."""
@@ -274,6 +304,7 @@ class _Parties:
             leader=leader,
             notebook=Notebook(self.kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run),
             messenger=messenger,
+            bookkeeper=bookkeeper,
             set_in_motion=set_in_motion,
             dry_run=settings.dry_run,
         )

@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from autoscaler.config.document_keys import infrastructure, live
 from autoscaler.config.documents import Document, Span, read_document
 from autoscaler.config.labels_and_taints import Name, NodeLabels, TaintEntry, Taints
-from autoscaler.config.schedules import Limits, Schedule
+from autoscaler.config.schedules import Budget, Limits, Schedule
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
 
@@ -85,6 +85,7 @@ class GroupEntry(Document):
         default="any", description="cluster: nodes close together on the network, in one placement group"
     )
 
+    budget: Budget = Budget()
     headroom: Annotated[int, live("nodes")] = Field(
         default=0, ge=0, description="nodes kept free at all times, beyond what pods need, within all limits"
     )
@@ -240,6 +241,7 @@ class Policy(Document):
         description="the kinds of node that may be bought"
     )
     limits: Limits = Limits()
+    budget: Budget = Budget()
     schedules: Annotated[tuple[Schedule, ...], live()] = Field(
         default=(), description="times of the week in which other limits hold; where several do, the last one wins"
     )

@@ -1,4 +1,4 @@
-"""Limits over all groups, and times of the week in which others hold."""
+"""Limits over all groups, budgets, and times of the week in which other limits hold."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ class Limits(Document):
     )
     nodes: Annotated[int | None, live("nodes")] = Field(default=None, ge=0, description="EC2 nodes at most")
     gpus: Annotated[int | None, live("GPUs")] = Field(default=None, ge=0, description="EC2 GPUs at most")
+
+
+class Budget(Document):
+    """Dollars after which nothing more is bought; what runs goes on. Absent: none."""
+
+    usd_per_day: Annotated[float | None, live("$")] = Field(
+        default=None, gt=0, allow_inf_nan=False, description="dollars a day (UTC) after which nothing more is bought"
+    )
+    usd_per_month: Annotated[float | None, live("$")] = Field(
+        default=None, gt=0, allow_inf_nan=False, description="dollars a month (UTC) after which nothing more is bought"
+    )
 
 
 class ScheduledGroup(Document):

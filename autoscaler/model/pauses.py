@@ -9,6 +9,8 @@ from typing import Final
 
 ALL: Final = "all"
 BUYING: Final = "buying"
+BUDGET: Final = "budget"
+"""Of buying, by a budget that is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Pause:
     """Nothing is bought or terminated, everywhere or in one group; or nothing is bought."""
 
     scope: str
-    """``all``, ``buying``, or ``group.NAME`` of a policy entry."""
+    """``all``, or ``group.NAME`` of an entry; of buying alone ``buying`` or ``budget``, each maybe with ``.NAME``."""
     because: str = ""
     by: str = ""
     since: datetime | None = None
@@ -26,9 +28,15 @@ class Pause:
     @property
     def what(self) -> str:
         """What is paused, in words."""
-        if self.scope == ALL:
-            return "buying and terminating"
-        return "buying" if self.scope == BUYING else f"buying and terminating in group {self.group}"
+        what = "buying" if self.scope.startswith((BUYING, BUDGET)) else "buying and terminating"
+        return f"{what} in group {self.group}" if self.group else what
+
+    @property
+    def ends_if(self) -> str:
+        """What ends it, for an operator."""
+        if self.scope.startswith(BUDGET):
+            return "the budget is raised, or that time has come"
+        return "it is resumed (spillway autoscale resume)"
 
     @property
     def group(self) -> str:
@@ -43,11 +51,11 @@ class Pause:
 
     def stops_buying(self, entry: str) -> bool:
         """Whether nothing is bought in the entry's groups."""
-        return self.scope in (ALL, BUYING) or self.group == entry
+        return not self.group or self.group == entry
 
     def stops_terminating(self, entry: str) -> bool:
         """Whether no node of the entry's groups is cordoned or terminated."""
-        return self.scope == ALL or (bool(entry) and self.group == entry)
+        return self.scope in (ALL, f"group.{entry}")
 
     def is_over(self, now: datetime) -> bool:
         """Whether its time is over."""

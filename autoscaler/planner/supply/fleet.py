@@ -17,6 +17,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
+from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.candidate_nodes import Place
@@ -63,10 +64,10 @@ class Fleet:
     """Instances that a node stands for."""
     leaving: frozenset[str]
     """Names of nodes whose instances are being ended."""
-    paused: Mapping[str, str] = field(default_factory=dict)
-    """Group name -> why nothing is bought in it: an operator's pause, in words."""
+    paused: Mapping[str, Pause] = field(default_factory=dict)
+    """Group name -> why nothing is bought in it."""
     hands_off: frozenset[str] = frozenset()
-    """Names of groups in which no node is cordoned or terminated, for the same reason."""
+    """Names of groups in which no node is cordoned or terminated, by an operator's pause."""
     ghosts: frozenset[str] = frozenset()
     """Names of nodes of ours that are not ready, and whose instances no group has."""
 
@@ -227,7 +228,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], c
         joined=joined,
         leaving=leaving,
         paused={
-            group.name: str(pause)
+            group.name: pause
             for group in groups
             for pause in reversed(cluster.pauses)
             if pause.stops_buying(group.entry)

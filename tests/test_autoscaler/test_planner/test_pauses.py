@@ -35,7 +35,17 @@ def kinds(steps: tuple[Step, ...]) -> set[type]:
 
 @pytest.mark.parametrize(
     ("scope", "buys", "terminates"),
-    [(ALL, False, False), (BUYING, False, True), (A10G, False, False), (A100, True, True), ("", True, True)],
+    [
+        (ALL, False, False),
+        (BUYING, False, True),
+        (A10G, False, False),
+        (A100, True, True),
+        ("buying.gpu-a10g", False, True),
+        ("buying.gpu-a100", True, True),
+        ("budget", False, True),
+        ("budget.gpu-a10g", False, True),
+        ("", True, True),
+    ],
 )
 def test_a_pause_stops_what_it_is_of(*, scope: str, buys: bool, terminates: bool) -> None:
     """All, buying alone, or one group."""

@@ -1,0 +1,101 @@
+"""What EC2 nodes have cost so far: dollars and hours by day, group and namespace, added up look by look.
+
+Prices are those that the policy or AWS's price list says, before discounts; days are those of UTC, as AWS bills.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+from autoscaler.model.cluster import Cluster, Node
+from autoscaler.model.labels import GPU
+from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
+from autoscaler.model.resources import CPU
+
+IDLE: Final = "(idle)"
+"""In place of a namespace: what no pod had asked for."""
+UNKNOWN: Final = "(unknown)"
+"""In place of a namespace: of a time in which no autoscaler looked."""
+_LOOKED: Final = timedelta(minutes=10)
+"""Between two looks that are further apart, what ran on a node is not known."""
+_HOUR: Final = timedelta(hours=1)
+
+
+class Account(NamedTuple):
+    """What a sum is for."""
+
+    day: date
+    entry: str
+    """Name of the policy entry."""
+    namespace: str
+
+
+class Cost(NamedTuple):
+    """A sum."""
+
+    usd: float = 0.0
+    hours: float = 0.0
+    """Of nodes; a node that two namespaces share counts for each by its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All sums, and until when they are counted."""
+
+    costs: Mapping[Account, Cost] = field(default_factory=dict)
+    until: datetime | None = None
+    """``None``: nothing was counted yet."""
+
+    def usd(self, *, since: date, entry: str = "") -> float:
+        """Dollars from that day on; of all groups, or of one."""
+        return sum(
+            cost.usd for account, cost in self.costs.items() if account.day >= since and entry in ("", account.entry)
+        )
+
+
+def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
+    """The ledger with what the instances of this look have cost since the last one.
+
+    An instance that was launched and ended between two looks is not seen; so while an autoscaler runs that is seconds.
+    """
+    since, now = ledger.until, cluster.seen_at
+    if since is None or since >= now:
+        return Ledger(ledger.costs, now if since is None else since)
+    costs = defaultdict(Cost, ledger.costs)
+    nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
+    loads = roll_of(cluster.pods).loads
+    for group in cluster.groups:
+        for instance in group.instances:
+            node = nodes.get(instance.id)
+            shares = {UNKNOWN: 1.0} if now - since > _LOOKED else _shares(node, loads)
+            for day, hours in _by_day(max(since, instance.launched or since), now):
+                for namespace, share in shares.items():
+                    account, part = Account(day, group.entry, namespace), hours * share
+                    usd, before = costs[account]
+                    costs[account] = Cost(usd + part * group.usd_per_hour, before + part)
+    return Ledger(dict(costs), now)
+
+
+def _shares(node: Node | None, loads: Mapping[str, Load]) -> dict[str, float]:
+    """Namespace -> its part of the node: of its GPUs where it has some, else of its CPUs."""
+    resource = GPU if node is not None and node.allocatable[GPU] else CPU
+    whole = node.allocatable[resource] if node is not None else 0
+    found: dict[str, float] = defaultdict(float)
+    for pod in loads.get(node.name, NO_LOAD).residents if node is not None and whole else ():
+        found[pod.namespace] += pod.requests[resource] / whole
+    taken = sum(found.values())
+    found = {name: share / max(1.0, taken) for name, share in found.items() if share}
+    return {**found, IDLE: 1.0 - taken} if taken < 1.0 else found
+
+
+def _by_day(begin: datetime, end: datetime) -> Iterator[tuple[date, float]]:
+    """Hours between two moments, parted at midnight."""
+    while begin < end:
+        day = begin.astimezone(UTC).date()
+        midnight = datetime.combine(day + timedelta(days=1), time(), UTC)
+        yield day, (min(end, midnight) - begin) / _HOUR
+        begin = midnight
