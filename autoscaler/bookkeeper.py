@@ -1,4 +1,4 @@
-"""What EC2 nodes cost, counted at every look and written down each minute; and budgets that are spent."""
+"""What EC2 nodes cost, counted look by look and written down each minute; and budgets that are spent."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ class Bookkeeper:
                 self._ledger = self._books.read(months_at(now))
             except (Unavailable, Refused):  # buying goes on: the next look asks again
                 return ()
+        known = self._ledger.costs.keys()
         if self._ledger.until is None or now - self._ledger.until >= COUNTED_EVERY:
             self._ledger = counted(self._ledger, cluster)
-        if self._written_at is None or now - self._written_at >= WRITTEN_EVERY:
+        is_due = self._written_at is None or now - self._written_at >= WRITTEN_EVERY
+        if is_due or self._ledger.costs.keys() != known:
             self._written_at = now
             self._books.write(self._ledger)
         return tuple(spent(self._ledger, policy, now))
