@@ -270,7 +270,8 @@ def as_priced(cluster: Cluster, policy: Policy) -> Cluster:
         if entry.usd_per_hour is not None
     }
     groups = tuple(
-        replace(group, usd_per_hour=prices.get((group.entry, group.instance_type), group.usd_per_hour))
+        group if price in (None, group.usd_per_hour) else replace(group, usd_per_hour=price)
         for group in cluster.groups
+        for price in (prices.get((group.entry, group.instance_type)),)
     )
     return cluster if groups == cluster.groups else replace(cluster, groups=groups)

@@ -160,11 +160,12 @@ class Report:
         for scope, pause in now.items():
             if self.pauses.get(scope) != pause:
                 self._log.say("paused", str(pause), scope=scope, until=pause.until, by=pause.by)
+            if self._metrics:
+                self._metrics.paused.labels(scope).set(1)
         for scope in self.pauses.keys() - now.keys():
             self._log.say("resumed", f"{self.pauses[scope].what} goes on", scope=scope)
-        if self._metrics:
-            for scope in {*self.pauses, *now}:
-                self._metrics.paused.labels(scope).set(scope in now)
+            if self._metrics:
+                self._metrics.paused.labels(scope).set(0)
         self.pauses = now
 
     def scheduled(self, names: Sequence[str]) -> None:
@@ -274,6 +275,10 @@ class Report:
         self._waiting = now
 
 
+_Letter = tuple[Callable[[Writes], object], Callable[[], None]]
+"""What writes an Event, and what is called where that fails."""
+
+
 class Messenger:
     """Writes Events: on pods that cannot be helped or read, once per pod and reason, and of the policy; in a thread."""
 
@@ -281,9 +286,7 @@ class Messenger:
         self._kube = kube
         self._failed = failed
         self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set()}
-        self._letters: queue.SimpleQueue[tuple[Callable[[Writes], object], Callable[[], None]] | None]
-        """What writes one, and what is called where that fails."""
-        self._letters = queue.SimpleQueue()
+        self._letters: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
         self._thread.start()
 

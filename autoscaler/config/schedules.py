@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -86,9 +86,11 @@ class Schedule(Document):
 
     @model_validator(mode="after")
     def _time_zone_is_known(self) -> Schedule:
-        if self.time_zone not in available_timezones():
+        try:
+            ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
             message = f"time_zone {self.time_zone!r} is not known: write one such as Europe/Berlin, or UTC"
-            raise ValueError(message)
+            raise ValueError(message) from None
         return self
 
     def holds_at(self, now: datetime) -> bool:

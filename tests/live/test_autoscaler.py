@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import pytest
 from autoscaler.kube.leader_election import LASTS, RETRY
 from autoscaler.model import labels as words
 from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import (
     Autoscaler,
@@ -336,6 +338,18 @@ def seconds_until(brain: Autoscaler, event: str, since: float) -> float:
     return datetime.fromisoformat(line["time"]).timestamp() - since
 
 
+def refusals_told(kube: KubeHttp) -> str:
+    """The Events of refused edits."""
+    events = kube.get("/api/v1/namespaces/spillway/events")["items"]
+    return "\n".join(one["message"] for one in events if one["reason"] == "PolicyRefused" and one["type"] == "Warning")
+
+
+def asked(port: int, path: str) -> str:
+    """What the autoscaler answers there."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
 def acting_policy(kube: KubeHttp) -> dict[str, Any]:
     """What the acting autoscaler says of its policy, and its text."""
     data = kube.get(f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}")["data"]
@@ -347,7 +361,8 @@ def test_an_edit_of_the_policy_file_is_acted_on_without_a_restart_and_a_bad_one_
     kube = hybrid.plane.kube
     edited(hybrid.policy, "max: 4", "max: 0")
     make_pod(kube, gpu_pod("p"))
-    with hybrid.run("--identity", "one") as brain:
+    (port,) = free_ports(1)
+    with hybrid.run("--identity", "one", "--metrics-port", str(port)) as brain:
         until(lambda: "but max 0 of group gpu leaves 0" in brain.texts(), told=brain.texts)
         since = edited(hybrid.policy, "max: 0", "max: 4")
         until(hybrid.aws.asked, told=brain.texts)
@@ -361,8 +376,10 @@ def test_an_edit_of_the_policy_file_is_acted_on_without_a_restart_and_a_bad_one_
         told = "groups[0] (gpu).max = -4: input should be greater than or equal to 0"
         until(lambda: told in brain.texts(), told=brain.texts)
         until(lambda: told in acting_policy(kube).get("refused", {}).get("why", ""), told=brain.texts)
-        events = kube.get("/api/v1/namespaces/spillway/events")["items"]
-        assert [one["type"] for one in events if one["reason"] == "PolicyRefused" and told in one["message"]]
+        assert told in json.loads(asked(port, "/status"))["policy"]["refused"]
+        assert "spillway_policy_refused 1.0" in asked(port, "/metrics")
+        assert told in spillway(hybrid, "policy", "show")
+        until(lambda: told in refusals_told(kube), told=brain.texts)
         make_pod(kube, gpu_pod("q"))
         until(lambda: bound(kube, "q"), told=brain.texts)
         brain.kill()
@@ -430,3 +447,29 @@ def test_a_pause_is_honoured_shown_and_ended(hybrid: Hybrid) -> None:
             "paused",
             "resumed",
         ]
+
+
+def test_a_headroom_that_is_edited_in_is_bought_opened_kept_and_given_back(hybrid: Hybrid) -> None:
+    """No pod waits: a node is there for the next one, which starts at once; without headroom it goes."""
+    kube = hybrid.plane.kube
+    with hybrid.run() as brain:
+        until(lambda: "acting as" in brain.texts(), told=brain.texts)
+        edited(hybrid.policy, "max: 4", "max: 4\n    headroom: 1\n    idle_after: 1s")
+        until(lambda: "1 node for the headroom of group gpu" in brain.texts(), told=brain.texts)
+        (node,) = until(lambda: kube.get("/api/v1/nodes")["items"], told=brain.texts)
+        until(lambda: not reserved(kube) and ready(kube), told=brain.texts)
+        make_pod(kube, gpu_pod("p"))
+        assert until(lambda: bound(kube, "p"), told=brain.texts) == node["metadata"]["name"]
+        until(lambda: hybrid.group()["DesiredCapacity"] == 2, told=brain.texts)
+        edited(hybrid.policy, "headroom: 1", "headroom: 0")
+        until(lambda: hybrid.group()["DesiredCapacity"] == 1, within=60, told=brain.texts)
+    assert bound(kube, "p") == node["metadata"]["name"]
+
+
+def ready(kube: KubeHttp) -> list[str]:
+    """Nodes whose kubelets are."""
+    return [
+        one["metadata"]["name"]
+        for one in kube.get("/api/v1/nodes")["items"]
+        if any(found["type"] == "Ready" and found["status"] == "True" for found in one["status"].get("conditions", ()))
+    ]

@@ -15,7 +15,8 @@ from botocore.stub import ANY, Stubber
 
 from autoscaler.cloud.autoscaling_groups import Changed, Clients, Ec2, connect
 from autoscaler.cloud.errors import Refused, refusal_code
-from autoscaler.config.policy import Policy
+from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.policy_changes import pending
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import Unavailable
@@ -584,3 +585,36 @@ def test_a_group_of_an_entry_that_was_renamed_is_the_entrys_until_it_is_built_an
     assert (group.entry, group.maximum) == ("vision", 6)
     assert group.labels[words.GROUP] == "gpu-a10g", "which its nodes carry"
     assert not door.warned
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {
+            "labels": {"team": "vision"},
+            "taints": [{"key": words.GPU, "value": "a10g"}, {"key": "b", "effect": "NoExecute"}],
+        },
+        {"capacity_type": "spot", "disk": "300Gi", "resources": {"cpu": "40", "pods": "50"}, "min": 1},
+        {"instance_type": None, "instance_types": ("g5.12xlarge", "g6.12xlarge")},
+        {"instance_type": None, "instance_types": ("g5.12xlarge",), "efa": True, "placement": "cluster"},
+    ],
+)
+def test_of_groups_as_the_stacks_build_them_nothing_is_pending(entry: dict[str, Any]) -> None:
+    """And a change of each key that they build from is."""
+    built = a_policy(an_entry("gpu-a10g", **{"usd_per_hour": 5.672, "zones": ("us-east-1a",), "max": 6} | entry))
+    several = {"Overrides": [{"InstanceType": kind} for kind in built.groups[0].types]}
+    mixed = {"MixedInstancesPolicy": {"LaunchTemplate": several}} if len(built.groups[0].types) > 1 else {}
+    door = Door(built)
+    door.groups_are(raw_group(tags=tagged_by(built), MinSize=entry.get("min", 0), **mixed))
+    door.types_are(TYPE, TYPE | {"InstanceType": "g6.12xlarge"})
+    groups = door.door.groups()
+    assert pending(built, groups) == ()
+    for change in (
+        {"disk": "500Gi"},
+        {"labels": {"new": "x"}},
+        {"taints": [{"key": "z"}]},
+        {"resources": {"cpu": "1"}},
+    ):
+        edited = built.groups[0].model_dump() | change
+        assert pending(a_policy(GroupEntry.model_validate(edited)), groups), change

@@ -138,6 +138,8 @@ def test_an_edit_of_a_schedule_is_live_and_told_whole() -> None:
         (("20:00", "25:00"), "schedules[0] (nights).from = '25:00': must be a time of day such as 07:00 or 20:30"),
         (("20:00", "700"), "schedules[0] (nights).from = 700: must be a time of day such as 07:00 or 20:30"),
         (("Europe/Berlin", "Berlin"), "time_zone 'Berlin' is not known: write one such as Europe/Berlin, or UTC"),
+        (("Europe/Berlin", "Europe"), "time_zone 'Europe' is not known"),
+        (("Europe/Berlin", "../etc/passwd"), "time_zone '../etc/passwd' is not known"),
         (("limits: {usd_per_hour: 30}", "limits: {usd_per_hour: 0}"), "usd_per_hour = 0: input should be greater"),
         (("limits:", "days: [monday], limits:"), "schedules[0] (nights).days[0] = 'monday': input should be 'mon'"),
         (
