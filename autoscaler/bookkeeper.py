@@ -15,7 +15,8 @@ from autoscaler.model.errors import Unavailable
 from autoscaler.model.ledger import Ledger, counted
 from autoscaler.model.pauses import BUDGET, Pause
 
-COUNTED_EVERY: Final = timedelta(seconds=5)
+COUNTED_EVERY: Final = timedelta(seconds=10)
+"""It takes 60 ms at 15,000 EC2 nodes."""
 WRITTEN_EVERY: Final = timedelta(minutes=1)
 """What is lost by a SIGKILL is counted again by the next one, from what still runs."""
 

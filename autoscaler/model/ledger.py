@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from autoscaler.model.cluster import Cluster, Node
@@ -23,6 +24,8 @@ UNKNOWN: Final = "(unknown)"
 _LOOKED: Final = timedelta(minutes=10)
 """Between two looks that are further apart, what ran on a node is not known."""
 _HOUR: Final = timedelta(hours=1)
+_UNUSED: Final = MappingProxyType({IDLE: 1.0})
+_UNSEEN: Final = MappingProxyType({UNKNOWN: 1.0})
 
 
 class Account(NamedTuple):
@@ -60,7 +63,8 @@ class Ledger:
 def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
     """The ledger with what the instances of this look have cost since the last one.
 
-    An instance that was launched and ended between two looks is not seen; so while an autoscaler runs that is seconds.
+    An instance that was launched and ended between two looks is not seen; while an autoscaler
+    runs that is a matter of seconds.
     """
     since, now = ledger.until, cluster.seen_at
     if since is None or since >= now:
@@ -69,27 +73,37 @@ def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
     nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
     loads = roll_of(cluster.pods).loads
     for group in cluster.groups:
+        parts: dict[datetime, dict[str, float]] = {}
+        """From when -> namespace -> nodes."""
         for instance in group.instances:
-            node = nodes.get(instance.id)
-            shares = {UNKNOWN: 1.0} if now - since > _LOOKED else _shares(node, loads)
-            for day, hours in _by_day(max(since, instance.launched or since), now):
-                for namespace, share in shares.items():
+            begin = max(since, instance.launched or since)
+            shares = _UNSEEN if now - since > _LOOKED else _shares(nodes.get(instance.id), loads)
+            sums = parts.setdefault(begin, defaultdict(float))
+            for namespace, share in shares.items():
+                sums[namespace] += share
+        for begin, sums in parts.items():
+            for day, hours in _by_day(begin, now):
+                for namespace, share in sums.items():
                     account, part = Account(day, group.entry, namespace), hours * share
                     usd, before = costs[account]
                     costs[account] = Cost(usd + part * group.usd_per_hour, before + part)
     return Ledger(dict(costs), now)
 
 
-def _shares(node: Node | None, loads: Mapping[str, Load]) -> dict[str, float]:
+def _shares(node: Node | None, loads: Mapping[str, Load]) -> Mapping[str, float]:
     """Namespace -> its part of the node: of its GPUs where it has some, else of its CPUs."""
-    resource = GPU if node is not None and node.allocatable[GPU] else CPU
-    whole = node.allocatable[resource] if node is not None else 0
+    residents = loads.get(node.name, NO_LOAD).residents if node is not None else ()
+    if node is None or not residents:
+        return _UNUSED
+    resource = GPU if node.allocatable[GPU] else CPU
+    whole = node.allocatable[resource] or 1
     found: dict[str, float] = defaultdict(float)
-    for pod in loads.get(node.name, NO_LOAD).residents if node is not None and whole else ():
+    for pod in residents:
         found[pod.namespace] += pod.requests[resource] / whole
     taken = sum(found.values())
-    found = {name: share / max(1.0, taken) for name, share in found.items() if share}
-    return {**found, IDLE: 1.0 - taken} if taken < 1.0 else found
+    if taken > 1.0:
+        return {name: share / taken for name, share in found.items()}
+    return {**{name: share for name, share in found.items() if share}, IDLE: 1.0 - taken}
 
 
 def _by_day(begin: datetime, end: datetime) -> Iterator[tuple[date, float]]:
