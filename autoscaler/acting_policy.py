@@ -152,13 +152,13 @@ class ActingPolicy:
     def refresh(self, *, mine: bool) -> None:
         """Take over what was edited since the last call. What is bad is told, and the last good one goes on.
 
-        Who begins to act with a bad edit before it obeys the last good one of whoever acted before.
+        An autoscaler that begins to act while its edit is bad obeys the last good policy of the one that acted before.
         """
         try:
             edition = self._source.newest()
             if mine and not self._was_mine:
                 self._begin_to_act()
-        except Unavailable:  # told by who watches; the next turn asks again
+        except Unavailable:  # the watch tells it; the next turn asks again
             return
         self._was_mine = self._report.acts = mine
         if edition != self._seen:
@@ -222,7 +222,7 @@ class ActingPolicy:
             self._report.remind(self._refused.why, goes_on=self._goes_on())
 
     def _inherit(self) -> None:
-        """Of whoever acted before: since when the same policy is obeyed, or the policy where our edition is bad."""
+        """From the one that acted before: since when the policy is obeyed, or the policy where our edition is bad."""
         try:
             kept = self._record.read()
         except Refused:  # by rights of an older release, which the first write tells

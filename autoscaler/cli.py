@@ -119,9 +119,9 @@ _of_buying = click.option("--buying", is_flag=True, help="Buying alone: idle nod
 @autoscale.command()
 @_of_group
 @_of_buying
-@click.option("--because", required=True, help="Why, for whoever looks at it later.")
+@click.option("--because", required=True, help="Why: shown wherever the pause is.")
 @click.option("--for", "span", default=None, metavar="2h", help="For how long; else until it is resumed.")
-@click.option("--by", default=None, help="Who asks for it; else $USER.")
+@click.option("--by", default=None, help="Name of the person that asks for it; else $USER.")
 @_namespace
 @kubeconfig_option
 def pause(

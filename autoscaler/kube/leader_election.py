@@ -155,7 +155,7 @@ class Lease:
 
 
 def holder_of(kube: Kube, *, namespace: str, name: str = words.LEASE) -> tuple[str, datetime | None]:
-    """Who holds the lease, and when it was renewed by the holder's clock; an empty name where none does.
+    """Identity of the holder of the lease, and when it was renewed by its clock; an empty name where none holds it.
 
     Raises ``Refused`` or ``Unavailable``.
     """

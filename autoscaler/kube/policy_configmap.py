@@ -81,7 +81,7 @@ class PolicyConfigMap:
         return self._edition(data)
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Nothing: whoever fills the store follows the kind, and the store wakes."""
+        """Nothing: the observer follows the kind, and the store wakes."""
 
     def stop(self) -> None:
         """Nothing, as above."""

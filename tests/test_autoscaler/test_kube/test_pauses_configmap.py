@@ -1,4 +1,4 @@
-"""Pauses in the cluster: written bound to what was read, read whoever wrote them."""
+"""Pauses in the cluster: written bound to what was read, read also where they were written by hand."""
 
 from __future__ import annotations
 

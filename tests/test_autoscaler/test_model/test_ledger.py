@@ -88,7 +88,7 @@ def test_after_a_time_without_an_autoscaler_nodes_are_counted_and_namespaces_are
 
 
 def test_an_instance_that_has_not_joined_costs_as_well() -> None:
-    """Nobody uses it."""
+    """No pod uses it."""
     cluster = replace(look(later(minutes=6)), nodes=())
     ledger = after(look(NOW), cluster)
     assert {account.namespace for account in ledger.costs} == {IDLE}
