@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_policy = click.option("--policy", type=_FILE, required=True, help="The scaling policy file.")
-_kubeconfig = click.option(
+kubeconfig_option = click.option(
     "--kubeconfig", type=_FILE, default=None, help="Else $KUBECONFIG, ~/.kube/config, or the pod's own account."
 )
 
@@ -19,8 +18,13 @@ def autoscale() -> None:
 
 
 @autoscale.command()
-@_policy
-@_kubeconfig
+@click.option(
+    "--policy",
+    required=True,
+    metavar="FILE|configmap:NAMESPACE/NAME",
+    help="The scaling policy: followed while it is edited.",
+)
+@kubeconfig_option
 @click.option("--once", is_flag=True, help="Decide and act once, then exit.")
 @click.option("--dry-run", is_flag=True, help="Decide, tell, and change nothing.")
 @click.option("--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease and memory are.")
@@ -31,7 +35,7 @@ def autoscale() -> None:
 @click.option("--metrics-port", type=click.IntRange(1, 65535), default=None, help="Serve Prometheus metrics there.")
 def run(
     *,
-    policy: Path,
+    policy: str,
     kubeconfig: Path | None,
     once: bool,
     dry_run: bool,
@@ -41,11 +45,10 @@ def run(
     metrics_port: int | None,
 ) -> None:
     """Watch the cluster and resize its EC2 groups, on every change."""
-    from autoscaler.config.policy import read_policy  # noqa: PLC0415 - see the module's docstring
-    from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415
+    from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415 - see the module's docstring
 
     settings = Settings(
-        policy=read_policy(policy),
+        policy=policy,
         kubeconfig=kubeconfig,
         namespace=namespace,
         identity=identity,
@@ -86,7 +89,7 @@ def plan(
 
     run_plan(
         pods=pods,
-        catalog=_catalog(catalog),
+        catalog=catalog_file(catalog),
         nodes=nodes,
         policy=policy,
         zones=tuple(zone for zone in zones.split(",") if zone),
@@ -97,12 +100,101 @@ def plan(
     )
 
 
-def _catalog(source: str) -> Path:
+def catalog_file(source: str) -> Path:
+    """The CSV file that ``--catalog`` names; that of ``ec2:REGION`` is asked of EC2."""
     if not source.startswith("ec2:"):
         return Path(source)
     from autoscaler.cloud.catalog import PREFIX, live_catalog  # noqa: PLC0415
 
     return live_catalog(source.removeprefix(PREFIX), tell=lambda line: click.echo(line, err=True))
+
+
+_namespace = click.option(
+    "--namespace", default="spillway", show_default=True, help="Where the autoscaler's lease and memory are."
+)
+_of_group = click.option("--group", default=None, help="One group of the policy.")
+_of_buying = click.option("--buying", is_flag=True, help="Buying alone: idle nodes are terminated.")
+
+
+@autoscale.command()
+@_of_group
+@_of_buying
+@click.option("--because", required=True, help="Why: shown wherever the pause is.")
+@click.option("--for", "span", default=None, metavar="2h", help="For how long; else until it is resumed.")
+@click.option("--by", default=None, help="Name of the person that asks for it; else $USER.")
+@_namespace
+@kubeconfig_option
+def pause(
+    *,
+    group: str | None,
+    buying: bool,
+    because: str,
+    span: str | None,
+    by: str | None,
+    namespace: str,
+    kubeconfig: Path | None,
+) -> None:
+    """Buy and terminate nothing, everywhere or in one group; pods are placed on what is there all the same."""
+    import os  # noqa: PLC0415 - see the module's docstring
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from autoscaler import service  # noqa: PLC0415
+    from autoscaler.config.documents import parse_span  # noqa: PLC0415
+    from autoscaler.model.pauses import Pause  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    try:
+        until = now + parse_span(span) if span else None
+    except ValueError as error:
+        raise click.BadParameter(f"{span!r} {error}", param_hint="--for") from None
+    wanted = Pause(_scope(group, buying=buying), because, by or os.environ.get("USER", ""), now, until)
+    for line in service.pause(wanted, kubeconfig=kubeconfig, namespace=namespace):
+        click.echo(line)
+
+
+@autoscale.command()
+@_of_group
+@_of_buying
+@_namespace
+@kubeconfig_option
+def resume(*, group: str | None, buying: bool, namespace: str, kubeconfig: Path | None) -> None:
+    """End a pause: that of everything, of one group, or of buying."""
+    from autoscaler import service  # noqa: PLC0415
+
+    for line in service.resume(_scope(group, buying=buying), kubeconfig=kubeconfig, namespace=namespace):
+        click.echo(line)
+
+
+def _scope(group: str | None, *, buying: bool) -> str:
+    from autoscaler.model.pauses import ALL, BUYING  # noqa: PLC0415
+
+    if group:
+        return f"{BUYING if buying else 'group'}.{group}"
+    return BUYING if buying else ALL
+
+
+@autoscale.command()
+@click.option("--month", default=None, metavar="2026-11", help="Else this month (UTC).")
+@click.option("--by", type=click.Choice(["day", "group", "namespace"]), default="day", show_default=True)
+@click.option("--csv", "wants_csv", is_flag=True, help="A row for each day, group and namespace, with FOCUS columns.")
+@_namespace
+@kubeconfig_option
+def spend(*, month: str | None, by: str, wants_csv: bool, namespace: str, kubeconfig: Path | None) -> None:
+    """Say what EC2 nodes have cost, at list prices, by what the autoscaler has written down."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - see the module's docstring
+    from typing import Any, cast  # noqa: PLC0415
+
+    from autoscaler import service  # noqa: PLC0415
+
+    try:
+        asked = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC) if month else datetime.now(UTC)
+    except ValueError:
+        raise click.BadParameter(f"{month!r} is no month: write one such as 2026-11", param_hint="--month") from None
+    chosen = cast("Any", by)
+    for line in service.spending(
+        f"{asked:%Y-%m}", chosen, kubeconfig=kubeconfig, namespace=namespace, wants_csv=wants_csv
+    ):
+        click.echo(line)
 
 
 @autoscale.group()
@@ -114,19 +206,19 @@ def explain() -> None:
 @click.argument("name")
 @click.option("--namespace", "-n", default="default", show_default=True, help="The pod's.")
 @click.option("--memory", default="spillway", show_default=True, help="The autoscaler's namespace, with what it plans.")
-@_policy
-@_kubeconfig
-def explain_pod(*, name: str, namespace: str, memory: str, policy: Path, kubeconfig: Path | None) -> None:
+@click.option("--policy", type=_FILE, default=None, help="A policy file; else that of the acting autoscaler.")
+@kubeconfig_option
+def explain_pod(*, name: str, namespace: str, memory: str, policy: Path | None, kubeconfig: Path | None) -> None:
     """Say why the pod NAME waits and what would change it, or where it is."""
     from autoscaler.config.policy import read_policy  # noqa: PLC0415
     from autoscaler.service import explain_one  # noqa: PLC0415
 
-    read = read_policy(policy)
+    read = read_policy(policy) if policy else None
     click.echo(explain_one(f"{namespace}/{name}", policy=read, kubeconfig=kubeconfig, namespace=memory))
 
 
 @click.command()
-@_kubeconfig
+@kubeconfig_option
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
 def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
     """Which GPUs exist, who holds them, how long they have idled."""

@@ -11,10 +11,12 @@ import gc
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from autoscaler.acting_policy import Policies, as_priced
+from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
@@ -144,7 +146,7 @@ class Loop:
     def __init__(
         self,
         *,
-        policy: Policy,
+        policies: Policies,
         planner: Planner,
         store: Store,
         hands: Hands,
@@ -157,13 +159,14 @@ class Loop:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
         confirm: Callable[[], Counts] | None = None,
+        bookkeeper: Bookkeeper | None = None,
     ) -> None:
         """``set_in_motion`` is called after a step that AWS was asked for.
 
         ``confirm`` lists nodes and groups anew, past the store; it raises one of ``FAILURES``. ``now`` is the time of
         day, which plans are made for; ``clock`` is monotonic, in seconds, for waiting.
         """
-        self._policy = policy
+        self._policies = policies
         self._planner = planner
         self._store = store
         self._hands = hands
@@ -176,6 +179,7 @@ class Loop:
         self._now = now
         self._clock = clock
         self._confirm = confirm
+        self._bookkeeper = bookkeeper
         self._trusted: Counts | None = None
         """How much the last look showed that was acted on."""
         self._memory: Memory | None = None
@@ -192,8 +196,9 @@ class Loop:
             self._report.turned()
             mine = self._leader.is_mine() or self._dry_run
             self._report.acting(mine=mine)
+            self._policies.refresh(mine=mine)
             if not mine:
-                self._memory = None  # another may write now
+                self._forget()
             if self._stopping.is_set() or not mine or not self._store.is_synced() or not self._recalls():
                 due = self._clock() + 1.0
                 continue
@@ -210,13 +215,15 @@ class Loop:
 
     def once(self) -> Plan:
         """Look, decide, act, tell."""
-        cluster = self._store.cluster(self._now())
+        policy, cluster = self._look()
+        self._report.paused(cluster.pauses)
         memory = self._recall()
         began = self._clock()
-        plan = self._plan(cluster, memory)
+        plan = self._plan(cluster, policy, memory)
         self._report.decided(plan, cluster, took=self._clock() - began)
         knows = self._store.knows_groups()
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
+            self._policies.compare(cluster.groups)
             self._memory = plan.memory
             if self._notebook is not None:
                 self._notebook.write(plan.memory)
@@ -229,13 +236,29 @@ class Loop:
             self._tell(plan, cluster)
         return plan
 
-    def _plan(self, cluster: Cluster, memory: Memory) -> Plan:
+    def _look(self) -> tuple[Policy, Cluster]:
+        """The policy that holds now, and the cluster as it is."""
+        now, policy = self._now(), self._policies.current()
+        holding = policy.at(now)
+        self._report.scheduled([one.name for one in policy.schedules if one.holds_at(now)])
+        cluster = as_priced(self._store.cluster(now), holding)
+        if self._bookkeeper is not None and self._store.knows_groups():
+            cluster = replace(cluster, pauses=(*cluster.pauses, *self._bookkeeper.look(cluster, holding)))
+        return holding, cluster
+
+    def _forget(self) -> None:
+        """Another may write now."""
+        self._memory = None
+        if self._bookkeeper is not None:
+            self._bookkeeper.forget()
+
+    def _plan(self, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""
         doubt = self._doubt(cluster)
         if doubt:
             return Plan(memory=memory, warnings=(doubt,), wake_at=self._now() + _CONFIRM_AGAIN)
         try:
-            return plan_around(self._planner, cluster, self._policy, memory)
+            return plan_around(self._planner, cluster, policy, memory)
         except Exception as error:  # noqa: BLE001 - a defect must not end what cares for running jobs
             self._report.broken(error)
             return Plan(
@@ -309,7 +332,7 @@ class Loop:
 
     def _settle(self) -> int:
         """After a change: a moment for the rest of a job to come, but not for ever."""
-        scale_up = self._policy.scale_up
+        scale_up = self._policies.current().scale_up
         return self._store.settle(
             quiet=scale_up.debounce.total_seconds(), at_most=scale_up.debounce_at_most.total_seconds()
         )
@@ -320,8 +343,8 @@ class Loop:
         planned = {describe(step) for step in plan.steps} if self._held else set()
         self._held = {key: held for key, held in self._held.items() if key in planned or held.until > now - LOOK_AGAIN}
         dues = [LOOK_AGAIN, *(held.until - now for key, held in self._held.items() if key in planned)]
-        if plan.wake_at is not None:
-            dues.append((plan.wake_at - self._now()).total_seconds())
+        turn = self._policies.current().next_turn(self._now())
+        dues += [(at - self._now()).total_seconds() for at in (plan.wake_at, turn) if at is not None]
         return max(min(dues), 0.05)
 
 

@@ -12,15 +12,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from autoscaler.executor import FAILURES
 from autoscaler.kube.writes import Writes
+from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.pauses import Pause
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -75,6 +78,10 @@ class Metrics:
         self.acting = Gauge("spillway_acting", "1 where this autoscaler holds the lease.", **made)
         self.warnings = Gauge("spillway_warnings", "What an operator should look at now: see the log.", **made)
         self.outages = Counter("spillway_outages", "Times that a party went out of reach.", ["party"], **made)
+        self.paused = Gauge("spillway_paused", "1 while an operator has paused it.", ["scope"], **made)
+        self.edits = Counter("spillway_policy_edits", "Edits of the policy by outcome.", ["outcome"], **made)
+        self.refused = Gauge("spillway_policy_refused", "1 while the last edit of the policy is refused.", **made)
+        self.unbuilt = Gauge("spillway_policy_pending", "What of the policy waits for `pulumi up`.", **made)
         self.took = Histogram("spillway_plan_seconds", "Time to decide.", **made)
         self.pending = Histogram(
             "spillway_pending_to_request_seconds",
@@ -83,8 +90,10 @@ class Metrics:
             **made,
         )
 
-    def serve(self, port: int, *, why_not_alive: Callable[[], str]) -> None:
-        """Answer on the port: ``/metrics``, and ``/healthz``, which is 503 with a reason where the loop hangs.
+    def serve(
+        self, port: int, *, why_not_alive: Callable[[], str], status: Callable[[], Mapping[str, Any]] = dict
+    ) -> None:
+        """Answer on the port: ``/metrics``, ``/status`` as JSON, ``/healthz``: 503 with a reason where the loop hangs.
 
         Raises ``BadInput`` where the port is taken.
         """
@@ -102,6 +111,9 @@ class Metrics:
                 """Nothing."""
 
         def answer(environ: dict[str, Any], start: Any) -> Any:
+            if environ.get("PATH_INFO") == "/status":
+                start("200 OK", [("Content-Type", "application/json")])
+                return [json.dumps(status(), default=str).encode()]
             if environ.get("PATH_INFO") != "/healthz":
                 return metrics(environ, start)
             why = why_not_alive()
@@ -130,6 +142,10 @@ class Report:
         self._waiting: dict[str, str] = {}
         self._would: frozenset[Step] = frozenset()
         self._warnings: frozenset[str] = frozenset()
+        self.pauses: Mapping[str, Pause] = {}
+        """What is paused now, by scope."""
+        self.schedules: tuple[str, ...] = ()
+        """Names of the schedules in force."""
         self.failures = 0
         """Steps that failed, each time counted."""
         self._lock = threading.Lock()
@@ -137,6 +153,27 @@ class Report:
     def note(self, line: str) -> None:
         """Something a person may want to know."""
         self._log.say("note", line)
+
+    def paused(self, pauses: Iterable[Pause]) -> None:
+        """Operators have paused this now: what begins and what ends is told."""
+        now = {pause.scope: pause for pause in pauses}
+        for scope, pause in now.items():
+            if self.pauses.get(scope) != pause:
+                self._log.say("paused", str(pause), scope=scope, until=pause.until, by=pause.by)
+            if self._metrics:
+                self._metrics.paused.labels(scope).set(1)
+        for scope in self.pauses.keys() - now.keys():
+            self._log.say("resumed", f"{self.pauses[scope].what} goes on", scope=scope)
+            if self._metrics:
+                self._metrics.paused.labels(scope).set(0)
+        self.pauses = now
+
+    def scheduled(self, names: Sequence[str]) -> None:
+        """These schedules of the policy are in force: what changes is told."""
+        if tuple(names) != self.schedules:
+            self.schedules = tuple(names)
+            told = f"schedules in force: {', '.join(names)}" if names else "no schedule is in force any more"
+            self._log.say("schedules", told, names=list(names))
 
     def broken(self, error: Exception) -> None:
         """A defect of ours: with its traceback, for whoever mends it."""
@@ -238,14 +275,18 @@ class Report:
         self._waiting = now
 
 
+_Letter = tuple[Callable[[Writes], object], Callable[[], None]]
+"""What writes an Event, and what is called where that fails."""
+
+
 class Messenger:
-    """Writes Events on pods that cannot be helped or read, once per pod and reason, in a thread of its own."""
+    """Writes Events: on pods that cannot be helped or read, once per pod and reason, and of the policy; in a thread."""
 
     def __init__(self, kube: Writes, *, failed: Callable[[str, str], None] = lambda _party, _why: None) -> None:
         self._kube = kube
         self._failed = failed
         self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set()}
-        self._letters: queue.SimpleQueue[tuple[Pod, str, str] | None] = queue.SimpleQueue()
+        self._letters: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
         self._thread.start()
 
@@ -266,8 +307,13 @@ class Messenger:
             uids.add(pod.uid)
             if pod.uid not in told:
                 told.add(pod.uid)
-                self._letters.put((pod, reason, message))
+                self._letters.put((partial(_tell_pod, pod, reason, message), partial(told.discard, pod.uid)))
         told.intersection_update(uids)
+
+    def policy(self, namespace: str, reason: str, message: str, *, is_warning: bool) -> None:
+        """Tell of the acting policy, on its ConfigMap in the namespace."""
+        about = {"namespace": namespace, "name": words.ACTING_POLICY, "reason": reason, "message": message}
+        self._letters.put((lambda kube: kube.tell_configmap(**about, is_warning=is_warning), lambda: None))
 
     def stop(self) -> None:
         """Deliver what is written, then end."""
@@ -276,12 +322,16 @@ class Messenger:
 
     def _deliver(self) -> None:
         while (letter := self._letters.get()) is not None:
-            pod, reason, message = letter
+            deliver, failed = letter
             try:
-                self._kube.tell_pod(namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=reason, message=message)
+                deliver(self._kube)
             except FAILURES as error:
-                self._told[reason].discard(pod.uid)
+                failed()
                 self._failed("API server (events)", str(error))
+
+
+def _tell_pod(pod: Pod, reason: str, message: str, kube: Writes) -> None:
+    kube.tell_pod(namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=reason, message=message)
 
 
 def _reason(one: Waiting) -> str:

@@ -6,39 +6,51 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, of_record, parsed
+from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
+from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
 from autoscaler.executor import Hands
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
-from autoscaler.kube.leader_election import Lease
+from autoscaler.kube.leader_election import Lease, holder_of
+from autoscaler.kube.ledger_configmaps import LedgerBooks
 from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
+from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
 from autoscaler.model import labels as words
-from autoscaler.model.errors import Unavailable
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.pauses import Pause, in_force
 from autoscaler.planner.explain import explain_pod
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
+from autoscaler.policy_words import acting
 from autoscaler.report import Log, Messenger, Metrics, Report
+from autoscaler.spending import By, as_focus, sums
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the command line says."""
 
-    policy: Policy
+    policy: str
+    """Where it stands: the path of a file, or ``configmap:NAMESPACE/NAME``."""
     kubeconfig: Path | None = None
     namespace: str = words.NAMESPACE
     identity: str | None = None
@@ -54,38 +66,78 @@ class Settings:
 def serve(settings: Settings) -> None:
     """Watch and act until SIGTERM or SIGINT. Raises ``BadInput`` or ``Unavailable`` where it cannot begin."""
     metrics = Metrics() if settings.metrics_port else None
-    report = Report(Log(settings.log_format), metrics)
-    if metrics and settings.metrics_port:
-        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive)
-    parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
-    kube, store = parties.kube, parties.store
-    observer = Observer(kube, store, tell=report.outage)
-    groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
+    log, identity = Log(settings.log_format), settings.name()
+    report = Report(log, metrics)
+    kube, store = _connect(settings), Store()
+    source = _source(settings.policy, kube, store)
     messenger = Messenger(Writes(kube), failed=report.outage)
+    told = PolicyReport(log, metrics, tell=_teller(settings, messenger))
+    record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
+    policies = ActingPolicy(source, record, report=told, identity=identity)
+    parties = _Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
+    followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
+    observer = Observer(kube, store, also=[pauses_kind(settings.namespace), *followed], tell=report.outage)
+    groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
+    policies.on_change(parties.ec2.obey)
+    policies.on_change(lambda _policy: groups.soon())
 
     def changed_hands(line: str) -> None:
         report.note(line)
         store.wake()
 
-    lease = Lease(kube, namespace=settings.namespace, identity=settings.name(), on_change=changed_hands)
-    loop = parties.loop(settings, report=report, leader=lease, messenger=messenger, set_in_motion=groups.soon)
+    lease = Lease(kube, namespace=settings.namespace, identity=identity, on_change=changed_hands)
+    if metrics and settings.metrics_port:
+        status = partial(_status, lease, report, policies)
+        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=status)
+    books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
+    bookkeeper = Bookkeeper(books)
+    loop = parties.loop(
+        settings,
+        policies,
+        report=report,
+        leader=lease,
+        messenger=messenger,
+        bookkeeper=bookkeeper,
+        set_in_motion=groups.soon,
+    )
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
-    report.note(_greeting(settings, kube))
+    report.note(_greeting(settings, policies.current(), kube))
     observer.start()
     groups.start()
+    source.start(store.wake)
     if not settings.dry_run:
         lease.start()
     try:
         loop.run()
     finally:
-        groups.stop()
-        observer.stop()
-        messenger.stop()
-        lease.stop()
+        if lease.is_mine():
+            bookkeeper.close()
+        for part in (source, groups, observer, messenger, lease):
+            part.stop()
         report.note("stopped; another autoscaler may act now")
     if broken:
         raise broken[0]
+
+
+def _teller(settings: Settings, messenger: Messenger) -> Callable[[str, str, bool], None]:
+    """What writes Events of the policy; a dry run writes none."""
+
+    def tell(reason: str, message: str, is_warning: bool) -> None:  # noqa: FBT001 - as the report calls it
+        if not settings.dry_run:
+            messenger.policy(settings.namespace, reason, message, is_warning=is_warning)
+
+    return tell
+
+
+def _status(lease: Lease, report: Report, policies: ActingPolicy) -> dict[str, Any]:
+    """What ``/status`` answers."""
+    return {
+        "identity": lease.identity,
+        "acting": lease.is_mine(),
+        "paused": {scope: str(pause) for scope, pause in report.pauses.items()},
+        "policy": policies.status() | {"schedules": report.schedules},
+    }
 
 
 def run_once(settings: Settings) -> None:
@@ -94,11 +146,13 @@ def run_once(settings: Settings) -> None:
     Raises ``Unavailable`` where a party does not answer, another autoscaler acts, or a step failed.
     """
     report = Report(Log(settings.log_format))
-    parties = _Parties.connect(settings.policy, settings.kubeconfig, warn=report.note)
+    kube, store = _connect(settings), Store()
+    policy = parsed(_source(settings.policy, kube, store).read())
+    parties = _Parties.of(kube, store, policy, settings.namespace, warn=report.note)
     parties.look()
     lease = Lease(parties.kube, namespace=settings.namespace, identity=settings.name())
     messenger = Messenger(Writes(parties.kube), failed=report.outage)
-    loop = parties.loop(settings, report=report, leader=lease, messenger=messenger)
+    loop = parties.loop(settings, OnePolicy(policy), report=report, leader=lease, messenger=messenger)
     if not settings.dry_run:
         _hold(lease, settings.namespace)
     try:
@@ -113,13 +167,86 @@ def run_once(settings: Settings) -> None:
         raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
 
 
-def explain_one(key: str, *, policy: Policy, kubeconfig: Path | None, namespace: str) -> str:
-    """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``."""
-    parties = _Parties.connect(policy, kubeconfig, warn=lambda _line: None)
+def explain_one(key: str, *, policy: Policy | None, kubeconfig: Path | None, namespace: str) -> str:
+    """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``.
+
+    ``policy``: ``None`` is the acting one's. Raises ``BadInput`` where there is none, ``Unavailable``.
+    """
+    kube = k8s.Kube.connect(kubeconfig)
+    if policy is None:
+        record = PolicyRecord(kube, namespace).read()
+        if record is None:
+            raise BadInput(f"no autoscaler has written down its policy in namespace {namespace}: name one (--policy)")
+        policy = of_record(record)
+    parties = _Parties.of(kube, Store(), policy, namespace, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
     memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
-    return explain_pod(cluster, plan(cluster, policy, memory), key)
+    return explain_pod(cluster, plan(cluster, policy.at(cluster.seen_at), memory), key)
+
+
+def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wants_csv: bool) -> Iterator[str]:
+    """Lines that say what nodes have cost in a month (``2026-11``), or FOCUS columns. Raises ``Unavailable``."""
+    kube = k8s.Kube.connect(kubeconfig)
+    try:
+        ledger = LedgerBooks(kube, namespace=namespace, read_only=True).read([month])
+        record = PolicyRecord(kube, namespace).read() if wants_csv else None
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    if wants_csv:
+        yield as_focus(ledger, region=of_record(record).region if record else "").rstrip("\n")
+    else:
+        yield from sums(ledger, by)
+
+
+def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) -> Iterator[str]:
+    """Lines that say by which policy the acting autoscaler decides, then its text. Raises ``Unavailable``."""
+    kube = k8s.Kube.connect(kubeconfig)
+    try:
+        record = PolicyRecord(kube, namespace).read()
+        holder, renewed = holder_of(kube, namespace=namespace)
+        pauses = in_force(read_pauses(kube, namespace=namespace), datetime.now(UTC))
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    if wants_json:
+        said = {"holder": holder, "renewed": renewed, "paused": pauses} | ({"text": record.text} if record else {})
+        yield msgspec.json.encode(said | (msgspec.to_builtins(record.about) if record else {})).decode()
+        return
+    yield from acting(record, holder=holder, renewed=renewed, now=datetime.now(UTC), pauses=pauses)
+    if record:
+        yield from ("---", record.text.rstrip("\n"))
+
+
+def pause(wanted: Pause, *, kubeconfig: Path | None, namespace: str) -> Iterator[str]:
+    """Have the autoscaler leave something alone. Raises ``BadInput`` for a group that its policy does not have."""
+    kube = k8s.Kube.connect(kubeconfig)
+    try:
+        record = PolicyRecord(kube, namespace).read()
+        names = [entry.name for entry in of_record(record).groups] if record else []
+        if wanted.group and record and wanted.group not in names:
+            raise BadInput(f"--group {wanted.group}: the acting policy has no such group: it has {', '.join(names)}")
+        change_pauses(
+            kube, lambda found: (*(one for one in found if one.scope != wanted.scope), wanted), namespace=namespace
+        )
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    yield str(wanted)
+
+
+def resume(scope: str, *, kubeconfig: Path | None, namespace: str) -> Iterator[str]:
+    """End a pause; says what stays paused."""
+    kube, now = k8s.Kube.connect(kubeconfig), datetime.now(UTC)
+    try:
+        before = {one.scope: one for one in in_force(read_pauses(kube, namespace=namespace), now)}
+        left = change_pauses(
+            kube, lambda found: tuple(one for one in in_force(found, now) if one.scope != scope), namespace=namespace
+        )
+    except k8s.Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    yield (
+        f"{before[scope].what} goes on" if scope in before else f"nothing to resume: {Pause(scope).what} is not paused"
+    )
+    yield from (f"still: {one}" for one in left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +256,20 @@ class _Parties:
     kube: k8s.Kube
     ec2: aws.Ec2
     store: Store
+    namespace: str
+    """Where the autoscaler's lease and memory are."""
 
     @classmethod
-    def connect(cls, policy: Policy, kubeconfig: Path | None, *, warn: Callable[[str], None]) -> _Parties:
-        """Raises ``BadInput`` or ``Unavailable`` where a party cannot be reached."""
-        kube, store = k8s.Kube.connect(kubeconfig), Store()
-        return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store)
+    def of(
+        cls, kube: k8s.Kube, store: Store, policy: Policy, namespace: str, *, warn: Callable[[str], None]
+    ) -> _Parties:
+        """Raises ``BadInput`` or ``Unavailable`` where AWS cannot be reached."""
+        return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store, namespace)
 
     def look(self) -> None:
         """List everything once. Raises ``Unavailable``."""
         try:
-            Observer(self.kube, self.store).look_once()
+            Observer(self.kube, self.store, also=[pauses_kind(self.namespace)]).look_once()
             GroupWatch(ec2=self.ec2, store=self.store, outage=lambda _party, _why: None).look()
         except k8s.Refused as refused:
             raise Unavailable(f"the API server refuses: {refused}") from None
@@ -154,16 +284,18 @@ class _Parties:
     def loop(
         self,
         settings: Settings,
+        policies: Policies,
         *,
         report: Report,
         leader: Lease,
         messenger: Messenger,
+        bookkeeper: Bookkeeper | None = None,
         set_in_motion: Callable[[], None] = lambda: None,
     ) -> Loop:
         """What decides by the store and acts on the parties."""
         self.ec2.may_write = leader.is_mine
         return Loop(
-            policy=settings.policy,
+            policies=policies,
             planner=partial(plan, cache=NodeCache()),
             store=self.store,
             hands=Hands(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
@@ -172,9 +304,24 @@ class _Parties:
             leader=leader,
             notebook=Notebook(self.kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run),
             messenger=messenger,
+            bookkeeper=bookkeeper,
             set_in_motion=set_in_motion,
             dry_run=settings.dry_run,
         )
+
+
+def _connect(settings: Settings) -> k8s.Kube:
+    """Raises ``BadInput`` or ``Unavailable``; where the policy file is bad, that is said before."""
+    try:
+        return k8s.Kube.connect(settings.kubeconfig)
+    except Unavailable:
+        if not settings.policy.startswith(PREFIX):
+            parsed(PolicyFile(Path(settings.policy)).read())
+        raise
+
+
+def _source(where: str, kube: k8s.Kube, store: Store) -> PolicyFile | PolicyConfigMap:
+    return PolicyConfigMap(kube, store, where) if where.startswith(PREFIX) else PolicyFile(Path(where))
 
 
 def _hold(lease: Lease, namespace: str) -> None:
@@ -202,8 +349,7 @@ def _stop_when_a_thread_breaks(loop: Loop) -> list[BaseException]:
     return broken
 
 
-def _greeting(settings: Settings, kube: k8s.Kube) -> str:
-    policy = settings.policy
+def _greeting(settings: Settings, policy: Policy, kube: k8s.Kube) -> str:
     entries = ", ".join(f"{group.name} (at most {group.max})" for group in policy.groups)
     return f"watching {kube.url} for cluster {policy.cluster} in {policy.region}; groups: {entries or 'none'}" + (
         "; dry run: nothing is changed" if settings.dry_run else ""

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from autoscaler.config.documents import Document, Span, parse_document, read_document
 from autoscaler.config.image_names import ImageName
-from autoscaler.config.policy import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
+from autoscaler.config.labels_and_taints import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
 from autoscaler.model import labels as words
 from autoscaler.model.resources import Resources, parse_quantity
 

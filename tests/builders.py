@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from autoscaler.config.policy import GroupEntry, Limits, Policy, ScaleDown, ScaleUp, asg_name
+from autoscaler.config.policy import GroupEntry, Policy, ScaleDown, ScaleUp, asg_name
+from autoscaler.config.schedules import Limits
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, DaemonSet, GangRef, Group, Instance, Node, Pod
 from autoscaler.model.constraints import Requirement, Taint, Term, Toleration

@@ -208,6 +208,8 @@ class _Scaling(_Client):
         shown = group.shown
         tags = {words.TAG_CLUSTER: self.cloud.cluster, words.TAG_GROUP: shown.entry}
         tags |= {f"{words.TEMPLATE_RESOURCE}{name}": _amount(name, n) for name, n in shown.allocatable.items()}
+        tags |= {f"{words.TEMPLATE_LABEL}{words.INSTANCE_TYPE}": shown.instance_type, words.TAG_BUILT_FROM: "x"}
+        tags |= {f"{words.TEMPLATE_LABEL}{words.CAPACITY_TYPE}": shown.capacity_type}
         tags |= {f"{words.TEMPLATE_TAINT}{one.key}": f"{one.value}:{one.effect}" for one in shown.taints}
         instances = [
             {

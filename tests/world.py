@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
 from autoscaler.executor import Hands
@@ -142,7 +143,7 @@ class World:
         before, began, failures = self.cloud.changes, self.now, list[str]()
         report = cast("Report", _Teller(failures))
         loop = Loop(
-            policy=self.policy,
+            policies=OnePolicy(self.policy),
             planner=lambda *_: plan,
             store=self.store,
             hands=cast("Hands", self),

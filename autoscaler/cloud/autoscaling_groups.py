@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.cloud.errors import Refused, one_failure_alone, told_in_words
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
-from autoscaler.cloud.node_templates import allocatable_of, labels_of, tag_of, taints_of, types_of
+from autoscaler.cloud.node_templates import allocatable_of, capacity_type_of, labels_of, tag_of, taints_of, types_of
 from autoscaler.cloud.price_list import least_usd, on_demand, price_list_region
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.model import labels as words
@@ -91,17 +91,24 @@ class Ec2:
         self.may_write: Callable[[], bool] = lambda: True
         """Asked immediately before each write: a process that stood still may have lost its lease."""
         self._policy = policy
+        """Replaced as a whole by :meth:`obey`, maybe in another thread."""
         self._clients = clients
         self._warn = warn
         self._now = now
         self._warned: set[str] = set()
         self._types: dict[str, InstanceType] = {}
         self._prices: dict[tuple[str, str, str], float] = {}
+        self._known_prices: dict[tuple[str, tuple[str, ...]], float] = {}
+        """Of each group and the types that stood when its price was last told."""
         self._ask_again_at: dict[tuple[str, str, str], float] = {}
         self._launched: dict[str, datetime] = {}
         self._refusals: dict[str, tuple[Refusal, ...]] = {}
         self._at_rest: set[str] = set()
         """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
+
+    def obey(self, policy: Policy) -> None:
+        """Look at the groups by this policy from now on; cluster and region stay those that it was made with."""
+        self._policy = policy
 
     def groups(self) -> tuple[Group, ...]:
         """Every group of the cluster as it is now. Raises ``Unavailable``; one bad group is told and left out."""
@@ -237,8 +244,8 @@ class Ec2:
         entry, name = self._entry(raw), raw["AutoScalingGroupName"]
         types, zone = types_of(raw, entry), raw["AvailabilityZones"][0]
         kind = " or ".join(types)
-        capacity: CapacityType = "spot" if entry and entry.capacity_type == "spot" else "on-demand"
-        price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
+        capacity = capacity_type_of(raw, entry)
+        price = self._price_of_group(name, types, zone=zone, capacity=capacity, entry=entry)
         if price is None:
             self._warn_once(
                 f"the price of {kind} ({capacity}) in {zone} is not known, so {name} is not grown: "
@@ -255,7 +262,7 @@ class Ec2:
         refused, launching = self._launches(name, instances, desired)
         return Group(
             name=name,
-            entry=tag_of(raw, words.TAG_GROUP) or name,
+            entry=entry.name if entry else tag_of(raw, words.TAG_GROUP) or name,
             instance_type=kind,
             zone=zone,
             allocatable=allocatable_of(raw, entry, types, self._types),
@@ -270,6 +277,8 @@ class Ec2:
             refusals=refused,
             launching=launching,
             mixed=len(types) > 1,
+            max_size=raw["MaxSize"],
+            built_from=tag_of(raw, words.TAG_BUILT_FROM),
         )
 
     def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
@@ -333,6 +342,22 @@ class Ec2:
         return tuple(one for one in self._refusals.get(name, ()) if one.at > since), tried
 
     # --- Prices ---
+
+    def _price_of_group(
+        self, name: str, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
+    ) -> float | None:
+        """That of the types that stand. What the entry says is theirs unless an edit of its types is pending."""
+        if entry is not None and entry.types == types:
+            price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
+        else:
+            price = self._known_prices.get((name, types))
+        if price is None:
+            price = self._dearest(types, zone=zone, capacity=capacity, entry=None)
+        if price is None and entry is not None:
+            price = entry.usd_per_hour
+        if price is not None:
+            self._known_prices[name, types] = price
+        return price
 
     def _dearest(
         self, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None

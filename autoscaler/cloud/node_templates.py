@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoscaler.config.policy import GroupEntry
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import CapacityType
 from autoscaler.model.constraints import Effect, Taint
 from autoscaler.model.instance_types import InstanceType
 from autoscaler.model.resources import CPU, MEMORY, Resources, parse_quantity
@@ -16,11 +17,25 @@ if TYPE_CHECKING:
 
 
 def types_of(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[str, ...]:
-    """The policy's word; for a group that it does not know, what one of its instances or its tags say."""
+    """Those that stand: of its mixed instances policy, or of its tags; else the policy's word, or an instance's type.
+
+    An edit of the policy that ``pulumi up`` has not built yet changes no machine.
+    """
+    template = raw.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    several = tuple(one.get("InstanceType", "") for one in template.get("Overrides", []))
+    tagged = dict(_under(raw, words.TEMPLATE_LABEL)).get(words.INSTANCE_TYPE, "")
+    if all(several) and (several or tagged):
+        return several or (tagged,)
     if entry is not None:
         return entry.types
     here = [one.get("InstanceType", "") for one in raw.get("Instances", [])]
-    return (next(iter(here), "") or dict(_under(raw, words.TEMPLATE_LABEL)).get(words.INSTANCE_TYPE, ""),)
+    return (next(iter(here), ""),)
+
+
+def capacity_type_of(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> CapacityType:
+    """As its tags say; else the policy's word."""
+    tagged = dict(_under(raw, words.TEMPLATE_LABEL)).get(words.CAPACITY_TYPE)
+    return "spot" if (tagged or (entry.capacity_type if entry else "")) == "spot" else "on-demand"
 
 
 def allocatable_of(
@@ -34,10 +49,10 @@ def allocatable_of(
     amounts = dict(Resources.parse(tagged))
     if CPU in amounts and MEMORY in amounts:
         return Resources(amounts)
-    disk = int(parse_quantity(entry.disk if entry else "100Gi"))
+    disk = int(parse_quantity(tag_of(raw, words.TAG_DISK) or (entry.disk if entry else "100Gi")))
     offered = [known[kind].allocatable(disk=disk) for kind in types]
     formula = {name: min(one[name] for one in offered) for name in offered[0]}
-    chosen = dict(Resources.parse(entry.resources)) if entry else {}
+    chosen = dict(Resources.parse(entry.resources)) if entry and not _is_tagged(raw) else {}
     return Resources(formula | chosen | amounts)
 
 
@@ -54,17 +69,24 @@ def labels_of(
         words.ARCH: first.arch if first else "amd64",
         words.OS: "linux",
     }
-    return usual | (entry.labels if entry else {}) | dict(_under(raw, words.TEMPLATE_LABEL))
+    own = entry.labels if entry and not _is_tagged(raw) else {}
+    return usual | own | dict(_under(raw, words.TEMPLATE_LABEL))
 
 
 def taints_of(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[Taint, ...]:
-    """The policy's, and those of the tags, which are the last word."""
-    taints = {(one.key, one.effect): one.as_taint() for one in (entry.taints if entry else ())}
+    """Those of the tags; the policy's where the group was tagged by nothing that knows of them."""
+    own = entry.taints if entry and not _is_tagged(raw) else ()
+    taints = {(one.key, one.effect): one.as_taint() for one in own}
     for key, text in _under(raw, words.TEMPLATE_TAINT):
         value, _, effect = text.rpartition(":")
         known: Effect = effect if effect in ("NoSchedule", "PreferNoSchedule", "NoExecute") else "NoSchedule"  # type: ignore[assignment]
         taints[key, known] = Taint(key, value, known)
     return tuple(taints.values())
+
+
+def _is_tagged(raw: AutoScalingGroupTypeDef) -> bool:
+    """Whether it was built by a program that writes everything that the policy says of its nodes into its tags."""
+    return bool(tag_of(raw, words.TAG_BUILT_FROM))
 
 
 def tag_of(raw: AutoScalingGroupTypeDef, key: str) -> str:

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SecretStr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from autoscaler.model.errors import BadInput
@@ -77,7 +85,20 @@ def parse_span(text: object) -> timedelta:
     return span
 
 
-Span = Annotated[timedelta, BeforeValidator(parse_span)]
+def span_in_words(span: timedelta) -> str:
+    """A span of time as a person writes it: ``10m``, ``250ms``; the shortest that says it exactly."""
+    milliseconds = round(span.total_seconds() * 1000)
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+Span = Annotated[
+    timedelta,
+    BeforeValidator(parse_span),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h|d)$"}),
+]
 """A field that a person writes as ``10m``."""
 
 
@@ -86,15 +107,19 @@ def read_document(path: Path, model: type[D], *, what: str) -> D:
 
     Raises ``BadInput`` where the file is missing, is not YAML, or does not fit the model.
     """
+    return parse_document(read_text(path, what=what), model, what=what, source=str(path))
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """The text of a file of the kind ``what``. Raises ``BadInput`` where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         message = f"{path}: cannot read this {what} file: {error.strerror}"
         raise BadInput(message) from None
     except UnicodeDecodeError:
         message = f"{path}: this {what} file is not UTF-8 text"
         raise BadInput(message) from None
-    return parse_document(text, model, what=what, source=str(path))
 
 
 def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
@@ -102,7 +127,7 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = _UniqueKeys(text).get_single_data()
-    except (yaml.YAMLError, ValueError) as error:  # the latter: a date or a number that is none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date or a number that is none; too deep
         line, wrong = _not_yaml(error, text)
         where = f"{source}:{line}" if line else source
         raise BadInput(f"{where}: this {what} file {wrong}") from None
@@ -160,6 +185,13 @@ class _UniqueKeys(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        """As the safe loader's; ``20:30`` is a time of day, not a number to the base of sixty."""
+        return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _UniqueKeys.construct_yaml_int)
 
 
 def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: Any, of: tuple[str, str]) -> str:

@@ -6,123 +6,91 @@
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, WithJsonSchema, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
 
+from autoscaler.config.document_keys import infrastructure, live
 from autoscaler.config.documents import Document, Span, read_document
-from autoscaler.model.constraints import Taint
+from autoscaler.config.labels_and_taints import Name, NodeLabels, TaintEntry, Taints
+from autoscaler.config.schedules import Budget, Limits, Schedule
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
 
-LABEL_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-LABEL_VALUE = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
-LABEL_VALUE_IS = "at most 63 letters, digits, dashes, dots and underscores, a letter or digit at either end"
 _LARGEST_DISK = 64 * 2**40
 """Of gp3: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z"
-
-
-def _named_well(name: str) -> str:
-    if not re.match(NAME_PATTERN, name):
-        message = (
-            "must be lower-case letters, digits and dashes (at most 63), beginning and ending with a letter or digit"
-        )
-        raise ValueError(message)
-    return name
-
-
-def _spelled(labels: dict[str, str]) -> dict[str, str]:
-    for key, value in labels.items():
-        if key.startswith(f"{PREFIX}/"):
-            message = f"sets {key!r}, but labels under {PREFIX}/ are Spillway's own: choose another prefix"
-            raise ValueError(message)
-        if not re.fullmatch(LABEL_KEY, key):
-            message = f"sets {key!r}, which is not the key of a label: write one such as example.com/tier"
-            raise ValueError(message)
-        if not re.fullmatch(LABEL_VALUE, value):
-            message = f"sets {key} to {value!r}: {LABEL_VALUE_IS}"
-            raise ValueError(message)
-    return labels
-
-
-Name = Annotated[str, AfterValidator(_named_well)]
-NodeLabels = Annotated[dict[str, str], AfterValidator(_spelled)]
-"""Labels that a person gives to nodes, as Kubernetes takes them."""
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+_AMOUNTS: Final[JsonSchemaValue] = {
+    "type": "object",
+    "additionalProperties": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+}
 _OVERRIDES = 40
 """Types that a mixed instances policy takes.
 
 https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-quotas.html"""
 
 
-class TaintEntry(Document):
-    """A taint on every node of a group."""
-
-    key: str = Field(description="the taint's key, e.g. nvidia.com/gpu")
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
-
-    def as_taint(self) -> Taint:
-        """The noun."""
-        return Taint(key=self.key, value=self.value, effect=self.effect)
-
-
-def _tainted(taints: tuple[TaintEntry, ...]) -> tuple[TaintEntry, ...]:
-    seen = set()
-    for taint in taints:
-        if not re.fullmatch(LABEL_KEY, taint.key) or not re.fullmatch(LABEL_VALUE, taint.value):
-            message = f"has {taint.key}={taint.value}: key and value are spelled as those of a label"
-            raise ValueError(message)
-        if (taint.key, taint.effect) in seen:
-            message = f"has {taint.key}:{taint.effect} twice: one taint of that key and effect is enough"
-            raise ValueError(message)
-        seen.add((taint.key, taint.effect))
-    return taints
-
-
-Taints = Annotated[tuple[TaintEntry, ...], AfterValidator(_tainted)]
-
-
 class GroupEntry(Document):
     """One kind of node that may be bought: becomes one Auto Scaling group in each of its zones."""
 
-    name: Name = Field(description="a short name for this group, e.g. gpu-a10g")
-    formerly: tuple[Name, ...] = Field(
+    name: Annotated[Name, infrastructure()] = Field(description="a short name for this group, e.g. gpu-a10g")
+    formerly: Annotated[tuple[Name, ...], infrastructure()] = Field(
         default=(),
         description="names that this entry had before, until every stack has been brought up under the new one",
     )
-    instance_type: InstanceTypeName | None = Field(default=None, description="an EC2 instance type, e.g. g5.12xlarge")
-    instance_types: tuple[InstanceTypeName, ...] = Field(
+    instance_type: Annotated[InstanceTypeName | None, infrastructure()] = Field(
+        default=None, description="an EC2 instance type, e.g. g5.12xlarge"
+    )
+    instance_types: Annotated[tuple[InstanceTypeName, ...], infrastructure()] = Field(
         default=(),
         max_length=_OVERRIDES,
         description="in place of instance_type: several of one shape, the one to prefer first",
     )
-    zones: tuple[str, ...] = Field(
+    zones: Annotated[tuple[str, ...], infrastructure()] = Field(
         description="availability zones to buy in, e.g. [us-east-1a, us-east-1b]", min_length=1
     )
-    capacity_type: Literal["on-demand", "spot"] = "on-demand"
-    min: int = Field(default=0, ge=0, description="nodes kept at all times, over all zones")
-    max: int = Field(ge=0, description="nodes at most, over all zones, e.g. 8")
-    usd_per_hour: float | None = Field(
+    capacity_type: Annotated[Literal["on-demand", "spot"], infrastructure()] = Field(
+        default="on-demand", description="how its nodes are bought"
+    )
+    min: Annotated[int, infrastructure("nodes")] = Field(
+        default=0, ge=0, description="nodes kept at all times, over all zones: the groups' MinSize"
+    )
+    max: Annotated[int, live("nodes")] = Field(
+        ge=0, description="nodes at most, over all zones, e.g. 8; above the groups' MaxSize it waits for `pulumi up`"
+    )
+    usd_per_hour: Annotated[float | None, live("$/h")] = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
         description="price of one node; asked of the AWS price list when absent",
     )
-    labels: NodeLabels = Field(default_factory=dict)
-    taints: Taints = ()
-    resources: dict[str, str] = Field(
+    labels: Annotated[NodeLabels, infrastructure()] = Field(
+        default_factory=dict, description="more labels of its nodes, e.g. {example.com/tier: batch}"
+    )
+    taints: Annotated[Taints, infrastructure()] = Field(default=(), description="taints of its nodes")
+    resources: Annotated[dict[str, str], WithJsonSchema(_AMOUNTS), infrastructure()] = Field(
         default_factory=dict,
         description="allocatable amounts that differ from what EC2 says of the type, e.g. {ephemeral-storage: 200Gi}",
     )
-    disk: str = Field(default="100Gi", description="size of the root volume, e.g. 200Gi")
-    efa: bool = Field(default=False, description="Elastic Fabric Adapters, as many as the instance type has")
-    placement: Literal["any", "cluster"] = Field(
+    disk: Annotated[str, infrastructure("bytes")] = Field(
+        default="100Gi", description="size of the root volume, e.g. 200Gi"
+    )
+    efa: Annotated[bool, infrastructure()] = Field(
+        default=False, description="Elastic Fabric Adapters, as many as the instance type has"
+    )
+    placement: Annotated[Literal["any", "cluster"], infrastructure()] = Field(
         default="any", description="cluster: nodes close together on the network, in one placement group"
+    )
+
+    budget: Budget = Budget()
+    headroom: Annotated[int, live("nodes")] = Field(
+        default=0, ge=0, description="nodes kept free at all times, beyond what pods need, within all limits"
+    )
+    idle_after: Annotated[Span | None, live("time")] = Field(
+        default=None, description="how long a node of it stands idle before it goes; absent: scale_down.idle_after"
     )
 
     @property
@@ -212,30 +180,22 @@ class GroupEntry(Document):
         return self
 
 
-class Limits(Document):
-    """Ceilings over all groups together. Absent: none."""
-
-    usd_per_hour: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="dollars per hour of all running EC2 nodes at most"
-    )
-    nodes: int | None = Field(default=None, ge=0, description="EC2 nodes at most")
-    gpus: int | None = Field(default=None, ge=0, description="EC2 GPUs at most")
-
-
 class ScaleUp(Document):
     """When and how capacity is bought."""
 
-    debounce: Span = Field(default=timedelta(milliseconds=50), description="quiet time after a change before deciding")
-    debounce_at_most: Span = Field(
+    debounce: Annotated[Span, live("time")] = Field(
+        default=timedelta(milliseconds=50), description="quiet time after a change before deciding"
+    )
+    debounce_at_most: Annotated[Span, live("time")] = Field(
         default=timedelta(milliseconds=250), description="decide at the latest this long after a change"
     )
-    boot_timeout: Span = Field(
+    boot_timeout: Annotated[Span, live("time")] = Field(
         default=timedelta(minutes=15), description="an instance that has not joined by then is given up"
     )
-    refusal_backoff: Span = Field(
+    refusal_backoff: Annotated[Span, live("time")] = Field(
         default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone"
     )
-    reserve: bool = Field(
+    reserve: Annotated[bool, infrastructure()] = Field(
         default=True,
         description="new nodes keep other pods off until those that they were bought for are there; false: they do not",
     )
@@ -244,11 +204,11 @@ class ScaleUp(Document):
 class Waiting(Document):
     """When a job waits for machines that we own rather than have some bought. Absent: never."""
 
-    patience: Span = Field(
+    patience: Annotated[Span, live("time")] = Field(
         default=timedelta(0),
         description="how long a job waits at most for room that is expected to become free on-prem, e.g. 30m",
     )
-    usd_per_hour: float | None = Field(
+    usd_per_hour: Annotated[float | None, live("$/h")] = Field(
         default=None,
         ge=0,
         description="what an hour of a job's waiting is worth: it waits only while buying costs more",
@@ -258,17 +218,19 @@ class Waiting(Document):
 class Consolidation(Document):
     """When pods are evicted from an EC2 node to save its price."""
 
-    enabled: bool = True
-    saving_usd_per_hour: float = Field(
+    enabled: Annotated[bool, live()] = Field(default=True, description="false: no pod is evicted to save money")
+    saving_usd_per_hour: Annotated[float, live("$/h")] = Field(
         default=0.1, ge=0, allow_inf_nan=False, description="a node is emptied only where that saves more, in $/h"
     )
-    after: Span = Field(
+    after: Annotated[Span, live("time")] = Field(
         default=timedelta(minutes=10),
         description="how long all pods of a node have run before they are moved, e.g. 10m",
     )
-    nodes: int = Field(default=1, ge=1, description="nodes emptied at a time, and begun with in each window")
-    every: Span = Field(default=timedelta(minutes=10), description="the window, e.g. 10m")
-    timeout: Span = Field(
+    nodes: Annotated[int, live("nodes")] = Field(
+        default=1, ge=1, description="nodes emptied at a time, and begun with in each window"
+    )
+    every: Annotated[Span, live("time")] = Field(default=timedelta(minutes=10), description="the window, e.g. 10m")
+    timeout: Annotated[Span, live("time")] = Field(
         default=timedelta(minutes=15),
         description="a node that is not empty by then, for a PodDisruptionBudget or otherwise, is opened again",
     )
@@ -277,11 +239,11 @@ class Consolidation(Document):
 class ScaleDown(Document):
     """When capacity is given back."""
 
-    enabled: bool = True
-    idle_after: Span = Field(
+    enabled: Annotated[bool, live()] = Field(default=True, description="false: no node is terminated")
+    idle_after: Annotated[Span, live("time")] = Field(
         default=timedelta(minutes=10), description="how long an EC2 node stands idle before it goes, e.g. 10m"
     )
-    unready_after: Span = Field(
+    unready_after: Annotated[Span, live("time")] = Field(
         default=timedelta(minutes=10),
         description="an EC2 node that has not been ready for so long is terminated though pods are on it, e.g. 10m",
     )
@@ -291,12 +253,20 @@ class ScaleDown(Document):
 class Policy(Document):
     """What may be bought, within which limits, and when it is given back."""
 
-    cluster: Name = Field(description="the cluster's name: only Auto Scaling groups tagged with it are touched")
-    region: str = Field(
+    cluster: Annotated[Name, infrastructure()] = Field(
+        description="the cluster's name: only Auto Scaling groups tagged with it are touched"
+    )
+    region: Annotated[str, infrastructure()] = Field(
         default="us-east-1", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-east-1"
     )
-    groups: tuple[GroupEntry, ...] = Field(description="the kinds of node that may be bought")
+    groups: Annotated[tuple[GroupEntry, ...], infrastructure()] = Field(
+        description="the kinds of node that may be bought"
+    )
     limits: Limits = Limits()
+    budget: Budget = Budget()
+    schedules: Annotated[tuple[Schedule, ...], live()] = Field(
+        default=(), description="times of the week in which other limits hold; where several do, the last one wins"
+    )
     scale_up: ScaleUp = ScaleUp()
     waiting: Waiting = Waiting()
     scale_down: ScaleDown = ScaleDown()
@@ -331,9 +301,46 @@ class Policy(Document):
                     raise ValueError(message)
         return self
 
+    @model_validator(mode="after")
+    def _schedules_fit(self) -> Policy:
+        names = [one.name for one in self.schedules]
+        for one in self.schedules:
+            if names.count(one.name) > 1:
+                raise ValueError(f"two schedules are named {one.name!r}: names must differ")
+            for name, group in one.groups.items():
+                entry = self.entry(name)
+                if entry is None:
+                    known = ", ".join(entry.name for entry in self.groups)
+                    raise ValueError(f"schedule {one.name!r} names group {name!r}, which the policy has not: {known}")
+                if group.max is not None and group.max < entry.min:
+                    raise ValueError(
+                        f"schedule {one.name!r}: max {group.max} of group {name!r} is below min {entry.min}"
+                    )
+        return self
+
+    def at(self, now: datetime) -> Policy:
+        """The policy that holds at an aware ``now``: with the schedules that are in force."""
+        holding = [one for one in self.schedules if one.holds_at(now)]
+        if not holding:
+            return self
+        limits, groups = self.limits, self.groups
+        for one in holding:
+            limits = one.changed(limits)
+            groups = tuple(entry.model_copy(update=one.changed_group(entry.name)) for entry in groups)
+        return self.model_copy(update={"limits": limits, "groups": groups})
+
+    def next_turn(self, now: datetime) -> datetime | None:
+        """When a schedule begins or ends next."""
+        return min((at for one in self.schedules for at in one.turns_after(now)), default=None)
+
+    def idle_after(self, entry: str) -> timedelta:
+        """How long a node of the entry stands idle before it goes."""
+        found = self.entry(entry)
+        return found.idle_after if found and found.idle_after is not None else self.scale_down.idle_after
+
     def entry(self, name: str) -> GroupEntry | None:
-        """The group entry of that name."""
-        return next((group for group in self.groups if group.name == name), None)
+        """The group entry that is named so, or was."""
+        return next((group for group in self.groups if name in (group.name, *group.formerly)), None)
 
 
 def read_policy(path: Path) -> Policy:

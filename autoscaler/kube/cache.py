@@ -15,9 +15,22 @@ from typing import Any, Final, cast
 from autoscaler.kube.schema.convert import node_from, pod_from
 from autoscaler.kube.schema.core import NodeJson, PodJson
 from autoscaler.kube.schema.gang_kinds import Said
-from autoscaler.kube.watched_kinds import DAEMON_SETS, JOBS, KINDS, LATE, NAMESPACES, NODES, PODS, SIZED, STORAGE, Kind
+from autoscaler.kube.watched_kinds import (
+    DAEMON_SETS,
+    JOBS,
+    KINDS,
+    LATE,
+    NAMESPACES,
+    NODES,
+    PAUSES,
+    PODS,
+    SIZED,
+    STORAGE,
+    Kind,
+)
 from autoscaler.model.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
 from autoscaler.model.labels import HOSTNAME
+from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import Register, Roll
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
@@ -114,6 +127,7 @@ class Store:
                 may_nominate=self._may_nominate,
                 storage=self._all_of_storage(),
                 namespaces=self._namespaces(),
+                pauses=self._pauses(now),
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -128,6 +142,15 @@ class Store:
         with self._changed:
             found = self._nouns.get(PODS.name, {}).get((namespace, name))
             return (found[1], found[0]) if found else None
+
+    def has_listed(self, kind: Kind) -> bool:
+        """Whether the kind was listed at least once."""
+        with self._changed:
+            return kind.name in self._nouns
+
+    def object(self, kind: Kind, key: Key) -> Any:
+        """The noun of that kind, ``None`` where there is none."""
+        return self._get(kind, key)
 
     def room_on(self, node: str) -> Resources:
         """What a node has left now, after pods that we have pinned to it and that are not bound yet."""
@@ -297,6 +320,9 @@ class Store:
     def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
         found = self._nouns.get(NAMESPACES.name)
         return None if found is None else {name: labels for (_, name), (_, labels) in found.items()}
+
+    def _pauses(self, now: datetime) -> tuple[Pause, ...]:
+        return in_force((one for _, pauses in self._nouns.get(PAUSES, {}).values() for one in pauses), now)
 
     def _gang_sizes(self) -> Mapping[tuple[str, str], GangSize]:
         """Made anew only after something that says a size has changed."""

@@ -152,3 +152,19 @@ class Lease:
         if line and line != self._told:
             self._told = line
             self._on_change(line)
+
+
+def holder_of(kube: Kube, *, namespace: str, name: str = words.LEASE) -> tuple[str, datetime | None]:
+    """Identity of the holder of the lease, and when it was renewed by its clock; an empty name where none holds it.
+
+    Raises ``Refused`` or ``Unavailable``.
+    """
+    try:
+        found = kube.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+        return "", None
+    spec = msgspec.json.decode(found).get("spec", {})
+    renewed = spec.get("renewTime")
+    return str(spec.get("holderIdentity") or ""), datetime.fromisoformat(renewed) if renewed else None

@@ -56,6 +56,8 @@ NAMESPACES: Final = Kind("namespaces", "/api/v1/namespaces", _decoder(NamespaceJ
 STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, DRIVERS)
 LATE: Final = (*STORAGE, NAMESPACES)
 """Followed from when the first pod asks about them: in many a cluster none ever does."""
+PAUSES: Final = "pauses"
+"""Name of the kind that is the ConfigMap with the pauses (``kube.pauses_configmap``)."""
 SIZED: Final = {
     # API group -> for each of its resources that say a gang's size: the places to ask, the best first
     group: tuple(

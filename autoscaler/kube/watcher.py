@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -27,10 +27,14 @@ _FORBIDDEN: Final = 403
 class Observer:
     """Fills a store from the API server: once, or by threads that follow every change until :meth:`stop`."""
 
-    def __init__(self, kube: Kube, store: Store, *, tell: Tell = lambda _party, _why: None) -> None:
+    def __init__(
+        self, kube: Kube, store: Store, *, also: Sequence[Kind] = (), tell: Tell = lambda _party, _why: None
+    ) -> None:
+        """``also``: followed like pods and nodes: where it may not be seen, that is told and tried again."""
         self._kube = kube
         self._store = store
         self._tell = tell
+        self._always = (*KINDS, *also)
         self._stopping = threading.Event()
         self._followed: set[str] = set()
         self.relists = 0
@@ -38,7 +42,7 @@ class Observer:
 
     def look_once(self) -> None:
         """List everything, without following it. Raises ``Unavailable`` or ``Refused``."""
-        kinds = (*self._sized(), *KINDS)
+        kinds = (*self._sized(), *self._always)
         with ThreadPoolExecutor(max_workers=len(kinds)) as pool:
             for done in [pool.submit(self._list, kind) for kind in kinds]:
                 done.result()
@@ -48,7 +52,7 @@ class Observer:
     def start(self) -> None:
         """Follow every kind, each in a thread of its own; what pods ask about from when the first one does."""
         self._store.on_question = self._begin
-        for kind in (*self._sized(), *KINDS):
+        for kind in (*self._sized(), *self._always):
             self._begin(kind)
         threading.Thread(target=self._discover, name="discover", daemon=True).start()
 
@@ -105,9 +109,11 @@ class Observer:
             except (Unavailable, Refused) as error:
                 if self._stopping.is_set():
                     return
-                if isinstance(error, Refused) and kind not in KINDS:
+                if isinstance(error, Refused) and kind not in self._always:
                     self._forget(kind, str(error))
                     return
+                if isinstance(error, Refused) and kind not in KINDS:
+                    self._store.expect(kind, served=False)  # a role of an older release must not stop everything
                 self._tell(self._party(kind), str(error))
             if time.monotonic() - began < 1.0:
                 self._stopping.wait(pause.longer())

@@ -193,12 +193,21 @@ class Writes:
 
     def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
         """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""
-        now = _rfc3339(datetime.now(UTC))
         pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+        return self._tell(pod, _digest(uid, reason), reason=reason, message=message)
+
+    def tell_configmap(self, *, namespace: str, name: str, reason: str, message: str, is_warning: bool) -> bool:
+        """One Event about a ConfigMap, each time it is told."""
+        about = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name}
+        digest = _digest(reason, message, datetime.now(UTC).isoformat())
+        return self._tell(about, digest, reason=reason, message=message, kind="Warning" if is_warning else "Normal")
+
+    def _tell(self, about: Mapping[str, str], digest: str, *, reason: str, message: str, kind: str = "Warning") -> bool:
+        now, name, namespace = _rfc3339(datetime.now(UTC)), about["name"], about["namespace"]
         event = {
-            "metadata": {"name": f"{name[:230]}.{_digest(uid, reason)}", "namespace": namespace},
-            "involvedObject": pod,
-            "type": "Warning",
+            "metadata": {"name": f"{name[:230]}.{digest}", "namespace": namespace},
+            "involvedObject": about,
+            "type": kind,
             "reason": reason,
             "message": message[:1024],
             "action": "Plan",

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from autoscaler.model.constraints import PodTerm, Spread, Taint, Term, Toleration
+from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
 
@@ -211,6 +212,10 @@ class Group:
     """Launches that Auto Scaling tries at this moment and of which there is no instance yet."""
     mixed: bool = False
     """Of a set of types: which one a node is of is known when it is there."""
+    max_size: int | None = None
+    """MaxSize as AWS has it; ``maximum`` is less where the group is not grown."""
+    built_from: str = ""
+    """Digest of the policy entry that the group was built from; empty where its tags do not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +237,8 @@ class Cluster:
     """``None``: not known, for no pod has asked so far."""
     namespaces: Mapping[str, Mapping[str, str]] | None = None
     """Labels by name; ``None`` as above."""
+    pauses: tuple[Pause, ...] = ()
+    """What operators have told us to leave alone now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,9 @@ class _Consolidating:
     def _go_on(self, node: Node) -> None:
         """Where the pods have room still, and no other pod needs the node."""
         pods = self._staying(node)
+        group = self.fleet.group_of.get(node.name)
+        if group is None or group.name in self.fleet.hands_off:
+            return
         if node.name not in self.up.wanted and not any(map(why_not_moved, pods)) and self._move(node):
             self.going.add(node.name)
 
@@ -169,6 +172,7 @@ class _Consolidating:
                 continue
             is_left = node.cordoned or node.deleting or node.do_not_disrupt or not node.ready
             is_left |= name in self.fleet.leaving or name in self.up.wanted or name in recent
+            is_left |= group.name in self.fleet.hands_off
             if not is_left and spare[group.name] > 0 and group.usd_per_hour > self.rules.saving_usd_per_hour:
                 yield node, group
 

@@ -40,7 +40,7 @@ def unhealthy(cluster: Cluster, policy: Policy, fleet: Fleet) -> Unhealthy:
         if not fleet.residents.get(node.name) or not _is_silent(node, group, cluster, policy, fleet):
             continue
         end = _since(node) + policy.scale_down.unready_after
-        why_left = _why_left_alone(node, group, policy)
+        why_left = _why_left_alone(node, group, policy, fleet)
         warnings.append(_told(node, fleet, why_left or f"its instance is terminated at {end:%Y-%m-%d %H:%M:%S} UTC"))
         if why_left or group is None:
             continue
@@ -73,11 +73,13 @@ def _since(node: Node) -> datetime:
     return node.unready_since or node.created
 
 
-def _why_left_alone(node: Node, group: Group | None, policy: Policy) -> str:
+def _why_left_alone(node: Node, group: Group | None, policy: Policy, fleet: Fleet) -> str:
     if group is None:
         return "no Auto Scaling group has it: look at the machine"
     if not policy.scale_down.enabled:
         return "scale_down.enabled is false: terminate its instance yourself"
+    if group.name in fleet.hands_off:
+        return "its group is paused"
     if node.do_not_disrupt:
         return "it is marked do-not-disrupt: terminate its instance yourself"
     if node.cordoned and node.cordoned_by != AUTOSCALER:

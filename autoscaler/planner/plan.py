@@ -15,6 +15,7 @@ from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Plan, Remove, 
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.consolidation import consolidate
+from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.scale_down import scale_down
@@ -38,30 +39,31 @@ def plan(
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
-    growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
+    spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
+    growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
     emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
     down = scale_down(
         cluster,
         policy,
         fleet,
-        wanted={**emptied.wanted, **up.wanted},
+        wanted={**spare.kept, **emptied.wanted, **up.wanted},
         growing=growing,
         left_alone=sick.replaced | emptied.going,
         surplus=above.nodes,
     )
-    up_steps = (*up.steps, *emptied.steps)
+    up_steps = (*spare.steps, *emptied.steps)
     steps = (*_ended(cluster), *down.uncordons, *up_steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
-    looks = (down.wake_at, sick.wake_at, emptied.wake_at, *up.looks)
+    looks = (down.wake_at, sick.wake_at, emptied.wake_at, *up.looks, *(one.until for one in cluster.pauses))
     return Plan(
         steps=steps,
         waiting=up.waiting,
         memory=replace(_remember(cluster, policy, fleet, memory, meant=up.meant), draining=emptied.draining),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
-        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting)),
+        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
         warnings=(*above.warnings, *sick.warnings),
     )
 

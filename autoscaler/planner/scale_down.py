@@ -56,7 +56,7 @@ def scale_down(
         if group is None or why_kept:
             uncordons += [Uncordon(node=node.name, because=why_kept)] if is_ours and why_kept else []
             continue
-        if not policy.scale_down.enabled or not _may_touch(node, group, live):
+        if not policy.scale_down.enabled or group.name in fleet.hands_off or not _may_touch(node, group, live):
             continue
         if may_go[group.name] < 1:
             uncordons += (
@@ -65,7 +65,7 @@ def scale_down(
             continue
         may_go[group.name] -= 1
         is_above = node.name in surplus
-        patience = timedelta(0) if is_above else policy.scale_down.idle_after
+        patience = timedelta(0) if is_above else policy.idle_after(group.entry)
         end = node.cordoned_at + patience if is_ours and node.cordoned_at else None
         if end is None:
             leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, is_above=is_above)))
@@ -128,12 +128,12 @@ def _why_idle(node: Node, group: Group, policy: Policy, *, is_above: bool) -> st
     idle = f"{node.name} ({group.instance_type}) runs no job"
     if is_above:
         return f"{idle}, and a limit of the policy was lowered below what runs: it goes at once"
-    patience = f"{policy.scale_down.idle_after.total_seconds():g} s"
+    patience = f"{policy.idle_after(group.entry).total_seconds():g} s"
     return f"{idle} and none waits for it; it goes after {patience} idle"
 
 
 def _remove(node: Node, group: Group, policy: Policy, *, is_above: bool) -> Remove:
-    why = "above a limit" if is_above else f"idle for {policy.scale_down.idle_after.total_seconds():g} s"
+    why = "above a limit" if is_above else f"idle for {policy.idle_after(group.entry).total_seconds():g} s"
     return Remove(
         group=group.name,
         instance=node.instance_id or "",

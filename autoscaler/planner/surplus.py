@@ -40,7 +40,13 @@ def surplus(cluster: Cluster, policy: Policy, fleet: Fleet) -> Surplus:
     spare = Counter({group.name: fleet.size_of(group) - group.minimum for group in cluster.groups})
     for place in sorted(fleet.places, key=lambda place: (-_usd(place.group), place.name)):
         group = place.group
-        if group is None or not _is_idle(place, pinned) or spare[group.name] < 1 or not _is_over(left, group):
+        if (
+            group is None
+            or group.name in fleet.hands_off
+            or not _is_idle(place, pinned)
+            or spare[group.name] < 1
+            or not _is_over(left, group)
+        ):
             continue
         found.append(place.name)
         spare[group.name] -= 1

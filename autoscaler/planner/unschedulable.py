@@ -139,6 +139,9 @@ class Unmet:
         return found
 
     def _closed(self, group: Group, count: int) -> Verdict | None:
+        paused = self.fleet.paused.get(group.name)
+        if paused is not None:
+            return Verdict(f"needs {_nodes(count, group.entry)}, but {paused}", paused.ends_if)
         until = self.fleet.closed_until.get(group.name)
         if until is None:
             return None

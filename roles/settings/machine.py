@@ -15,7 +15,7 @@ from pyinfra.context import host
 
 from autoscaler.config.documents import Document
 from autoscaler.config.hostnames import Host, is_host, why_not_reached
-from autoscaler.config.policy import TaintEntry
+from autoscaler.config.labels_and_taints import TaintEntry
 from autoscaler.model.resources import parse_quantity
 from roles.settings.addresses import is_port
 from roles.settings.cluster import ContainerRuntime, Download, Kubelet, PodNetwork

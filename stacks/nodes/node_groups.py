@@ -16,6 +16,7 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler.config.policy import GroupEntry, asg_name
+from autoscaler.config.policy_changes import built_from
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from stacks.aws.boundary import path_of
@@ -150,7 +151,7 @@ class NodeGroup(pulumi.ComponentResource):
             force_delete=True,
             tags=[
                 {"key": key, "value": value, "propagate_at_launch": False}
-                for key, value in group_tags(args.cluster, args.region, entry, zone).items()
+                for key, value in group_tags(args.cluster, args.region, entry, zone, reserved=args.reserved).items()
             ],
             opts=pulumi.ResourceOptions.merge(
                 self._named_once, pulumi.ResourceOptions(ignore_changes=["desiredCapacity"])
@@ -264,7 +265,7 @@ def node_labels(region: str, entry: GroupEntry) -> dict[str, str]:
     return dict(entry.labels) | own
 
 
-def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str) -> dict[str, str]:
+def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str, *, reserved: bool = True) -> dict[str, str]:
     """What the autoscaler reads from a group: whose it is, and what its nodes look like while there is none."""
     labels = node_labels(region, entry) | {words.ZONE: zone}
     taints = [taint.as_taint() for taint in entry.taints]
@@ -272,6 +273,8 @@ def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str) -> dict[
         "Name": asg_name(cluster, entry.name, zone),
         words.TAG_CLUSTER: cluster,
         words.TAG_GROUP: entry.name,
+        words.TAG_DISK: entry.disk,
+        words.TAG_BUILT_FROM: built_from(entry, region=region, reserved=reserved),
         **{f"{words.TEMPLATE_LABEL}{key}": value for key, value in labels.items()},
         **{f"{words.TEMPLATE_TAINT}{taint.key}": f"{taint.value}:{taint.effect}" for taint in taints},
         **{f"{words.TEMPLATE_RESOURCE}{key}": str(amount) for key, amount in entry.resources.items()},

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from autoscaler.config.documents import parse_span
-from autoscaler.config.policy import Name
+from autoscaler.config.labels_and_taints import Name
 from autoscaler.model.resources import parse_quantity
 from stacks.on_prem_provider.values import Plain
 from stacks.settings.inventory import Machine

@@ -1,13 +1,11 @@
 """The objects of the autoscaler in the cluster, as plain manifests. Imports no Pulumi.
 
-Accounts and rights come from ``autoscaler/rbac.yaml``, the policy from the very file that the groups are made from. A
-policy that changed changes the pods' annotation: the Deployment rolls, one replica at a time.
+Accounts and rights come from ``autoscaler/rbac.yaml``, the policy from the very file that the groups are made from. It
+stands in a ConfigMap that the autoscaler follows through the API: a policy that changed restarts no pod.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,8 +19,6 @@ RBAC: Final = ROOT / "autoscaler" / "rbac.yaml"
 NAME: Final = words.AUTOSCALER
 NAMESPACE: Final = words.NAMESPACE
 METRICS_PORT: Final = 9090
-POLICY_FOLDER: Final = "/etc/spillway"
-_CHECKSUM: Final = f"{words.PREFIX}/policy-checksum"
 _LABEL: Final = "app.kubernetes.io/name"
 _MINE: Final = {_LABEL: NAME}
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
@@ -48,11 +44,6 @@ def manifests(spec: ReleaseSpec) -> list[Manifest]:
     return [*rbac, _priority_class(), _policy_map(spec), _deployment(spec), _disruption_budget()]
 
 
-def checksum(policy: str) -> str:
-    """Of the policy's text."""
-    return hashlib.sha256(policy.encode()).hexdigest()
-
-
 def _priority_class() -> Manifest:
     return {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -68,8 +59,8 @@ def _policy_map(spec: ReleaseSpec) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{NAME}-policy", "namespace": NAMESPACE, "labels": _MINE},
-        "data": {"policy.yaml": spec.policy},
+        "metadata": {"name": words.POLICY, "namespace": NAMESPACE, "labels": _MINE},
+        "data": {words.POLICY_KEY: spec.policy},
     }
 
 
@@ -83,22 +74,11 @@ def _disruption_budget() -> Manifest:
 
 
 def _deployment(spec: ReleaseSpec) -> Manifest:
-    volumes = [
-        {"name": "policy", "configMap": {"name": f"{NAME}-policy"}},
-        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
-    ]
-    annotations = {_CHECKSUM: checksum(spec.policy)}
-    return two_replicas(NAME, spec, container=_container(spec), volumes=volumes, annotations=annotations)
+    volumes = [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
+    return two_replicas(NAME, spec, container=_container(spec), volumes=volumes)
 
 
-def two_replicas(
-    name: str,
-    spec: ReleaseSpec,
-    *,
-    container: Manifest,
-    volumes: list[Manifest],
-    annotations: Mapping[str, str] | None = None,
-) -> Manifest:
+def two_replicas(name: str, spec: ReleaseSpec, *, container: Manifest, volumes: list[Manifest]) -> Manifest:
     """A Deployment of a program of this project: one replica acts, one waits for its lease."""
     mine = {_LABEL: name}
     return {
@@ -116,7 +96,7 @@ def two_replicas(
             "selector": {"matchLabels": mine},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
             "template": {
-                "metadata": {"labels": mine, **({"annotations": dict(annotations)} if annotations else {})},
+                "metadata": {"labels": mine},
                 "spec": _pod(name, spec) | {"containers": [container], "volumes": volumes},
             },
         },
@@ -168,7 +148,7 @@ def _container(spec: ReleaseSpec) -> Manifest:
     probe = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
     alive = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
     args = [
-        *("autoscale", "run", "--policy", f"{POLICY_FOLDER}/policy.yaml"),
+        *("autoscale", "run", "--policy", f"configmap:{NAMESPACE}/{words.POLICY}"),
         *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
         *("--log-format", "json", "--metrics-port", str(METRICS_PORT)),
     ]
@@ -177,10 +157,7 @@ def _container(spec: ReleaseSpec) -> Manifest:
         "readinessProbe": {**probe, "periodSeconds": 10},
         "livenessProbe": {**alive, "periodSeconds": 20, "failureThreshold": 3},
         "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
-        "volumeMounts": [
-            {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - where Python expects it
-        ],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - where Python expects it
     }
 
 

@@ -73,7 +73,10 @@ class AutoscalerRelease(pulumi.ComponentResource):
             image=settings.image, region=region, policy=policy, aws_access=access, pull_secret=settings.pull_secret
         )
         provider = k8s.Provider(
-            f"{name}-cluster", kubeconfig=control_plane.kubeconfig, opts=pulumi.ResourceOptions(parent=self)
+            f"{name}-cluster",
+            kubeconfig=control_plane.kubeconfig,
+            enable_config_map_mutable=True,  # else an edited policy is a map deleted and another made
+            opts=pulumi.ResourceOptions(parent=self),
         )
         self._in_cluster = pulumi.ResourceOptions(parent=self, provider=provider)
         self._made: dict[str, list[pulumi.Resource]] = {}

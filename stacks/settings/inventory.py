@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 
 from autoscaler.config.documents import Document, read_document
 from autoscaler.config.hostnames import is_dns_name, one_spelling, why_not_reached
-from autoscaler.config.policy import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, TaintEntry, Taints
+from autoscaler.config.labels_and_taints import LABEL_VALUE, LABEL_VALUE_IS, Name, NodeLabels, TaintEntry, Taints
 from autoscaler.model import labels as words
 from autoscaler.model.resources import Resources, parse_quantity
 

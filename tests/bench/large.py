@@ -35,6 +35,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy, asg_name, read_policy
 from autoscaler.executor import Hands
@@ -188,7 +189,7 @@ def measure(*, nodes: int, pods: int, new: int) -> dict[str, float]:
     observer = Observer(cast("Kube", feed), store)
     hands = Hands(kube=cast("Writes", feed), ec2=cast("Ec2", None), store=store)
     loop = Loop(
-        policy=rules,
+        policies=OnePolicy(rules),
         planner=partial(plan, cache=NodeCache()),
         store=store,
         hands=hands,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 from autoscaler.kube.leader_election import LASTS, RETRY
 from autoscaler.model import labels as words
 from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import (
     Autoscaler,
@@ -81,8 +85,12 @@ def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
     with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay=boot_delay) as aws:
         aws.make_groups(policy)
         yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
-        with contextlib.suppress(Exception):
-            plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
+        for path in (
+            f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}",
+            *(f"/api/v1/namespaces/spillway/configmaps/{name}" for name in (words.ACTING_POLICY, words.PAUSES)),
+        ):
+            with contextlib.suppress(Exception):
+                plane.kube.send("DELETE", path)
 
 
 def test_a_gang_waits_as_a_whole_spills_over_and_starts_as_a_whole(hybrid: Hybrid) -> None:
@@ -372,3 +380,156 @@ def service(kube: KubeHttp) -> list[str]:
     pods = kube.get("/api/v1/namespaces/default/pods")["items"]
     here = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == "web"]
     return [pod["spec"].get("nodeName", "") for pod in here if "deletionTimestamp" not in pod["metadata"]]
+
+
+def edited(policy: Path, old: str, new: str) -> float:
+    """As an editor saves: a file beside it, renamed over it. Gives the time of day."""
+    text = policy.read_text(encoding="utf-8")
+    assert old in text
+    beside = policy.with_suffix(".new")
+    beside.write_text(text.replace(old, new), encoding="utf-8")
+    beside.replace(policy)
+    return time.time()
+
+
+def seconds_until(brain: Autoscaler, event: str, since: float) -> float:
+    """From ``since`` to the last line of that kind, by the time that it carries."""
+    line = [one for one in brain.said() if one["event"] == event][-1]
+    return datetime.fromisoformat(line["time"]).timestamp() - since
+
+
+def refusals_told(kube: KubeHttp) -> str:
+    """The Events of refused edits."""
+    events = kube.get("/api/v1/namespaces/spillway/events")["items"]
+    return "\n".join(one["message"] for one in events if one["reason"] == "PolicyRefused" and one["type"] == "Warning")
+
+
+def asked(port: int, path: str) -> str:
+    """What the autoscaler answers there."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def acting_policy(kube: KubeHttp) -> dict[str, Any]:
+    """What the acting autoscaler says of its policy, and its text."""
+    data = kube.get(f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}")["data"]
+    return json.loads(data["about.json"]) | {"text": data[words.POLICY_KEY]}
+
+
+def test_an_edit_of_the_policy_file_is_acted_on_without_a_restart_and_a_bad_one_is_not(hybrid: Hybrid) -> None:
+    """Within two seconds; the bad one is told in log, Event and status, and outlived by the last good one."""
+    kube = hybrid.plane.kube
+    edited(hybrid.policy, "max: 4", "max: 0")
+    make_pod(kube, gpu_pod("p"))
+    (port,) = free_ports(1)
+    with hybrid.run("--identity", "one", "--metrics-port", str(port)) as brain:
+        until(lambda: "but max 0 of group gpu leaves 0" in brain.texts(), told=brain.texts)
+        since = edited(hybrid.policy, "max: 0", "max: 4")
+        until(hybrid.aws.asked, told=brain.texts)
+        took = seconds_until(brain, "policy-taken", since)
+        print(f"{took:.2f} s from the edit until it was taken over")
+        assert took <= 2 + BUSY
+        assert "groups[gpu].max: 0 -> 4: up to 22.69 $/h more" in brain.texts()
+        until(lambda: bound(kube, "p"), told=brain.texts)
+
+        edited(hybrid.policy, "max: 4", "max: -4")
+        told = "groups[0] (gpu).max = -4: input should be greater than or equal to 0"
+        until(lambda: told in brain.texts(), told=brain.texts)
+        until(lambda: told in acting_policy(kube).get("refused", {}).get("why", ""), told=brain.texts)
+        assert told in json.loads(asked(port, "/status"))["policy"]["refused"]
+        assert "spillway_policy_refused 1.0" in asked(port, "/metrics")
+        assert told in spillway(hybrid, "policy", "show")
+        until(lambda: told in refusals_told(kube), told=brain.texts)
+        make_pod(kube, gpu_pod("q"))
+        until(lambda: bound(kube, "q"), told=brain.texts)
+        brain.kill()
+    with hybrid.run("--identity", "one", log="again.log") as again:
+        make_pod(kube, gpu_pod("r"))
+        until(lambda: bound(kube, "r"), told=again.texts)
+        assert told in again.texts(), "what is wrong with the file is told again"
+        assert again.process.poll() is None
+    assert "max: 4" in acting_policy(kube)["text"]
+
+
+def test_a_policy_in_a_configmap_is_followed_through_the_api(hybrid: Hybrid) -> None:
+    """As the release has it: edited, deleted and made again while the autoscaler runs."""
+    kube, text = hybrid.plane.kube, hybrid.policy.read_text(encoding="utf-8")
+    path = "/api/v1/namespaces/spillway/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": words.POLICY}}
+    kube.send("POST", path, body | {"data": {words.POLICY_KEY: text.replace("max: 4", "max: 0")}})
+    make_pod(kube, gpu_pod("p"))
+    try:
+        with hybrid.run("--policy", f"configmap:spillway/{words.POLICY}") as brain:
+            until(lambda: "but max 0 of group gpu leaves 0" in brain.texts(), told=brain.texts)
+            kube.send("DELETE", f"{path}/{words.POLICY}")
+            until(lambda: "there is no such ConfigMap" in brain.texts(), told=brain.texts)
+            since = time.time()
+            kube.send("POST", path, body | {"data": {words.POLICY_KEY: text}})
+            until(hybrid.aws.asked, told=brain.texts)
+            took = seconds_until(brain, "policy-taken", since)
+            print(f"{took:.2f} s from the edit until it was taken over")
+            assert took <= 2 + BUSY
+            assert brain.process.poll() is None
+    finally:
+        kube.send("DELETE", f"{path}/{words.POLICY}")
+
+
+def spillway(hybrid: Hybrid, *line: str) -> str:
+    """What the command prints, typed by an operator of the cluster."""
+    done = subprocess.run(
+        [sys.executable, "-m", "spillway", *line],
+        env=os.environ | hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_pause_is_honoured_shown_and_ended(hybrid: Hybrid) -> None:
+    """Also by an autoscaler that starts while it holds; what it stopped is done once it is resumed."""
+    kube = hybrid.plane.kube
+    spillway(hybrid, "autoscale", "pause", "--buying", "--because", "budget review", "--by", "ada", "--for", "1h")
+    make_pod(kube, gpu_pod("p"))
+    with hybrid.run("--identity", "one") as brain:
+        until(lambda: "by ada: budget review; it would fit if it is resumed" in brain.texts(), told=brain.texts)
+        explained = spillway(hybrid, "autoscale", "explain", "pod", "p")
+        assert "buying is paused until" in explained, "by the acting policy, which no option names"
+        shown = spillway(hybrid, "policy", "show")
+        assert shown.startswith("acting: one\nbuying is paused until ")
+        assert not hybrid.aws.asked()
+        assert spillway(hybrid, "autoscale", "resume", "--buying") == "buying goes on\n"
+        until(lambda: bound(kube, "p"), told=brain.texts)
+        until(lambda: "gpu " in spillway(hybrid, "autoscale", "spend", "--by", "group"), told=brain.texts)
+        assert [line["event"] for line in brain.said() if line["event"] in ("paused", "resumed")] == [
+            "paused",
+            "resumed",
+        ]
+
+
+def test_a_headroom_that_is_edited_in_is_bought_opened_kept_and_given_back(hybrid: Hybrid) -> None:
+    """No pod waits: a node is there for the next one, which starts at once; without headroom it goes."""
+    kube = hybrid.plane.kube
+    with hybrid.run() as brain:
+        until(lambda: "acting as" in brain.texts(), told=brain.texts)
+        edited(hybrid.policy, "max: 4", "max: 4\n    headroom: 1\n    idle_after: 1s")
+        until(lambda: "1 node for the headroom of group gpu" in brain.texts(), told=brain.texts)
+        (node,) = until(lambda: kube.get("/api/v1/nodes")["items"], told=brain.texts)
+        until(lambda: not reserved(kube) and ready(kube), told=brain.texts)
+        make_pod(kube, gpu_pod("p"))
+        assert until(lambda: bound(kube, "p"), told=brain.texts) == node["metadata"]["name"]
+        until(lambda: hybrid.group()["DesiredCapacity"] == 2, told=brain.texts)
+        edited(hybrid.policy, "headroom: 1", "headroom: 0")
+        until(lambda: hybrid.group()["DesiredCapacity"] == 1, within=60, told=brain.texts)
+    assert bound(kube, "p") == node["metadata"]["name"]
+
+
+def ready(kube: KubeHttp) -> list[str]:
+    """Nodes whose kubelets are."""
+    return [
+        one["metadata"]["name"]
+        for one in kube.get("/api/v1/nodes")["items"]
+        if any(found["type"] == "Ready" and found["status"] == "True" for found in one["status"].get("conditions", ()))
+    ]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud import autoscaling_groups, errors
 from autoscaler.config.policy import Policy
 from autoscaler.executor import Hands
@@ -215,7 +216,7 @@ class Bench:
             return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
 
         ordinary: dict[str, Any] = {
-            "policy": a_policy(scale_up={"debounce": "10ms", "debounce_at_most": "50ms"}),
+            "policies": OnePolicy(a_policy(scale_up={"debounce": "10ms", "debounce_at_most": "50ms"})),
             "planner": planner,
             "store": self.store,
             "hands": Hands(kube=self.fakes, ec2=self.fakes, store=self.store),  # type: ignore[arg-type]

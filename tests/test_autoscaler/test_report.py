@@ -268,6 +268,17 @@ def test_health_is_that_of_the_loop() -> None:
     assert "# HELP" in _asked(f"http://127.0.0.1:{port}/metrics")[1]
 
 
+def test_the_status_is_asked_for_as_json() -> None:
+    """Each time anew."""
+    refused = iter(["", "line 7"])
+    (port,) = free_ports(1)
+    Metrics(CollectorRegistry()).serve(
+        port, why_not_alive=lambda: "", status=lambda: {"policy": {"refused": next(refused)}}
+    )
+    assert _asked(f"http://127.0.0.1:{port}/status") == (200, '{"policy": {"refused": ""}}')
+    assert "line 7" in _asked(f"http://127.0.0.1:{port}/status")[1]
+
+
 def _asked(url: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own

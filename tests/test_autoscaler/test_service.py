@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoscaler import service
 from autoscaler.model.errors import Unavailable
-from tests.builders import a_policy
+from tests.live.hybrid import write_policy
 from tests.test_autoscaler.test_loop import GROW, Bench, bench
 
 
@@ -30,37 +31,39 @@ class Held:
         """Given back."""
 
 
-def once(monkeypatch: pytest.MonkeyPatch, made: Bench) -> None:
+def once(monkeypatch: pytest.MonkeyPatch, made: Bench, directory: Path) -> None:
     """`spillway autoscale run --once` on the bench's doors."""
 
     class Parties:
         kube = None
 
         @classmethod
-        def connect(cls, *_given: Any, **_named: Any) -> Parties:
+        def of(cls, *_given: Any, **_named: Any) -> Parties:
             return cls()
 
         def look(self) -> None:
             made.knows_aws()
 
-        def loop(self, _settings: service.Settings, *, report: Any, **_named: Any) -> Any:
+        def loop(self, _settings: service.Settings, _policies: Any, *, report: Any, **_named: Any) -> Any:
             return made.loop(report=report)
 
     monkeypatch.setattr(service, "_Parties", Parties)
     monkeypatch.setattr(service, "Lease", Held)
-    service.run_once(service.Settings(policy=a_policy()))
+    monkeypatch.setattr(service, "_connect", lambda _settings: None)
+    path, _ = write_policy(directory)
+    service.run_once(service.Settings(policy=str(path)))
 
 
-def test_once_fails_where_a_step_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_fails_where_a_step_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cron job that runs it would see success; the command ends with 1 for ``Unavailable``."""
     made = bench(GROW)
     made.fakes.failures["grow"] = Unavailable("AWS does not answer")
     with pytest.raises(Unavailable, match="1 of 1 steps failed"):
-        once(monkeypatch, made)
+        once(monkeypatch, made, tmp_path)
 
 
-def test_once_succeeds_where_every_step_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_succeeds_where_every_step_was_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And says nothing more."""
     made = bench(GROW)
-    once(monkeypatch, made)
+    once(monkeypatch, made, tmp_path)
     assert made.did() == ["grow"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,6 +17,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
+from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.candidate_nodes import Place
@@ -63,6 +64,10 @@ class Fleet:
     """Instances that a node stands for."""
     leaving: frozenset[str]
     """Names of nodes whose instances are being ended."""
+    paused: Mapping[str, Pause] = field(default_factory=dict)
+    """Group name -> why nothing is bought in it."""
+    hands_off: frozenset[str] = frozenset()
+    """Names of groups in which no node is cordoned or terminated, by an operator's pause."""
     ghosts: frozenset[str] = frozenset()
     """Names of nodes of ours that are not ready, and whose instances no group has."""
 
@@ -170,11 +175,15 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], c
     )
     rooms = {group.name: group.allocatable - _overhead(cluster, group) for group in groups}
     joined = frozenset(ids.values())
+    hands_off = frozenset(
+        group.name for group in groups if any(one.stops_terminating(group.entry) for one in cluster.pauses)
+    )
     lost = tuple(
         (group, instance)
         for group in groups
         for instance in sorted(group.instances, key=lambda one: one.id)
         if instance.id not in joined and instance.state != "terminating" and _is_overdue(instance, cluster, policy)
+        if group.name not in hands_off
     )
     ending = {one.id for group in groups for one in group.instances if one.state == "terminating"}
     leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
@@ -218,6 +227,13 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], c
         residents={name: load.residents for name, load in loads.items()},
         joined=joined,
         leaving=leaving,
+        paused={
+            group.name: pause
+            for group in groups
+            for pause in reversed(cluster.pauses)
+            if pause.stops_buying(group.entry)
+        },
+        hands_off=hands_off,
         ghosts=ghosts,
     )
 

@@ -15,13 +15,15 @@ from botocore.stub import ANY, Stubber
 
 from autoscaler.cloud.autoscaling_groups import Changed, Clients, Ec2, connect
 from autoscaler.cloud.errors import Refused, refusal_code
-from autoscaler.config.policy import Policy
+from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.policy_changes import pending
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.resources import Resources
 from autoscaler.planner.supply.fleet import labels_of
 from stacks.local.process.supervisor import free_ports
+from stacks.nodes.node_groups import group_tags
 from tests.builders import a_policy, an_entry
 from tests.live.hybrid import Aws, stand_in_aws, until, write_policy
 
@@ -549,3 +551,70 @@ def test_a_dead_instance_ends_also_where_its_group_is_at_its_minimum(
     assert door.groups()[0].desired == 1
     until(lambda: door.has_ended(instance.id))
     assert door.has_ended("i-0123456789abcdef0")
+
+
+def tagged_by(policy: Policy) -> dict[str, str]:
+    """The tags that the stacks give the first entry's group."""
+    return group_tags(policy.cluster, policy.region, policy.groups[0], "us-east-1a")
+
+
+def test_an_edit_of_what_pulumi_builds_changes_no_group_until_it_is_built() -> None:
+    """Type, price, labels, taints and capacity are those that stand; live keys are those of the edit."""
+    entry = {"usd_per_hour": 5.672, "labels": {"team": "vision"}, "taints": [{"key": words.GPU}]}
+    before = a_policy(an_entry("gpu-a10g", **entry))
+    door = Door(before)
+    for _ in range(3):
+        door.groups_are(raw_group(tags=tagged_by(before)))
+    door.types_are(TYPE)
+    (stood,) = door.door.groups()
+    after = {"instance_type": "p5.48xlarge", "usd_per_hour": 98.0, "labels": {}, "taints": [{"key": "other"}]}
+    door.door.obey(a_policy(an_entry("gpu-a10g", **after, capacity_type="spot", max=3, disk="900Gi")))
+    (stands,) = door.door.groups()
+    assert stands == stood
+    door.door.obey(a_policy(an_entry("gpu-a10g", **entry | {"usd_per_hour": 6.0})))
+    assert door.door.groups()[0].usd_per_hour == 6.0
+
+
+def test_a_group_of_an_entry_that_was_renamed_is_the_entrys_until_it_is_built_anew() -> None:
+    """It carries the former name in its tags, and is bought in."""
+    before = a_policy(an_entry("gpu-a10g", usd_per_hour=5.672))
+    door = Door(a_policy(an_entry("vision", instance_type="g5.12xlarge", usd_per_hour=5.672, formerly=("gpu-a10g",))))
+    door.groups_are(raw_group(tags=tagged_by(before)))
+    door.types_are(TYPE)
+    (group,) = door.door.groups()
+    assert (group.entry, group.maximum) == ("vision", 6)
+    assert group.labels[words.GROUP] == "gpu-a10g", "which its nodes carry"
+    assert not door.warned
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {
+            "labels": {"team": "vision"},
+            "taints": [{"key": words.GPU, "value": "a10g"}, {"key": "b", "effect": "NoExecute"}],
+        },
+        {"capacity_type": "spot", "disk": "300Gi", "resources": {"cpu": "40", "pods": "50"}, "min": 1},
+        {"instance_type": None, "instance_types": ("g5.12xlarge", "g6.12xlarge")},
+        {"instance_type": None, "instance_types": ("g5.12xlarge",), "efa": True, "placement": "cluster"},
+    ],
+)
+def test_of_groups_as_the_stacks_build_them_nothing_is_pending(entry: dict[str, Any]) -> None:
+    """And a change of each key that they build from is."""
+    built = a_policy(an_entry("gpu-a10g", **{"usd_per_hour": 5.672, "zones": ("us-east-1a",), "max": 6} | entry))
+    several = {"Overrides": [{"InstanceType": kind} for kind in built.groups[0].types]}
+    mixed = {"MixedInstancesPolicy": {"LaunchTemplate": several}} if len(built.groups[0].types) > 1 else {}
+    door = Door(built)
+    door.groups_are(raw_group(tags=tagged_by(built), MinSize=entry.get("min", 0), **mixed))
+    door.types_are(TYPE, TYPE | {"InstanceType": "g6.12xlarge"})
+    groups = door.door.groups()
+    assert pending(built, groups) == ()
+    for change in (
+        {"disk": "500Gi"},
+        {"labels": {"new": "x"}},
+        {"taints": [{"key": "z"}]},
+        {"resources": {"cpu": "1"}},
+    ):
+        edited = built.groups[0].model_dump() | change
+        assert pending(a_policy(GroupEntry.model_validate(edited)), groups), change

@@ -25,7 +25,7 @@ from stacks.local.fake_aws.validation.iam import check_iam
 from stacks.network.parts import ControlPlanePart
 from stacks.release.approver_manifests import RBAC as APPROVER_RBAC
 from stacks.release.approver_manifests import approver_manifests
-from stacks.release.autoscaler_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, checksum, manifests
+from stacks.release.autoscaler_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, manifests
 from stacks.release.component import AutoscalerRelease
 from stacks.settings.outputs import ControlPlaneOutput
 from stacks.settings.stack import Kind, ReleaseSettings, access_of
@@ -87,14 +87,14 @@ def test_two_replicas_of_which_one_may_be_missing() -> None:
     assert made["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_a_changed_policy_rolls_the_pods() -> None:
-    """And an unchanged one does not; the map holds the very text of the file."""
-    template = by_kind()["Deployment"]["spec"]["template"]
-    assert by_kind()["Deployment"]["spec"]["template"] == template
+def test_a_changed_policy_changes_its_configmap_and_no_pod() -> None:
+    """The map holds the very text of the file, and the autoscaler may follow that map through the API, no other."""
     changed = by_kind(policy=POLICY + "# another\n")
-    assert changed["Deployment"]["spec"]["template"] != template
-    assert checksum(POLICY) in template["metadata"]["annotations"].values()
-    assert by_kind()["ConfigMap"]["data"] == {"policy.yaml": POLICY}
+    assert changed["Deployment"] == by_kind()["Deployment"]
+    assert changed["ConfigMap"]["data"] == {"policy.yaml": POLICY + "# another\n"}
+    followed = [rule for rule in by_kind()["Role"]["rules"] if "watch" in rule["verbs"]]
+    assert {name for rule in followed for name in rule["resourceNames"]} >= {changed["ConfigMap"]["metadata"]["name"]}
+    assert all(rule["resourceNames"] for rule in followed)
 
 
 def test_its_command_line_is_one_that_the_command_takes() -> None:
@@ -104,8 +104,8 @@ def test_its_command_line_is_one_that_the_command_takes() -> None:
     with run.make_context("run", list(container["args"][2:])) as context:
         assert context.params["metrics_port"] == METRICS_PORT
         assert context.params["identity"] == "$(POD_NAME)"
-    mounted = {one["mountPath"] for one in container["volumeMounts"]}
-    assert str(context.params["policy"].parent) in mounted
+    policy = by_kind()["ConfigMap"]["metadata"]
+    assert context.params["policy"] == f"configmap:{policy['namespace']}/{policy['name']}"
     [port] = container["ports"]
     assert (port["name"], port["containerPort"]) == ("metrics", METRICS_PORT)
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):

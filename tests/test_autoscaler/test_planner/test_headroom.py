@@ -1,0 +1,116 @@
+"""Nodes kept free beyond what pods need: kept idle, bought where they lack, within every limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaler.model.actions import Cordon, Grow, Memory, Plan, Remove, Uncordon
+from autoscaler.model.cluster import Group, Refusal
+from autoscaler.model.pauses import ALL, Pause
+from autoscaler.planner.plan import plan
+from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, later, nodes_of
+
+
+def decided(headroom: int, *, joined: int = 0, limits: dict[str, Any] | None = None, **look: Any) -> Plan:
+    """Of a policy with one group of four GPUs a node."""
+    groups = look.pop("groups", None) or (a_group("gpu-a10g", joined=joined),)
+    nodes = look.pop("nodes", None) or [node for group in groups for node in nodes_of(group)]
+    policy = a_policy(an_entry("gpu-a10g", headroom=headroom, max=6), limits=limits or {})
+    return plan(a_cluster(groups=groups, nodes=nodes, **look), policy, Memory())
+
+
+def grown(done: Plan) -> dict[str, int]:
+    """Group -> what it is raised to."""
+    return {step.group: step.to for step in done.steps if isinstance(step, Grow)}
+
+
+NAME = a_group("gpu-a10g").name
+
+
+def test_nodes_that_lack_are_bought_though_no_pod_waits() -> None:
+    """With the headroom as the reason, at the price of so many."""
+    done = decided(2)
+    (step,) = done.steps
+    assert isinstance(step, Grow)
+    assert (step.to, step.demand, step.usd_per_hour) == (2, (), pytest.approx(11.344))
+    assert step.because == "2 nodes for the headroom of group gpu-a10g"
+    assert done.usd_per_hour == pytest.approx(11.344)
+
+
+def test_idle_nodes_of_the_headroom_stay_and_others_go() -> None:
+    """One that we closed meanwhile is opened again."""
+    done = decided(2, joined=3)
+    assert [type(step) for step in done.steps] == [Cordon]
+    (group,) = (a_group("gpu-a10g", joined=1),)
+    marks = {"cordoned": True, "cordoned_by": "spillway-autoscaler", "cordoned_at": NOW}
+    (step,) = decided(1, groups=(group,), nodes=nodes_of(group, **marks)).steps
+    assert isinstance(step, Uncordon)
+    assert step.because == "wanted for the headroom of group gpu-a10g"
+    assert [type(step) for step in decided(0, groups=(group,), nodes=nodes_of(group)).steps] == [Cordon]
+
+
+def test_a_pod_takes_a_free_node_and_another_one_is_bought() -> None:
+    """So that as many are free as before; a purchase for pods and one for the headroom are one step."""
+    assert grown(decided(1, joined=1, pods=[a_pod("p", gpus=4)])) == {NAME: 2}
+    done = decided(1, pods=[a_pod("p", gpus=4)])
+    assert grown(done) == {NAME: 2}
+    (step,) = [step for step in done.steps if isinstance(step, Grow)]
+    assert step.demand == ("team/p",)
+    assert step.usd_per_hour == pytest.approx(11.344)
+
+
+def test_what_is_on_its_way_is_not_bought_again() -> None:
+    """Asked for, launched, or joined and not ready yet; unless a pod is planned on it."""
+    asked = a_group("gpu-a10g", desired=1)
+    assert not grown(decided(1, groups=(asked,), nodes=[]))
+    assert grown(decided(1, groups=(asked,), nodes=[], pods=[a_pod("p", gpus=4)])) == {NAME: 2}
+    group = a_group("gpu-a10g", joined=1)
+    assert not grown(decided(1, groups=(group,), nodes=nodes_of(group, ready=False)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "to"),
+    [({"nodes": 1}, 1), ({"gpus": 7}, 1), ({"usd_per_hour": 12}, 2), ({}, 4)],
+)
+def test_the_headroom_breaks_no_limit(limits: dict[str, Any], to: int) -> None:
+    """As many as there is money for."""
+    assert grown(decided(4, limits=limits)) == {NAME: to}
+
+
+def test_pods_come_before_the_headroom() -> None:
+    """Where money is for one node only."""
+    done = decided(1, limits={"nodes": 1}, pods=[a_pod("p", gpus=4)])
+    (step,) = [step for step in done.steps if isinstance(step, Grow)]
+    assert (step.to, step.demand) == (1, ("team/p",))
+
+
+def test_a_group_that_ec2_refused_is_left_alone_and_looked_at_again() -> None:
+    """The other zone has it; where none has, the plan wakes up when the back-off ends."""
+    refusal = Refusal(at=NOW, code="InsufficientInstanceCapacity")
+    first = replace(a_group("gpu-a10g"), refusals=(refusal,))
+    second = a_group("gpu-a10g", "us-east-1b")
+    assert grown(decided(1, groups=(first, second), nodes=[])) == {second.name: 1}
+    done = decided(1, groups=(first,), nodes=[])
+    assert not grown(done)
+    assert done.wake_at == later(minutes=3)
+
+
+def test_under_a_pause_none_is_bought() -> None:
+    """And none goes."""
+    assert not decided(2, pauses=(Pause(ALL),)).steps
+
+
+def test_more_than_the_group_may_have_is_not_asked() -> None:
+    """Its MaxSize is AWS's."""
+    group: Group = a_group("gpu-a10g", maximum=2)
+    assert grown(decided(5, groups=(group,), nodes=[])) == {NAME: 2}
+
+
+def test_a_headroom_that_is_lowered_gives_its_nodes_back() -> None:
+    """As idle nodes go."""
+    group = a_group("gpu-a10g", joined=1)
+    closed = nodes_of(group, cordoned=True, cordoned_by="spillway-autoscaler", cordoned_at=later(minutes=-20))
+    assert [type(step) for step in decided(0, groups=(group,), nodes=closed).steps] == [Remove]
