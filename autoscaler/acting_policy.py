@@ -176,6 +176,8 @@ class ActingPolicy:
         if found != self._pending:
             self._pending = found
             self._report.pending(found)
+            if self._was_mine:
+                self._record.write(Record(self._text, self._about()))
 
     def status(self) -> dict[str, Any]:
         """What is obeyed, since when, from where; what was refused and what is pending."""

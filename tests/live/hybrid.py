@@ -25,6 +25,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from stacks.local.kubeapi.client import KubeHttp
 from stacks.local.process.supervisor import Process, free_ports, start_keeper, stop_keeper
+from stacks.nodes.node_groups import group_tags
 from stacks.nodes.user_data import NodeSpec, render_user_data
 
 POLICY = """
@@ -82,7 +83,7 @@ class Aws:
             }
             for zone in entry.zones:
                 name = asg_name(policy.cluster, entry.name, zone)
-                tags = {words.TAG_CLUSTER: policy.cluster, words.TAG_GROUP: entry.name}
+                tags = group_tags(policy.cluster, policy.region, entry, zone, reserved=policy.scale_up.reserve)
                 ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
                 scaling.create_auto_scaling_group(
                     AutoScalingGroupName=name,
@@ -90,7 +91,7 @@ class Aws:
                     MaxSize=entry.max,
                     LaunchTemplate={"LaunchTemplateName": name, "Version": "$Latest"},
                     VPCZoneIdentifier=subnets[zone],
-                    Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in tags.items()],
+                    Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in tags.items()],
                 )
 
 

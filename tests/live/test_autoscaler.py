@@ -21,7 +21,7 @@ import pytest
 
 from autoscaler.kube.leader_election import LASTS, RETRY
 from autoscaler.model import labels as words
-from stacks.local.kubeapi.client import KubeHttp
+from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import (
@@ -412,7 +412,10 @@ def asked(port: int, path: str) -> str:
 
 def acting_policy(kube: KubeHttp) -> dict[str, Any]:
     """What the acting autoscaler says of its policy, and its text."""
-    data = kube.get(f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}")["data"]
+    try:
+        data = kube.get(f"/api/v1/namespaces/spillway/configmaps/{words.ACTING_POLICY}")["data"]
+    except KubeRefusedError:  # none has acted so far
+        return {"text": "", "pending": []}
     return json.loads(data["about.json"]) | {"text": data[words.POLICY_KEY]}
 
 
@@ -533,3 +536,40 @@ def ready(kube: KubeHttp) -> list[str]:
         for one in kube.get("/api/v1/nodes")["items"]
         if any(found["type"] == "Ready" and found["status"] == "True" for found in one["status"].get("conditions", ()))
     ]
+
+
+def test_an_edit_of_what_pulumi_builds_is_told_as_pending_and_the_groups_that_stand_are_bought(hybrid: Hybrid) -> None:
+    """By key: what stands and what is wanted; taken back, nothing is pending any more."""
+    kube = hybrid.plane.kube
+    with hybrid.run() as brain:
+        until(lambda: "acting as" in brain.texts(), told=brain.texts)
+        edited(hybrid.policy, "g5.12xlarge", "p4d.24xlarge")
+        told = "groups[gpu].instance_type: g5.12xlarge stands, p4d.24xlarge is wanted"
+        until(lambda: told in acting_policy(kube)["pending"], told=brain.texts)
+        make_pod(kube, gpu_pod("p"))
+        node = until(lambda: bound(kube, "p"), told=brain.texts)
+        labels = kube.get(f"/api/v1/nodes/{node}")["metadata"]["labels"]
+        assert labels[words.INSTANCE_TYPE] == "g5.12xlarge"
+        assert [line["usd_per_hour"] for line in brain.said() if line.get("step") == "Grow"] == [5.672]
+        edited(hybrid.policy, "p4d.24xlarge", "g5.12xlarge")
+        until(lambda: "nothing of the policy waits for `pulumi up`" in brain.texts(), told=brain.texts)
+
+
+def test_a_replica_that_starts_with_a_bad_file_goes_on_with_what_the_other_obeyed(hybrid: Hybrid) -> None:
+    """It waits with it, takes over with it, and says what is wrong with the file."""
+    kube = hybrid.plane.kube
+    with hybrid.run("--identity", "first") as first:
+        until(lambda: "acting as first" in first.texts(), told=first.texts)
+        edited(hybrid.policy, "max: 4", "max: 1")
+        until(lambda: "max: 1" in acting_policy(kube)["text"], told=first.texts)
+        edited(hybrid.policy, "max: 1", "max: one")
+        until(lambda: acting_policy(kube).get("refused"), told=first.texts)
+        with hybrid.run("--identity", "second", log="second.log") as second:
+            until(lambda: "waiting: first holds the lease" in second.texts(), told=second.texts)
+            first.kill()
+            for name in ("p", "q"):
+                make_pod(kube, gpu_pod(name))
+            until(lambda: acting_policy(kube)["by"] == "second", told=second.texts)
+            until(lambda: "but max 1 of group gpu leaves 0" in second.texts(), told=second.texts)
+            assert "groups[0] (gpu).max = 'one': must be a whole number" in second.texts()
+    assert len(hybrid.aws.asked()) == 1

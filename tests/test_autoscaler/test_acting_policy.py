@@ -246,7 +246,6 @@ def test_what_waits_for_pulumi_is_told_when_it_changes() -> None:
     assert len(policy.status()["pending"]) == 2
     assert replica.out.getvalue().count("pending `pulumi up`: ") == 1
     assert replica.metric("spillway_policy_pending") == 2
-    policy.refresh(mine=True)
     assert replica.cluster.kept is not None
     assert replica.cluster.kept.about.pending == tuple(policy.status()["pending"])
 
