@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.solver.column_generation import Generation
+from autoscaler.solver.column_generation import UNITS, Generation
 from autoscaler.solver.column_pool import Known
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.lp.arrays import Floats, Whole
@@ -45,12 +45,11 @@ _NOBODY = 0.02
 class Reach:
     """Shapes, and the fillings found for them."""
 
-    def __init__(self, cutting: Cutting, *, in_time: Callable[[], bool]) -> None:
-        """``cutting``: with the pods of everybody, some of whom some kind holds. ``in_time``: to look for fillings."""
+    def __init__(self, cutting: Cutting, *, watch: Watch) -> None:
+        """``cutting``: with the pods of everybody, some of whom some kind holds. ``watch``: for all that takes long."""
         self._cutting = cutting
         self._problem = problem = replace(cutting.problem, leave=_DEAR)
-        self._in_time = in_time
-        watch = Watch(clock=lambda: 0.0 if in_time() else 1.0, start=0.0, deadline=1.0)
+        self._watch = watch
         self._generation = Generation(problem, watch)
         self._generation.relax()
         self._stock = self._all = Stock(problem.available, problem.uses, problem.most)
@@ -97,7 +96,7 @@ class Reach:
         others; if all prices are nought nothing is known of that.
         """
         generation, master = self._generation, self._generation.master
-        patience = 0 if not looking else 1 if not self._in_time() else _SURE if counts.sum() > _MANY else _EXACT
+        patience = 0 if not looking else 1 if self._watch.spent() >= 1 else _SURE if counts.sum() > _MANY else _EXACT
         prices, best, stalled = self._solved(counts), math.inf, 0
         while (lacking := master.lacking()) > _NOBODY and stalled < patience:
             best, stalled = min(best, lacking), 0 if lacking < best * _LESS else stalled + 1
@@ -134,4 +133,26 @@ class Reach:
     def _solved(self, counts: Whole) -> Floats:
         """Prices, of which those of pods that are left out are very high."""
         self._generation.master.demand(counts, self._stock)
+        self._generation.count(UNITS.master)
         return self._generation.master.solve()
+
+
+def furthest(holds: Callable[[int], bool], many: int, *, start: int = 1) -> int:
+    """The largest number up to ``many`` for which something holds that holds for nought and, if at all, for all less.
+
+    By doubling and halving, from a guess.
+    """
+    low, high, step, tried = 0, many + 1, 1, max(1, min(start, many))
+    while high - low > 1:
+        if holds(tried):
+            low = tried
+        else:
+            high = tried
+        if high > many:
+            tried = min(many, low + step)
+        elif not low:
+            tried = max(1, high - step)
+        else:
+            tried = (low + high) // 2
+        step *= 2
+    return low

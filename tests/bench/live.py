@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from autoscaler.config.policy import GroupEntry, Policy, asg_name
+from autoscaler.config.policy import GroupEntry, Limits, Policy, asg_name
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.tables import Asked, read_asked, read_catalog
 from autoscaler.model import labels as words
@@ -40,6 +40,12 @@ SIZES: Final = ((500, 0.15), (2_000, 0.4), (8_152, 1.5))
 """(the first so many pods of openb, CPU seconds that one look may take)"""
 ABOVE: Final = 2.0
 """Per cent above the bound."""
+LIMITED: Final = ({"nodes": 200}, {"gpus": 600}, {"usd_per_hour": 900.0})
+"""For the first 2,000 pods of openb, which want some 1,550 $/h."""
+WITHIN: Final = 2.0
+"""CPU seconds of a look under one of these."""
+ABOVE_LIMITED: Final = 5.0
+"""Per cent above the bound then."""
 LOOK: Final = 0.1
 """CPU seconds of a look at what little has changed."""
 _PART, _LOOKS = 0.01, 5
@@ -241,5 +247,22 @@ def live(data: Path | None) -> Iterator[Figure]:
         yield Figure(f"{stem}: cost", found.usd_per_hour, "$/h")
         yield Figure(f"{stem}: above the bound", found.percent_above, "%", ABOVE)
         yield Figure(f"{stem}: pods without a place", found.unplaced, "")
+        if first == SIZES[1][0]:
+            yield from limited(pods, catalog, first=first)
         looks = list(come_and_go(pods, catalog, first=first))
         yield Figure(f"{stem}: 1 % come and go, CPU time of a look, the longest", max(looks), "s", LOOK)
+
+
+def limited(pods: Path, catalog: Path, *, first: int) -> Iterator[Figure]:
+    """The same under limits that leave room for some only."""
+    cluster, policy = cluster_of(read_asked(str(pods)).pods[:first], read_catalog(catalog))
+    for limits in LIMITED:
+        acting = policy.model_copy(update={"limits": Limits(**limits)})
+        began = time.process_time()
+        decided = plan(cluster, acting, Memory())
+        took = time.process_time() - began
+        gap = decided.usd_per_hour / decided.lower_bound_usd_per_hour - 1
+        stem = f"openb, {first} pods, at most {next(iter(limits.values())):g} {next(iter(limits))}, live"
+        yield Figure(f"{stem}: CPU time of the plan", took, "s", WITHIN)
+        yield Figure(f"{stem}: pods served", len(decided.memory.meant), f"of {first}")
+        yield Figure(f"{stem}: above the bound", gap * 100, "%", ABOVE_LIMITED)

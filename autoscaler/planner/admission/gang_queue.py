@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from autoscaler.planner.admission.limited_admission import LimitedAdmission
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.leftovers import as_scheduled
@@ -31,6 +32,7 @@ from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.pooled_packing import may_be_pooled, place_together
 from autoscaler.planner.placement.snapshot import Scene
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
+from autoscaler.solver.column_pool import Known
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _Found = dict[str, Placed | None]
@@ -54,7 +56,7 @@ class Turns:
     @property
     def bound(self) -> float:
         """Dollars per hour that what was bought costs at least, as far as the joint purchase has proven."""
-        return self._bounds[-1] if self._bounds else 0.0
+        return max(self._bounds, default=0.0)
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
@@ -141,40 +143,89 @@ class Turns:
         return found if many * len(self.market.offerings) >= self.limits.joint_at_least else frozenset()
 
     def _together(self, settled: Mapping[str, Placed], pooled: frozenset[str]) -> tuple[_Found, dict[str, Wait]] | None:
-        """All of them; where limits leave some out, the first of them together, as many as can be, the others in turn.
+        """All of them; where limits leave some out, those that there is room for together, and the others in turn.
 
         ``None``: not even one can be bought for. The scene is as it was then.
         """
-        found = self._attempt(len(self.gangs), settled, pooled, self.limits)
-        if found is not None:
-            return found
-        served, refused, start = 0, len(self.gangs), self.market.scene.mark()
-        while refused - served > 1:
-            middle = (served + refused) // 2
-            if self._attempt(middle, settled, pooled, self.limits.probing()) is not None:
-                served = middle
-                self.market.scene.undo(start)
-            else:
-                refused = middle
-        # What a short search serves a longer one may leave out: limits are tight there.
-        for limits in (self.limits, self.limits.probing()) if served else ():
-            found = self._attempt(served, settled, pooled, limits)
+        whole = self._attempt(self.gangs, settled, pooled)
+        if whole is not None:
+            return whole[1:]
+        found, waits = _Found(), dict[str, Wait]()
+        rest = list(self.gangs)
+        for _ in range(self.limits.turns_within_limits):
+            part = self._within_limits(rest, settled, pooled, goes_on=bool(found))
+            if part is None:
+                break
+            served, more, later = part
+            found, waits = found | more, waits | later
+            rest = [gang for gang in rest if gang.name not in served]
+        if not found:
+            return None
+        _, more, later = self._each(rest, settled, goes_on=True)
+        return found | more, waits | later
+
+    def _within_limits(
+        self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
+    ) -> tuple[set[str], _Found, dict[str, Wait]] | None:
+        """The names of those asked now, and what came of them: of those that are pooled, those with room.
+
+        Gangs that are placed one by one are asked only where no gang before them was refused.
+        """
+        for _ in range(2):
+            wanted, admission = self._admission(gangs, settled, pooled, goes_on=goes_on)
+            likely = {wanted[one] for one in admission.served(0.0)}
+            refused = next((n for n, gang in enumerate(gangs) if gang.name in wanted and gang.name not in likely), None)
+            if refused is None or all(gang.name in pooled for gang in gangs[refused:]):
+                break
+            gangs = [gang for n, gang in enumerate(gangs) if n < refused or gang.name in pooled]
+        for part in self.limits.kept_back:
+            left_out = set(wanted) - {wanted[one] for one in admission.served(part)}
+            now = [gang for gang in gangs if gang.name not in left_out]
+            if not any(gang.name in wanted for gang in now):
+                return None
+            found = self._attempt(now, settled, pooled, goes_on=goes_on, known=admission.known)
             if found is not None:
-                _, more, later = self._each(self.gangs[served:], settled, goes_on=True)
-                return found[0] | more, found[1] | later
+                return found
         return None
 
+    def _admission(
+        self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
+    ) -> tuple[list[str], LimitedAdmission]:
+        """The gangs that want new nodes, by name, and who of them is served. The scene stays as it is."""
+        start, pool = self.market.scene.mark(), Pool(self.market, self.limits)
+        self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
+        names = [name for name, shapes in pool.wanted.items() if shapes]
+        admission = LimitedAdmission([pool.wanted[name] for name in names], self.market, self.limits)
+        self.market.scene.undo(start)
+        return names, admission
+
     def _attempt(
-        self, many: int, settled: Mapping[str, Placed], pooled: frozenset[str], limits: SearchLimits
-    ) -> tuple[_Found, dict[str, Wait]] | None:
-        """The first so many gangs, those that are pooled bought for together; ``None``, and no trace, if that fails."""
-        start, pool = self.market.scene.mark(), Pool(self.market, limits)
-        _, placed, waits = self._each(self.gangs[:many], settled, pool=pool, pooled=pooled)
-        if not pool.buy():
+        self,
+        gangs: Sequence[Gang],
+        settled: Mapping[str, Placed],
+        pooled: frozenset[str],
+        *,
+        goes_on: bool = False,
+        known: Known | None = None,
+    ) -> tuple[set[str], _Found, dict[str, Wait]] | None:
+        """These gangs, those that are pooled bought for together; ``None``, and no trace, if that fails.
+
+        ``known``: fillings for a purchase within limits, where a few gangs may be left out; the names of the others are
+        given first.
+        """
+        start, partial, binding = self.market.scene.mark(), None, known is not None
+        for _ in range(2 if binding else 1):
+            pool = Pool(self.market, self.limits, partial=partial, known=known)
+            _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
+            if pool.buy(binding=binding):
+                self._bounds.append(pool.bound)
+                return {gang.name for gang in gangs}, placed | pool.found(), waits
             self.market.scene.undo(start)
-            return None
-        self._bounds.append(pool.bound)
-        return placed | pool.found(), waits
+            partial, left_out = pool.partial, pool.last_left()
+            if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):
+                return None
+            gangs = [gang for gang in gangs if gang.name not in left_out]
+        return None
 
     def _is_patient(self, gang: Gang) -> bool:
         return gang.oldest + self.patience.of(gang) > self.patience.now

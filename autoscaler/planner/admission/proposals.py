@@ -12,7 +12,8 @@ import numpy as np
 from autoscaler.planner.placement.drafts import Drafting
 from autoscaler.planner.placement.size_rows import Crowd
 from autoscaler.planner.supply.owned_machines import machine_kinds
-from autoscaler.solver.admission_lp import Reach
+from autoscaler.solver.admission_lp import Reach, furthest
+from autoscaler.solver.deadline import Watch
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape, Vector
 
@@ -66,7 +67,7 @@ class Likely:
         for row, shapes_of_row in enumerate(cutting.shape_of):
             for number in shapes_of_row:
                 self._row[crowds[number].pods] = row
-        self._reach = Reach(cutting, in_time=in_time) if self._rows else None
+        self._reach = Reach(cutting, watch=Watch(lambda: 0.0 if in_time() else 1.0, 0.0, 1.0)) if self._rows else None
         self._guess = 0
 
     def explore(self, gangs: Sequence[Gang], *, in_time: Callable[[], bool]) -> None:
@@ -172,24 +173,3 @@ def _held(crowd: Crowd, kinds: Sequence[Kind], names: frozenset[str]) -> Vector:
 
 def _serves(reach: Reach, asked: _Asked, many: int) -> bool:
     return reach.serves(asked.first(many))
-
-
-def furthest(holds: Callable[[int], bool], many: int, *, start: int = 1) -> int:
-    """The largest number up to ``many`` for which something holds that holds for nought and, if at all, for all less.
-
-    By doubling and halving, from a guess.
-    """
-    low, high, step, tried = 0, many + 1, 1, max(1, min(start, many))
-    while high - low > 1:
-        if holds(tried):
-            low = tried
-        else:
-            high = tried
-        if high > many:
-            tried = min(many, low + step)
-        elif not low:
-            tried = max(1, high - step)
-        else:
-            tried = (low + high) // 2
-        step *= 2
-    return low

@@ -12,8 +12,9 @@ How long the solver searches is counted in work, not in seconds: the same look g
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 import numpy as np
 
@@ -22,16 +23,18 @@ from autoscaler.model.labels import GPU
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.gang_packing import Demand, Placed
-from autoscaler.planner.placement.offerings import Market, Offering
+from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.room_table import RoomTable
 from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape, harm
+from autoscaler.solver.column_pool import Known
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Limit
 from autoscaler.solver.problem import Shape as Row
-from autoscaler.solver.solution import Answer
+from autoscaler.solver.solution import Nodes
 from autoscaler.solver.solve import cheapest
 
 _MEBI = 2**20
+_WORK_OF_A_SECOND = 600.0
 _FREE = 1e-6
 """The solver wants a price of everything."""
 
@@ -57,19 +60,19 @@ class SearchLimits:
     """Of buying for those that were left, where pods are of many sizes."""
     rounds: int = 400
     """Of pricing at most."""
+    turns_within_limits: int = 3
+    """Of admitting gangs and buying for them, where limits leave room for some only."""
+    work_of_admission: float = 3.0
+    """As much work as for a purchase, times this, to find out which gangs limits leave room for."""
+    left_out: float = 0.05
+    """Part of the gangs that a purchase within limits may leave out, to be served in turn."""
+    kept_back: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.3)
+    """Parts of what is scarce that are left for whole nodes, until a purchase is found."""
 
-    probe: float = 0.2
-    """Part of that work for a plan that only tells how many gangs the limits leave room for."""
-
-    def probing(self) -> SearchLimits:
-        """For such a plan."""
-        return replace(
-            self,
-            work=self.work * self.probe,
-            work_of_first=self.work_of_first * self.probe,
-            work_per_pod=self.work_per_pod * self.probe,
-            work_per_row=self.work_per_row * self.probe,
-        )
+    @classmethod
+    def within(cls, span: timedelta) -> SearchLimits:
+        """For a person who asks for a plan: what a core of 2024 does in about that time, however few pods there are."""
+        return cls(work=_WORK_OF_A_SECOND * span.total_seconds(), work_of_first=0, work_per_pod=0, work_per_row=0)
 
     def work_for(self, pods: int, rows: int) -> float:
         """The budget of one call of the solver."""
@@ -101,6 +104,26 @@ class IdleNodes:
         return next((one for one in nodes if not one.standing and self._market.scene.why_not(shape, one) is None), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Nodes of one kind that hold the same."""
+
+    kind: str
+    times: int
+    pods: tuple[tuple[Shape, int], ...]
+    """(shape, how many of it on each node)"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPurchase:
+    """Nodes for all pods of a pool but a few."""
+
+    purchases: tuple[Purchase, ...]
+    left: tuple[tuple[frozenset[Shape], int], ...]
+    """Of pods of about one size so many are left out."""
+    bound: float
+
+
 @dataclass(slots=True)
 class Pool:
     """Gangs to be bought for together."""
@@ -112,8 +135,14 @@ class Pool:
     """Pod key -> where it goes."""
     waiting: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Pods for which nodes are wanted, in the order in which their gangs are served."""
+    wanted: dict[str, Counter[Shape]] = field(default_factory=dict)
+    """By gang the pods for which nodes are wanted."""
     bound: float = 0.0
     """Dollars per hour that nodes for these pods cost at least."""
+    partial: PartialPurchase | None = None
+    """What was found, and not bought, for it leaves some out; given, it is bought for a pool without these."""
+    known: Known | None = None
+    """Fillings that were found before, for the search to begin with."""
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
     _opened: int = 0
@@ -145,27 +174,47 @@ class Pool:
             rest.append((key, shape))
         self.demands.append(demand)
         self.places |= placed
+        self.wanted[demand.name] = Counter(shape for _, shape in rest)
         for key, shape in rest:
             self.waiting[shape].append(key)
         return True
 
-    def buy(self) -> bool:
+    def buy(self, *, binding: bool = False) -> bool:
         """Whether there are nodes for all that wait; they are opened and filled then. Else the scene is left dirty.
 
-        Of pods of many sizes some may be left at first: they go beside others, or are bought for once more.
+        ``binding``: it is searched within the limits; else they are only looked at, and nothing is bought where the
+        cheapest nodes exceed one. Of pods of many sizes some may be left at first: they go beside others, or are bought
+        for once more.
         """
         for turn in range(self.limits.turns):
             if not self.waiting:
                 return True
-            problem = cutting_problem({shape: len(keys) for shape, keys in self.waiting.items()}, self.market)
-            answer = problem.solved(self.limits)
-            if answer is None:
+            found = self.partial if not turn else None
+            found = found or self._searched(binding=binding or bool(turn))
+            if found is None or (found.left and found is not self.partial):
+                self.partial = found
                 return False
-            self.bound = self.bound if turn else answer.lower_bound
-            if not all(self._opened_and_filled(problem, answer)):
+            self.bound = self.bound if turn else found.bound
+            if not all(map(self._is_opened_and_filled, found.purchases)):
                 return False
             self._put_beside_others()
         return not self.waiting
+
+    def last_left(self) -> set[str]:
+        """The last gangs whose pods the purchase leaves out: nodes are for all without them."""
+        left = dict(self.partial.left) if self.partial is not None else {}
+        found = set()
+        for demand in reversed(self.demands):
+            wanted = self.wanted[demand.name]
+            if any(many > 0 and not shapes.isdisjoint(wanted) for shapes, many in left.items()):
+                found.add(demand.name)
+                left = {shapes: many - sum(wanted[one] for one in shapes) for shapes, many in left.items()}
+        return found
+
+    def _searched(self, *, binding: bool) -> PartialPurchase | None:
+        return cutting_problem({shape: len(keys) for shape, keys in self.waiting.items()}, self.market).solved(
+            self.limits, binding=binding, known=self.known
+        )
 
     def _put_beside_others(self) -> None:
         """Pods that are left go on nodes that were bought for others, where there is room."""
@@ -223,30 +272,35 @@ class Pool:
             )
         return known
 
-    def _opened_and_filled(self, problem: CuttingProblem, answer: Answer) -> Iterator[bool]:
-        """For each node of the answer whether it could be had, with room for all that it is to hold."""
-        scene, taken = self.market.scene, Counter[int]()
-        for lot in answer.nodes:
-            asked = _asked(problem.shapes[number].amounts * many for number, many in lot.pods)
-            for _ in range(lot.times):
-                place = problem.opened(lot.kind, asked)
-                if place is None:
-                    yield False
-                    return
-                for number, many in lot.pods:
-                    shape = problem.shapes[number]
-                    for key in self.waiting[shape][taken[number] : taken[number] + many]:
-                        scene.put(shape, place, key)
-                        self.places[key] = place
-                    taken[number] += many
-        for number, many in taken.items():
-            del self.waiting[problem.shapes[number]][:many]
-        for shape in [shape for shape, keys in self.waiting.items() if not keys]:
-            del self.waiting[shape]
-        yield True
+    def _is_opened_and_filled(self, bought: Purchase) -> bool:
+        """Whether these nodes could be had, with room for all that they are to hold. What holds nothing is left."""
+        for _ in range(bought.times):
+            seated = [(shape, self.waiting[shape][:many]) for shape, many in bought.pods if shape in self.waiting]
+            asked = _asked(((name, amount * len(keys)) for name, amount in shape.amounts) for shape, keys in seated)
+            if not any(keys for _, keys in seated):
+                continue
+            place = self._opened_node(bought.kind, asked)
+            if place is None:
+                return False
+            for shape, keys in seated:
+                for key in keys:
+                    self.market.scene.put(shape, place, key)
+                    self.places[key] = place
+                del self.waiting[shape][: len(keys)]
+                if not self.waiting[shape]:
+                    del self.waiting[shape]
+        return True
+
+    def _opened_node(self, kind: str, asked: Mapping[str, int]) -> Place | None:
+        """A node of it that has so much room."""
+
+        def fits(place: Place) -> bool:
+            return all(amount <= place.free.get(name, 0) for name, amount in asked.items())
+
+        return self.market.open(self.market.offering(kind), fits, at_hand=False)
 
 
-def _asked(amounts: Iterable[Sequence[tuple[str, int]]]) -> dict[str, int]:
+def _asked(amounts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
     """In sum."""
     total: dict[str, int] = {}
     for some in amounts:
@@ -264,7 +318,6 @@ class CuttingProblem:
     names: tuple[str, ...]
     """Of resources, in the order of the vectors."""
     kinds: list[Kind]
-    offerings: dict[str, Offering]
     takers: _Takers
     rows: list[Row] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
@@ -283,31 +336,35 @@ class CuttingProblem:
             takers |= {also}
         return Row(self.vector(dict(shape.amounts), up=True), many, takers)
 
-    def solved(self, limits: SearchLimits) -> Answer | None:
-        """The cheapest nodes found; ``None`` where there are none for some. Limits are looked at where they bind.
-
-        Where pods are of many sizes the nodes may leave out a few.
-        """
+    def solved(self, limits: SearchLimits, *, binding: bool, known: Known | None = None) -> PartialPurchase | None:
+        """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits."""
         clusters = SizeClusters.of(self.rows)
         rows = clusters.shapes if clusters is not None else self.rows
-        for shared in ([], self.limits) if self.limits else ([],):
-            work = limits.work_for(sum(row.count for row in rows), len(rows))
-            answer = cheapest(rows, self.kinds, limits=shared, deadline=work, clock=Work(), rounds=limits.rounds)
-            if any(answer.left):
-                continue
-            if clusters is not None:
-                answer = replace(answer, nodes=tuple(clusters.seated(answer, self.kinds)))
-            if not any(_exceeds(answer, limit) for limit in self.limits):
-                return answer
-        return None
-
-    def opened(self, kind: str, asked: Mapping[str, int]) -> Place | None:
-        """A node of it that has so much room."""
-
-        def fits(place: Place) -> bool:
-            return all(amount <= place.free.get(name, 0) for name, amount in asked.items())
-
-        return self.market.open(self.offerings[kind], fits, at_hand=False)
+        answer = cheapest(
+            rows,
+            self.kinds,
+            limits=self.limits if binding else [],
+            known=known,
+            deadline=limits.work_for(sum(row.count for row in rows), len(rows)),
+            clock=Work(),
+            rounds=limits.rounds,
+        )
+        members = (
+            [[one] for one in range(len(rows))] if clusters is None else [one.tolist() for one in clusters.members]
+        )
+        left = tuple(
+            (frozenset(self.shapes[one] for one in several), many)
+            for several, many in zip(members, answer.left, strict=True)
+            if many
+        )
+        nodes = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
+        if any(_exceeds(nodes, limit) for limit in self.limits):
+            return None
+        purchases = tuple(
+            Purchase(lot.kind, lot.times, tuple((self.shapes[number], many) for number, many in lot.pods))
+            for lot in nodes
+        )
+        return PartialPurchase(purchases, left, answer.lower_bound)
 
 
 def cutting_problem(counts: Mapping[Shape, int], market: Market, *, limited: bool = True) -> CuttingProblem:
@@ -321,11 +378,10 @@ def cutting_problem(counts: Mapping[Shape, int], market: Market, *, limited: boo
         shapes=list(counts),
         names=(CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS})),
         kinds=[],
-        offerings=offerings,
         takers=_Takers(market, samples),
     )
     for name, offering in offerings.items():
-        many = market.ceilings.nodes_left(offering.group, market.buyable(offering)) if limited else most
+        many = market.buyable(offering) if limited else most
         room = problem.vector(samples[name].free, up=not limited)
         problem.kinds.append(Kind(name, room, offering.usd or _FREE, None if many >= most else many))
     problem.rows = [problem.row(shape, many) for shape, many in counts.items()]
@@ -334,8 +390,8 @@ def cutting_problem(counts: Mapping[Shape, int], market: Market, *, limited: boo
     return problem
 
 
-def _exceeds(answer: Answer, limit: Limit) -> bool:
-    return sum(limit.uses.get(lot.kind, 0.0) * lot.times for lot in answer.nodes) > limit.most + 1e-9
+def _exceeds(nodes: Iterable[Nodes], limit: Limit) -> bool:
+    return sum(limit.uses.get(lot.kind, 0.0) * lot.times for lot in nodes) > limit.most + 1e-9
 
 
 def _unit(resource: str) -> int:

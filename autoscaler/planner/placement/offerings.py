@@ -123,6 +123,7 @@ class Market:
         self._kept = kept
         self.scene = scene
         self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
+        self._by_name = {one.group.name: one for one in self.offerings}
         self.ceilings = ceilings
         self.bought: Counter[str] = Counter()
         self.forgone: Counter[str] = Counter()
@@ -142,6 +143,10 @@ class Market:
     def at_hand(self, offering: Offering) -> Sequence[Place]:
         """Its fresh nodes that cost nothing more, the readiest first."""
         return self._at_hand[offering.group.name]
+
+    def offering(self, group: str) -> Offering:
+        """The one of that group."""
+        return self._by_name[group]
 
     def buyable(self, offering: Offering) -> int:
         """How many may still be bought within its own bounds; zero where a ceiling forbids even one."""

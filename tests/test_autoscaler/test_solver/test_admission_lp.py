@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.planner.admission.proposals import furthest
-from autoscaler.solver.admission_lp import Reach
+from autoscaler.solver.admission_lp import Reach, furthest
+from autoscaler.solver.deadline import Watch
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.solve import cheapest
 from tests.test_autoscaler.test_planner.test_plan_limits import planned
@@ -68,7 +68,7 @@ def test_few_are_refuted_whom_a_plan_serves(shapes: list[Shape], nodes: int, gpu
     cutting = Cutting.of(shapes, KINDS, limits)
     if not len(cutting.rows):
         return
-    reach = Reach(cutting, in_time=lambda: True)
+    reach = Reach(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
     answer = cheapest(shapes, KINDS, limits=limits, rounds=5, turns=0)
     counts = np.zeros(len(cutting.rows), dtype=np.int64)
     for row, numbers in enumerate(cutting.shape_of):
@@ -80,7 +80,7 @@ def test_what_was_refuted_is_told_by_prices() -> None:
     """Who is worth as much as one for whom there is no node has none, either."""
     shapes = [Shape((3_000, 8_000, 1, 1), 50), Shape((1_000, 1_000, 0, 1), 10)]
     cutting = Cutting.of(shapes, KINDS, [Limit({"gpu": 1.0}, 3.0)])
-    reach = Reach(cutting, in_time=lambda: True)
+    reach = Reach(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
     row_of = {shape: row for row, several in enumerate(cutting.shape_of) for shape in several}
     counts = np.zeros(2, dtype=np.int64)
     counts[row_of[0]] = 6

@@ -1,0 +1,113 @@
+"""Which pending gangs are served where the policy's limits leave room for some only: linear programs, in order.
+
+A gang is served if there are nodes, as far as the linear program knows, for it beside all gangs that were served before
+it (:mod:`autoscaler.solver.admission_lp`). Gangs that are worth as much of what is scarce as one that was refused are
+refused with it, so that few programs tell of thousands of gangs. Whole nodes take a little more than the program knows:
+a part of what is scarce may be kept back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from autoscaler.planner.placement.clustered_packing import SizeClusters
+from autoscaler.planner.placement.joint_packing import SearchLimits, cutting_problem
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.supply.candidate_nodes import Shape
+from autoscaler.solver.admission_lp import Reach, furthest
+from autoscaler.solver.column_pool import Known
+from autoscaler.solver.deadline import Watch, Work
+from autoscaler.solver.lp.arrays import Whole
+from autoscaler.solver.problem import Cutting
+
+_EXPLORING, _LOOKING = 0.5, 0.8
+"""Parts of the work after which no fillings are sought that serve more gangs, nor any that serve a certain one."""
+_CLOSE = 1e-9
+
+
+class LimitedAdmission:
+    """Gangs in the order in which they are served, by what they want of new nodes."""
+
+    def __init__(self, wanted: Sequence[Mapping[Shape, int]], market: Market, limits: SearchLimits) -> None:
+        """``market``: as it is when nothing has been bought for any of them."""
+        counts: Counter[Shape] = Counter()
+        for shapes in wanted:
+            counts.update(shapes)
+        problem = cutting_problem(counts, market)
+        clusters = SizeClusters.of(problem.rows)
+        cutting = Cutting.of(problem.rows if clusters is None else clusters.shapes, problem.kinds, problem.limits)
+        row_of = _rows(problem.shapes, cutting, clusters)
+        self._many = len(cutting.rows)
+        self._wanted = [
+            np.repeat([row_of[shape] for shape in shapes], list(shapes.values())).astype(np.int64) for shapes in wanted
+        ]
+        """Of each gang the row of each pod; -1: no node that may be bought holds it."""
+        self._watch = Watch(Work(), 0.0, limits.work_of_admission * limits.work_for(sum(counts.values()), self._many))
+        self._reach = Reach(cutting, watch=self._watch) if self._many else None
+        self._guess = 0
+        self.known = Known()
+        """Fillings that are good for those who are served, for the purchase to begin with."""
+        self._explore()
+
+    def served(self, kept_back: float) -> list[int]:
+        """Numbers of the gangs that there are probably nodes for. ``kept_back``: part of all that is scarce."""
+        if self._reach is None:
+            return []
+        self._reach.keep_back(kept_back)
+        base = np.zeros(self._many, dtype=np.int64)
+        left = [one for one, rows in enumerate(self._wanted) if (rows >= 0).all()]
+        taken: list[int] = []
+        while left:
+            pods = np.concatenate([self._wanted[one] for one in left])
+            ends = np.cumsum([len(self._wanted[one]) for one in left])
+            start = 1 if taken else int(np.searchsorted(ends, self._guess, side="right"))
+            many = furthest(partial(self._serves, self._reach, base, pods, ends), len(left), start=start)
+            taken += left[:many]
+            base = base + self._counts(pods[: ends[many - 1] if many else 0])
+            if many == len(left):
+                break
+            own = self._counts(self._wanted[left[many]])
+            prices = self._reach.refutation(base + own, looking=self._watch.spent() < _LOOKING)
+            if prices is None:
+                taken.append(left[many])
+                base = base + own
+                left = left[many + 1 :]
+                continue
+            values = np.add.reduceat(prices[pods], np.concatenate([[0], ends[:-1]]))
+            is_refused = (values > 0) & (values >= values[many] * (1 - _CLOSE))
+            is_refused[many] = True
+            left = [left[place] for place in range(many, len(left)) if not is_refused[place]]
+        self._reach.remember(base, self.known, machines=frozenset())
+        return taken
+
+    def _explore(self) -> None:
+        rows = np.concatenate([one for one in self._wanted if (one >= 0).all()] or [np.zeros(0, dtype=np.int64)])
+        if self._reach is not None and len(rows):
+            self._guess = self._reach.explore(
+                lambda many: self._counts(rows[:many]), len(rows), in_time=lambda: self._watch.spent() < _EXPLORING
+            )
+
+    def _serves(self, reach: Reach, base: Whole, pods: Whole, ends: Whole, many: int) -> bool:
+        return reach.serves(base + self._counts(pods[: ends[many - 1] if many else 0]))
+
+    def _counts(self, rows: Whole) -> Whole:
+        return np.bincount(rows, minlength=self._many)
+
+
+def _rows(shapes: Sequence[Shape], cutting: Cutting, clusters: SizeClusters | None) -> dict[Shape, int]:
+    """Of each shape the row of the linear program that stands for it; -1: none."""
+    of_cluster = [-1] * (len(shapes) if clusters is None else len(clusters.shapes))
+    for row, numbers in enumerate(cutting.shape_of):
+        for number in numbers:
+            of_cluster[number] = row
+    if clusters is None:
+        return dict(zip(shapes, of_cluster, strict=True))
+    found = {}
+    for cluster, members in enumerate(clusters.members):
+        for number in members.tolist():
+            found[shapes[number]] = of_cluster[cluster]
+    return found
