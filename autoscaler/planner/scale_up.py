@@ -128,7 +128,7 @@ def scale_up(
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
-        bound=purchase_bound(packing, turns.shapes, market, turns.bound),
+        bound=purchase_bound(packing, turns.shapes, market, turns.proof),
         looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in (wait.start, wait.ends))})),
         wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
     )

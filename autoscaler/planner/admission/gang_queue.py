@@ -17,6 +17,7 @@ from autoscaler.planner.admission.limited_admission import LimitedAdmission
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.leftovers import as_scheduled
+from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
 from autoscaler.planner.placement.gang_packing import (
     Demand,
     Packing,
@@ -27,8 +28,8 @@ from autoscaler.planner.placement.gang_packing import (
     still_to_come,
     taken_from_others,
 )
-from autoscaler.planner.placement.joint_packing import Pool, SearchLimits
-from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.placement.joint_packing import Pool, Proof, SearchLimits
+from autoscaler.planner.placement.offerings import CENT, Market
 from autoscaler.planner.placement.pooled_packing import may_be_pooled, place_together
 from autoscaler.planner.placement.snapshot import Scene
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
@@ -36,6 +37,22 @@ from autoscaler.solver.column_pool import Known
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _Found = dict[str, Placed | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What came of some gangs."""
+
+    asked: set[str]
+    """Their names."""
+    placed: _Found
+    waits: dict[str, Wait]
+    proof: Proof
+
+    @property
+    def usd(self) -> float:
+        """Dollars per hour of what was bought."""
+        return sum(placed.usd for placed in self.placed.values() if placed is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +67,12 @@ class Turns:
     limits: SearchLimits
     _demands: dict[str, Demand] = field(default_factory=dict)
     """By name of the gang."""
-    _bounds: list[float] = field(default_factory=list)
-    """What the nodes that were bought together cost at least, where nothing that is there could hold their pods."""
+    _proofs: list[Proof] = field(default_factory=list)
 
     @property
-    def bound(self) -> float:
-        """Dollars per hour that what was bought costs at least, as far as the joint purchase has proven."""
-        return max(self._bounds, default=0.0)
+    def proof(self) -> Proof:
+        """Of what was bought together, the one that says most."""
+        return max(self._proofs, key=lambda proof: proof.usd, default=Proof())
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
@@ -149,16 +165,17 @@ class Turns:
         """
         whole = self._attempt(self.gangs, settled, pooled)
         if whole is not None:
-            return whole[1:]
+            self._proofs.append(whole.proof)
+            return whole.placed, whole.waits
         found, waits = _Found(), dict[str, Wait]()
         rest = list(self.gangs)
         for _ in range(self.limits.turns_within_limits):
             part = self._within_limits(rest, settled, pooled, goes_on=bool(found))
             if part is None:
                 break
-            served, more, later = part
-            found, waits = found | more, waits | later
-            rest = [gang for gang in rest if gang.name not in served]
+            self._proofs.append(part.proof)
+            found, waits = found | part.placed, waits | part.waits
+            rest = [gang for gang in rest if gang.name not in part.asked]
         if not found:
             return None
         _, more, later = self._each(rest, settled, goes_on=True)
@@ -166,8 +183,8 @@ class Turns:
 
     def _within_limits(
         self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
-    ) -> tuple[set[str], _Found, dict[str, Wait]] | None:
-        """The names of those asked now, and what came of them: of those that are pooled, those with room.
+    ) -> _Served | None:
+        """What came of those asked now: of those that are pooled, those with room.
 
         Gangs that are placed one by one are asked only where no gang before them was refused.
         """
@@ -192,10 +209,11 @@ class Turns:
         self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
     ) -> tuple[list[str], LimitedAdmission]:
         """The gangs that want new nodes, by name, and who of them is served. The scene stays as it is."""
-        start, pool = self.market.scene.mark(), Pool(self.market, self.limits)
+        start = self.market.scene.mark()
+        pool = Pool(self.market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs, pooled))
         self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
         names = [name for name, shapes in pool.wanted.items() if shapes]
-        admission = LimitedAdmission([pool.wanted[name] for name in names], self.market, self.limits)
+        admission = LimitedAdmission([pool.wanted[name] for name in names], pool.problem(), self.limits)
         self.market.scene.undo(start)
         return names, admission
 
@@ -207,19 +225,55 @@ class Turns:
         *,
         goes_on: bool = False,
         known: Known | None = None,
-    ) -> tuple[set[str], _Found, dict[str, Wait]] | None:
+    ) -> _Served | None:
         """These gangs, those that are pooled bought for together; ``None``, and no trace, if that fails.
 
-        ``known``: fillings for a purchase within limits, where a few gangs may be left out; the names of the others are
-        given first.
+        ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
+        cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
         """
+        jointly = self._has_few_kinds_at_hand(gangs, pooled)
+        if known is not None:
+            return self._purchase(gangs, settled, pooled, goes_on=goes_on, known=known, fills_first=not jointly)
+        if not jointly:
+            return self._purchase(gangs, settled, pooled, goes_on=goes_on)
+        return self._cheaper_purchase(gangs, settled, pooled, goes_on=goes_on)
+
+    def _cheaper_purchase(
+        self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
+    ) -> _Served | None:
+        start, less = self.market.scene.mark(), self.limits.work_otherwise
+        first = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
+        if first is not None and not first.usd:
+            return first
+        self.market.scene.undo(start)
+        at_once = self._purchase(gangs, settled, pooled, goes_on=goes_on, fills_first=False)
+        if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
+            return at_once
+        self.market.scene.undo(start)
+        return self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
+
+    def _has_few_kinds_at_hand(self, gangs: Iterable[Gang], pooled: frozenset[str]) -> bool:
+        shapes = {shape for gang in gangs if gang.name in pooled for _, shape in self._demand(gang).pods}
+        return AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds) is not None
+
+    def _purchase(
+        self,
+        gangs: Sequence[Gang],
+        settled: Mapping[str, Placed],
+        pooled: frozenset[str],
+        *,
+        goes_on: bool,
+        known: Known | None = None,
+        fills_first: bool = True,
+        times: float = 1.0,
+    ) -> _Served | None:
+        """As in ``_attempt``, in one way. ``times``: as much work as usual."""
         start, partial, binding = self.market.scene.mark(), None, known is not None
         for _ in range(2 if binding else 1):
-            pool = Pool(self.market, self.limits, partial=partial, known=known)
+            pool = Pool(self.market, self.limits, partial=partial, known=known, fills_first=fills_first, times=times)
             _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
             if pool.buy(binding=binding):
-                self._bounds.append(pool.bound)
-                return {gang.name for gang in gangs}, placed | pool.found(), waits
+                return _Served({gang.name for gang in gangs}, {**placed, **pool.found()}, waits, pool.proof())
             self.market.scene.undo(start)
             partial, left_out = pool.partial, pool.last_left()
             if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):

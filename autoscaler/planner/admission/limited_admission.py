@@ -8,15 +8,13 @@ a part of what is scarce may be kept back.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from autoscaler.planner.placement.clustered_packing import SizeClusters
-from autoscaler.planner.placement.joint_packing import SearchLimits, cutting_problem
-from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.placement.joint_packing import CuttingProblem, SearchLimits
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.admission_lp import Reach, furthest
 from autoscaler.solver.column_pool import Known
@@ -32,12 +30,8 @@ _CLOSE = 1e-9
 class LimitedAdmission:
     """Gangs in the order in which they are served, by what they want of new nodes."""
 
-    def __init__(self, wanted: Sequence[Mapping[Shape, int]], market: Market, limits: SearchLimits) -> None:
-        """``market``: as it is when nothing has been bought for any of them."""
-        counts: Counter[Shape] = Counter()
-        for shapes in wanted:
-            counts.update(shapes)
-        problem = cutting_problem(counts, market)
+    def __init__(self, wanted: Sequence[Mapping[Shape, int]], problem: CuttingProblem, limits: SearchLimits) -> None:
+        """``problem``: for all of them, when nothing has been bought for any."""
         clusters = SizeClusters.of(problem.rows)
         cutting = Cutting.of(problem.rows if clusters is None else clusters.shapes, problem.kinds, problem.limits)
         row_of = _rows(problem.shapes, cutting, clusters)
@@ -46,8 +40,11 @@ class LimitedAdmission:
             np.repeat([row_of[shape] for shape in shapes], list(shapes.values())).astype(np.int64) for shapes in wanted
         ]
         """Of each gang the row of each pod; -1: no node that may be bought holds it."""
-        self._watch = Watch(Work(), 0.0, limits.work_of_admission * limits.work_for(sum(counts.values()), self._many))
+        self._watch = Watch(
+            Work(), 0.0, limits.work_of_admission * limits.work_for(sum(map(len, self._wanted)), self._many)
+        )
         self._reach = Reach(cutting, watch=self._watch) if self._many else None
+        self._there = problem.free
         self._guess = 0
         self.known = Known()
         """Fillings that are good for those who are served, for the purchase to begin with."""
@@ -81,7 +78,7 @@ class LimitedAdmission:
             is_refused = (values > 0) & (values >= values[many] * (1 - _CLOSE))
             is_refused[many] = True
             left = [left[place] for place in range(many, len(left)) if not is_refused[place]]
-        self._reach.remember(base, self.known, machines=frozenset())
+        self._reach.remember(base, self.known, machines=self._there)
         return taken
 
     def _explore(self) -> None:

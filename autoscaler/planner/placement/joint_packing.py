@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import numpy as np
 
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.labels import GPU
 from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
 from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.gang_packing import Demand, Placed
 from autoscaler.planner.placement.offerings import Market
@@ -34,7 +34,6 @@ from autoscaler.solver.solution import Nodes
 from autoscaler.solver.solve import cheapest
 
 _MEBI = 2**20
-_WORK_OF_A_SECOND = 600.0
 _FREE = 1e-6
 """The solver wants a price of everything."""
 
@@ -56,6 +55,12 @@ class SearchLimits:
     work_per_row: float = 18.0
     """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
     few_rows: int = 112
+    at_hand_kinds: int = 300
+    """Kinds at most of places that cost nothing more, to be filled in the same problem as nodes are bought in."""
+    work_at_hand: float = 4.0
+    """As much work as for a purchase alone, times this, for such a problem."""
+    work_otherwise: float = 0.25
+    """And for the purchase that is made where such places are filled first, which is compared with it."""
     turns: int = 12
     """Of buying for those that were left, where pods are of many sizes."""
     rounds: int = 400
@@ -68,11 +73,6 @@ class SearchLimits:
     """Part of the gangs that a purchase within limits may leave out, to be served in turn."""
     kept_back: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.3)
     """Parts of what is scarce that are left for whole nodes, until a purchase is found."""
-
-    @classmethod
-    def within(cls, span: timedelta) -> SearchLimits:
-        """For a person who asks for a plan: what a core of 2024 does in about that time, however few pods there are."""
-        return cls(work=_WORK_OF_A_SECOND * span.total_seconds(), work_of_first=0, work_per_pod=0, work_per_row=0)
 
     def work_for(self, pods: int, rows: int) -> float:
         """The budget of one call of the solver."""
@@ -124,6 +124,16 @@ class PartialPurchase:
     bound: float
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What nodes for some pods cost at least."""
+
+    usd: float = 0.0
+    """Dollars per hour."""
+    at_hand: frozenset[str] = frozenset()
+    """Keys of the pods on places that cost nothing: it holds also if others of its pods have these places."""
+
+
 @dataclass(slots=True)
 class Pool:
     """Gangs to be bought for together."""
@@ -143,6 +153,11 @@ class Pool:
     """What was found, and not bought, for it leaves some out; given, it is bought for a pool without these."""
     known: Known | None = None
     """Fillings that were found before, for the search to begin with."""
+    fills_first: bool = True
+    """Places that cost nothing more are filled before nodes are bought; else in the same problem."""
+    times: float = 1.0
+    """As much work as usual."""
+    _there: AtHandKinds | None = None
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
     _opened: int = 0
@@ -160,6 +175,9 @@ class Pool:
         placed: dict[str, Place] = {}
         rest: list[tuple[str, Shape]] = []
         for key, shape in demand.ranked if len(demand.pods) > 1 else demand.pods:
+            if not self.fills_first and self._is_holdable(shape):
+                rest.append((key, shape))
+                continue
             place = self._at_hand(shape) if shape.number not in self._full else None
             if place is not None:
                 scene.put(shape, place, key)
@@ -211,10 +229,17 @@ class Pool:
                 left = {shapes: many - sum(wanted[one] for one in shapes) for shapes, many in left.items()}
         return found
 
+    def problem(self) -> CuttingProblem:
+        """Of the pods that wait."""
+        counts = {shape: len(keys) for shape, keys in self.waiting.items()}
+        if not self.fills_first:
+            self._there = AtHandKinds.of(counts, self.market, most=self.limits.at_hand_kinds)
+        return cutting_problem(counts, self.market, there=self._there)
+
     def _searched(self, *, binding: bool) -> PartialPurchase | None:
-        return cutting_problem({shape: len(keys) for shape, keys in self.waiting.items()}, self.market).solved(
-            self.limits, binding=binding, known=self.known
-        )
+        problem = self.problem()
+        times = self.limits.work_at_hand if problem.free else self.times
+        return problem.solved(self.limits, binding=binding, known=self.known, times=times)
 
     def _put_beside_others(self) -> None:
         """Pods that are left go on nodes that were bought for others, where there is room."""
@@ -225,6 +250,13 @@ class Pool:
                 self.places[key] = place
             if not keys:
                 del self.waiting[shape]
+
+    def proof(self) -> Proof:
+        """Of the purchase."""
+        free = (
+            frozenset() if self.fills_first else frozenset(key for key, place in self.places.items() if not place.price)
+        )
+        return Proof(self.bound, free)
 
     def found(self) -> dict[str, Placed]:
         """Each gang's outcome. A node is on the account of the gang that has its first pod."""
@@ -297,6 +329,8 @@ class Pool:
         def fits(place: Place) -> bool:
             return all(amount <= place.free.get(name, 0) for name, amount in asked.items())
 
+        if self._there is not None and kind in self._there.places:
+            return self._there.take(kind, self.market)
         return self.market.open(self.market.offering(kind), fits, at_hand=False)
 
 
@@ -319,6 +353,8 @@ class CuttingProblem:
     """Of resources, in the order of the vectors."""
     kinds: list[Kind]
     takers: _Takers
+    free: frozenset[str] = frozenset()
+    """Kinds that cost nothing more."""
     rows: list[Row] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
 
@@ -336,16 +372,22 @@ class CuttingProblem:
             takers |= {also}
         return Row(self.vector(dict(shape.amounts), up=True), many, takers)
 
-    def solved(self, limits: SearchLimits, *, binding: bool, known: Known | None = None) -> PartialPurchase | None:
-        """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits."""
+    def solved(
+        self, limits: SearchLimits, *, binding: bool, known: Known | None = None, times: float = 1.0
+    ) -> PartialPurchase | None:
+        """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits.
+
+        ``times``: as much work as usual.
+        """
         clusters = SizeClusters.of(self.rows)
         rows = clusters.shapes if clusters is not None else self.rows
+        work = times * limits.work_for(sum(row.count for row in rows), len(rows))
         answer = cheapest(
             rows,
             self.kinds,
             limits=self.limits if binding else [],
             known=known,
-            deadline=limits.work_for(sum(row.count for row in rows), len(rows)),
+            deadline=work,
             clock=Work(),
             rounds=limits.rounds,
         )
@@ -362,24 +404,31 @@ class CuttingProblem:
             return None
         purchases = tuple(
             Purchase(lot.kind, lot.times, tuple((self.shapes[number], many) for number, many in lot.pods))
-            for lot in nodes
+            for lot in sorted(nodes, key=lambda lot: lot.kind not in self.free)
         )
         return PartialPurchase(purchases, left, answer.lower_bound)
 
 
-def cutting_problem(counts: Mapping[Shape, int], market: Market, *, limited: bool = True) -> CuttingProblem:
-    """For so many pods of each shape. ``limited``: within all limits; else within none."""
+def cutting_problem(
+    counts: Mapping[Shape, int], market: Market, *, limited: bool = True, there: AtHandKinds | None = None
+) -> CuttingProblem:
+    """For so many pods of each shape. ``limited``: within all limits; else within none. ``there``: free places."""
     most = sum(counts.values())
     asked = {name for shape in counts for name, _ in shape.amounts}
     offerings = {one.group.name: one for one in market.offerings if not limited or market.buyable(one)}
     samples = {name: market.sample(one) for name, one in offerings.items()}
+    at_hand = there.places if there is not None else {}
     problem = CuttingProblem(
         market=market,
         shapes=list(counts),
         names=(CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS})),
         kinds=[],
-        takers=_Takers(market, samples),
+        free=frozenset(at_hand),
+        takers=_Takers(market, samples | {name: places[0] for name, places in at_hand.items()}),
     )
+    for name, places in at_hand.items():
+        room = problem.vector(places[0].free, up=False)
+        problem.kinds.append(Kind(name, room, _FREE * (1 + places[0].tier), len(places)))
     for name, offering in offerings.items():
         many = market.buyable(offering) if limited else most
         room = problem.vector(samples[name].free, up=not limited)

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 
 from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.gang_packing import Packing
-from autoscaler.planner.placement.joint_packing import cutting_problem
+from autoscaler.planner.placement.joint_packing import Proof, cutting_problem
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.problem import Kind
 from autoscaler.solver.solve import lower_bound
 
 
-def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market, proven: float) -> float:
-    """The bound in dollars per hour. ``shapes``: of each pod, by key. ``proven``: by the joint purchase, for its pods.
+def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market, proof: Proof) -> float:
+    """The bound in dollars per hour. ``shapes``: of each pod, by key. ``proof``: of the joint purchase, for its pods.
 
-    Where nothing was there to put pods on, what the joint purchase has proven holds. Else pods of one kind could have
-    had the place of others: so all pods are asked for, and all that was free counts as one machine that costs nothing,
-    as if pods could be cut in pieces. Limits and rules between pods are left out: either can only cost more.
+    Where the purchase was found together with all that is there, what it has proven holds. Else pods of one kind could
+    have had the place of others: so all pods are asked for, and all that was free counts as one machine that costs
+    nothing, as if pods could be cut in pieces. Limits and rules between pods are left out: either can only cost more.
     """
     if packing.usd_per_hour <= 0:
         return 0.0
     homes = packing.homes
-    if proven and all(place.price for place in homes.values()):
-        return min(proven, packing.usd_per_hour)
+    if proof.usd and all(place.price or key in proof.at_hand for key, place in homes.items()):
+        return min(proof.usd, packing.usd_per_hour)
     counts = Counter(shapes[key] for key in homes if key in shapes)
     problem = cutting_problem(counts, market, limited=False)
     free: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from autoscaler.planner.plan import plan
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.solve import cheapest, lower_bound
-from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
+from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
 
 ALWAYS = SearchLimits(joint_at_least=0)
@@ -210,3 +210,29 @@ def test_a_node_kept_for_pods_planned_before_is_left_to_them() -> None:
     newcomer = a_pod("newcomer", gpus=8, created=later(seconds=-60))
     again = decide(a_cluster(pods=[old, newcomer], nodes=[node], groups=[group]), memory=first.memory)
     assert demanded(again) == {newcomer.key}
+
+
+def test_a_machine_that_we_own_is_given_to_what_would_be_dearest_to_buy_for() -> None:
+    """Filled in order it would take the pods without GPUs, and an 8-GPU node would be bought for the last."""
+    small = [a_pod(f"a-{number}", cpu=14, tolerations=(TOLERATES_GPU,)) for number in range(4)]
+    large = a_pod("z", gpus=8, cpu=90, created=later(seconds=1))
+    decided = decide(a_cluster(pods=[*small, large], nodes=[an_on_prem_node(cpu=128, gpus=8)]))
+    assert decided.memory.meant["team/z"].node == "dgx-01"
+    assert decided.usd_per_hour < 2
+    assert decided.lower_bound_usd_per_hour <= decided.usd_per_hour
+
+
+@settings(deadline=None, max_examples=60)
+@given(gangs=lists_of_gangs(), owned=st.lists(st.sampled_from([0, 1, 4, 8]), max_size=3))
+def test_with_machines_of_ours_a_plan_costs_no_more_than_filling_them_first(
+    gangs: Sequence[tuple[Pod, ...]], owned: list[int]
+) -> None:
+    """And never less than its bound; every pod is served either way."""
+    pods = [pod for gang in gangs for pod in gang]
+    nodes = [an_on_prem_node(f"dgx-{number}", gpus=gpus, cpu=20) for number, gpus in enumerate(owned)]
+    cluster = a_cluster(pods=pods, nodes=nodes)
+    jointly = plan(cluster, a_policy(), Memory(), limits=ALWAYS)
+    in_turn = plan(cluster, a_policy(), Memory(), limits=replace(ALWAYS, at_hand_kinds=0))
+    assert jointly.usd_per_hour <= in_turn.usd_per_hour + 1e-6
+    assert jointly.lower_bound_usd_per_hour <= jointly.usd_per_hour + 1e-6
+    assert jointly.memory.meant.keys() == in_turn.memory.meant.keys()
