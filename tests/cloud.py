@@ -95,6 +95,10 @@ class Cloud:
     rests: timedelta = timedelta(seconds=20)
     """Between a refusal and the next try."""
     launched: dict[str, datetime] = field(default_factory=dict)
+    at_once: bool = True
+    """Whether the account may launch instances within a call."""
+    tokens: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
+    """Of such a call: what was asked for and answered."""
     touch: Callable[[str], None] = lambda _what: None
     """Called before and after each write, with what it is: a fault point."""
     watch: Callable[[], None] = lambda: None
@@ -156,15 +160,35 @@ class Cloud:
         words_ = self.chance.choice((FULL, QUOTA)).format(kind=group.shown.instance_type, zone=group.shown.zone)
         group.launches.append(Launch(self.now, self.now + late, words_ if refused else ""))
 
+    def launch(self, group: Scaling, count: int) -> dict[str, Any]:
+        """Launch instances at once: as many as come, up to the first that is refused."""
+        came: list[str] = []
+        errors = []
+        while len(came) < count and not errors:
+            if self.chance.random() < self.refuses:
+                code, said = self.chance.choice((("InsufficientInstanceCapacity", FULL), ("VcpuLimitExceeded", QUOTA)))
+                said = said.format(kind=group.shown.instance_type, zone=group.shown.zone)
+                errors.append({"ErrorCode": code, "ErrorMessage": said, "AvailabilityZone": group.shown.zone})
+                self.refused += 1
+                self.changes += 1
+            else:
+                came.append(self._new(group))
+        group.desired += len(came)
+        return {"Instances": [{"AvailabilityZone": group.shown.zone, "InstanceIds": came}], "Errors": errors}
+
     def _end(self, group: Scaling, launch: Launch) -> None:
         if launch.refusal:
             launch.at, group.again_at = self.now, self.now + self.rests
             self.refused += 1
             return
         group.launches.remove(launch)
+        self._new(group)
+
+    def _new(self, group: Scaling) -> str:
         instance = f"i-{len(self.launched):05}"
         self.launched[instance] = self.now
         group.instances[instance] = "InService"
+        return instance
 
     @property
     def usd_per_hour(self) -> float:
@@ -267,6 +291,25 @@ class _Scaling(_Client):
         self.cloud.touch(f"after resizing {asked['AutoScalingGroupName']}")
         return {}
 
+    def launch_instances(self, **asked: Any) -> dict[str, Any]:
+        _check("autoscaling", "LaunchInstances", asked)
+        name, count, token = asked["AutoScalingGroupName"], asked["RequestedCapacity"], asked["ClientToken"]
+        self.cloud.touch(f"before launching in {name}")
+        if not self.cloud.at_once:
+            _refuse("LaunchInstances", "not authorized to perform: autoscaling:LaunchInstances", code="AccessDenied")
+        group = self._group(name, "LaunchInstances")
+        before, answer = self.cloud.tokens.get(token, (asked, None))
+        if before != asked:
+            _refuse("LaunchInstances", "other parameters", code="IdempotentParameterMismatch")
+        if answer is None:
+            if group.desired + count > group.shown.maximum:
+                _refuse("LaunchInstances", f"{count} more would be above max value {group.shown.maximum}.")
+            answer = self.cloud.launch(group, count)
+            self.cloud.tokens[token] = (asked, answer)
+        self.cloud.watch()
+        self.cloud.touch(f"after launching in {name}")
+        return answer
+
     def terminate_instance_in_auto_scaling_group(self, **asked: Any) -> dict[str, Any]:
         operation = "TerminateInstanceInAutoScalingGroup"
         _check("autoscaling", operation, asked)
@@ -339,8 +382,8 @@ def _no_prices() -> NoReturn:
     raise AssertionError("every price is in the policy")
 
 
-def _refuse(operation: str, message: str) -> NoReturn:
-    raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, operation)
+def _refuse(operation: str, message: str, *, code: str = "ValidationError") -> NoReturn:
+    raise ClientError({"Error": {"Code": code, "Message": message}}, operation)
 
 
 def _check(service: str, operation: str, asked: dict[str, Any]) -> None:

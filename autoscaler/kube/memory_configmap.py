@@ -17,7 +17,7 @@ import msgspec
 from autoscaler.kube.client import Expired, Kube, Refused
 from autoscaler.kube.schema.core import Json
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Meant, Memory
+from autoscaler.model.actions import Meant, Memory, Order
 from autoscaler.model.errors import Unavailable
 
 _KEY: Final = "memory.json"
@@ -32,6 +32,7 @@ class _Text(Json, frozen=True):
     backoffs: dict[str, datetime] = msgspec.field(default_factory=dict)
     meant: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     """Auto Scaling group (empty: a machine that we own) -> node, or what the plan calls it -> pods."""
+    orders: dict[str, Order] = msgspec.field(default_factory=dict)
 
 
 class _ConfigMap(Json, frozen=True):
@@ -96,7 +97,8 @@ class Notebook:
 
 def as_text(memory: Memory) -> str:
     """As JSON, in an order that says nothing."""
-    return msgspec.json.encode(_Text(dict(memory.backoffs), _by_node(memory.meant)), order="sorted").decode()
+    text = _Text(dict(memory.backoffs), _by_node(memory.meant), dict(memory.orders))
+    return msgspec.json.encode(text, order="sorted").decode()
 
 
 def as_memory(text: str) -> Memory:
@@ -105,7 +107,7 @@ def as_memory(text: str) -> Memory:
     meant = {
         pod: Meant(node, group) for group, nodes in found.meant.items() for node, pods in nodes.items() for pod in pods
     }
-    return Memory(backoffs=found.backoffs, meant=meant)
+    return Memory(backoffs=found.backoffs, meant=meant, orders=found.orders)
 
 
 def _by_node(meant: Mapping[str, Meant]) -> dict[str, dict[str, list[str]]]:

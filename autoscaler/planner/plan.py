@@ -5,16 +5,17 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Plan, Remove, Step
+from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Order, Plan, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.node_health import unhealthy
+from autoscaler.planner.orders import as_ordered, dated, made_again, orders_in, still_open
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
@@ -33,7 +34,8 @@ def plan(
     ``limits``: how much is searched, in counted work. ``cache``: what the last look found of nodes that have not
     changed; it saves time and changes no plan.
     """
-    cluster = replace(cluster, pods=roll_of(cluster.pods))
+    unanswered = still_open(cluster, memory)
+    cluster = as_ordered(replace(cluster, pods=roll_of(cluster.pods)), unanswered)
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
@@ -42,19 +44,33 @@ def plan(
     down = scale_down(
         cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced, surplus=above.nodes
     )
-    steps = (*_ended(cluster), *down.uncordons, *up.steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
+    steps = (
+        *_ended(cluster),
+        *down.uncordons,
+        *dated(up.steps, cluster, besides=unanswered),
+        *down.leaving,
+        *sick.steps,
+    )
+    steps += tuple(let_go(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
+    steps = _in_order(steps, made_again(cluster, unanswered, up.meant))
     looks = (down.wake_at, sick.wake_at, *up.looks)
     return Plan(
         steps=steps,
         waiting=up.waiting,
-        memory=_remember(cluster, policy, fleet, memory, meant=up.meant),
+        memory=_remember(cluster, policy, fleet, memory, meant=up.meant, orders=unanswered | orders_in(steps)),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting)),
         warnings=(*above.warnings, *sick.warnings),
     )
+
+
+def _in_order(steps: tuple[Step, ...], again: Sequence[Grow]) -> tuple[Step, ...]:
+    """Orders that are made again before new ones, and after what sets money free."""
+    first = next((number for number, step in enumerate(steps) if isinstance(step, Grow)), len(steps))
+    return (*steps[:first], *again, *steps[first:])
 
 
 def _ended(cluster: Cluster) -> list[EndJob]:
@@ -64,12 +80,20 @@ def _ended(cluster: Cluster) -> list[EndJob]:
     ]
 
 
-def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, meant: Mapping[str, Meant]) -> Memory:
+def _remember(
+    cluster: Cluster,
+    policy: Policy,
+    fleet: Fleet,
+    memory: Memory,
+    *,
+    meant: Mapping[str, Meant],
+    orders: Mapping[str, Order],
+) -> Memory:
     """Where pods are to go, and back-offs that the cluster does not show: EC2 tells its refusals itself."""
     kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
     for group, _ in fleet.lost:
         kept[group.name] = cluster.seen_at + policy.scale_up.refusal_backoff
-    return Memory(backoffs=dict(sorted(kept.items())), meant=meant)
+    return Memory(backoffs=dict(sorted(kept.items())), meant=meant, orders=dict(sorted(orders.items())))
 
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:

@@ -66,6 +66,7 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
                 "OwnGroups",
                 (
                     "autoscaling:CompleteLifecycleAction",
+                    "autoscaling:LaunchInstances",
                     "autoscaling:SetDesiredCapacity",
                     "autoscaling:TerminateInstanceInAutoScalingGroup",
                     "autoscaling:UpdateAutoScalingGroup",
@@ -73,6 +74,7 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
                 f"arn:*:autoscaling:{region}:*:autoScalingGroup:*",
                 {"StringEquals": tagged},
             ),
+            _allow("LaunchAtOnce", ("ec2:CreateFleet",), "*", {"StringEquals": {"aws:RequestedRegion": region}}),
             _allow(
                 "OwnParameters",
                 (

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.cloud import autoscaling_groups, errors
+from autoscaler.cloud.purchases import Bought
 from autoscaler.config.policy import Policy
 from autoscaler.executor import Hands
 from autoscaler.kube import client
@@ -75,9 +76,10 @@ class Fakes:
         if what in self.failures:
             raise self.failures[what]
 
-    def grow(self, name: str, *, was: int, to: int) -> None:
+    def grow(self, name: str, *, was: int, to: int, **_more: Any) -> Bought:
         """EC2's."""
         self._note("grow", name, was, to)
+        return Bought(desired=to)
 
     def cancel(self, name: str, *, was: int, to: int) -> Group:
         """EC2's."""
@@ -301,12 +303,13 @@ def test_what_is_due_is_done_at_once_however_the_time_jumps(jumps: list[float], 
     waits = Waits(made.store, clock)
     tries: list[float] = []
 
-    def grow(*_given: Any, **_named: Any) -> None:
+    def grow(*_given: Any, **_named: Any) -> Bought:
         tries.append(clock.at)
         if len(tries) <= failures:
             raise Unavailable("AWS does not answer")
         assert waits.loop is not None
         waits.loop.stop()
+        return Bought(desired=1)
 
     made.fakes.grow = grow  # type: ignore[method-assign]
     made.store.wait = waits.wait  # type: ignore[method-assign]
