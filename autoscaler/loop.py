@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from autoscaler.cloud import errors
-from autoscaler.cloud.autoscaling_groups import Ec2
+from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.config.policy import Policy
 from autoscaler.executor import FAILURES, Hands, NotYet
 from autoscaler.kube.cache import Store
@@ -182,6 +182,8 @@ class Loop:
         """Unknown until what the last one wrote is read."""
         self._unanswered: set[str] = set()
         """Groups in which nodes were ordered without an answer of AWS."""
+        self._refused = False
+        """An order of the plan at hand was refused."""
         self._held: dict[str, _Held] = {}
         self._stopping = threading.Event()
 
@@ -273,13 +275,16 @@ class Loop:
         return True
 
     def _apply(self, steps: tuple[Step, ...]) -> None:
-        """One after the other. Nothing is bought with money that an earlier step was to set free and did not."""
-        owing = False
+        """One after the other. Nothing is bought with money that an earlier step was to set free and did not.
+
+        Nor after an order that AWS refused: the gang that it was for may be better off elsewhere; the next plan says.
+        """
+        owing = self._refused = False
         for step in steps:
             if self._stopping.is_set() or not self._leader.is_mine():
                 return
             held = self._held.get(describe(step))
-            if owing and isinstance(step, Grow):
+            if (owing or self._refused) and isinstance(step, Grow):
                 continue
             done = (held is None or held.until <= self._clock()) and self._take(step)
             owing |= not done and isinstance(step, _SETS_MONEY_FREE)
@@ -303,6 +308,7 @@ class Loop:
             return False
         except FAILURES as error:
             self._answered(step, is_known=not isinstance(error, errors.NoAnswer))
+            self._refused |= isinstance(step, Grow) and isinstance(error, errors.Refused | Changed)
             held = self._held.setdefault(describe(step), _Held())
             held.until = self._clock() + held.pause.longer()
             self._report.failed(step, error)

@@ -90,6 +90,8 @@ class Cloud:
     groups: dict[str, Scaling]
     now: datetime
     refuses: float = 0.0
+    says: tuple[tuple[str, str], ...] = (("InsufficientInstanceCapacity", FULL), ("VcpuLimitExceeded", QUOTA))
+    """Of which refusals one is drawn."""
     late: tuple[float, float] = (0.0, 0.0)
     """Seconds from an order to its grant or refusal: at least and at most."""
     rests: timedelta = timedelta(seconds=20)
@@ -157,7 +159,7 @@ class Cloud:
         """Try to launch one instance."""
         late = timedelta(seconds=self.chance.uniform(*self.late))
         refused = self.chance.random() < self.refuses
-        words_ = self.chance.choice((FULL, QUOTA)).format(kind=group.shown.instance_type, zone=group.shown.zone)
+        words_ = self.chance.choice(self.says)[1].format(kind=group.shown.instance_type, zone=group.shown.zone)
         group.launches.append(Launch(self.now, self.now + late, words_ if refused else ""))
 
     def launch(self, group: Scaling, count: int) -> dict[str, Any]:
@@ -166,7 +168,7 @@ class Cloud:
         errors = []
         while len(came) < count and not errors:
             if self.chance.random() < self.refuses:
-                code, said = self.chance.choice((("InsufficientInstanceCapacity", FULL), ("VcpuLimitExceeded", QUOTA)))
+                code, said = self.chance.choice(self.says)
                 said = said.format(kind=group.shown.instance_type, zone=group.shown.zone)
                 errors.append({"ErrorCode": code, "ErrorMessage": said, "AvailabilityZone": group.shown.zone})
                 self.refused += 1

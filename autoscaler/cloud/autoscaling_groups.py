@@ -29,7 +29,7 @@ from autoscaler.cloud.purchases import (
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
-from autoscaler.model.instance_types import InstanceType, read_instance_type
+from autoscaler.model.instance_types import InstanceType, one_quota, read_instance_type
 
 if TYPE_CHECKING:
     from types_boto3_autoscaling.client import AutoScalingClient
@@ -327,6 +327,8 @@ class Ec2:
             instances=instances,
             refusals=refused,
             launching=launching,
+            vcpus=min((self._types[one].vcpus for one in types if one in self._types), default=0),
+            quota=one_quota(types, spot=capacity == "spot"),
             mixed=len(types) > 1,
         )
 

@@ -233,7 +233,8 @@ class ScaleUp(Document):
         default=timedelta(minutes=15), description="an instance that has not joined by then is given up"
     )
     refusal_backoff: Span = Field(
-        default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone"
+        default=timedelta(minutes=3),
+        description="how long a group that EC2 refused is left alone; twice as long each time, ten times at most",
     )
     reserve: bool = Field(
         default=True,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ import msgspec
 from autoscaler.kube.client import Expired, Kube, Refused
 from autoscaler.kube.schema.core import Json
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Meant, Memory, Order
+from autoscaler.model.actions import Backoff, Meant, Memory, Order
 from autoscaler.model.errors import Unavailable
 
 _KEY: Final = "memory.json"
@@ -29,7 +28,7 @@ Tell = Callable[[str, str], None]
 class _Text(Json, frozen=True):
     """The memory as it is written."""
 
-    backoffs: dict[str, datetime] = msgspec.field(default_factory=dict)
+    backoffs: dict[str, Backoff] = msgspec.field(default_factory=dict)
     meant: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     """Auto Scaling group (empty: a machine that we own) -> node, or what the plan calls it -> pods."""
     orders: dict[str, Order] = msgspec.field(default_factory=dict)

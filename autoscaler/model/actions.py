@@ -211,6 +211,18 @@ class Meant(NamedTuple):
     """Its Auto Scaling group; empty for a machine that we own."""
 
 
+class Backoff(NamedTuple):
+    """How long a group is left alone, and what was learnt of it."""
+
+    until: datetime
+    tries: int
+    """Failures one after the other."""
+    failed: datetime
+    """When the last of them was."""
+    code: str
+    """What it was, as in ``Refusal``."""
+
+
 class Order(NamedTuple):
     """An order of nodes in a group of which it is not known whether AWS has carried it out."""
 
@@ -224,8 +236,8 @@ class Order(NamedTuple):
 class Memory:
     """What the next plan should know and the cluster does not show. Losing it costs time, never money or work."""
 
-    backoffs: Mapping[str, datetime] = field(default_factory=dict)
-    """Group name -> left alone until then."""
+    backoffs: Mapping[str, Backoff] = field(default_factory=dict)
+    """Group name -> how long it is, or was, left alone."""
     meant: Mapping[str, Meant] = field(default_factory=dict)
     """Pod key -> where it was last planned, so that it goes where it was bought for."""
     orders: Mapping[str, Order] = field(default_factory=dict)

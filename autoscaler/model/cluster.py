@@ -207,6 +207,10 @@ class Group:
     """Newest first."""
     launching: int = 0
     """Launches that Auto Scaling tries at this moment and of which there is no instance yet."""
+    vcpus: int = 0
+    """Of one node, as quotas count them."""
+    quota: str = ""
+    """Code of the quota of the account that its nodes draw on; empty where none is known."""
     mixed: bool = False
     """Of a set of types: which one a node is of is known when it is there."""
 

@@ -5,13 +5,13 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Order, Plan, Remove, Step
+from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.node_health import unhealthy
@@ -59,7 +59,11 @@ def plan(
     return Plan(
         steps=steps,
         waiting=up.waiting,
-        memory=_remember(cluster, policy, fleet, memory, meant=up.meant, orders=unanswered | orders_in(steps)),
+        memory=Memory(
+            backoffs=dict(sorted(fleet.backoffs.items())),
+            meant=up.meant,
+            orders=dict(sorted((unanswered | orders_in(steps)).items())),
+        ),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting)),
@@ -78,22 +82,6 @@ def _ended(cluster: Cluster) -> list[EndJob]:
         EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has ended")
         for job in sorted(cluster.lingering, key=lambda job: (job.namespace, job.name))
     ]
-
-
-def _remember(
-    cluster: Cluster,
-    policy: Policy,
-    fleet: Fleet,
-    memory: Memory,
-    *,
-    meant: Mapping[str, Meant],
-    orders: Mapping[str, Order],
-) -> Memory:
-    """Where pods are to go, and back-offs that the cluster does not show: EC2 tells its refusals itself."""
-    kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
-    for group, _ in fleet.lost:
-        kept[group.name] = cluster.seen_at + policy.scale_up.refusal_backoff
-    return Memory(backoffs=dict(sorted(kept.items())), meant=meant, orders=dict(sorted(orders.items())))
 
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
@@ -120,5 +108,5 @@ def _wake_at(
         if instance.launched and instance.id not in fleet.joined and instance.state != "terminating"
     ]
     times += [node.created + patience for node in cluster.nodes if not node.ready and node.name in fleet.group_of]
-    times += fleet.closed_until.values() if someone_waits else []
+    times += (one.until for one in fleet.closed.values()) if someone_waits else []
     return min((time for time in times if time > cluster.seen_at), default=None)

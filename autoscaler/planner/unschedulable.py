@@ -139,13 +139,12 @@ class Unmet:
         return found
 
     def _closed(self, group: Group, count: int) -> Verdict | None:
-        until = self.fleet.closed_until.get(group.name)
-        if until is None:
+        closed = self.fleet.closed.get(group.name)
+        if closed is None:
             return None
-        code = next((refusal.code for refusal in group.refusals), "an instance did not join")
         return Verdict(
             f"needs {_nodes(count, group.entry)}, but {group.instance_type} in {group.zone} is left alone until "
-            f"{until:%H:%M:%S} UTC ({code}), and nothing else that may be bought holds it"
+            f"{closed.until:%H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it"
         )
 
     def _limited(self, needs: Counter[str], groups: dict[str, Group]) -> Verdict | None:

@@ -18,7 +18,7 @@ def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
         Offering(
             group=group,
             new_place=partial(_new_place, group, fleet),
-            buyable=0 if group.name in fleet.closed_until else max(0, group.maximum - fleet.size_of(group)),
+            buyable=0 if group.name in fleet.closed else max(0, group.maximum - fleet.size_of(group)),
         )
         for group in cluster.groups
         if group.entry in entries

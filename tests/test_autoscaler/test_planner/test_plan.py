@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-from autoscaler.model.actions import Admit, EndJob, Grow, Memory, Plan
+from autoscaler.model.actions import Admit, Backoff, EndJob, Grow, Memory, Plan
 from autoscaler.model.cluster import LingeringJob
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_policy, an_on_prem_node, later
@@ -32,9 +32,12 @@ def test_the_bill_is_of_all_that_was_asked_for() -> None:
 
 
 def test_what_is_remembered_ends_by_itself() -> None:
-    """A back-off that is over is forgotten."""
-    memory = Memory(backoffs={"local-cpu-us-east-1a": later(seconds=-1), "local-cpu-us-east-1b": later(seconds=1)})
-    assert plan(a_cluster(), a_policy(), memory).memory.backoffs == {"local-cpu-us-east-1b": later(seconds=1)}
+    """A back-off that has been over for long is forgotten."""
+    here, there = "local-cpu-us-east-1a", "local-cpu-us-east-1b"
+    old, young = (Backoff(later(minutes=-m), 2, later(minutes=-40), "UnfulfillableCapacity") for m in (30, 29))
+    groups = [a_group("cpu", zone) for zone in ("us-east-1a", "us-east-1b")]
+    decided = plan(a_cluster(groups=groups), a_policy(), Memory(backoffs={here: old, there: young}))
+    assert decided.memory.backoffs == {there: young}
 
 
 def test_a_job_that_spills_over_comes_and_goes() -> None:

@@ -24,7 +24,7 @@ from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.planner.orders import ORDERS_LAST
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, TYPES, a_gang, a_group, a_policy, an_entry, later
-from tests.cloud import Cloud
+from tests.cloud import FULL, QUOTA, Cloud
 
 P4D = TYPES["p4d.24xlarge"][1]
 
@@ -85,6 +85,7 @@ class Buyer:
         return [group.desired for group in self.cloud.groups.values()]
 
 
+NO_CAPACITY = (("InsufficientInstanceCapacity", FULL),)
 BOTH = pytest.mark.parametrize("at_once", [True, False], ids=["at once", "by the desired capacity"])
 """The two ways to buy: what holds of the one holds of the other."""
 
@@ -94,7 +95,9 @@ def test_what_ec2_refuses_in_one_zone_is_bought_in_another(at_once: bool) -> Non
     """With money for one node, which never is exceeded; nothing stays ordered where it was refused."""
     here, there = a_group(), a_group(zone="us-east-1b")
     limits = {"usd_per_hour": 30.0}
-    made = Buyer(here, there, pods=a_gang(pods=1, gpus=8), limits=limits, refuses=1.0, at_once=at_once)
+    made = Buyer(
+        here, there, pods=a_gang(pods=1, gpus=8), limits=limits, refuses=1.0, at_once=at_once, says=NO_CAPACITY
+    )
     bills: list[float] = []
     made.cloud.watch = lambda: bills.append(made.cloud.usd_per_hour)
     made.turn()
@@ -104,6 +107,41 @@ def test_what_ec2_refuses_in_one_zone_is_bought_in_another(at_once: bool) -> Non
     made.after(60)
     assert made.desired() == [0, 1]
     assert max(bills) == made.cloud.usd_per_hour == P4D
+
+
+@BOTH
+def test_the_preferred_pool_is_bought_in_again_when_its_back_off_ends(at_once: bool) -> None:  # noqa: FBT001
+    """Longer from one failure to the next, as another process knows too; meanwhile the dearer one serves."""
+    here, there = a_group(), replace(a_group("gpu-dear"), usd_per_hour=2 * P4D)
+    made = Buyer(here, there, pods=a_gang("first", pods=1, gpus=8), at_once=at_once, says=NO_CAPACITY)
+    for number in range(2):
+        made.cloud.refuses = 1.0
+        made.turn(made.memory)
+        made.after(1)
+        made.cloud.refuses = 0.0
+        made.turn(made.memory)
+        assert made.desired() == [0, number + 1]
+        made.process()
+        backoff = made.memory.backoffs[here.name]
+        assert (backoff.tries, backoff.until - backoff.failed) == (number + 1, timedelta(minutes=3 * 2**number))
+        made.after((backoff.until - made.cloud.now).total_seconds())
+        made.pods = [*made.pods, *a_gang(f"more-{number}", pods=1, gpus=8)]
+    made.turn(made.memory)
+    assert made.desired() == [1, 2]
+
+
+@BOTH
+def test_a_quota_of_the_account_is_not_tried_in_another_zone(at_once: bool) -> None:  # noqa: FBT001
+    """It would refuse there too; another family has a quota of its own, and serves at once."""
+    here, there, other = a_group(), a_group(zone="us-east-1b"), replace(a_group("gpu-a10g"), usd_per_hour=99.0)
+    quota = (("VcpuLimitExceeded", QUOTA),)
+    made = Buyer(here, there, other, pods=a_gang(pods=1, gpus=4), at_once=at_once, says=quota, refuses=1.0)
+    made.turn()
+    made.after(1)
+    made.cloud.refuses = 0.0
+    made.turn(made.memory)
+    assert made.desired() == [0, 0, 1]
+    assert {one.code for one in made.memory.backoffs.values()} == {"VcpuLimitExceeded"}
 
 
 def test_an_instance_is_known_from_its_birth() -> None:

@@ -12,6 +12,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     Admit,
+    Backoff,
     Cancel,
     Cordon,
     Grow,
@@ -382,7 +383,7 @@ def test_an_instance_that_never_joins_is_given_back_and_its_group_left_alone() -
     decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[group, other]))
     assert [(step.instance, step.node) for step in steps(decided, Remove)] == [("i-lost", None)]
     assert grown(decided) == {other.name: 1}
-    assert decided.memory.backoffs == {group.name: later(minutes=3)}
+    assert decided.memory.backoffs == {group.name: Backoff(later(minutes=3), 1, NOW, "an instance did not join")}
 
 
 def test_an_instance_has_its_time_to_join() -> None:
@@ -395,7 +396,7 @@ def test_an_instance_has_its_time_to_join() -> None:
 
 def test_a_remembered_back_off_holds_and_ends() -> None:
     """What was remembered is kept until its time."""
-    memory = Memory(backoffs={"local-gpu-a100-us-east-1a": later(minutes=1)})
+    memory = Memory(backoffs={"local-gpu-a100-us-east-1a": Backoff(later(minutes=1), 1, NOW, "Refused")})
     cluster = a_cluster(pods=a_gang(pods=1, gpus=8), groups=[a_group()])
     held = decide(cluster, memory=memory)
     assert (grown(held), held.memory) == ({}, memory)
@@ -571,7 +572,7 @@ def test_what_was_meant_and_is_gone_is_forgotten() -> None:
     """A refused purchase binds nobody."""
     gang = a_gang("g", 1, gpus=4)
     first = decide(a_cluster(pods=gang))
-    decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=first.memory)
+    decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=replace(first.memory, orders={}))
     assert [step.placements[0][1] for step in steps(decided, Admit)] == ["dgx-01"]
 
 
