@@ -97,6 +97,8 @@ class Cloud:
     rests: timedelta = timedelta(seconds=20)
     """Between a refusal and the next try."""
     launched: dict[str, datetime] = field(default_factory=dict)
+    quota: int | None = None
+    """vCPUs of each quota of the account, one for each node; ``None``: it cannot be asked about."""
     at_once: bool = True
     """Whether the account may launch instances within a call."""
     tokens: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
@@ -119,7 +121,8 @@ class Cloud:
 
     def clients(self) -> Clients:
         """For the door."""
-        return Clients(_Scaling(self), _Ec2(self), _no_prices)  # type: ignore[arg-type]  # of boto3's shape
+        quotas = None if self.quota is None else lambda: _Quotas(self)
+        return Clients(_Scaling(self), _Ec2(self), _no_prices, quotas)  # type: ignore[arg-type]  # of boto3's shape
 
     def advance(self, to: datetime) -> None:
         """What happens until then, in order of time."""
@@ -361,8 +364,19 @@ class _Ec2(_Client):
     def describe_instances(self, **asked: Any) -> dict[str, Any]:
         _check("ec2", "DescribeInstances", asked)
         known = self.cloud.launched
+        if asked["Filters"][0]["Name"] == "instance-state-name":
+            here = [(group, one) for group in self.cloud.groups.values() for one in group.instances]
+            return {"Reservations": [{"Instances": [{"InstanceType": group.shown.instance_type} for group, _ in here]}]}
         ids = [one for one in asked["Filters"][0]["Values"] if one in known]
         return {"Reservations": [{"Instances": [{"InstanceId": one, "LaunchTime": known[one]} for one in ids]}]}
+
+
+class _Quotas(_Client):
+    """The client of Service Quotas."""
+
+    def get_service_quota(self, **asked: Any) -> dict[str, Any]:
+        _check("service-quotas", "GetServiceQuota", asked)
+        return {"Quota": {"QuotaCode": asked["QuotaCode"], "QuotaName": "vCPUs", "Value": float(self.cloud.quota or 0)}}
 
 
 def _a_type(kind: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from autoscaler.cloud.purchases import (
     token_of,
     why_not_at_once,
 )
+from autoscaler.cloud.quotas import Quota, Quotas
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
@@ -63,6 +64,8 @@ class Clients:
     ec2: EC2Client
     pricing: Callable[[], PricingClient]
     """Made when a price is asked for: the price list is served in few regions."""
+    quotas: Callable[[], Any] | None = None
+    """Of Service Quotas; ``None``: quotas are not read."""
 
 
 def connect(region: str) -> Clients:
@@ -82,6 +85,7 @@ def connect(region: str) -> Clients:
             autoscaling=session.client("autoscaling", config=config),
             ec2=session.client("ec2", config=config),
             pricing=lambda: session.client("pricing", region_name=price_list_region(region), config=config),
+            quotas=lambda: session.client("service-quotas", config=config),
         )
 
 
@@ -113,6 +117,7 @@ class Ec2:
         """Refusals of ``LaunchInstances``, which a group's history need not tell; newest first."""
         self._not_at_once: dict[str, str] = {}
         """Group name -> why nothing is launched in it at once: learnt once."""
+        self._quotas = Quotas(ec2=clients.ec2, quotas=clients.quotas, warn=warn) if clients.quotas else None
         self._at_rest: set[str] = set()
         """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
 
@@ -145,6 +150,10 @@ class Ec2:
         count = to - max(was, living(raw) + coming)
         if count < 1:
             raise Changed(f"{name} has {_nodes(living(raw) + coming)} by now, or is launching them", self.group(name))
+        vcpus, quota = self._draws(raw)
+        if quota is not None and count * vcpus > quota.left:
+            said = f"{quota}, and {_nodes(count)} would be {count * vcpus} more"
+            return Bought(desired=was, refusals=(Refusal(self._now(), "VcpuLimitExceeded", said),))
         try:
             if to - was > count:  # it has more than it desires, which AWS would end as it sees fit
                 self._set_desired(name, to)
@@ -153,7 +162,17 @@ class Ec2:
         except (Refused, NotAllowed) as no:
             bought = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(no)), str(no)),))
         self._answered[name] = (*bought.refusals, *self._answered.get(name, ()))
+        if self._quotas is not None and quota is not None:
+            self._quotas.took(quota.code, vcpus * (bought.desired - was))
         return bought
+
+    def _draws(self, raw: AutoScalingGroupTypeDef) -> tuple[int, Quota | None]:
+        """VCPUs of one node, and the quota that it draws on as far as it is known."""
+        entry = self._entry(raw)
+        if entry is None or self._quotas is None:
+            return 0, None
+        vcpus = max((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
+        return vcpus, self._quotas.of(one_quota(entry.types, spot=entry.capacity_type == "spot"))
 
     def _buy(self, raw: AutoScalingGroupTypeDef, count: int, *, to: int, token: str) -> Bought:
         name = raw["AutoScalingGroupName"]
@@ -285,6 +304,7 @@ class Ec2:
     def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
         self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
         self._learn_launch_times(raws)
+        self._learn_quotas(raws)
         for raw in raws:
             try:
                 yield self._noun(raw)
@@ -327,8 +347,9 @@ class Ec2:
             instances=instances,
             refusals=refused,
             launching=launching,
-            vcpus=min((self._types[one].vcpus for one in types if one in self._types), default=0),
-            quota=one_quota(types, spot=capacity == "spot"),
+            vcpus=max((self._types[one].vcpus for one in types if one in self._types), default=0),
+            quota=(quota := one_quota(types, spot=capacity == "spot")),
+            quota_left=self._quota_left(quota),
             mixed=len(types) > 1,
         )
 
@@ -347,8 +368,20 @@ class Ec2:
             held=raw["LifecycleState"] == _HELD,
         )
 
-    def _learn_types(self, kinds: set[str]) -> None:
-        """Ask once for each type that a group has."""
+    def _learn_quotas(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+        if self._quotas is None:
+            return
+        entries = [entry for raw in raws if (entry := self._entry(raw)) is not None]
+        codes = {one_quota(entry.types, spot=entry.capacity_type == "spot") for entry in entries} - {""}
+        with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
+            self._quotas.read(codes, self._learn_types)
+
+    def _quota_left(self, code: str) -> int | None:
+        known = self._quotas.of(code) if self._quotas is not None else None
+        return known.left if known is not None else None
+
+    def _learn_types(self, kinds: set[str]) -> dict[str, InstanceType]:
+        """Ask once for each type. Gives all that are known."""
         unknown = sorted(kinds - self._types.keys() - {""})
         for start in range(0, len(unknown), 100):
             with one_failure_alone(self._warn_once, "what EC2 says of the instance types"):
@@ -358,6 +391,7 @@ class Ec2:
                 for page in pages:
                     for described in page["InstanceTypes"]:
                         self._types[str(described["InstanceType"])] = read_instance_type(described)
+        return self._types
 
     def _learn_launch_times(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
         """Auto Scaling does not say when an instance was launched; EC2 does."""

@@ -211,6 +211,8 @@ class Group:
     """Of one node, as quotas count them."""
     quota: str = ""
     """Code of the quota of the account that its nodes draw on; empty where none is known."""
+    quota_left: int | None = None
+    """vCPUs that it leaves; ``None``: not known."""
     mixed: bool = False
     """Of a set of types: which one a node is of is known when it is there."""
 

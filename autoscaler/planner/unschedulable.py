@@ -174,7 +174,17 @@ class Unmet:
                 f"{needed}, but limits.nodes {limits.nodes} leaves {max(0, left.nodes)}",
                 f"limits.nodes is {(limits.nodes or 0) + needs.total() - left.nodes} or more, or other work ends",
             )
-        return self._outgrown(needs, groups)
+        return self._over_quota(needed, needs, groups) or self._outgrown(needs, groups)
+
+    def _over_quota(self, needed: str, needs: Counter[str], groups: Mapping[str, Group]) -> Verdict | None:
+        for code, left in sorted(self.market.ceilings.quotas.items()):
+            vcpus = sum(count * groups[name].vcpus for name, count in needs.items() if groups[name].quota == code)
+            if vcpus > left:
+                return Verdict(
+                    f"{needed} with {vcpus} vCPUs, but quota {code} of the AWS account leaves {max(0, left)}",
+                    f"AWS raises quota {code} by {vcpus - left} vCPUs or more, or other work ends",
+                )
+        return None
 
     def _over_max(self, needed: str, name: str, count: int) -> Verdict:
         entry = self.policy.entry(name)

@@ -28,6 +28,7 @@ _ANYWHERE: Final = (
         "eks-auth:AssumeRoleForPodIdentity",
     ),
     *("elasticloadbalancing:Describe*", "kms:DescribeKey", "pricing:GetProducts", "ssm:DescribeAssociation"),
+    "servicequotas:GetServiceQuota",
     *("ssm:DescribeDocument", "ssm:DescribeInstanceInformation", "ssm:GetDeployablePatchSnapshotForInstance"),
     *("ssm:GetDocument", "ssm:GetManifest", "ssm:ListAssociations", "ssm:ListInstanceAssociations"),
     *("ssm:PutComplianceItems", "ssm:PutConfigurePackageResult", "ssm:PutInventory", "ssm:UpdateAssociationStatus"),

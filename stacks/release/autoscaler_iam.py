@@ -16,6 +16,7 @@ READS: Final = (
     "ec2:DescribeInstances",
     "ec2:DescribeSpotPriceHistory",
     "pricing:GetProducts",
+    "servicequotas:GetServiceQuota",
 )
 """None of these can be narrowed to a resource."""
 WRITES: Final = (

@@ -71,9 +71,11 @@ BOTH = pytest.mark.parametrize("fault", [(), (DENIED,)], ids=["at once", "by the
 
 
 @contextmanager
-def running(plane: Plane, folder: Path, *faults: dict[str, Any]) -> Iterator[tuple[Autoscaler, Bill, Aws]]:
+def running(
+    plane: Plane, folder: Path, *faults: dict[str, Any], policy_text: str = LIMITED
+) -> Iterator[tuple[Autoscaler, Bill, Aws]]:
     """All of it with one pod that needs a node, and these faults in force."""
-    file, policy = written(folder, LIMITED)
+    file, policy = written(folder, policy_text)
     with stand_in_aws(folder / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
         aws.make_groups(policy)
         aws.put_faults(*faults)
@@ -115,6 +117,21 @@ def test_a_quota_refuses_in_every_zone_and_the_pod_is_told(
         aws.put_faults()
         until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
+
+
+def test_a_quota_that_aws_tells_beforehand_is_not_asked_to_be_exceeded(plane: Plane, tmp_path: Path) -> None:
+    """The pod that it leaves no room for is told why."""
+    text = LIMITED.replace("limits: {usd_per_hour: 8.0}", "")
+    with running(plane, tmp_path, {"kind": "quota", "vcpus": 95}, policy_text=text) as (brain, bill, aws):
+        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        make_pod(plane.kube, gpu_pod("q"))
+        said = (
+            "but quota L-DB2E81BA of the AWS account leaves 47; it would fit if AWS raises quota L-DB2E81BA by 1 vCPUs"
+        )
+        until(lambda: said in brain.texts(), within=60, told=brain.texts)
+        assert len(aws.asked()) == 1
+        assert sum(bill.desired().values()) == 1
+        aws.put_faults()
 
 
 @BOTH

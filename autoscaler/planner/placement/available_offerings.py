@@ -32,6 +32,7 @@ def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
     left = Ceilings(usd=limits.usd_per_hour, nodes=limits.nodes, gpus=limits.gpus, entries=entries)
     for group in cluster.groups:
         left.take(group, sizes[group.name])
+    left.quotas = {group.quota: group.quota_left for group in cluster.groups if group.quota_left is not None}
     return left
 
 

@@ -144,6 +144,24 @@ def test_a_quota_of_the_account_is_not_tried_in_another_zone(at_once: bool) -> N
     assert {one.code for one in made.memory.backoffs.values()} == {"VcpuLimitExceeded"}
 
 
+@BOTH
+def test_a_quota_that_is_known_is_never_asked_to_be_exceeded(at_once: bool) -> None:  # noqa: FBT001
+    """Nor by a plan that did not know it: the door counts what was bought since it was read. A person is told."""
+    here, there = a_group(maximum=5), a_group("gpu-a10g", maximum=5)
+    made = Buyer(here, there, pods=a_gang(pods=2, gpus=8), at_once=at_once, quota=2)
+    made.turn()
+    made.after(1)
+    assert made.desired() == [2, 0]
+    assert any("2 of 2 vCPUs are in use" in line for line in made.told)
+    made.pods = [*made.pods, *a_gang("more", pods=1, gpus=8)]
+    asked: list[str] = []
+    made.cloud.touch = asked.append
+    assert made.turn() == ()
+    with pytest.raises(Refused, match=r"VcpuLimitExceeded: quota .*: 2 of 2 vCPUs are in use, and 1 node would be 1"):
+        made.hands.take(Grow(here.name, 2, 3, P4D, (), "a plan of before", at=NOW))
+    assert asked == []
+
+
 def test_an_instance_is_known_from_its_birth() -> None:
     """By its id, before anything was asked again; a refusal too, with its code."""
     made = Buyer(a_group(), pods=a_gang(pods=2, gpus=8))

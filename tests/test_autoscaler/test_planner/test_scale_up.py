@@ -394,6 +394,24 @@ def test_an_instance_has_its_time_to_join() -> None:
     assert decided.wake_at == later(minutes=10)
 
 
+@pytest.mark.parametrize(("left", "bought"), [(95, 0), (96, 0), (191, 0), (192, 2), (None, 2)])
+def test_nothing_is_bought_beyond_a_quota_that_several_groups_draw_on(left: int | None, bought: int) -> None:
+    """A gang of two nodes, of which each zone has one: it is bought whole or not at all, and told why not."""
+    groups = [
+        replace(a_group(zone=zone, maximum=1), vcpus=96, quota="L-417A185B", quota_left=left)
+        for zone in ("us-east-1a", "us-east-1b")
+    ]
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), groups=groups))
+    assert sum(grown(decided).values()) == bought
+    if left is not None and not bought:
+        [said] = {one.because for one in decided.waiting}
+        assert said.startswith("needs 2 more gpu-a100 nodes (43.92 $/h) with 192 vCPUs, ")
+        assert said.endswith(f"but quota L-417A185B of the AWS account leaves {left}")
+        assert {one.would_fit_if for one in decided.waiting} == {
+            f"AWS raises quota L-417A185B by {192 - left} vCPUs or more, or other work ends"
+        }
+
+
 def test_a_remembered_back_off_holds_and_ends() -> None:
     """What was remembered is kept until its time."""
     memory = Memory(backoffs={"local-gpu-a100-us-east-1a": Backoff(later(minutes=1), 1, NOW, "Refused")})
