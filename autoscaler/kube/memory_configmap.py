@@ -32,6 +32,7 @@ class _Text(Json, frozen=True):
     meant: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     """Auto Scaling group (empty: a machine that we own) -> node, or what the plan calls it -> pods."""
     orders: dict[str, Order] = msgspec.field(default_factory=dict)
+    leftovers: list[str] = msgspec.field(default_factory=list)
 
 
 class _ConfigMap(Json, frozen=True):
@@ -96,7 +97,7 @@ class Notebook:
 
 def as_text(memory: Memory) -> str:
     """As JSON, in an order that says nothing."""
-    text = _Text(dict(memory.backoffs), _by_node(memory.meant), dict(memory.orders))
+    text = _Text(dict(memory.backoffs), _by_node(memory.meant), dict(memory.orders), sorted(memory.leftovers))
     return msgspec.json.encode(text, order="sorted").decode()
 
 
@@ -106,7 +107,7 @@ def as_memory(text: str) -> Memory:
     meant = {
         pod: Meant(node, group) for group, nodes in found.meant.items() for node, pods in nodes.items() for pod in pods
     }
-    return Memory(backoffs=found.backoffs, meant=meant, orders=found.orders)
+    return Memory(backoffs=found.backoffs, meant=meant, orders=found.orders, leftovers=frozenset(found.leftovers))
 
 
 def _by_node(meant: Mapping[str, Meant]) -> dict[str, dict[str, list[str]]]:

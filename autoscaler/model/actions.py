@@ -242,6 +242,8 @@ class Memory:
     """Pod key -> where it was last planned, so that it goes where it was bought for."""
     orders: Mapping[str, Order] = field(default_factory=dict)
     """Group name -> the order that this plan makes in it: written down before it is made."""
+    leftovers: frozenset[str] = frozenset()
+    """Ids of instances that were bought for part of a gang, and are to be given back at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.orders import as_ordered, dated, made_again, orders_in, still_open
 from autoscaler.planner.placement.joint_packing import SearchLimits
@@ -41,8 +42,16 @@ def plan(
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
+    left = left_over(cluster, fleet, memory, up.meant, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
-        cluster, policy, fleet, wanted=up.wanted, growing=growing, replaced=sick.replaced, surplus=above.nodes
+        cluster,
+        policy,
+        fleet,
+        wanted=up.wanted,
+        growing=growing,
+        replaced=sick.replaced,
+        surplus=above.nodes,
+        leftovers=left,
     )
     steps = (
         *_ended(cluster),
@@ -51,7 +60,7 @@ def plan(
         *down.leaving,
         *sick.steps,
     )
-    steps += tuple(let_go(cluster, fleet))
+    steps += (*given_back(cluster, fleet, left), *let_go(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     steps = _in_order(steps, made_again(cluster, unanswered, up.meant))
@@ -63,6 +72,7 @@ def plan(
             backoffs=dict(sorted(fleet.backoffs.items())),
             meant=up.meant,
             orders=dict(sorted((unanswered | orders_in(steps)).items())),
+            leftovers=left,
         ),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
@@ -90,7 +100,7 @@ def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
     for step in steps:
         if isinstance(step, Grow):
             usd += step.usd_per_hour
-        elif isinstance(step, Remove) and step.node is not None:
+        elif isinstance(step, Remove) and (step.node is not None or not step.is_dead):
             usd -= prices[step.group]
     return round(usd, 6)
 

@@ -20,6 +20,7 @@ from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 MEMORY = Memory(
     backoffs={"test-gpu-us-east-1a": Backoff(later(minutes=5), 2, later(), "VcpuLimitExceeded")},
+    leftovers=frozenset({"i-2", "i-1"}),
     orders={"test-gpu-us-east-1b": Order(0, 2, later())},
     meant={"team/a-0": Meant("g+1", "g"), "team/a-1": Meant("g+1", "g"), "team/b": Meant("dgx-1")},
 )
