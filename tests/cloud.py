@@ -90,6 +90,8 @@ class Cloud:
     groups: dict[str, Scaling]
     now: datetime
     refuses: float = 0.0
+    dry: frozenset[str] = frozenset()
+    """Groups that never get an instance."""
     says: tuple[tuple[str, str], ...] = (("InsufficientInstanceCapacity", FULL), ("VcpuLimitExceeded", QUOTA))
     """Of which refusals one is drawn."""
     late: tuple[float, float] = (0.0, 0.0)
@@ -161,16 +163,19 @@ class Cloud:
     def begin(self, group: Scaling) -> None:
         """Try to launch one instance."""
         late = timedelta(seconds=self.chance.uniform(*self.late))
-        refused = self.chance.random() < self.refuses
+        refused = self._refuses(group)
         words_ = self.chance.choice(self.says)[1].format(kind=group.shown.instance_type, zone=group.shown.zone)
         group.launches.append(Launch(self.now, self.now + late, words_ if refused else ""))
+
+    def _refuses(self, group: Scaling) -> bool:
+        return group.shown.name in self.dry or self.chance.random() < self.refuses
 
     def launch(self, group: Scaling, count: int) -> dict[str, Any]:
         """Launch instances at once: as many as come, up to the first that is refused."""
         came: list[str] = []
         errors = []
         while len(came) < count and not errors:
-            if self.chance.random() < self.refuses:
+            if self._refuses(group):
                 code, said = self.chance.choice(self.says)
                 said = said.format(kind=group.shown.instance_type, zone=group.shown.zone)
                 errors.append({"ErrorCode": code, "ErrorMessage": said, "AvailabilityZone": group.shown.zone})

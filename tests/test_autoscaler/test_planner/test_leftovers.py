@@ -22,18 +22,8 @@ HERE, THERE = a_group(maximum=2), a_group(zone="us-east-1b", maximum=2)
 def test_what_came_for_a_gang_that_is_refused_the_rest_goes_at_once(at_once: bool, late: float) -> None:  # noqa: FBT001
     """Also when the refusal comes late; nothing of it is paid for, and it is bought anew when the back-off ends."""
     made = Buyer(HERE, THERE, pods=a_gang(pods=4, gpus=8), at_once=at_once, says=NO_CAPACITY)
-    made.cloud.late = (late, late)
-
-    def dries_up(what: str) -> None:
-        made.cloud.refuses = 1.0 if THERE.name in what else 0.0
-
-    made.cloud.touch = dries_up
+    made.cloud.late, made.cloud.dry = (late, late), frozenset({THERE.name})
     made.turn()
-    made.after(0.0)
-    full = NO_CAPACITY[0][1].format(kind="p4d.24xlarge", zone="us-east-1b")
-    for group in made.cloud.groups.values():  # of launches that are under way, those in one zone will be granted
-        for launch in group.launches:
-            launch.refusal = full if group.shown.name == THERE.name else ""
     made.after(late + 1)
     assert len(made.cloud.launched) == 2
     for _ in range(3):
@@ -41,8 +31,7 @@ def test_what_came_for_a_gang_that_is_refused_the_rest_goes_at_once(at_once: boo
     made.after(1)
     assert made.desired() == [0, 0]
     assert made.cloud.usd_per_hour == 0
-    made.cloud.touch = lambda _what: None
-    made.cloud.refuses = 0.0
+    made.cloud.dry = frozenset()
     assert [type(step) for step in made.decide(made.memory)] == []
     made.after(made.policy.scale_up.refusal_backoff.total_seconds())
     made.turn(made.memory)
