@@ -236,7 +236,9 @@ class Hands:
         self._ec2.terminate(step.instance, group=step.group, is_dead=step.is_dead)
         group = self._store.group(step.group)
         if group is not None:
-            left = tuple(one for one in group.instances if one.id != step.instance)
+            left = tuple(
+                replace(one, state="terminating") if one.id == step.instance else one for one in group.instances
+            )
             self._store.wrote_group(replace(group, desired=max(group.desired - 1, group.minimum), instances=left))
         if step.node:
             self._kube.delete_node(step.node, uid=uid)
@@ -265,7 +267,9 @@ class Hands:
         self._ec2.release(step.group, step.instance)
         group = self._store.group(step.group)
         if group is not None:
-            left = tuple(replace(one, held=one.held and one.id != step.instance) for one in group.instances)
+            left = tuple(
+                replace(one, held=False, is_down=True) if one.id == step.instance else one for one in group.instances
+            )
             self._store.wrote_group(replace(group, instances=left))
         if step.node:
             self._kube.delete_node(step.node, uid=uid)

@@ -77,8 +77,13 @@ class Scaling:
 
     @property
     def paid_for(self) -> int:
-        """Machines that run or are ordered."""
+        """Machines that run or are ordered, but for those that are being ended."""
         return max(self.desired, self.living + len(self.under_way))
+
+    @property
+    def held(self) -> int:
+        """Instances that a hook holds: they run, and are billed, until they are shut down."""
+        return sum(state == "Terminating:Wait" for state in self.instances.values())
 
 
 @dataclass
@@ -203,7 +208,7 @@ class Cloud:
     @property
     def usd_per_hour(self) -> float:
         """Of all that runs or is ordered."""
-        return sum(group.shown.usd_per_hour * group.paid_for for group in self.groups.values())
+        return sum(group.shown.usd_per_hour * (group.paid_for + group.held) for group in self.groups.values())
 
 
 class _Client:
@@ -247,7 +252,7 @@ class _Scaling(_Client):
             {
                 "InstanceId": one,
                 "AvailabilityZone": shown.zone,
-                "LifecycleState": state,
+                "LifecycleState": "Terminating:Proceed" if state == "Terminating" else state,
                 "HealthStatus": "Healthy",
                 "ProtectedFromScaleIn": True,
             }

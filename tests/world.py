@@ -360,8 +360,11 @@ class World:
             assert paid[entry.name] <= entry.max, f"{entry.name}: {paid[entry.name]} nodes, {entry.max} allowed"
         usd = self.usd_per_hour
         assert limits.usd_per_hour is None or usd <= limits.usd_per_hour + 1e-6, f"too many dollars: {usd}"
-        assert limits.nodes is None or paid.total() <= limits.nodes, "too many nodes"
-        gpus = sum(group.paid_for * group.shown.allocatable[words.GPU] for group in self.cloud.groups.values())
+        running = paid.total() + sum(group.held for group in self.cloud.groups.values())
+        assert limits.nodes is None or running <= limits.nodes, "too many nodes"
+        gpus = sum(
+            (group.paid_for + group.held) * group.shown.allocatable[words.GPU] for group in self.cloud.groups.values()
+        )
         assert limits.gpus is None or gpus <= limits.gpus, "too many GPUs"
 
     def _check_gangs(self) -> None:

@@ -46,6 +46,7 @@ _UNKNOWN_PRICE_SECONDS: Final = 600.0
 """A price list that does not answer must not hold up every look at the groups."""
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
 _HELD: Final = "Terminating:Wait"
+_DOWN: Final = "Terminating:Proceed"
 
 
 class Changed(Exception):  # noqa: N818 - reads as what it is at the raise site
@@ -366,6 +367,7 @@ class Ec2:
             launched=self._launched.get(raw["InstanceId"]),
             state=state,  # type: ignore[arg-type]
             held=raw["LifecycleState"] == _HELD,
+            is_down=raw["LifecycleState"] == _DOWN,
         )
 
     def _learn_quotas(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:

@@ -167,6 +167,11 @@ class Instance:
     state: Literal["pending", "in-service", "terminating"] = "in-service"
     held: bool = False
     """It is terminating, and the group's termination hook waits for our word."""
+    is_down: bool = False
+    """It is being shut down, which AWS bills no more; what a hook holds still runs, and is billed.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+    """
 
 
 @dataclass(frozen=True, slots=True)

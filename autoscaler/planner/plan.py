@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Remove, Step
+from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.leftovers import given_back, left_over
@@ -96,11 +96,12 @@ def _ended(cluster: Cluster) -> list[EndJob]:
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
-    usd = sum(fleet.size_of(group) * group.usd_per_hour for group in cluster.groups)
+    held = {group.name: sum(one.held for one in group.instances) for group in cluster.groups}
+    usd = sum((fleet.size_of(group) + held[group.name]) * group.usd_per_hour for group in cluster.groups)
     for step in steps:
         if isinstance(step, Grow):
             usd += step.usd_per_hour
-        elif isinstance(step, Remove) and (step.node is not None or not step.is_dead):
+        elif isinstance(step, Release) or (isinstance(step, Remove) and (step.node or not step.is_dead)):
             usd -= prices[step.group]
     return round(usd, 6)
 

@@ -36,6 +36,17 @@ def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
     return left
 
 
+def affordable(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
+    """What may be bought now: what is being ended is paid for, and a node of the cluster, until it is shut down."""
+    left = ceilings(cluster, policy, fleet)
+    entries, quotas = left.entries, left.quotas
+    left.entries, left.quotas = {}, {}
+    for group in cluster.groups:
+        left.take(group, fleet.ending_of(group))
+    left.entries, left.quotas = entries, quotas
+    return left
+
+
 def coming(cluster: Cluster, fleet: Fleet) -> list[Place]:
     """One place for each machine that was asked for and has no node yet."""
     return [

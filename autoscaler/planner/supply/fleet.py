@@ -81,6 +81,10 @@ class Fleet:
         """The group's desired capacity when this plan's cancellations and removals are done."""
         return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
 
+    def ending_of(self, group: Group) -> int:
+        """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
+        return sum(one.state == "terminating" and not one.is_down for one in group.instances) + self._lost(group)
+
     def _lost(self, group: Group) -> int:
         return sum(1 for owner, _ in self.lost if owner.name == group.name)
 

@@ -394,6 +394,29 @@ def test_an_instance_has_its_time_to_join() -> None:
     assert decided.wake_at == later(minutes=10)
 
 
+@pytest.mark.parametrize(
+    ("ending", "bought"),
+    [
+        ({"state": "terminating", "held": True}, 0),
+        ({"state": "terminating"}, 0),
+        ({"state": "terminating", "is_down": True}, 1),
+        ({"launched": later(minutes=-16)}, 0),
+    ],
+    ids=["held by a hook", "just told to end", "shut down", "given up by this very plan"],
+)
+@pytest.mark.parametrize("limits", [{"usd_per_hour": 30.0}, {"nodes": 1}, {"gpus": 8}], ids=repr)
+def test_what_is_being_ended_is_paid_for_until_it_is_shut_down(
+    ending: dict[str, Any], bought: int, limits: dict[str, Any]
+) -> None:
+    """AWS bills an instance while it runs, also in the wait of a hook: its money buys the next one after that."""
+    desired = 0 if "state" in ending else 1
+    group = replace(a_group(), desired=desired, instances=(Instance("i-1", "us-east-1a", **ending),))
+    decided = decide(
+        a_cluster(pods=a_gang(pods=1, gpus=8), groups=[group, a_group(zone="us-east-1b")]), a_policy(limits=limits)
+    )
+    assert sum(grown(decided).values()) == bought
+
+
 @pytest.mark.parametrize(("left", "bought"), [(95, 0), (96, 0), (191, 0), (192, 2), (None, 2)])
 def test_nothing_is_bought_beyond_a_quota_that_several_groups_draw_on(left: int | None, bought: int) -> None:
     """A gang of two nodes, of which each zone has one: it is bought whole or not at all, and told why not."""
