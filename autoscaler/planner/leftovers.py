@@ -30,6 +30,8 @@ def left_over(
     for group in cluster.groups:
         spare = max(0, fleet.size_of(group) - group.minimum)
         many = min(spare, max(unhelped[group.name], sum(one.id in memory.leftovers for one in group.instances)))
+        if many < 1:
+            continue
         free = _free(group, cluster, fleet, wanted, awaited=awaited[group.name])
         found |= set(sorted(free, key=lambda one: (one not in memory.leftovers, one))[:many])
     return frozenset(found)

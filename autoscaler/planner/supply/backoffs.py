@@ -29,9 +29,14 @@ def learnt(cluster: Cluster, policy: Policy, lost: Iterable[str], known: Mapping
     ``lost``: groups in which an instance never joined.
     """
     first, lost = policy.scale_up.refusal_backoff, frozenset(lost)
+    quotas = [(one, refusal) for one in cluster.groups for refusal in one.refusals if refusal.code in QUOTAS]
     found = {}
     for group in cluster.groups:
-        failure = _newest(group, cluster, is_lost=group.name in lost)
+        if group.name in lost:
+            failure: Refusal | None = Refusal(cluster.seen_at, NEVER_JOINED)
+        else:
+            shared = (refusal for other, refusal in quotas if _draw_on_one(group, other))
+            failure = max((*group.refusals, *shared), key=lambda one: one.at, default=None)
         before = _remembered(group, known.get(group.name), cluster.seen_at, first)
         now = _longer(before, failure, first) if failure is not None else before
         if now is not None and cluster.seen_at < now.until + LONGEST * first:
@@ -39,21 +44,9 @@ def learnt(cluster: Cluster, policy: Policy, lost: Iterable[str], known: Mapping
     return found
 
 
-def _newest(group: Group, cluster: Cluster, *, is_lost: bool) -> Refusal | None:
-    """Its newest failure."""
-    if is_lost:
-        return Refusal(cluster.seen_at, NEVER_JOINED)
-    return max((*group.refusals, *_of_its_quota(group, cluster)), key=lambda one: one.at, default=None)
-
-
-def _of_its_quota(group: Group, cluster: Cluster) -> Iterable[Refusal]:
-    return (
-        refusal
-        for other in cluster.groups
-        if group.quota and other.quota == group.quota and other.vcpus <= group.vcpus
-        for refusal in other.refusals
-        if refusal.code in QUOTAS
-    )
+def _draw_on_one(group: Group, refused: Group) -> bool:
+    """Whether what the account's quota refused the other it refuses the group as well."""
+    return bool(group.quota) and group.quota == refused.quota and refused.vcpus <= group.vcpus
 
 
 def _remembered(group: Group, known: Backoff | None, now: datetime, first: timedelta) -> Backoff | None:

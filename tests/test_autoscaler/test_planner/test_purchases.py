@@ -275,8 +275,12 @@ def test_a_failure_at_any_call_before_or_after_it_takes_effect_changes_nothing_i
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 3])
-def test_an_order_that_aws_carries_out_after_nobody_listens_any_more_is_not_made_twice(wanted: int) -> None:
-    """The call was given up, or the process killed, while EC2 was still at it: the token tells that it is the same."""
+@pytest.mark.parametrize("turns", [0, 3])
+def test_an_order_that_aws_carries_out_after_nobody_listens_any_more_is_not_made_twice(wanted: int, turns: int) -> None:
+    """The call was given up, or the process killed or frozen, while it was on its way: the token tells it is the same.
+
+    It arrives just before the next process makes the order again, or when that one has turned three times.
+    """
     made = Buyer(a_group(), a_group(zone="us-east-1b"), pods=a_gang(pods=2, gpus=8), limits={"nodes": 3})
     late: list[dict[str, Any]] = []
     ask = made.door._clients.autoscaling.launch_instances
@@ -289,8 +293,13 @@ def test_an_order_that_aws_carries_out_after_nobody_listens_any_more_is_not_made
     made.turn()
     assert ["does not answer" in line for line in made.failed] == [True]
     made.process()
-    made.cloud.touch = lambda what: late and ask(**late.pop()) if what.startswith("before launching") else None
     made.pods = a_gang(pods=wanted, gpus=8)
+    for _ in range(turns):
+        made.turn(made.memory)
+        made.after(1)
+    made.cloud.touch = lambda what: late and ask(**late.pop()) if what.startswith("before launching") else None
+    if turns:
+        ask(**late.pop())
     for _ in range(3):
         made.turn(made.memory)
         made.after(1)
