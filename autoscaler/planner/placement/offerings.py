@@ -97,7 +97,9 @@ class Ceilings:
             if len(names) > 1 and self.entries.get(entry, nodes) < nodes:
                 yield Limit(dict.fromkeys(names, 1.0), self.entries[entry])
         for code, vcpus in self.quotas.items():
-            yield Limit({group.name: float(group.vcpus) for group in groups if group.quota == code}, vcpus)
+            uses = {group.name: float(group.vcpus) for group in groups if group.quota == code}
+            if max(uses.values(), default=0.0) * nodes > vcpus:
+                yield Limit(uses, vcpus)
 
     def take(self, group: Group, nodes: int = 1) -> None:
         """Count nodes as bought; a negative number gives them back."""

@@ -293,6 +293,8 @@ def test_what_ec2_refused_is_data(door: Door) -> None:
 @pytest.mark.parametrize(
     ("message", "code"),
     [
+        ("ValidationError: 3 more would be above max value 2 for the AutoScalingGroup.", "MaxSizeExceeded"),
+        ("AccessDenied: User is not authorized to perform: autoscaling:SetDesiredCapacity", "UnauthorizedOperation"),
         ("We currently do not have sufficient p4d.24xlarge capacity in the zone", "InsufficientInstanceCapacity"),
         ("You have requested more vCPU capacity than your current vCPU limit of 64 allows", "VcpuLimitExceeded"),
         ("Max spot instance count exceeded", "MaxSpotInstanceCountExceeded"),
@@ -415,6 +417,15 @@ def test_where_nothing_may_be_launched_at_once_the_desired_capacity_is_set(door:
         door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
         assert len(door.warned) == 1
     door.autoscaling.assert_no_pending_responses()
+
+
+def test_a_group_in_which_nothing_may_be_bought_is_refused_alone(door: Door) -> None:
+    """Not an outage: other groups are bought in."""
+    door.groups_are(raw_group(desired=1), named=NAME)
+    for call in ("launch_instances", "set_desired_capacity"):
+        door.autoscaling.add_client_error(call, "AccessDenied", "not authorized")
+    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    assert (bought.desired, [one.code for one in bought.refusals]) == (1, ["UnauthorizedOperation"])
 
 
 MIXED: dict[str, Any] = {"LaunchTemplate": {"Overrides": [{"InstanceType": "g5.12xlarge"}]}}
