@@ -162,7 +162,8 @@ class Ec2:
             bought = self._buy(raw, count, to=to, token=token_of(group=name, was=was, to=to, at=at))
         except (Refused, NotAllowed) as no:
             bought = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(no)), str(no)),))
-        self._answered[name] = (*bought.refusals, *self._answered.get(name, ()))
+        young = [one for one in self._answered.get(name, ()) if one.at > self._now() - REFUSALS_LAST]
+        self._answered[name] = (*bought.refusals, *young)
         if self._quotas is not None and quota is not None:
             self._quotas.took(quota.code, vcpus * (bought.desired - was))
         return bought
@@ -426,8 +427,7 @@ class Ec2:
                 if desired <= len(instances) and not tried:
                     self._at_rest.add(name)
         since = self._now() - REFUSALS_LAST
-        answered = self._answered[name] = tuple(one for one in self._answered.get(name, ()) if one.at > since)
-        known = (*answered, *(one for one in self._refusals.get(name, ()) if one.at > since))
+        known = [one for one in (*self._answered.get(name, ()), *self._refusals.get(name, ())) if one.at > since]
         return tuple(sorted(known, key=lambda one: one.at, reverse=True)), tried
 
     # --- Prices ---

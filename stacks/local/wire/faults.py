@@ -4,6 +4,7 @@
     faults:
       - {kind: insufficient-capacity, instance_type: p4d.24xlarge, zone: us-east-1a, after: 2, lasts: 30s}
       - {kind: quota, after: 4, late: 20s}
+      - {kind: quota, vcpus: 96}
       - {kind: throttle, actions: [SetDesiredCapacity], every: 3}
       - {kind: slow-boot, instance_type: p4d.24xlarge, factor: 4}
       - {kind: never-joins, count: 1}

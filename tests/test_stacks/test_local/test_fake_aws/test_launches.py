@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from stacks.local.fake_aws.launches import TOKEN_LIVES
-from tests.test_stacks.stand_in import StandIn, eventually, stand_in
+from tests.test_stacks.stand_in import StandIn, client, eventually, stand_in
 
 HERE, THERE = "us-east-1a", "us-east-1b"
 
@@ -135,3 +135,20 @@ def test_a_call_that_is_throttled_launches_nothing(here: StandIn) -> None:
     group = here.group()
     here.fail("{kind: throttle, actions: [LaunchInstances]}")
     assert refusal(here, group) == "Throttling"
+
+
+def test_a_quota_is_told_beforehand_and_holds_for_all_that_runs(here: StandIn) -> None:
+    """Plenty where no fault says otherwise; what comes within it comes."""
+    quotas = client(here.url, "service-quotas")
+
+    def told() -> float:
+        return float(quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-DB2E81BA")["Quota"]["Value"])
+
+    states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+    found = here.ec2.describe_instances(Filters=states)["Reservations"]
+    running = sum(one["InstanceType"] == "g5.12xlarge" for each in found for one in each["Instances"])
+    assert told() == 100_000
+    here.fail(f"{{kind: quota, vcpus: {(running + 2) * 48 + 47}}}")
+    assert told() == (running + 2) * 48 + 47
+    answer = launch(here, here.group(), 3)
+    assert (len(ids(answer)), [one["ErrorCode"] for one in answer["Errors"]]) == (2, ["VcpuLimitExceeded"])
