@@ -36,9 +36,12 @@ def plan(
     changed; it saves time and changes no plan.
     """
     unanswered = still_open(cluster, memory)
-    cluster = as_ordered(replace(cluster, pods=roll_of(cluster.pods)), unanswered)
+    as_seen = replace(cluster, pods=roll_of(cluster.pods))
+    cluster = as_ordered(as_seen, unanswered)
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
+    if unanswered and above.warnings:  # what came meanwhile leaves no room for them: they are not made again
+        return plan(cluster=as_seen, policy=policy, memory=replace(memory, orders={}), limits=limits, cache=cache)
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
     growing = frozenset(step.group for step in up.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
