@@ -185,7 +185,6 @@ class Cloud:
                 said = said.format(kind=group.shown.instance_type, zone=group.shown.zone)
                 errors.append({"ErrorCode": code, "ErrorMessage": said, "AvailabilityZone": group.shown.zone})
                 self.refused += 1
-                self.changes += 1
             else:
                 came.append(self._new(group))
         group.desired += len(came)
@@ -321,6 +320,7 @@ class _Scaling(_Client):
                 _refuse("LaunchInstances", f"{count} more would be above max value {group.shown.maximum}.")
             answer = self.cloud.launch(group, count)
             self.cloud.tokens[token] = (asked, answer)
+        self.cloud.changes += bool(answer["Errors"])  # also told again, to another process
         self.cloud.watch()
         self.cloud.touch(f"after launching in {name}")
         return answer
