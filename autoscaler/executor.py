@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from autoscaler.cloud import autoscaling_groups as ec2
 from autoscaler.cloud import errors
+from autoscaler.cloud.purchases import in_words
 from autoscaler.kube import client as kube
 from autoscaler.kube.cache import Store
 from autoscaler.kube.schema.core import NodeJson, PodJson
@@ -194,14 +195,21 @@ class Hands:
             self._kube.delete_unbound(pod.namespace, pod.name, uid=pod.uid)
 
     def _grow(self, step: Grow) -> None:
-        """Not where the scheduler has bound one of the pods since the plan: steps before this one take time."""
+        """Not where the scheduler has bound one of the pods since the plan: steps before this one take time.
+
+        What EC2 refuses at once is known to the next plan at once. Raises ``Refused`` for it.
+        """
         if any(pod.node is not None for pod in map(self._store.pod, step.demand) if pod is not None):
             raise NotYet
-        with self._known_at_once():
-            self._ec2.grow(step.group, was=step.was, to=step.to)
         group = self._store.group(step.group)
+        with self._known_at_once():
+            bought = self._ec2.grow(
+                step.group, was=step.was, to=step.to, at=step.at, coming=group.launching if group else 0
+            )
         if group is not None:
-            self._store.wrote_group(replace(group, desired=step.to))
+            self._store.wrote_group(bought.of(group))
+        if bought.refusals:
+            raise errors.Refused(bought.refusals[0].code, in_words(bought, asked=step.by))
 
     def _cancel(self, step: Cancel) -> None:
         """Raises ``Changed`` where more than the plan knew of is there or on its way all the same: it is paid for."""
@@ -231,7 +239,9 @@ class Hands:
         self._ec2.terminate(step.instance, group=step.group, is_dead=step.is_dead)
         group = self._store.group(step.group)
         if group is not None:
-            left = tuple(one for one in group.instances if one.id != step.instance)
+            left = tuple(
+                replace(one, state="terminating") if one.id == step.instance else one for one in group.instances
+            )
             self._store.wrote_group(replace(group, desired=max(group.desired - 1, group.minimum), instances=left))
         if step.node:
             self._kube.delete_node(step.node, uid=uid)
@@ -274,7 +284,9 @@ class Hands:
         self._ec2.release(step.group, step.instance)
         group = self._store.group(step.group)
         if group is not None:
-            left = tuple(replace(one, held=one.held and one.id != step.instance) for one in group.instances)
+            left = tuple(
+                replace(one, held=False, is_down=True) if one.id == step.instance else one for one in group.instances
+            )
             self._store.wrote_group(replace(group, instances=left))
         if step.node:
             self._kube.delete_node(step.node, uid=uid)

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from autoscaler.acting_policy import Policies, as_priced
 from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import errors
-from autoscaler.cloud.autoscaling_groups import Ec2
+from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.config.policy import Policy
 from autoscaler.executor import FAILURES, Hands, NotYet
 from autoscaler.kube.cache import Store
@@ -184,6 +184,10 @@ class Loop:
         """How much the last look showed that was acted on."""
         self._memory: Memory | None = None
         """Unknown until what the last one wrote is read."""
+        self._unanswered: set[str] = set()
+        """Groups in which nodes were ordered without an answer of AWS."""
+        self._refused = False
+        """An order of the plan at hand was refused."""
         self._held: dict[str, _Held] = {}
         self._stopping = threading.Event()
 
@@ -232,6 +236,7 @@ class Loop:
             self._report.would(steps)
         else:
             self._apply(steps)
+        self._forget_answered()
         if knows:  # before AWS has answered, nobody can say that a pod is hopeless
             self._tell(plan, cluster)
         return plan
@@ -282,6 +287,7 @@ class Loop:
         """What was decided last, by us or by whoever acted before us. Raises ``Unavailable``."""
         if self._memory is None:
             self._memory = self._notebook.read() if self._notebook is not None else Memory()
+            self._unanswered = set(self._memory.orders)
         return self._memory
 
     def _recalls(self) -> bool:
@@ -292,16 +298,29 @@ class Loop:
         return True
 
     def _apply(self, steps: tuple[Step, ...]) -> None:
-        """One after the other. Nothing is bought with money that an earlier step was to set free and did not."""
-        owing = False
+        """One after the other. Nothing is bought with money that an earlier step was to set free and did not.
+
+        Nor after an order that AWS refused: the gang that it was for may be better off elsewhere; the next plan says.
+        """
+        owing = self._refused = False
         for step in steps:
             if self._stopping.is_set() or not self._leader.is_mine():
                 return
             held = self._held.get(describe(step))
-            if owing and isinstance(step, Grow):
+            if (owing or self._refused) and isinstance(step, Grow):
                 continue
             done = (held is None or held.until <= self._clock()) and self._take(step)
             owing |= not done and isinstance(step, _SETS_MONEY_FREE)
+
+    def _answered(self, step: Step, *, is_known: bool) -> None:
+        if isinstance(step, Grow):
+            (self._unanswered.discard if is_known else self._unanswered.add)(step.group)
+
+    def _forget_answered(self) -> None:
+        """Orders that AWS has answered, or was not asked for after all, are none that may still be carried out."""
+        if self._memory is not None:
+            orders = {name: order for name, order in self._memory.orders.items() if name in self._unanswered}
+            self._memory = replace(self._memory, orders=orders)
 
     def _take(self, step: Step) -> bool:
         """One step fails alone, and is left alone for a while. Gives whether it was done."""
@@ -311,12 +330,15 @@ class Loop:
             self._held.pop(describe(step), None)  # the store will tell when: until then there is nothing to retry
             return False
         except FAILURES as error:
+            self._answered(step, is_known=not isinstance(error, errors.NoAnswer))
+            self._refused |= isinstance(step, Grow) and isinstance(error, errors.Refused | Changed)
             held = self._held.setdefault(describe(step), _Held())
             held.until = self._clock() + held.pause.longer()
             self._report.failed(step, error)
             done = False
         else:
             done = True
+            self._answered(step, is_known=True)
             self._held.pop(describe(step), None)
             keys = getattr(step, "demand", ())
             self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])

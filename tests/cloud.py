@@ -77,8 +77,13 @@ class Scaling:
 
     @property
     def paid_for(self) -> int:
-        """Machines that run or are ordered."""
+        """Machines that run or are ordered, but for those that are being ended."""
         return max(self.desired, self.living + len(self.under_way))
+
+    @property
+    def held(self) -> int:
+        """Instances that a hook holds: they run, and are billed, until they are shut down."""
+        return sum(state == "Terminating:Wait" for state in self.instances.values())
 
 
 @dataclass
@@ -90,11 +95,21 @@ class Cloud:
     groups: dict[str, Scaling]
     now: datetime
     refuses: float = 0.0
+    dry: frozenset[str] = frozenset()
+    """Groups that never get an instance."""
+    says: tuple[tuple[str, str], ...] = (("InsufficientInstanceCapacity", FULL), ("VcpuLimitExceeded", QUOTA))
+    """Of which refusals one is drawn."""
     late: tuple[float, float] = (0.0, 0.0)
     """Seconds from an order to its grant or refusal: at least and at most."""
     rests: timedelta = timedelta(seconds=20)
     """Between a refusal and the next try."""
     launched: dict[str, datetime] = field(default_factory=dict)
+    quota: int | None = None
+    """vCPUs of each quota of the account, one for each node; ``None``: it cannot be asked about."""
+    at_once: bool = True
+    """Whether the account may launch instances within a call."""
+    tokens: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
+    """Of such a call: what was asked for and answered."""
     touch: Callable[[str], None] = lambda _what: None
     """Called before and after each write, with what it is: a fault point."""
     watch: Callable[[], None] = lambda: None
@@ -113,7 +128,8 @@ class Cloud:
 
     def clients(self) -> Clients:
         """For the door."""
-        return Clients(_Scaling(self), _Ec2(self), _no_prices)  # type: ignore[arg-type]  # of boto3's shape
+        quotas = None if self.quota is None else lambda: _Quotas(self)
+        return Clients(_Scaling(self), _Ec2(self), _no_prices, quotas)  # type: ignore[arg-type]  # of boto3's shape
 
     def advance(self, to: datetime) -> None:
         """What happens until then, in order of time."""
@@ -152,9 +168,27 @@ class Cloud:
     def begin(self, group: Scaling) -> None:
         """Try to launch one instance."""
         late = timedelta(seconds=self.chance.uniform(*self.late))
-        refused = self.chance.random() < self.refuses
-        words_ = self.chance.choice((FULL, QUOTA)).format(kind=group.shown.instance_type, zone=group.shown.zone)
+        refused = self._refuses(group)
+        words_ = self.chance.choice(self.says)[1].format(kind=group.shown.instance_type, zone=group.shown.zone)
         group.launches.append(Launch(self.now, self.now + late, words_ if refused else ""))
+
+    def _refuses(self, group: Scaling) -> bool:
+        return group.shown.name in self.dry or self.chance.random() < self.refuses
+
+    def launch(self, group: Scaling, count: int) -> dict[str, Any]:
+        """Launch instances at once: as many as come, up to the first that is refused."""
+        came: list[str] = []
+        errors = []
+        while len(came) < count and not errors:
+            if self._refuses(group):
+                code, said = self.chance.choice(self.says)
+                said = said.format(kind=group.shown.instance_type, zone=group.shown.zone)
+                errors.append({"ErrorCode": code, "ErrorMessage": said, "AvailabilityZone": group.shown.zone})
+                self.refused += 1
+            else:
+                came.append(self._new(group))
+        group.desired += len(came)
+        return {"Instances": [{"AvailabilityZone": group.shown.zone, "InstanceIds": came}], "Errors": errors}
 
     def _end(self, group: Scaling, launch: Launch) -> None:
         if launch.refusal:
@@ -162,14 +196,18 @@ class Cloud:
             self.refused += 1
             return
         group.launches.remove(launch)
+        self._new(group)
+
+    def _new(self, group: Scaling) -> str:
         instance = f"i-{len(self.launched):05}"
         self.launched[instance] = self.now
         group.instances[instance] = "InService"
+        return instance
 
     @property
     def usd_per_hour(self) -> float:
         """Of all that runs or is ordered."""
-        return sum(group.shown.usd_per_hour * group.paid_for for group in self.groups.values())
+        return sum(group.shown.usd_per_hour * (group.paid_for + group.held) for group in self.groups.values())
 
 
 class _Client:
@@ -215,7 +253,7 @@ class _Scaling(_Client):
             {
                 "InstanceId": one,
                 "AvailabilityZone": shown.zone,
-                "LifecycleState": state,
+                "LifecycleState": "Terminating:Proceed" if state == "Terminating" else state,
                 "HealthStatus": "Healthy",
                 "ProtectedFromScaleIn": True,
             }
@@ -269,6 +307,26 @@ class _Scaling(_Client):
         self.cloud.touch(f"after resizing {asked['AutoScalingGroupName']}")
         return {}
 
+    def launch_instances(self, **asked: Any) -> dict[str, Any]:
+        _check("autoscaling", "LaunchInstances", asked)
+        name, count, token = asked["AutoScalingGroupName"], asked["RequestedCapacity"], asked["ClientToken"]
+        self.cloud.touch(f"before launching in {name}")
+        if not self.cloud.at_once:
+            _refuse("LaunchInstances", "not authorized to perform: autoscaling:LaunchInstances", code="AccessDenied")
+        group = self._group(name, "LaunchInstances")
+        before, answer = self.cloud.tokens.get(token, (asked, None))
+        if before != asked:
+            _refuse("LaunchInstances", "other parameters", code="IdempotentParameterMismatch")
+        if answer is None:
+            if group.desired + count > group.shown.maximum:
+                _refuse("LaunchInstances", f"{count} more would be above max value {group.shown.maximum}.")
+            answer = self.cloud.launch(group, count)
+            self.cloud.tokens[token] = (asked, answer)
+        self.cloud.changes += bool(answer["Errors"])  # also told again, to another process
+        self.cloud.watch()
+        self.cloud.touch(f"after launching in {name}")
+        return answer
+
     def terminate_instance_in_auto_scaling_group(self, **asked: Any) -> dict[str, Any]:
         operation = "TerminateInstanceInAutoScalingGroup"
         _check("autoscaling", operation, asked)
@@ -318,8 +376,19 @@ class _Ec2(_Client):
     def describe_instances(self, **asked: Any) -> dict[str, Any]:
         _check("ec2", "DescribeInstances", asked)
         known = self.cloud.launched
+        if asked["Filters"][0]["Name"] == "instance-state-name":
+            here = [(group, one) for group in self.cloud.groups.values() for one in group.instances]
+            return {"Reservations": [{"Instances": [{"InstanceType": group.shown.instance_type} for group, _ in here]}]}
         ids = [one for one in asked["Filters"][0]["Values"] if one in known]
         return {"Reservations": [{"Instances": [{"InstanceId": one, "LaunchTime": known[one]} for one in ids]}]}
+
+
+class _Quotas(_Client):
+    """The client of Service Quotas."""
+
+    def get_service_quota(self, **asked: Any) -> dict[str, Any]:
+        _check("service-quotas", "GetServiceQuota", asked)
+        return {"Quota": {"QuotaCode": asked["QuotaCode"], "QuotaName": "vCPUs", "Value": float(self.cloud.quota or 0)}}
 
 
 def _a_type(kind: str) -> dict[str, Any]:
@@ -341,8 +410,8 @@ def _no_prices() -> NoReturn:
     raise AssertionError("every price is in the policy")
 
 
-def _refuse(operation: str, message: str) -> NoReturn:
-    raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, operation)
+def _refuse(operation: str, message: str, *, code: str = "ValidationError") -> NoReturn:
+    raise ClientError({"Error": {"Code": code, "Message": message}}, operation)
 
 
 def _check(service: str, operation: str, asked: dict[str, Any]) -> None:

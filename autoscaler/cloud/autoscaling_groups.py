@@ -1,4 +1,4 @@
-"""The only door to AWS at run time: Auto Scaling groups as nouns, and the three writes that change what is paid for.
+"""The only door to AWS at run time: Auto Scaling groups as nouns, and the writes that change what is paid for.
 
 Groups are found by the tag with the cluster's name; nothing else is ever touched. What AWS refuses is data
 (:class:`Refused`) or an outage (``Unavailable``), told in words; neither stops the loop.
@@ -13,14 +13,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from autoscaler.cloud.errors import Refused, one_failure_alone, told_in_words
+from autoscaler.cloud.errors import NotAllowed, NotLeader, Refused, one_failure_alone, refusal_code, told_in_words
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.cloud.node_templates import allocatable_of, capacity_type_of, labels_of, tag_of, taints_of, types_of
 from autoscaler.cloud.price_list import least_usd, on_demand, price_list_region
+from autoscaler.cloud.purchases import (
+    AT_MOST,
+    Bought,
+    launched,
+    living,
+    refused,
+    token_of,
+    why_not_at_once,
+)
+from autoscaler.cloud.quotas import Quota, Quotas
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
-from autoscaler.model.instance_types import InstanceType, read_instance_type
+from autoscaler.model.instance_types import InstanceType, one_quota, read_instance_type
 
 if TYPE_CHECKING:
     from types_boto3_autoscaling.client import AutoScalingClient
@@ -36,6 +46,7 @@ _UNKNOWN_PRICE_SECONDS: Final = 600.0
 """A price list that does not answer must not hold up every look at the groups."""
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
 _HELD: Final = "Terminating:Wait"
+_DOWN: Final = "Terminating:Proceed"
 
 
 class Changed(Exception):  # noqa: N818 - reads as what it is at the raise site
@@ -54,6 +65,8 @@ class Clients:
     ec2: EC2Client
     pricing: Callable[[], PricingClient]
     """Made when a price is asked for: the price list is served in few regions."""
+    quotas: Callable[[], Any] | None = None
+    """Of Service Quotas; ``None``: quotas are not read."""
 
 
 def connect(region: str) -> Clients:
@@ -73,6 +86,7 @@ def connect(region: str) -> Clients:
             autoscaling=session.client("autoscaling", config=config),
             ec2=session.client("ec2", config=config),
             pricing=lambda: session.client("pricing", region_name=price_list_region(region), config=config),
+            quotas=lambda: session.client("service-quotas", config=config),
         )
 
 
@@ -103,6 +117,11 @@ class Ec2:
         self._ask_again_at: dict[tuple[str, str, str], float] = {}
         self._launched: dict[str, datetime] = {}
         self._refusals: dict[str, tuple[Refusal, ...]] = {}
+        self._answered: dict[str, tuple[Refusal, ...]] = {}
+        """Refusals of ``LaunchInstances``, which a group's history need not tell; newest first."""
+        self._not_at_once: dict[str, str] = {}
+        """Group name -> why nothing is launched in it at once: learnt once."""
+        self._quotas = Quotas(ec2=clients.ec2, quotas=clients.quotas, warn=warn) if clients.quotas else None
         self._at_rest: set[str] = set()
         """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
 
@@ -125,14 +144,75 @@ class Ec2:
         with told_in_words(self._policy.region):
             return next(self._nouns([raw]), None) if raw else None
 
-    def grow(self, name: str, *, was: int, to: int) -> None:
-        """Raise the desired capacity from ``was`` to ``to``. Raises ``Changed`` where it is another, ``Refused``.
+    def grow(self, name: str, *, was: int, to: int, at: datetime, coming: int = 0) -> Bought:
+        """Buy so many nodes that a group that desires ``was`` has ``to`` of them. Gives what came of it.
 
-        Never lowers, and never buys twice: the group is looked at once more immediately before, and in one call only,
-        for somebody waits.
+        At once where the group and the account allow it, else by its desired capacity. ``at``: when the order was
+        decided; asked again with the same it is the same order. ``coming``: launches that are being tried, without an
+        instance so far. Raises ``Changed`` where the desired capacity is another, ``NoAnswer``; what AWS refuses is
+        part of what came of it.
+
+        Never lowers, and never buys twice: the group is looked at once more immediately before.
         """
-        self._as_planned(name, was)
+        raw = self._as_planned(name, was)
+        count = to - max(was, living(raw) + coming)
+        if count < 1:
+            raise Changed(f"{name} has {_nodes(living(raw) + coming)} by now, or is launching them", self.group(name))
+        vcpus, quota = self._draws(raw)
+        if quota is not None and count * vcpus > quota.left:
+            said = f"{quota}, and {_nodes(count)} would be {count * vcpus} more"
+            return Bought(desired=was, refusals=(Refusal(self._now(), "VcpuLimitExceeded", said),))
+        try:
+            if to - was > count:  # it has more than it desires, which AWS would end as it sees fit
+                self._set_desired(name, to)
+                return Bought(desired=to)
+            bought = self._buy(raw, count, to=to, token=token_of(group=name, was=was, to=to, at=at))
+        except (Refused, NotAllowed) as no:
+            bought = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(no)), str(no)),))
+        young = [one for one in self._answered.get(name, ()) if one.at > self._now() - REFUSALS_LAST]
+        self._answered[name] = (*bought.refusals, *young)
+        if self._quotas is not None and quota is not None:
+            self._quotas.took(quota.code, vcpus * (bought.desired - was))
+        return bought
+
+    def _draws(self, raw: AutoScalingGroupTypeDef) -> tuple[int, Quota | None]:
+        """VCPUs of one node, and the quota that it draws on as far as it is known."""
+        entry = self._entry(raw)
+        if entry is None or self._quotas is None:
+            return 0, None
+        vcpus = max((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
+        return vcpus, self._quotas.of(one_quota(entry.types, spot=entry.capacity_type == "spot"))
+
+    def _buy(self, raw: AutoScalingGroupTypeDef, count: int, *, to: int, token: str) -> Bought:
+        name = raw["AutoScalingGroupName"]
+        why_not = self._not_at_once.get(name) or why_not_at_once(raw)
+        if not why_not:
+            try:
+                return self._launch(raw, count, token=token)
+            except NotAllowed as denied:
+                why_not = str(denied)
+        self._not_at_once[name] = why_not
+        self._warn_once(f"{name} is grown by its desired capacity, not by LaunchInstances: {why_not}")
         self._set_desired(name, to)
+        return Bought(desired=to)
+
+    def _launch(self, raw: AutoScalingGroupTypeDef, count: int, *, token: str) -> Bought:
+        """At most as many as one call takes: the next plan orders the others. Raises ``NotAllowed``, ``Refused``."""
+        self._fence()
+        self._at_rest.discard(raw["AutoScalingGroupName"])
+        with told_in_words(self._policy.region):
+            answer = self._clients.autoscaling.launch_instances(
+                AutoScalingGroupName=raw["AutoScalingGroupName"],
+                RequestedCapacity=min(count, AT_MOST),
+                AvailabilityZones=[raw["AvailabilityZones"][0]],
+                ClientToken=token,
+            )
+        came, refusals = launched(answer, at=self._now()), refused(answer, at=self._now())
+        if not came and not refusals:
+            refusals = (Refusal(self._now(), "Refused", "EC2 launched nothing and does not say why"),)
+        if not came and all(one.code == "UnauthorizedOperation" for one in refusals):
+            raise NotAllowed(refusals[0].message)
+        return Bought(desired=raw["DesiredCapacity"] + len(came), instances=came, refusals=refusals)
 
     def cancel(self, name: str, *, was: int, to: int) -> Group:
         """Lower the desired capacity from ``was`` to ``to``, where no instance ends by it. Gives the group after that.
@@ -140,7 +220,7 @@ class Ec2:
         Raises ``Changed`` where the desired capacity is another or the instances have come after all, ``Refused``.
         """
         raw = self._as_planned(name, was)
-        here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
+        here = living(raw)
         if here > to:
             raise Changed(f"{name} has {_nodes(here)} by now: EC2 delivered what it had refused", self.group(name))
         self._set_desired(name, to)
@@ -173,7 +253,7 @@ class Ec2:
 
     def _fence(self) -> None:
         if not self.may_write():
-            raise Refused("NotLeader", "another autoscaler may act by now: the lease was not renewed in time")
+            raise NotLeader("another autoscaler may act by now: the lease was not renewed in time")
 
     def _end(self, instance: str, *, lowers: bool) -> None:
         self._fence()
@@ -186,8 +266,7 @@ class Ec2:
         raw = self._described(name)
         if raw is None:
             return False
-        here = sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
-        return here > raw["DesiredCapacity"]
+        return living(raw) > raw["DesiredCapacity"]
 
     def release(self, group: str, instance: str) -> None:
         """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
@@ -234,6 +313,7 @@ class Ec2:
     def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
         self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
         self._learn_launch_times(raws)
+        self._learn_quotas(raws)
         for raw in raws:
             try:
                 yield self._noun(raw)
@@ -276,6 +356,9 @@ class Ec2:
             instances=instances,
             refusals=refused,
             launching=launching,
+            vcpus=max((self._types[one].vcpus for one in types if one in self._types), default=0),
+            quota=(quota := one_quota(types, spot=capacity == "spot")),
+            quota_left=self._quota_left(quota),
             mixed=len(types) > 1,
             max_size=raw["MaxSize"],
             built_from=tag_of(raw, words.TAG_BUILT_FROM),
@@ -294,10 +377,23 @@ class Ec2:
             launched=self._launched.get(raw["InstanceId"]),
             state=state,  # type: ignore[arg-type]
             held=raw["LifecycleState"] == _HELD,
+            is_down=raw["LifecycleState"] == _DOWN,
         )
 
-    def _learn_types(self, kinds: set[str]) -> None:
-        """Ask once for each type that a group has."""
+    def _learn_quotas(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+        if self._quotas is None:
+            return
+        entries = [entry for raw in raws if (entry := self._entry(raw)) is not None]
+        codes = {one_quota(entry.types, spot=entry.capacity_type == "spot") for entry in entries} - {""}
+        with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
+            self._quotas.read(codes, self._learn_types)
+
+    def _quota_left(self, code: str) -> int | None:
+        known = self._quotas.of(code) if self._quotas is not None else None
+        return known.left if known is not None else None
+
+    def _learn_types(self, kinds: set[str]) -> dict[str, InstanceType]:
+        """Ask once for each type. Gives all that are known."""
         unknown = sorted(kinds - self._types.keys() - {""})
         for start in range(0, len(unknown), 100):
             with one_failure_alone(self._warn_once, "what EC2 says of the instance types"):
@@ -307,6 +403,7 @@ class Ec2:
                 for page in pages:
                     for described in page["InstanceTypes"]:
                         self._types[str(described["InstanceType"])] = read_instance_type(described)
+        return self._types
 
     def _learn_launch_times(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
         """Auto Scaling does not say when an instance was launched; EC2 does."""
@@ -339,7 +436,8 @@ class Ec2:
                 if desired <= len(instances) and not tried:
                     self._at_rest.add(name)
         since = self._now() - REFUSALS_LAST
-        return tuple(one for one in self._refusals.get(name, ()) if one.at > since), tried
+        known = [one for one in (*self._answered.get(name, ()), *self._refusals.get(name, ())) if one.at > since]
+        return tuple(sorted(known, key=lambda one: one.at, reverse=True)), tried
 
     # --- Prices ---
 

@@ -23,8 +23,9 @@ _CODES: Final = (
     (r"RequestLimitExceeded|Throttling|Rate exceeded", "RequestLimitExceeded"),
     (r"VolumeLimitExceeded|maximum number of volumes|volume limit", "VolumeLimitExceeded"),
     (r"InsufficientFreeAddressesInSubnet|free addresses", "InsufficientFreeAddressesInSubnet"),
+    (r"above max value|max(imum)? size", "MaxSizeExceeded"),
     (r"InvalidAMIID|InvalidLaunchTemplate|launch template", "InvalidLaunchTemplate"),
-    (r"UnauthorizedOperation|not authorized", "UnauthorizedOperation"),
+    (r"UnauthorizedOperation|AccessDenied|not authorized", "UnauthorizedOperation"),
     (r"Unsupported|is not supported", "Unsupported"),
 )
 _CREDENTIALS: Final = frozenset(
@@ -34,7 +35,22 @@ _CREDENTIALS: Final = frozenset(
     }
 )
 _DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_NOT_TAKEN: Final = frozenset({"UnsupportedOperation", "InvalidAction"})
 _THROTTLED: Final = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"})
+
+_NO_ANSWER: Final = frozenset({"ServiceUnavailable", "InternalFailure", "InternalError", "IdempotentCallInProgress"})
+
+
+class NoAnswer(Unavailable):
+    """AWS was asked and has not answered: whether it did what it was asked for is not known."""
+
+
+class NotAllowed(Unavailable):
+    """AWS answered that this account, region or group may not be used so."""
+
+
+class NotLeader(Unavailable):
+    """Nothing was asked: another autoscaler may act by now."""
 
 
 class Refused(Exception):  # noqa: N818 - reads as what it is at the raise site
@@ -67,9 +83,9 @@ def told_in_words(region: str) -> Iterator[None]:
         code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
         raise _in_words(code, message, region) from None
     except ResponseParserError:  # a proxy or load balancer speaks in AWS's place
-        raise Unavailable(f"AWS in {region} is not able to answer now (its answer is none of AWS's)") from None
+        raise NoAnswer(f"AWS in {region} is not able to answer now (its answer is none of AWS's)") from None
     except (BotoCoreError, OSError) as error:
-        raise Unavailable(f"AWS in {region} does not answer: {str(error).rstrip('.')}") from None
+        raise NoAnswer(f"AWS in {region} does not answer: {str(error).rstrip('.')}") from None
 
 
 def _in_words(code: str, message: str, region: str) -> Exception:
@@ -78,11 +94,13 @@ def _in_words(code: str, message: str, region: str) -> Exception:
             f"AWS in {region} does not accept the credentials ({code}: {message}): are they right and fresh?"
         )
     if code in _DENIED:
-        return Unavailable(f"AWS in {region} does not allow this account to do that ({code}: {message})")
+        return NotAllowed(f"AWS in {region} does not allow this account to do that ({code}: {message})")
+    if code in _NOT_TAKEN:
+        return NotAllowed(f"AWS in {region} does not take that call ({code}: {message})")
     if code in _THROTTLED:
         return Unavailable(f"AWS in {region} asks for fewer calls ({code}): trying again soon")
-    if code in ("ServiceUnavailable", "InternalFailure", "InternalError") or code.isdigit():
-        return Unavailable(f"AWS in {region} is not able to answer now ({code}: {message})")
+    if code in _NO_ANSWER or code.isdigit():
+        return NoAnswer(f"AWS in {region} is not able to answer now ({code}: {message})")
     return Refused(code, message)
 
 

@@ -193,7 +193,8 @@ class ScaleUp(Document):
         default=timedelta(minutes=15), description="an instance that has not joined by then is given up"
     )
     refusal_backoff: Annotated[Span, live("time")] = Field(
-        default=timedelta(minutes=3), description="how long a group that EC2 refused is left alone"
+        default=timedelta(minutes=3),
+        description="how long a group that EC2 refused is left alone; twice as long each time, ten times at most",
     )
     reserve: Annotated[bool, infrastructure()] = Field(
         default=True,

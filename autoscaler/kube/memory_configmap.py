@@ -17,7 +17,7 @@ import msgspec
 from autoscaler.kube.client import Expired, Kube, Refused
 from autoscaler.kube.schema.core import Json
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Meant, Memory
+from autoscaler.model.actions import Backoff, Meant, Memory, Order
 from autoscaler.model.errors import Unavailable
 
 _KEY: Final = "memory.json"
@@ -29,10 +29,12 @@ Tell = Callable[[str, str], None]
 class _Text(Json, frozen=True):
     """The memory as it is written."""
 
-    backoffs: dict[str, datetime] = msgspec.field(default_factory=dict)
+    backoffs: dict[str, Backoff] = msgspec.field(default_factory=dict)
     meant: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     """Auto Scaling group (empty: a machine that we own) -> node, or what the plan calls it -> pods."""
     draining: dict[str, datetime] = msgspec.field(default_factory=dict)
+    orders: dict[str, Order] = msgspec.field(default_factory=dict)
+    leftovers: list[str] = msgspec.field(default_factory=list)
 
 
 class _ConfigMap(Json, frozen=True):
@@ -97,7 +99,13 @@ class Notebook:
 
 def as_text(memory: Memory) -> str:
     """As JSON, in an order that says nothing."""
-    text = _Text(dict(memory.backoffs), _by_node(memory.meant), dict(memory.draining))
+    text = _Text(
+        backoffs=dict(memory.backoffs),
+        meant=_by_node(memory.meant),
+        draining=dict(memory.draining),
+        orders=dict(memory.orders),
+        leftovers=sorted(memory.leftovers),
+    )
     return msgspec.json.encode(text, order="sorted").decode()
 
 
@@ -107,7 +115,13 @@ def as_memory(text: str) -> Memory:
     meant = {
         pod: Meant(node, group) for group, nodes in found.meant.items() for node, pods in nodes.items() for pod in pods
     }
-    return Memory(backoffs=found.backoffs, meant=meant, draining=found.draining)
+    return Memory(
+        backoffs=found.backoffs,
+        meant=meant,
+        draining=found.draining,
+        orders=found.orders,
+        leftovers=frozenset(found.leftovers),
+    )
 
 
 def _by_node(meant: Mapping[str, Meant]) -> dict[str, dict[str, list[str]]]:

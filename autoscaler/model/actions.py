@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+_UNDATED: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Uncordon:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Order nodes: raise a group's desired capacity. Both are absolute, so doing it twice buys once."""
+    """Order nodes: bring a group from one size to another. Both are absolute, so doing it twice buys once."""
 
     group: str
     was: int
@@ -89,6 +91,8 @@ class Grow:
     demand: tuple[str, ...]
     """Keys of the pods it is for."""
     because: str
+    at: datetime = field(default=_UNDATED, compare=False)
+    """When it was decided: an order that is asked for again keeps it, and is the same order to AWS."""
 
     @property
     def by(self) -> int:
@@ -221,16 +225,41 @@ class Meant(NamedTuple):
     """Its Auto Scaling group; empty for a machine that we own."""
 
 
+class Backoff(NamedTuple):
+    """How long a group is left alone, and what was learnt of it."""
+
+    until: datetime
+    tries: int
+    """Failures one after the other."""
+    failed: datetime
+    """When the last of them was."""
+    code: str
+    """What it was, as in ``Refusal``."""
+
+
+class Order(NamedTuple):
+    """An order of nodes in a group of which it is not known whether AWS has carried it out."""
+
+    was: int
+    to: int
+    at: datetime
+    """As in :class:`Grow`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the next plan should know and the cluster does not show. Losing it costs time, never money or work."""
 
-    backoffs: Mapping[str, datetime] = field(default_factory=dict)
-    """Group name -> left alone until then."""
+    backoffs: Mapping[str, Backoff] = field(default_factory=dict)
+    """Group name -> how long it is, or was, left alone."""
     meant: Mapping[str, Meant] = field(default_factory=dict)
     """Pod key -> where it was last planned, so that it goes where it was bought for."""
     draining: Mapping[str, datetime] = field(default_factory=dict)
     """Name of a node that was emptied of its pods, or is being -> since when."""
+    orders: Mapping[str, Order] = field(default_factory=dict)
+    """Group name -> the order that this plan makes in it: written down before it is made."""
+    leftovers: frozenset[str] = frozenset()
+    """Ids of instances that were bought for part of a gang, and are to be given back at once."""
 
 
 @dataclass(frozen=True, slots=True)

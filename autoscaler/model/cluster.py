@@ -170,6 +170,11 @@ class Instance:
     state: Literal["pending", "in-service", "terminating"] = "in-service"
     held: bool = False
     """It is terminating, and the group's termination hook waits for our word."""
+    is_down: bool = False
+    """It is being shut down, which AWS bills no more; what a hook holds still runs, and is billed.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,12 @@ class Group:
     """Newest first."""
     launching: int = 0
     """Launches that Auto Scaling tries at this moment and of which there is no instance yet."""
+    vcpus: int = 0
+    """Of one node, as quotas count them."""
+    quota: str = ""
+    """Code of the quota of the account that its nodes draw on; empty where none is known."""
+    quota_left: int | None = None
+    """vCPUs that it leaves; ``None``: not known."""
     mixed: bool = False
     """Of a set of types: which one a node is of is known when it is there."""
     max_size: int | None = None

@@ -6,7 +6,8 @@ planned is what arrives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,33 @@ _CPU_ABOVE: Final = 25
 _EVICTION_MIB: Final = 100
 _ARM64_CMA_MIB: Final = 64
 _HYPERVISOR_PER_MILLE: Final = 75
+_QUOTAS: Final = (
+    # families by their letters -> codes of the quotas of vCPUs: on demand, spot
+    (("dl",), "L-6E869C2A", "L-85EED4F7"),
+    (("hpc",), "L-F7808C92", ""),
+    (("inf",), "L-1945791B", "L-B5D1601B"),
+    (("trn",), "L-2C3B7624", "L-6B0D517C"),
+    (("f",), "L-74FC7D96", "L-88CF9481"),
+    (("g", "gr", "vt"), "L-DB2E81BA", "L-3819A6DF"),
+    (("p",), "L-417A185B", "L-7212CCBC"),
+    (("x",), "L-7295265B", "L-E3A00192"),
+    (("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"), "L-1216C47A", "L-34B43A08"),
+)
+"""https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"""
+_LETTERS: Final = re.compile(r"[a-z]+")
+
+
+def quota_of(instance_type: str, *, spot: bool) -> str:
+    """Code of the quota of vCPUs that instances of the type draw on; empty for a family that is not known."""
+    letters = _LETTERS.match(instance_type)
+    family = letters.group() if letters else ""
+    return next((codes[spot] for families, *codes in _QUOTAS if family in families), "")
+
+
+def one_quota(instance_types: Iterable[str], *, spot: bool) -> str:
+    """Of a set of types the quota that all draw on; empty where they draw on several."""
+    found = {quota_of(one, spot=spot) for one in instance_types}
+    return found.pop() if len(found) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def _buy(groups: Iterable[Group], lack: int, fleet: Fleet, left: Ceilings, bough
     """The cheapest first, within the limits, which are counted down."""
     found: Counter[str] = Counter()
     for group in sorted(groups, key=lambda group: (group.usd_per_hour, group.name)):
-        if group.name in fleet.closed_until or group.name in fleet.paused:
+        if group.name in fleet.closed or group.name in fleet.paused:
             continue
         room = max(0, group.maximum - fleet.size_of(group) - bought[group.name])
         found[group.name] = left.nodes_left(group, min(room, lack - found.total()))

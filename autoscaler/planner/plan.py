@@ -5,18 +5,20 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import EndJob, Grow, Meant, Memory, Plan, Remove, Step
+from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.consolidation import consolidate
 from autoscaler.planner.headroom import keep_free
+from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
+from autoscaler.planner.orders import as_ordered, dated, made_again, orders_in, still_open
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
@@ -35,14 +37,19 @@ def plan(
     ``limits``: how much is searched, in counted work. ``cache``: what the last look found of nodes that have not
     changed; it saves time and changes no plan.
     """
-    cluster = replace(cluster, pods=roll_of(cluster.pods))
+    unanswered = still_open(cluster, memory)
+    as_seen = replace(cluster, pods=roll_of(cluster.pods))
+    cluster = as_ordered(as_seen, unanswered)
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
+    if unanswered and above.warnings:  # what came meanwhile leaves no room for them: they are not made again
+        return plan(cluster=as_seen, policy=policy, memory=replace(memory, orders={}), limits=limits, cache=cache)
     up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
     spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
     growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
     emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
+    left = left_over(cluster, fleet, memory, up.meant, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
         cluster,
         policy,
@@ -51,21 +58,41 @@ def plan(
         growing=growing,
         left_alone=sick.replaced | emptied.going,
         surplus=above.nodes,
+        leftovers=left,
     )
-    up_steps = (*spare.steps, *emptied.steps)
-    steps = (*_ended(cluster), *down.uncordons, *up_steps, *down.leaving, *sick.steps, *let_go(cluster, fleet))
+    steps = (
+        *_ended(cluster),
+        *down.uncordons,
+        *dated((*spare.steps, *emptied.steps), cluster, besides=unanswered),
+        *down.leaving,
+        *sick.steps,
+    )
+    steps += (*given_back(cluster, fleet, left), *let_go(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
+    steps = _in_order(steps, made_again(cluster, unanswered, up.meant))
     looks = (down.wake_at, sick.wake_at, emptied.wake_at, *up.looks, *(one.until for one in cluster.pauses))
     return Plan(
         steps=steps,
         waiting=up.waiting,
-        memory=replace(_remember(cluster, policy, fleet, memory, meant=up.meant), draining=emptied.draining),
+        memory=Memory(
+            backoffs=dict(sorted(fleet.backoffs.items())),
+            meant=up.meant,
+            draining=emptied.draining,
+            orders=dict(sorted((unanswered | orders_in(steps)).items())),
+            leftovers=left,
+        ),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
         warnings=(*above.warnings, *sick.warnings),
     )
+
+
+def _in_order(steps: tuple[Step, ...], again: Sequence[Grow]) -> tuple[Step, ...]:
+    """Orders that are made again before new ones, and after what sets money free."""
+    first = next((number for number, step in enumerate(steps) if isinstance(step, Grow)), len(steps))
+    return (*steps[:first], *again, *steps[first:])
 
 
 def _ended(cluster: Cluster) -> list[EndJob]:
@@ -75,21 +102,14 @@ def _ended(cluster: Cluster) -> list[EndJob]:
     ]
 
 
-def _remember(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, meant: Mapping[str, Meant]) -> Memory:
-    """Where pods are to go, and back-offs that the cluster does not show: EC2 tells its refusals itself."""
-    kept = {name: until for name, until in memory.backoffs.items() if until > cluster.seen_at}
-    for group, _ in fleet.lost:
-        kept[group.name] = cluster.seen_at + policy.scale_up.refusal_backoff
-    return Memory(backoffs=dict(sorted(kept.items())), meant=meant)
-
-
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
-    usd = sum(fleet.size_of(group) * group.usd_per_hour for group in cluster.groups)
+    held = {group.name: sum(one.held for one in group.instances) for group in cluster.groups}
+    usd = sum((fleet.size_of(group) + held[group.name]) * group.usd_per_hour for group in cluster.groups)
     for step in steps:
         if isinstance(step, Grow):
             usd += step.usd_per_hour
-        elif isinstance(step, Remove) and step.node is not None:
+        elif isinstance(step, Release) or (isinstance(step, Remove) and (step.node or not step.is_dead)):
             usd -= prices[step.group]
     return round(usd, 6)
 
@@ -107,5 +127,5 @@ def _wake_at(
         if instance.launched and instance.id not in fleet.joined and instance.state != "terminating"
     ]
     times += [node.created + patience for node in cluster.nodes if not node.ready and node.name in fleet.group_of]
-    times += fleet.closed_until.values() if someone_waits else []
+    times += (one.until for one in fleet.closed.values()) if someone_waits else []
     return min((time for time in times if time > cluster.seen_at), default=None)

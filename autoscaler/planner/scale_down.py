@@ -36,11 +36,13 @@ def scale_down(
     growing: frozenset[str],
     left_alone: frozenset[str] = frozenset(),
     surplus: frozenset[str] = frozenset(),
+    leftovers: frozenset[str] = frozenset(),
 ) -> ScaleDown:
     """Lift our cordons where nodes are used; cordon idle nodes; remove those idle for long enough.
 
     ``left_alone``: names of nodes that ``node_health`` or ``consolidation`` sees to. ``surplus``: names of idle nodes
-    above a limit, which do not wait out their idle time.
+    above a limit, which do not wait out their idle time; nor do ``leftovers``, ids of instances that were bought for
+    part of a gang.
     """
     uncordons: list[Step] = []
     leaving: list[Step] = []
@@ -64,15 +66,15 @@ def scale_down(
             )
             continue
         may_go[group.name] -= 1
-        is_above = node.name in surplus
-        patience = timedelta(0) if is_above else policy.idle_after(group.entry)
+        at_once = _why_at_once(node, surplus=surplus, leftovers=leftovers)
+        patience = timedelta(0) if at_once else policy.idle_after(group.entry)
         end = node.cordoned_at + patience if is_ours and node.cordoned_at else None
         if end is None:
-            leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, is_above=is_above)))
+            leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, at_once=at_once)))
         elif end > cluster.seen_at:
             due.append(end)
         elif group.name not in growing:
-            leaving.append(_remove(node, group, policy, is_above=is_above))
+            leaving.append(_remove(node, group, policy, at_once=at_once))
     return ScaleDown(uncordons=tuple(uncordons), leaving=tuple(leaving), wake_at=min(due, default=None))
 
 
@@ -124,16 +126,23 @@ def _live(cluster: Cluster) -> dict[str | None, str]:
     return {one.id: group.name for group in cluster.groups for one in group.instances if one.state != "terminating"}
 
 
-def _why_idle(node: Node, group: Group, policy: Policy, *, is_above: bool) -> str:
+def _why_at_once(node: Node, *, surplus: frozenset[str], leftovers: frozenset[str]) -> str:
+    """Why it does not wait out its idle time; empty where it does."""
+    if node.name in surplus:
+        return "is above a limit of the policy, which was lowered below what runs"
+    return "was bought for a gang of which EC2 refused the rest" if node.instance_id in leftovers else ""
+
+
+def _why_idle(node: Node, group: Group, policy: Policy, *, at_once: str) -> str:
     idle = f"{node.name} ({group.instance_type}) runs no job"
-    if is_above:
-        return f"{idle}, and a limit of the policy was lowered below what runs: it goes at once"
+    if at_once:
+        return f"{idle}, and {at_once}: it goes at once"
     patience = f"{policy.idle_after(group.entry).total_seconds():g} s"
     return f"{idle} and none waits for it; it goes after {patience} idle"
 
 
-def _remove(node: Node, group: Group, policy: Policy, *, is_above: bool) -> Remove:
-    why = "above a limit" if is_above else f"idle for {policy.idle_after(group.entry).total_seconds():g} s"
+def _remove(node: Node, group: Group, policy: Policy, *, at_once: str) -> Remove:
+    why = at_once or f"idle for {policy.idle_after(group.entry).total_seconds():g} s"
     return Remove(
         group=group.name,
         instance=node.instance_id or "",

@@ -26,7 +26,7 @@ from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
 from autoscaler.planner.handoff.scheduler_grace import may_be_bought, untried
-from autoscaler.planner.placement.available_offerings import ceilings, coming, offerings
+from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.placement.offerings import Market
@@ -90,7 +90,7 @@ def scale_up(
     waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet), at_home)
     homes = _homes(gangs, meant, scene)
     kept = {place.name for place in homes.values()}
-    market = Market(scene, offerings(cluster, policy, fleet), ceilings(cluster, policy, fleet), kept=kept)
+    market = Market(scene, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
     scene.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     patience = Patience(cluster, policy, fleet, scene)

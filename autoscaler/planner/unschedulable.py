@@ -142,13 +142,12 @@ class Unmet:
         paused = self.fleet.paused.get(group.name)
         if paused is not None:
             return Verdict(f"needs {_nodes(count, group.entry)}, but {paused}", paused.ends_if)
-        until = self.fleet.closed_until.get(group.name)
-        if until is None:
+        closed = self.fleet.closed.get(group.name)
+        if closed is None:
             return None
-        code = next((refusal.code for refusal in group.refusals), "an instance did not join")
         return Verdict(
             f"needs {_nodes(count, group.entry)}, but {group.instance_type} in {group.zone} is left alone until "
-            f"{until:%H:%M:%S} UTC ({code}), and nothing else that may be bought holds it"
+            f"{closed.until:%H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it"
         )
 
     def _limited(self, needs: Counter[str], groups: dict[str, Group]) -> Verdict | None:
@@ -178,7 +177,17 @@ class Unmet:
                 f"{needed}, but limits.nodes {limits.nodes} leaves {max(0, left.nodes)}",
                 f"limits.nodes is {(limits.nodes or 0) + needs.total() - left.nodes} or more, or other work ends",
             )
-        return self._outgrown(needs, groups)
+        return self._over_quota(needed, needs, groups) or self._outgrown(needs, groups)
+
+    def _over_quota(self, needed: str, needs: Counter[str], groups: Mapping[str, Group]) -> Verdict | None:
+        for code, left in sorted(self.market.ceilings.quotas.items()):
+            vcpus = sum(count * groups[name].vcpus for name, count in needs.items() if groups[name].quota == code)
+            if vcpus > left:
+                return Verdict(
+                    f"{needed} with {vcpus} vCPUs, but quota {code} of the AWS account leaves {max(0, left)}",
+                    f"AWS raises quota {code} by {vcpus - left} vCPUs or more, or other work ends",
+                )
+        return None
 
     def _over_max(self, needed: str, name: str, count: int) -> Verdict:
         entry = self.policy.entry(name)

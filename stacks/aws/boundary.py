@@ -28,6 +28,7 @@ _ANYWHERE: Final = (
         "eks-auth:AssumeRoleForPodIdentity",
     ),
     *("elasticloadbalancing:Describe*", "kms:DescribeKey", "pricing:GetProducts", "ssm:DescribeAssociation"),
+    "servicequotas:GetServiceQuota",
     *("ssm:DescribeDocument", "ssm:DescribeInstanceInformation", "ssm:GetDeployablePatchSnapshotForInstance"),
     *("ssm:GetDocument", "ssm:GetManifest", "ssm:ListAssociations", "ssm:ListInstanceAssociations"),
     *("ssm:PutComplianceItems", "ssm:PutConfigurePackageResult", "ssm:PutInventory", "ssm:UpdateAssociationStatus"),
@@ -66,6 +67,7 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
                 "OwnGroups",
                 (
                     "autoscaling:CompleteLifecycleAction",
+                    "autoscaling:LaunchInstances",
                     "autoscaling:SetDesiredCapacity",
                     "autoscaling:TerminateInstanceInAutoScalingGroup",
                     "autoscaling:UpdateAutoScalingGroup",
@@ -73,6 +75,7 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
                 f"arn:*:autoscaling:{region}:*:autoScalingGroup:*",
                 {"StringEquals": tagged},
             ),
+            _allow("LaunchAtOnce", ("ec2:CreateFleet",), "*", {"StringEquals": {"aws:RequestedRegion": region}}),
             _allow(
                 "OwnParameters",
                 (

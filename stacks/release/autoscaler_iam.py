@@ -16,13 +16,21 @@ READS: Final = (
     "ec2:DescribeInstances",
     "ec2:DescribeSpotPriceHistory",
     "pricing:GetProducts",
+    "servicequotas:GetServiceQuota",
 )
 """None of these can be narrowed to a resource."""
 WRITES: Final = (
     "autoscaling:CompleteLifecycleAction",
+    "autoscaling:LaunchInstances",
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
 )
+
+OF_LAUNCHES: Final = ("ec2:CreateFleet", "ec2:DescribeLaunchTemplateVersions")
+"""What Auto Scaling does for ``LaunchInstances`` in its caller's name. Without ``ec2:RunInstances`` no fleet launches.
+
+https://docs.aws.amazon.com/autoscaling/ec2/userguide/launching-instances-synchronous-provisioning.html
+"""
 
 
 def autoscaler_rights(*, cluster: str, region: str) -> dict[str, Any]:
@@ -38,6 +46,13 @@ def autoscaler_rights(*, cluster: str, region: str) -> dict[str, Any]:
                 "Action": list(WRITES),
                 "Resource": groups,
                 "Condition": {"StringEquals": {f"autoscaling:ResourceTag/{words.TAG_CLUSTER}": cluster}},
+            },
+            {
+                "Sid": "LaunchAtOnce",
+                "Effect": "Allow",
+                "Action": list(OF_LAUNCHES),
+                "Resource": "*",
+                "Condition": {"StringEquals": {"aws:RequestedRegion": region}},
             },
         ],
     }

@@ -54,7 +54,7 @@ class Aws:
         keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
         return boto3.client(service, endpoint_url=self.url, **keys)  # type: ignore[call-overload]
 
-    def asked(self, action: str = "SetDesiredCapacity") -> list[dict[str, Any]]:
+    def asked(self, action: str = "LaunchInstances") -> list[dict[str, Any]]:
         """Every call of that name that was granted, oldest first."""
         with urllib.request.urlopen(f"{self.url}/spillway/requests", timeout=10) as answer:  # noqa: S310 - our own
             requests = json.load(answer)["requests"]

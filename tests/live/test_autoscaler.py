@@ -106,7 +106,7 @@ def test_a_gang_waits_as_a_whole_spills_over_and_starts_as_a_whole(hybrid: Hybri
         assert brain.stop() == 0
     assert len(homes) == 2
     assert "dgx" in homes
-    assert [one["parameters"]["DesiredCapacity"] for one in hybrid.aws.asked()] == ["1"]
+    assert [one["parameters"]["RequestedCapacity"] for one in hybrid.aws.asked()] == ["1"]
     assert hybrid.pod("g-0")["spec"]["nodeSelector"][words.HOSTNAME] in homes
 
 
@@ -134,14 +134,14 @@ def reserved(kube: KubeHttp) -> list[str]:
 
 
 def test_killed_between_the_purchase_and_the_node_it_buys_nothing_twice(hybrid: Hybrid) -> None:
-    """The group's desired capacity is the only record, and it is enough."""
+    """The group's own size and what was written down are the only record, and they are enough."""
     make_pod(hybrid.plane.kube, gpu_pod("p"))
     with hybrid.run("--identity", "one") as brain:
         until(hybrid.aws.asked, told=brain.texts)
         brain.kill()
     with hybrid.run("--identity", "one", log="again.log") as brain:
         until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts)
-    assert [one["parameters"]["DesiredCapacity"] for one in hybrid.aws.asked()] == ["1"]
+    assert [one["parameters"]["RequestedCapacity"] for one in hybrid.aws.asked()] == ["1"]
     assert hybrid.group()["DesiredCapacity"] == 1
 
 
@@ -242,7 +242,7 @@ def test_an_instance_that_never_joins_is_given_up_and_replaced(hybrid: Hybrid) -
 
 def test_throttling_only_delays(hybrid: Hybrid) -> None:
     """Every call is refused until AWS has had enough; then the node is bought, once."""
-    hybrid.aws.put_faults({"kind": "throttle", "actions": ["SetDesiredCapacity"]})
+    hybrid.aws.put_faults({"kind": "throttle", "actions": ["LaunchInstances"]})
     make_pod(hybrid.plane.kube, gpu_pod("p"))
     with hybrid.run() as brain:
         until(lambda: "asks for fewer calls (Throttling)" in brain.texts(), told=brain.texts)

@@ -116,5 +116,5 @@ def test_nothing_is_bought_for_a_job_before_all_of_its_pods_are_there(plane: Pla
             for name in ("mnist-0", "mnist-1", "mnist-2"):
                 until(partial(bound, plane.kube, name), told=brain.texts)
             assert brain.stop() == 0
-        assert [one["parameters"]["DesiredCapacity"] for one in aws.asked()] == ["3"]
+        assert [one["parameters"]["RequestedCapacity"] for one in aws.asked()] == ["3"]
         plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")

@@ -78,10 +78,18 @@ def _living(group: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in group["Instances"] if not one["LifecycleState"].startswith("Terminating")]
 
 
+DENIED: Final = {"kind": "throttle", "actions": ["LaunchInstances"], "code": "AccessDenied"}
+"""An account in which nothing may be launched at once."""
+BOTH = pytest.mark.parametrize("fault", [(), (DENIED,)], ids=["at once", "by the desired capacity"])
+"""The two ways to buy."""
+
+
 @contextmanager
-def running(plane: Plane, folder: Path, *faults: dict[str, Any]) -> Iterator[tuple[Autoscaler, Bill, Aws]]:
+def running(
+    plane: Plane, folder: Path, *faults: dict[str, Any], policy_text: str = LIMITED
+) -> Iterator[tuple[Autoscaler, Bill, Aws]]:
     """All of it with one pod that needs a node, and these faults in force."""
-    file, policy = written(folder, LIMITED)
+    file, policy = written(folder, policy_text)
     with stand_in_aws(folder / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
         aws.make_groups(policy)
         aws.put_faults(*faults)
@@ -97,30 +105,55 @@ def running(plane: Plane, folder: Path, *faults: dict[str, Any]) -> Iterator[tup
         assert "Traceback" not in brain.texts()
 
 
-def test_a_zone_that_refuses_late_is_left_for_another(plane: Plane, tmp_path: Path) -> None:
-    """Its order is cancelled before the other one is made."""
-    fault = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": "2s"}
-    with running(plane, tmp_path, fault) as (brain, bill, _):
+@BOTH
+def test_a_zone_that_refuses_is_left_for_another(plane: Plane, tmp_path: Path, fault: tuple[Any, ...]) -> None:
+    """Late where the group launches: its order is cancelled before the other one is made. At once there is none."""
+    full = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": "2s"}
+    with running(plane, tmp_path, full, *fault) as (brain, bill, aws):
         until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
         assert bill.desired() == {FIRST: 0, SECOND: 1}
-        assert f"cancel the order of 1 node in {FIRST}: back to 0 nodes" in brain.texts()
+        cancelled = f"cancel the order of 1 node in {FIRST}: back to 0 nodes" in brain.texts()
+        learnt = brain.texts().count("is grown by its desired capacity, not by LaunchInstances")
+        asked = "SetDesiredCapacity" if fault else "LaunchInstances"
+        assert (cancelled, learnt, bool(aws.asked(asked))) == ((True, 2, True) if fault else (False, 0, True))
         assert "could not cancel" not in brain.texts()
 
 
-def test_a_quota_refuses_in_every_zone_and_the_pod_is_told(plane: Plane, tmp_path: Path) -> None:
+@BOTH
+def test_a_quota_refuses_in_every_zone_and_the_pod_is_told(
+    plane: Plane, tmp_path: Path, fault: tuple[Any, ...]
+) -> None:
     """Nothing stays ordered; once the quota is raised, the pod runs."""
-    with running(plane, tmp_path, {"kind": "quota", "late": "1s"}) as (brain, bill, aws):
-        until(lambda: brain.texts().count("cancel the order of") >= 2, within=60, told=brain.texts)
-        until(lambda: "VcpuLimitExceeded" in brain.texts(), told=brain.texts)
+    with running(plane, tmp_path, {"kind": "quota", "late": "1s"}, *fault) as (brain, bill, aws):
+        until(lambda: "VcpuLimitExceeded" in brain.texts(), within=60, told=brain.texts)
+        until(lambda: not any(bill.desired().values()), within=60, told=brain.texts)
         assert not bound(plane.kube, "p")
         aws.put_faults()
         until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
 
 
-def test_an_instance_that_never_joins_is_paid_for_until_it_is_given_back(plane: Plane, tmp_path: Path) -> None:
+def test_a_quota_that_aws_tells_beforehand_is_not_asked_to_be_exceeded(plane: Plane, tmp_path: Path) -> None:
+    """The pod that it leaves no room for is told why."""
+    text = LIMITED.replace("limits: {usd_per_hour: 8.0}", "")
+    with running(plane, tmp_path, {"kind": "quota", "vcpus": 95}, policy_text=text) as (brain, bill, aws):
+        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        make_pod(plane.kube, gpu_pod("q"))
+        said = (
+            "but quota L-DB2E81BA of the AWS account leaves 47; it would fit if AWS raises quota L-DB2E81BA by 1 vCPUs"
+        )
+        until(lambda: said in brain.texts(), within=60, told=brain.texts)
+        assert len(aws.asked()) == 1
+        assert sum(bill.desired().values()) == 1
+        aws.put_faults()
+
+
+@BOTH
+def test_an_instance_that_never_joins_is_paid_for_until_it_is_given_back(
+    plane: Plane, tmp_path: Path, fault: tuple[Any, ...]
+) -> None:
     """The next one is bought with its money."""
-    with running(plane, tmp_path, {"kind": "never-joins", "count": 1}) as (brain, bill, _):
+    with running(plane, tmp_path, {"kind": "never-joins", "count": 1}, *fault) as (brain, bill, _):
         until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
 

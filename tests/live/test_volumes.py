@@ -185,7 +185,7 @@ def test_a_node_that_takes_no_more_volumes_takes_no_more_pods(ground: Ground) ->
         assert brain.stop() == 0
     homes = [bound(ground.kube, f"p{number}") for number in range(3)]
     assert homes.count("there") == 2
-    assert [one["parameters"]["DesiredCapacity"] for one in ground.aws.asked()] == ["1"]
+    assert [one["parameters"]["RequestedCapacity"] for one in ground.aws.asked()] == ["1"]
 
 
 MERGE = "application/merge-patch+json"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud import autoscaling_groups, errors
+from autoscaler.cloud.purchases import Bought
 from autoscaler.config.policy import Policy
 from autoscaler.executor import Hands
 from autoscaler.kube import client
@@ -36,6 +37,7 @@ from autoscaler.model.actions import (
     Meant,
     Memory,
     Nominate,
+    Order,
     Plan,
     Recreate,
     Release,
@@ -46,7 +48,7 @@ from autoscaler.model.actions import (
     Unreserve,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, Group, Instance, Pod
+from autoscaler.model.cluster import Cluster, Group, Instance, Pod, Refusal
 from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
@@ -67,6 +69,7 @@ class Fakes:
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     failures: dict[str, Exception] = field(default_factory=dict)
     group: Group = GROUP
+    refusals: tuple[Refusal, ...] = ()
     on_node: tuple[PodJson, ...] = ()
     closed: bool = True
     ready: bool = True
@@ -77,9 +80,10 @@ class Fakes:
         if what in self.failures:
             raise self.failures[what]
 
-    def grow(self, name: str, *, was: int, to: int) -> None:
+    def grow(self, name: str, *, was: int, to: int, **_more: Any) -> Bought:
         """EC2's."""
         self._note("grow", name, was, to)
+        return Bought(desired=was if self.refusals else to, refusals=self.refusals)
 
     def cancel(self, name: str, *, was: int, to: int) -> Group:
         """EC2's."""
@@ -262,6 +266,53 @@ def test_a_step_fails_alone_and_is_left_alone_for_a_while() -> None:
     assert made.out.getvalue().count("could not grow") == 1
 
 
+def test_after_a_refused_order_the_planner_is_asked_before_the_next_one() -> None:
+    """It is known at once that the group is closed; other steps are taken. The second plan's order is made."""
+    other = a_group(zone="us-east-1b")
+    again = replace(GROW, group=other.name)
+    made = bench()
+    made.plans = [Plan(steps=(GROW, again, Cordon("n", "r"))), Plan(steps=(again,))]
+    made.fakes.refusals = (Refusal(NOW, "VcpuLimitExceeded", "the limit is 64"),)
+    loop = made.loop()
+    made.knows_aws(GROUP, other)
+    loop.once()
+    assert made.did() == ["grow", "cordon"]
+    assert "could not grow" in made.out.getvalue()
+    made.fakes.refusals = ()
+    loop.once()
+    assert [one.refusals[0].code for one in made.seen[-1].groups if one.refusals] == ["VcpuLimitExceeded"]
+    assert made.fakes.asked[-1] == ("grow", other.name, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (errors.NoAnswer("AWS does not answer"), True),
+        (Unavailable("AWS asks for fewer calls"), False),
+        (errors.Refused("ValidationError", "no"), False),
+        (autoscaling_groups.Changed("it has 2 nodes"), False),
+        (None, False),
+    ],
+)
+def test_an_order_is_remembered_until_it_is_answered(answer: Exception | None, *, kept: bool) -> None:
+    """The next plan knows which may still be carried out; one that was held back meanwhile is not answered by that."""
+    orders = {GROUP.name: Order(0, 1, NOW)}
+    made = bench(GROW, memory=Memory(orders=orders))
+    made.fakes.failures |= {"grow": answer} if answer else {}
+    memories: list[Memory] = []
+
+    def planner(_cluster: Cluster, _policy: Policy, memory: Memory) -> Plan:
+        memories.append(memory)
+        return made.plans[0]
+
+    loop = made.loop(planner=planner)
+    made.knows_aws()
+    for _ in range(3):
+        loop.once()
+    assert memories[0].orders == {}
+    assert [one.orders for one in memories[1:]] == [orders if kept else {}] * 2
+
+
 @dataclass
 class Clock:
     """A monotonic clock that stands still but for jumps, one before each time that it is read."""
@@ -309,12 +360,13 @@ def test_what_is_due_is_done_at_once_however_the_time_jumps(jumps: list[float], 
     waits = Waits(made.store, clock)
     tries: list[float] = []
 
-    def grow(*_given: Any, **_named: Any) -> None:
+    def grow(*_given: Any, **_named: Any) -> Bought:
         tries.append(clock.at)
         if len(tries) <= failures:
             raise Unavailable("AWS does not answer")
         assert waits.loop is not None
         waits.loop.stop()
+        return Bought(desired=1)
 
     made.fakes.grow = grow  # type: ignore[method-assign]
     made.store.wait = waits.wait  # type: ignore[method-assign]
@@ -682,7 +734,7 @@ def test_a_node_is_looked_at_once_more_before_it_goes() -> None:
     assert made.did() == ["pods_on", "terminate", "delete_node"]
     (left,) = made.store.cluster(NOW).groups
     assert left.desired == 1
-    assert len(left.instances) == 1
+    assert sorted(one.state for one in left.instances) == ["in-service", "terminating"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
             group=group,
             new_place=partial(_new_place, group, fleet),
             buyable=0
-            if group.name in fleet.closed_until or group.name in fleet.paused
+            if group.name in fleet.closed or group.name in fleet.paused
             else max(0, group.maximum - fleet.size_of(group)),
         )
         for group in cluster.groups
@@ -34,6 +34,18 @@ def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
     left = Ceilings(usd=limits.usd_per_hour, nodes=limits.nodes, gpus=limits.gpus, entries=entries)
     for group in cluster.groups:
         left.take(group, sizes[group.name])
+    left.quotas = {group.quota: group.quota_left for group in cluster.groups if group.quota_left is not None}
+    return left
+
+
+def affordable(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
+    """What may be bought now: what is being ended is paid for, and a node of the cluster, until it is shut down."""
+    left = ceilings(cluster, policy, fleet)
+    entries, quotas = left.entries, left.quotas
+    left.entries, left.quotas = {}, {}
+    for group in cluster.groups:
+        left.take(group, fleet.ending_of(group))
+    left.entries, left.quotas = entries, quotas
     return left
 
 

@@ -430,7 +430,7 @@ def cutting_problem(
         room = problem.vector(places[0].free, up=False)
         problem.kinds.append(Kind(name, room, _FREE * (1 + places[0].tier), len(places)))
     for name, offering in offerings.items():
-        many = market.buyable(offering) if limited else most
+        many = market.ceilings.of_entry(offering.group, market.buyable(offering)) if limited else most
         room = problem.vector(samples[name].free, up=not limited)
         problem.kinds.append(Kind(name, room, offering.usd or _FREE, None if many >= most else many))
     problem.rows = [problem.row(shape, many) for shape, many in counts.items()]

@@ -50,6 +50,8 @@ class Ceilings:
     gpus: int | None = None
     entries: dict[str, int] = field(default_factory=dict)
     """Policy entry -> nodes."""
+    quotas: dict[str, int] = field(default_factory=dict)
+    """Code of a quota of the AWS account -> vCPUs."""
 
     def why_not(self, group: Group) -> str:
         """Which ceiling one more node of the group would break; empty where none."""
@@ -61,7 +63,13 @@ class Ceilings:
             return "nodes"
         if self.gpus is not None and group.allocatable[GPU] > self.gpus:
             return "gpus"
+        if group.vcpus > self.quotas.get(group.quota, group.vcpus):
+            return "quota"
         return ""
+
+    def of_entry(self, group: Group, most: int) -> int:
+        """How many nodes of the group its entry leaves, ``most`` at most; what groups share is told by ``shared``."""
+        return max(0, min(most, self.entries.get(group.entry, most)))
 
     def nodes_left(self, group: Group, most: int) -> int:
         """How many nodes of the group alone could still be bought, ``most`` at most."""
@@ -74,6 +82,8 @@ class Ceilings:
             bounds.append(self.gpus // group.allocatable[GPU])
         if self.usd is not None and group.usd_per_hour > 0:
             bounds.append(int((self.usd + CENT) / group.usd_per_hour))
+        if group.quota in self.quotas and group.vcpus > 0:
+            bounds.append(self.quotas[group.quota] // group.vcpus)
         return max(0, min(bounds))
 
     def shared(self, groups: Sequence[Group], nodes: int) -> Iterator[Limit]:
@@ -90,6 +100,10 @@ class Ceilings:
         for entry, names in members.items():
             if len(names) > 1 and self.entries.get(entry, nodes) < nodes:
                 yield Limit(dict.fromkeys(names, 1.0), self.entries[entry])
+        for code, vcpus in self.quotas.items():
+            uses = {group.name: float(group.vcpus) for group in groups if group.quota == code}
+            if max(uses.values(), default=0.0) * nodes > vcpus:
+                yield Limit(uses, vcpus)
 
     def take(self, group: Group, nodes: int = 1) -> None:
         """Count nodes as bought; a negative number gives them back."""
@@ -101,6 +115,8 @@ class Ceilings:
             self.nodes -= nodes
         if self.gpus is not None:
             self.gpus -= group.allocatable[GPU] * nodes
+        if group.quota in self.quotas:
+            self.quotas[group.quota] -= group.vcpus * nodes
 
 
 class Market:

@@ -14,12 +14,14 @@ from functools import partial
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
+from autoscaler.model.actions import Backoff
 from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
 from autoscaler.model.resources import PODS, Resources
+from autoscaler.planner.supply.backoffs import learnt
 from autoscaler.planner.supply.candidate_nodes import Place
 
 ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
@@ -54,8 +56,10 @@ class Fleet:
     """Instances that have not joined in the time they had."""
     refused: Mapping[str, int]
     """Group name -> machines asked for, not launched, that EC2 has refused."""
-    closed_until: Mapping[str, datetime]
-    """Group name -> nothing is bought in it before."""
+    closed: Mapping[str, Backoff]
+    """Group name -> why, and until when, nothing is bought in it."""
+    backoffs: Mapping[str, Backoff]
+    """And with those that are over, for the next plan."""
     rooms: Mapping[str, Resources]
     """Group name -> what DaemonSets leave of a new node."""
     residents: Mapping[str, Sequence[Pod]]
@@ -81,6 +85,10 @@ class Fleet:
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
         return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
+
+    def ending_of(self, group: Group) -> int:
+        """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
+        return sum(one.state == "terminating" and not one.is_down for one in group.instances) + self._lost(group)
 
     def _lost(self, group: Group) -> int:
         return sum(1 for owner, _ in self.lost if owner.name == group.name)
@@ -160,7 +168,7 @@ class _Seen:
     tier: int
 
 
-def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], cache: NodeCache | None = None) -> Fleet:
+def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], cache: NodeCache | None = None) -> Fleet:
     """Bring nodes and groups together. ``cache``: what the last look found, which this one adds to."""
     if cache is not None:
         cache.begin(cluster)
@@ -187,7 +195,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], c
     )
     ending = {one.id for group in groups for one in group.instances if one.state == "terminating"}
     leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
-    closed = _closed(groups, lost, cluster, policy, backoffs)
+    known = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
     loads = roll_of(cluster.pods).loads
 
@@ -222,7 +230,8 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, datetime], c
         outstanding=outstanding,
         lost=lost,
         refused=refused,
-        closed_until=closed,
+        closed={name: one for name, one in known.items() if one.until > cluster.seen_at},
+        backoffs=known,
         rooms=rooms,
         residents={name: load.residents for name, load in loads.items()},
         joined=joined,
@@ -324,23 +333,6 @@ def _refused(group: Group, cluster: Cluster, policy: Policy) -> int:
     if not any(cluster.seen_at < one.at + policy.scale_up.refusal_backoff for one in group.refusals):
         return 0
     return max(0, group.desired - max(_live(group), group.minimum))
-
-
-def _closed(
-    groups: Iterable[Group],
-    lost: Iterable[tuple[Group, Instance]],
-    cluster: Cluster,
-    policy: Policy,
-    backoffs: Mapping[str, datetime],
-) -> dict[str, datetime]:
-    pause = policy.scale_up.refusal_backoff
-    closed = {name: until for name, until in backoffs.items() if until > cluster.seen_at}
-    ends = [(group.name, refusal.at + pause) for group in groups for refusal in group.refusals]
-    ends += [(group.name, cluster.seen_at + pause) for group, _ in lost]
-    for name, until in ends:
-        if until > cluster.seen_at:
-            closed[name] = max(until, closed.get(name, until))
-    return closed
 
 
 def _place(node: Node, group: Group | None, load: Load, cluster: Cluster, policy: Policy) -> Place:

@@ -80,15 +80,19 @@ class Witness:
         )
 
     def purchases(self) -> tuple[Purchase, ...]:
-        """Every granted request that raised a group's desired capacity."""
+        """Every granted request that launched instances, or raised a group's desired capacity."""
         asked = self._stand_in("requests")
         last: dict[str, int] = {}
         raised = []
         for request in asked:
             parameters = request["parameters"]
-            if request["action"] != "SetDesiredCapacity" or request["error"]:
+            if request["action"] not in ("LaunchInstances", "SetDesiredCapacity") or request["error"]:
                 continue
-            group, to = parameters["AutoScalingGroupName"], int(parameters["DesiredCapacity"])
+            group = parameters["AutoScalingGroupName"]
+            if request["action"] == "LaunchInstances":
+                to = last.get(group, 0) + int(parameters["RequestedCapacity"])
+            else:
+                to = int(parameters["DesiredCapacity"])
             if to > last.get(group, 0):
                 raised.append(Purchase(group=group, to=to, at=request["at"]))
             last[group] = to

@@ -158,6 +158,8 @@ class AutoScaling(AutoScalingBackend):
         super().__init__(region_name, account_id)
         self.activities: list[Activity] = []
         """Newest last."""
+        self.launch_tokens: dict[str, tuple[float, Any, dict[str, Any]]] = {}
+        """``ClientToken`` of ``LaunchInstances`` -> when it came, what was asked for and answered."""
 
     def group(self, name: str) -> Group:
         """The group of that name, or AWS's refusal."""

@@ -6,6 +6,7 @@ from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult, EmptyResult
 
 from stacks.local.fake_aws.auto_scaling import AutoScaling
+from stacks.local.fake_aws.launches import Asked, launch_instances
 
 
 class AutoScalingCalls(AutoScalingResponse):
@@ -39,6 +40,17 @@ class AutoScalingCalls(AutoScalingResponse):
         start, size = int(self._get_param("NextToken") or 0), self._get_int_param("MaxRecords") or 100
         token = str(start + size) if len(found) > start + size else None
         return ActionResult({"Activities": found[start : start + size], "NextToken": token})
+
+    def launch_instances(self) -> ActionResult:
+        """At once."""
+        asked = Asked(
+            group=self._get_param("AutoScalingGroupName"),
+            count=self._get_int_param("RequestedCapacity"),
+            zones=tuple(self._get_param("AvailabilityZones", [])),
+            subnets=tuple(self._get_param("SubnetIds", [])),
+            retry=self._get_param("RetryStrategy") or "none",
+        )
+        return ActionResult(launch_instances(self._backend, asked, token=self._get_param("ClientToken")))
 
     def put_lifecycle_hook(self) -> ActionResult:
         """Of a group that is there."""

@@ -36,7 +36,7 @@ from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.models.nat_gateways import NatGateway
 
 from autoscaler.model import labels as words
-from autoscaler.model.instance_types import InstanceType, read_instance_type
+from autoscaler.model.instance_types import InstanceType, quota_of, read_instance_type
 from stacks.local.fake_aws.boot import Booted
 from stacks.local.fake_aws.ledger import Ledger, Life
 from stacks.local.fake_aws.placement_groups import PlacementGroupCalls, PlacementGroups
@@ -215,10 +215,18 @@ class Ec2(EC2Backend):
             instance_type = template.get("InstanceType") or instance_type
         zone = self._zone_of(kwargs)
         fault = self.world.faults.refusal(instance_type=instance_type, zone=zone, count=count)
+        quota, asked = self.world.faults.quota(), count * instance_type_of(instance_type).vcpus
+        if quota is not None and asked + self._vcpus(instance_type) > quota:
+            raise NotLaunched("VcpuLimitExceeded", _NO_QUOTA.replace("64", str(quota)), late=timedelta(0))
         if fault is not None and fault.kind == "quota":
             raise NotLaunched("VcpuLimitExceeded", _NO_QUOTA, late=fault.late)
         if fault is not None:
             raise NotLaunched("InsufficientInstanceCapacity", no_capacity(instance_type, zone), late=fault.late)
+
+    def _vcpus(self, instance_type: str) -> int:
+        """In use by what draws on the same quota on demand: spot capacity is not told apart here."""
+        like, kinds = quota_of(instance_type, spot=False), [one.instance.instance_type for one in self.begun.values()]
+        return sum(instance_type_of(kind).vcpus for kind in kinds if quota_of(kind, spot=False) == like)
 
     def _zone_of(self, kwargs: dict[str, Any]) -> str:
         subnet = kwargs.get("subnet_id") or next((nic.get("SubnetId") for nic in kwargs.get("nics") or []), None)

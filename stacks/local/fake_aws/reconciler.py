@@ -15,7 +15,8 @@ from moto.core.exceptions import ServiceException
 from stacks.local.fake_aws.auto_scaling import ENDING, LAUNCHING, AutoScaling, Group, Member, given, now_in_words
 from stacks.local.fake_aws.instances import GROUP_TAG, NotLaunched, World
 
-_LAUNCH: Final = "Launching a new EC2 instance"
+LAUNCH: Final = "Launching a new EC2 instance"
+"""What a launch is described with: the instance's id follows once there is one."""
 AT_ONCE: Final = 50
 """Instances that a group launches before it looks at the time again."""
 
@@ -146,12 +147,12 @@ def _launch(region: AutoScaling, group: Group, now: float) -> bool:
         f"{group.cause}  At {now_in_words()} an instance was started in response to a difference "
         f"between desired and actual capacity, increasing the capacity from {have} to {group.desired_capacity}."
     )
-    for (instance_type, weight), (zone, subnet) in itertools.product(_types(group), _places(group)):
+    for (instance_type, weight), (zone, subnet) in itertools.product(types(group), places(group)):
         try:
-            member = _launched(group, instance_type=instance_type, zone=zone, subnet=subnet)
+            member = launched(group, instance_type=instance_type, zone=zone, subnet=subnet)
         except ServiceException as refused:
             late = refused.late.total_seconds() if isinstance(refused, NotLaunched) else 0.0
-            failed = region.note(group, _LAUNCH, cause)
+            failed = region.note(group, LAUNCH, cause)
             group.trying.append((failed, f"{refused.message} Launching EC2 instance failed.", now + late))
             _fail_what_is_due(group, now)
             continue
@@ -170,14 +171,14 @@ def _fail_what_is_due(group: Group, now: float) -> None:
     for tried in [one for one in group.trying if one[2] <= now]:
         activity, message, _ = tried
         group.trying.remove(tried)
-        activity.description = f"{_LAUNCH}.  Status Reason: {message}"
+        activity.description = f"{LAUNCH}.  Status Reason: {message}"
         activity.end("Failed", message)
 
 
-def _launched(group: Group, *, instance_type: str, zone: str, subnet: str | None) -> Member:
+def launched(group: Group, *, instance_type: str, zone: str, subnet: str | None) -> Member:
+    """An instance that EC2 has just launched for the group, which does not list it yet. Raises EC2's refusals."""
     template, data = group.ec2_launch_template, group.template_data()
     version = None if template is None else str(template.get_version(group.launch_template_version).number)
-    spot = _next_is_spot(group) or (data.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"
     reservation = group.ec2_backend.run_instances(
         group.image_id,
         1,
@@ -192,7 +193,7 @@ def _launched(group: Group, *, instance_type: str, zone: str, subnet: str | None
         launch_config=group.launch_config,
         launch_template={"LaunchTemplateId": template.id, "Version": version} if template else None,
         associate_public_ip=group.launch_config.associate_public_ip_address if group.launch_config else None,
-        lifecycle="spot" if spot else None,
+        lifecycle="spot" if next_is_spot(group) else None,
     )
     instance = reservation.instances[0]
     instance.autoscaling_group = group  # type: ignore[attr-defined]  # moto hangs it there
@@ -210,7 +211,7 @@ def _security_groups(data: dict[str, Any]) -> list[str]:
     )
 
 
-def _types(group: Group) -> list[tuple[str, int | None]]:
+def types(group: Group) -> list[tuple[str, int | None]]:
     """Instance types in order of preference, each with its weight where the policy gives one."""
     policy = group.mixed_instances_policy or {}
     overrides = (policy.get("LaunchTemplate") or {}).get("Overrides") or []
@@ -222,7 +223,7 @@ def _types(group: Group) -> list[tuple[str, int | None]]:
     ]
 
 
-def _places(group: Group) -> list[tuple[str, str | None]]:
+def places(group: Group) -> list[tuple[str, str | None]]:
     """(zone, subnet), the zone with the fewest instances first."""
     subnets = [subnet for subnet in (group.vpc_zone_identifier or "").split(",") if subnet]
     places: list[tuple[str, str | None]] = [
@@ -232,7 +233,10 @@ def _places(group: Group) -> list[tuple[str, str | None]]:
     return sorted(places, key=lambda place: zones[place[0]])
 
 
-def _next_is_spot(group: Group) -> bool:
+def next_is_spot(group: Group) -> bool:
+    """Whether the group's next instance is to be spot capacity, by its launch template or its distribution."""
+    if (group.template_data().get("InstanceMarketOptions") or {}).get("MarketType") == "spot":
+        return True
     distribution = (group.mixed_instances_policy or {}).get("InstancesDistribution")
     if not distribution:
         return False

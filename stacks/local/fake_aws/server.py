@@ -61,6 +61,8 @@ from stacks.local.wire.aws_protocol import Call, Refused, Reply, error_in, read_
 from stacks.local.wire.faults import Faults, Script
 
 ACCOUNT: Final = "123456789012"
+_PLENTY: Final = 100_000
+"""vCPUs of each quota."""
 _UNAVAILABLE: Final = Refused("ServiceUnavailable", "Service is unable to handle request.", status=503)
 
 
@@ -104,6 +106,8 @@ class StandIn:
         with self._world.lock:
             if call.service == "ssm":
                 return self._systems_manager.answer(call)
+            if call.action == "GetServiceQuota":
+                return 200, "application/x-amz-json-1.1", json.dumps(self._quota(call)).encode()
             if call.service == "ec2":
                 return self._vpn.answer(call)
             if call.service != "eks":
@@ -115,6 +119,12 @@ class StandIn:
                 query=parse_qs(environ.get("QUERY_STRING", "")),
                 body=environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)),
             )
+
+    def _quota(self, call: Call) -> dict[str, Any]:
+        """Plenty, where no fault says otherwise: a new account of AWS has few vCPUs, and none with GPUs."""
+        code, quota = call.parameters["QuotaCode"], self._world.faults.quota()
+        value = float(_PLENTY if quota is None else quota)
+        return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "QuotaName": f"vCPUs of {code}", "Value": value}}
 
     def _refuse(self, call: Call) -> Refused | None:
         refused = self._world.faults.refuse(call)

@@ -4,6 +4,7 @@
     faults:
       - {kind: insufficient-capacity, instance_type: p4d.24xlarge, zone: us-east-1a, after: 2, lasts: 30s}
       - {kind: quota, after: 4, late: 20s}
+      - {kind: quota, vcpus: 96}
       - {kind: throttle, actions: [SetDesiredCapacity], every: 3}
       - {kind: slow-boot, instance_type: p4d.24xlarge, factor: 4}
       - {kind: never-joins, count: 1}
@@ -38,7 +39,7 @@ _WHEN: Final = frozenset({"kind", "begins", "lasts"})
 _WHERE: Final = frozenset({"instance_type", "zone"})
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "insufficient-capacity": _WHERE | {"after", "late"},
-    "quota": frozenset({"instance_type", "after", "late"}),
+    "quota": frozenset({"instance_type", "after", "late", "vcpus"}),
     "throttle": frozenset({"actions", "every", "code"}),
     "slow-boot": _WHERE | {"factor", "by"},
     "never-joins": _WHERE | {"count", "share"},
@@ -63,6 +64,7 @@ class Fault(Document):
     instance_type: str | None = Field(default=None, description="only this instance type; absent: every one")
     zone: str | None = Field(default=None, description="only this availability zone; absent: every one")
     after: int = Field(default=0, ge=0, description="instances that are still granted")
+    vcpus: int | None = Field(default=None, ge=0, description="vCPUs of the quota, as Service Quotas tells it, e.g. 96")
     late: Span = Field(
         default=timedelta(0), description="so long an Auto Scaling group tries before it fails, e.g. 40s"
     )
@@ -174,7 +176,7 @@ class Faults:
                 (index, fault)
                 for kind in _REFUSALS
                 for index, fault in self._in_force(kind)
-                if fault.strikes_at(instance_type=instance_type, zone=zone)
+                if fault.strikes_at(instance_type=instance_type, zone=zone) and fault.vcpus is None
             ]
             short = [index for index, fault in about if self._met[index] + count > fault.after]
             for index in short:
@@ -182,6 +184,11 @@ class Faults:
             for index, _ in about if not short else ():
                 self._met[index] += count
         return self.script.faults[short[0]] if short else None
+
+    def quota(self) -> int | None:
+        """VCPUs of the quota that is in force, where one says so many."""
+        with self._lock:
+            return next((fault.vcpus for _, fault in self._in_force("quota") if fault.vcpus is not None), None)
 
     def grants(self, *, instance_type: str, zone: str, count: int = 1) -> bool:
         """Whether nothing keeps EC2 from launching so many more instances."""

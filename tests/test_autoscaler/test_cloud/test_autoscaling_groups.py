@@ -14,7 +14,8 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from autoscaler.cloud.autoscaling_groups import Changed, Clients, Ec2, connect
-from autoscaler.cloud.errors import Refused, refusal_code
+from autoscaler.cloud.errors import NoAnswer, Refused, refusal_code
+from autoscaler.cloud.purchases import token_of
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.config.policy_changes import pending
 from autoscaler.model import labels as words
@@ -294,6 +295,8 @@ def test_what_ec2_refused_is_data(door: Door) -> None:
 @pytest.mark.parametrize(
     ("message", "code"),
     [
+        ("ValidationError: 3 more would be above max value 2 for the AutoScalingGroup.", "MaxSizeExceeded"),
+        ("AccessDenied: User is not authorized to perform: autoscaling:SetDesiredCapacity", "UnauthorizedOperation"),
         ("We currently do not have sufficient p4d.24xlarge capacity in the zone", "InsufficientInstanceCapacity"),
         ("You have requested more vCPU capacity than your current vCPU limit of 64 allows", "VcpuLimitExceeded"),
         ("Max spot instance count exceeded", "MaxSpotInstanceCountExceeded"),
@@ -358,13 +361,118 @@ def test_a_group_that_the_policy_does_not_name_is_never_grown(door: Door) -> Non
     assert any("the policy has no entry 'old'" in line for line in door.warned)
 
 
-def test_growing_looks_once_more_and_sets_what_was_planned(door: Door) -> None:
-    """Absolute, so that doing it twice buys once."""
-    door.groups_are(raw_group(desired=1), named=NAME)
-    wanted = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
-    door.autoscaling.add_response("set_desired_capacity", {}, wanted)
-    door.door.grow(NAME, was=1, to=3)
+WANTED = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
+
+
+def launching(count: int, **order: Any) -> dict[str, Any]:
+    """The parameters of a launch, with the token of the order."""
+    token = token_of(group=NAME, **{"was": 1, "to": 3, "at": LAUNCHED} | order)
+    return {
+        "AutoScalingGroupName": NAME,
+        "RequestedCapacity": count,
+        "AvailabilityZones": ["us-east-1a"],
+        "ClientToken": token,
+    }
+
+
+def test_growing_looks_once_more_and_launches_what_lacks(door: Door) -> None:
+    """In the group's zone, with the order's own token; the instances and the refusal of one answer."""
+    door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
+    came = [{"InstanceType": "g5.12xlarge", "AvailabilityZone": "us-east-1a", "InstanceIds": ["i-2"]}]
+    full = "We currently do not have sufficient g5.12xlarge capacity."
+    errors = [{"ErrorCode": "InsufficientInstanceCapacity", "ErrorMessage": full, "AvailabilityZone": "us-east-1a"}]
+    door.autoscaling.add_response("launch_instances", {"Instances": came, "Errors": errors}, launching(2))
+    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    assert (bought.desired, [one.id for one in bought.instances]) == (2, ["i-2"])
+    assert [(one.code, one.message) for one in bought.refusals] == [("InsufficientInstanceCapacity", full)]
     door.autoscaling.assert_no_pending_responses()
+
+
+def test_what_was_refused_at_once_is_told_with_the_group_from_then_on(door: Door) -> None:
+    """Its history need not say it."""
+    door.groups_are(raw_group(), named=NAME)
+    errors = [{"ErrorCode": "VcpuLimitExceeded", "ErrorMessage": "You have requested more vCPU capacity"}]
+    door.autoscaling.add_response("launch_instances", {"Errors": errors}, launching(2, was=0, to=2, at=LAUNCHED))
+    door.door.grow(NAME, was=0, to=2, at=LAUNCHED)
+    door.groups_are(raw_group())
+    door.types_are(TYPE)
+    door.activities_are()
+    assert [one.code for one in door.door.groups()[0].refusals] == ["VcpuLimitExceeded"]
+
+
+@pytest.mark.parametrize(
+    ("code", "learnt"),
+    [("AccessDenied", True), ("UnsupportedOperation", True), ("InvalidAction", True), ("ValidationError", False)],
+)
+def test_where_nothing_may_be_launched_at_once_the_desired_capacity_is_set(door: Door, code: str, learnt: bool) -> None:  # noqa: FBT001 - a table
+    """Absolute, so that doing it twice buys once. It is learnt and told once; any other refusal is one."""
+    door.groups_are(raw_group(desired=1), named=NAME)
+    door.autoscaling.add_client_error("launch_instances", code, "why")
+    if learnt:
+        door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
+    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    assert (bought.desired, len(bought.refusals)) == ((3, 0) if learnt else (1, 1))
+    assert len(door.warned) == learnt
+    if learnt:
+        door.groups_are(raw_group(desired=1), named=NAME)
+        door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
+        door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+        assert len(door.warned) == 1
+    door.autoscaling.assert_no_pending_responses()
+
+
+def test_a_group_in_which_nothing_may_be_bought_is_refused_alone(door: Door) -> None:
+    """Not an outage: other groups are bought in."""
+    door.groups_are(raw_group(desired=1), named=NAME)
+    for call in ("launch_instances", "set_desired_capacity"):
+        door.autoscaling.add_client_error(call, "AccessDenied", "not authorized")
+    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    assert (bought.desired, [one.code for one in bought.refusals]) == (1, ["UnauthorizedOperation"])
+
+
+MIXED: dict[str, Any] = {"LaunchTemplate": {"Overrides": [{"InstanceType": "g5.12xlarge"}]}}
+
+
+@pytest.mark.parametrize(
+    ("more", "why_not"),
+    [
+        ({"LaunchConfigurationName": "old"}, "launch configuration"),
+        ({"WarmPoolConfiguration": {"MinSize": 1}}, "warm pool"),
+        ({"MixedInstancesPolicy": {"InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": 50}}}, "mixes"),
+        ({"MixedInstancesPolicy": {"LaunchTemplate": {"Overrides": [{"WeightedCapacity": "2"}]}}}, "weights"),
+        ({"MixedInstancesPolicy": MIXED | {"InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": 0}}}, ""),
+        ({"MixedInstancesPolicy": MIXED}, ""),
+        ({}, ""),
+    ],
+)
+def test_groups_that_aws_launches_nothing_in_at_once_are_known_by_their_description(
+    door: Door, more: dict[str, Any], why_not: str
+) -> None:
+    """They are not asked for it in vain."""
+    door.groups_are(raw_group(desired=1, **more), named=NAME)
+    if why_not:
+        door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
+    else:
+        door.autoscaling.add_response(
+            "launch_instances", {"Instances": [{"InstanceIds": ["i-2", "i-3"]}]}, launching(2)
+        )
+    door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    door.autoscaling.assert_no_pending_responses()
+    assert (why_not in "".join(door.warned)) if why_not else not door.warned
+
+
+def test_a_launch_without_an_answer_is_no_refusal(door: Door) -> None:
+    """It may have been done. A call that was throttled was not."""
+    for code in ("InternalFailure", "IdempotentCallInProgress"):
+        door.groups_are(raw_group(desired=1), named=NAME)
+        door.autoscaling.add_client_error("launch_instances", code, "why", http_status_code=500)
+        with pytest.raises(NoAnswer):
+            door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    door.groups_are(raw_group(desired=1), named=NAME)
+    door.autoscaling.add_client_error("launch_instances", "Throttling", "Rate exceeded")
+    with pytest.raises(Unavailable, match="fewer calls") as throttled:
+        door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    assert not isinstance(throttled.value, NoAnswer)
 
 
 @pytest.mark.parametrize("desired", [0, 2, 3, 4])
@@ -376,7 +484,7 @@ def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -
     if desired:
         door.activities_are()
     with pytest.raises(Changed, match=f"was to have 1 node when .* and is to have {desired} now") as changed:
-        door.door.grow(NAME, was=1, to=3)
+        door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
     assert changed.value.group is not None
     assert changed.value.group.desired == desired
 
@@ -385,7 +493,7 @@ def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
     """Whatever its name."""
     door.groups_are(raw_group(tags={words.TAG_CLUSTER: "another"}), named=NAME)
     with pytest.raises(Changed, match="is not there any more"):
-        door.door.grow(NAME, was=0, to=1)
+        door.door.grow(NAME, was=0, to=1, at=LAUNCHED)
 
 
 def test_cancelling_an_order_ends_no_instance(door: Door) -> None:
@@ -499,9 +607,9 @@ def test_against_the_stand_in_a_group_grows_once_and_shrinks(
     door = Ec2(policy, connect("us-east-1"))
     (group,) = door.groups()
     assert group.allocatable[words.GPU] == 4
-    door.grow(group.name, was=0, to=1)
+    door.grow(group.name, was=0, to=1, at=LAUNCHED)
     with pytest.raises(Changed):
-        door.grow(group.name, was=0, to=1)
+        door.grow(group.name, was=0, to=1, at=LAUNCHED)
     instance = until(lambda: next(iter(door.groups()[0].instances), None))
     assert instance.launched is not None
     door.terminate(instance.id, group=group.name)
@@ -518,7 +626,7 @@ def test_a_group_whose_maximum_was_lowered_can_be_emptied(
     door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
     (group,) = door.groups()
     scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, NewInstancesProtectedFromScaleIn=True)
-    door.grow(group.name, was=0, to=3)
+    door.grow(group.name, was=0, to=3, at=LAUNCHED)
     until(lambda: len([one for one in door.groups()[0].instances if one.state == "in-service"]) == 3)
     scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MaxSize=1)
     assert door.groups()[0].desired == 1

@@ -12,14 +12,16 @@ from autoscaler.kube.client import Kube
 from autoscaler.kube.credentials import Account
 from autoscaler.kube.memory_configmap import Notebook, as_memory, as_text
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Grow, Meant, Memory
+from autoscaler.model.actions import Backoff, Grow, Meant, Memory, Order
 from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_policy, an_entry, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 MEMORY = Memory(
-    backoffs={"test-gpu-us-east-1a": later(minutes=5)},
+    backoffs={"test-gpu-us-east-1a": Backoff(later(minutes=5), 2, later(), "VcpuLimitExceeded")},
+    leftovers=frozenset({"i-2", "i-1"}),
+    orders={"test-gpu-us-east-1b": Order(0, 2, later())},
     meant={"team/a-0": Meant("g+1", "g"), "team/a-1": Meant("g+1", "g"), "team/b": Meant("dgx-1")},
 )
 

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model.instance_types import GIB, MIB, InstanceType, allocatable_of, max_pods_of, read_instance_type
+from autoscaler.model.instance_types import (
+    GIB,
+    MIB,
+    InstanceType,
+    allocatable_of,
+    max_pods_of,
+    one_quota,
+    quota_of,
+    read_instance_type,
+)
 from autoscaler.model.labels import GPU
 from autoscaler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
@@ -90,3 +99,22 @@ def _described() -> dict[str, Any]:
             "NetworkCards": [{"NetworkCardIndex": n, "MaximumNetworkInterfaces": 15} for n in range(4)],
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "on_demand", "spot"),
+    [
+        ("p4d.24xlarge", "L-417A185B", "L-7212CCBC"),
+        ("g5.12xlarge", "L-DB2E81BA", "L-3819A6DF"),
+        ("gr6.4xlarge", "L-DB2E81BA", "L-3819A6DF"),
+        ("trn1.32xlarge", "L-2C3B7624", "L-6B0D517C"),
+        ("m5.4xlarge", "L-1216C47A", "L-34B43A08"),
+        ("hpc7g.16xlarge", "L-F7808C92", ""),
+        ("u-6tb1.metal", "", ""),
+    ],
+)
+def test_a_type_draws_on_the_quota_of_its_family(kind: str, on_demand: str, spot: str) -> None:
+    """As AWS counts vCPUs; of a set of types one that all share."""
+    assert (quota_of(kind, spot=False), quota_of(kind, spot=True)) == (on_demand, spot)
+    assert one_quota([kind, kind], spot=False) == on_demand
+    assert one_quota(["p4d.24xlarge", "g5.12xlarge"], spot=False) == ""

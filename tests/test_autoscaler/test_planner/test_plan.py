@@ -6,10 +6,10 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-from autoscaler.model.actions import Admit, EndJob, Grow, Memory, Plan
+from autoscaler.model.actions import Admit, Backoff, EndJob, Grow, Memory, Plan
 from autoscaler.model.cluster import LingeringJob
 from autoscaler.planner.plan import plan
-from tests.builders import a_cluster, a_gang, a_group, a_policy, an_on_prem_node, later
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 from tests.world import World
 
 
@@ -31,10 +31,23 @@ def test_the_bill_is_of_all_that_was_asked_for() -> None:
     assert decided.usd_per_hour == 43.915284
 
 
+def test_what_a_hook_holds_is_in_the_bill_until_it_is_let_go() -> None:
+    """It runs. A job on it keeps it; without one this very plan ends the wait."""
+    group = replace(a_group(joined=1), desired=0)
+    group = replace(group, instances=tuple(replace(one, state="terminating", held=True) for one in group.instances))
+    node = replace(nodes_of(a_group(joined=1))[0], cordoned=True, cordoned_by="kubectl")
+    pod = replace(a_pod(gpus=8), node=node.name, phase="Running")
+    for pods, usd in (((pod,), 21.957642), ((), 0.0)):
+        assert plan(a_cluster(pods=pods, nodes=[node], groups=[group]), a_policy(), Memory()).usd_per_hour == usd
+
+
 def test_what_is_remembered_ends_by_itself() -> None:
-    """A back-off that is over is forgotten."""
-    memory = Memory(backoffs={"local-cpu-us-east-1a": later(seconds=-1), "local-cpu-us-east-1b": later(seconds=1)})
-    assert plan(a_cluster(), a_policy(), memory).memory.backoffs == {"local-cpu-us-east-1b": later(seconds=1)}
+    """A back-off that has been over for long is forgotten."""
+    here, there = "local-cpu-us-east-1a", "local-cpu-us-east-1b"
+    old, young = (Backoff(later(minutes=-m), 2, later(minutes=-40), "UnfulfillableCapacity") for m in (30, 29))
+    groups = [a_group("cpu", zone) for zone in ("us-east-1a", "us-east-1b")]
+    decided = plan(a_cluster(groups=groups), a_policy(), Memory(backoffs={here: old, there: young}))
+    assert decided.memory.backoffs == {there: young}
 
 
 def test_a_job_that_spills_over_comes_and_goes() -> None:

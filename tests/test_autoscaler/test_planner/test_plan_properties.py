@@ -77,6 +77,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
         never_joins=draw(st.sampled_from((0.0, 0.2))) if trouble else 0.0,
         late=draw(st.sampled_from(((0.0, 0.0), (0.0, 60.0)))) if trouble else (0.0, 0.0),
         meanwhile=draw(st.sampled_from((0.0, 0.3))) if trouble else 0.0,
+        at_once=draw(st.booleans()),
         reserves=draw(st.booleans()),
         guarded=draw(st.sampled_from((0.0, 0.5))) if trouble else 0.0,
     )

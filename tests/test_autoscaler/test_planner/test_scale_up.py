@@ -12,6 +12,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     Admit,
+    Backoff,
     Cancel,
     Cordon,
     Grow,
@@ -382,7 +383,7 @@ def test_an_instance_that_never_joins_is_given_back_and_its_group_left_alone() -
     decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[group, other]))
     assert [(step.instance, step.node) for step in steps(decided, Remove)] == [("i-lost", None)]
     assert grown(decided) == {other.name: 1}
-    assert decided.memory.backoffs == {group.name: later(minutes=3)}
+    assert decided.memory.backoffs == {group.name: Backoff(later(minutes=3), 1, NOW, "an instance did not join")}
 
 
 def test_an_instance_has_its_time_to_join() -> None:
@@ -393,9 +394,50 @@ def test_an_instance_has_its_time_to_join() -> None:
     assert decided.wake_at == later(minutes=10)
 
 
+@pytest.mark.parametrize(
+    ("ending", "bought"),
+    [
+        ({"state": "terminating", "held": True}, 0),
+        ({"state": "terminating"}, 0),
+        ({"state": "terminating", "is_down": True}, 1),
+        ({"launched": later(minutes=-16)}, 0),
+    ],
+    ids=["held by a hook", "just told to end", "shut down", "given up by this very plan"],
+)
+@pytest.mark.parametrize("limits", [{"usd_per_hour": 30.0}, {"nodes": 1}, {"gpus": 8}], ids=repr)
+def test_what_is_being_ended_is_paid_for_until_it_is_shut_down(
+    ending: dict[str, Any], bought: int, limits: dict[str, Any]
+) -> None:
+    """AWS bills an instance while it runs, also in the wait of a hook: its money buys the next one after that."""
+    desired = 0 if "state" in ending else 1
+    group = replace(a_group(), desired=desired, instances=(Instance("i-1", "us-east-1a", **ending),))
+    decided = decide(
+        a_cluster(pods=a_gang(pods=1, gpus=8), groups=[group, a_group(zone="us-east-1b")]), a_policy(limits=limits)
+    )
+    assert sum(grown(decided).values()) == bought
+
+
+@pytest.mark.parametrize(("left", "bought"), [(95, 0), (96, 0), (191, 0), (192, 2), (None, 2)])
+def test_nothing_is_bought_beyond_a_quota_that_several_groups_draw_on(left: int | None, bought: int) -> None:
+    """A gang of two nodes, of which each zone has one: it is bought whole or not at all, and told why not."""
+    groups = [
+        replace(a_group(zone=zone, maximum=1), vcpus=96, quota="L-417A185B", quota_left=left)
+        for zone in ("us-east-1a", "us-east-1b")
+    ]
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), groups=groups))
+    assert sum(grown(decided).values()) == bought
+    if left is not None and not bought:
+        [said] = {one.because for one in decided.waiting}
+        assert said.startswith("needs 2 more gpu-a100 nodes (43.92 $/h) with 192 vCPUs, ")
+        assert said.endswith(f"but quota L-417A185B of the AWS account leaves {left}")
+        assert {one.would_fit_if for one in decided.waiting} == {
+            f"AWS raises quota L-417A185B by {192 - left} vCPUs or more, or other work ends"
+        }
+
+
 def test_a_remembered_back_off_holds_and_ends() -> None:
     """What was remembered is kept until its time."""
-    memory = Memory(backoffs={"local-gpu-a100-us-east-1a": later(minutes=1)})
+    memory = Memory(backoffs={"local-gpu-a100-us-east-1a": Backoff(later(minutes=1), 1, NOW, "Refused")})
     cluster = a_cluster(pods=a_gang(pods=1, gpus=8), groups=[a_group()])
     held = decide(cluster, memory=memory)
     assert (grown(held), held.memory) == ({}, memory)
@@ -571,7 +613,7 @@ def test_what_was_meant_and_is_gone_is_forgotten() -> None:
     """A refused purchase binds nobody."""
     gang = a_gang("g", 1, gpus=4)
     first = decide(a_cluster(pods=gang))
-    decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=first.memory)
+    decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=replace(first.memory, orders={}))
     assert [step.placements[0][1] for step in steps(decided, Admit)] == ["dgx-01"]
 
 

@@ -155,7 +155,9 @@ def test_elsewhere_it_has_an_access_key_that_is_secret_wherever_it_stands() -> N
     """Of a user that may do nothing else."""
     found = released("existing")
     [policy] = found.of_type("UserPolicy")
-    assert [one["Sid"] for one in json.loads(policy.inputs["policy"])["Statement"]] == ["Look", "ResizeItsOwnGroups"]
+    assert [one["Sid"] for one in json.loads(policy.inputs["policy"])["Statement"]] == [
+        *("Look", "ResizeItsOwnGroups", "LaunchAtOnce")
+    ]
     [key] = found.of_type("AccessKey")
     assert "secret" in key.secret_outputs
     [secret] = found.of_type("Secret")

@@ -182,7 +182,12 @@ def rights_of(service: str) -> frozenset[str]:
     """Names of a service's API operations, which its rights are named after, with those that differ."""
     import botocore.session  # noqa: PLC0415 - slow to import
 
-    by_prefix = {"elasticloadbalancing": "elbv2", "monitoring": "cloudwatch", "ecr": "ecr"}
+    by_prefix = {
+        "elasticloadbalancing": "elbv2",
+        "monitoring": "cloudwatch",
+        "ecr": "ecr",
+        "servicequotas": "service-quotas",
+    }
     try:
         model = botocore.session.get_session().get_service_model(by_prefix.get(service, service))
     except UnknownServiceError:

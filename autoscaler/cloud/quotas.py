@@ -1,0 +1,115 @@
+"""Quotas of vCPUs of the account: how much of each is in use, and what it leaves, read before anything is bought.
+
+A quota of EC2 is the account's in a region, over all zones, for a family of types on demand or as spot capacity. What
+is in use is counted from all instances that run or start, whichever cluster they are of; reservations that stand unused
+are not counted. https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from autoscaler.model.instance_types import InstanceType, quota_of
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.client import EC2Client
+
+READ_AGAIN: Final = 300.0
+"""Seconds: quotas seldom change. What we buy meanwhile is counted at once, what ends only then."""
+NEARLY: Final = 0.8
+"""The share in use from which on a person is told."""
+
+
+@dataclass(slots=True)
+class Quota:
+    """One quota, as far as it is known."""
+
+    code: str
+    name: str
+    most: int
+    """vCPUs."""
+    used: int
+
+    @property
+    def left(self) -> int:
+        """VCPUs that may still be launched."""
+        return max(0, self.most - self.used)
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"quota {self.code} ({self.name}): {self.used} of {self.most} vCPUs are in use"
+
+
+class Quotas:
+    """Those that the groups of a policy draw on."""
+
+    def __init__(
+        self,
+        *,
+        ec2: EC2Client,
+        quotas: Callable[[], Any],
+        warn: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``quotas`` makes a client of Service Quotas. ``warn`` is told when a quota is nearly used up."""
+        self._ec2 = ec2
+        self._client = quotas
+        self._warn = warn
+        self._clock = clock
+        self._known: dict[str, Quota] = {}
+        self._read_at: float | None = None
+        self._told: set[str] = set()
+
+    def read(self, codes: Collection[str], learn: Callable[[set[str]], Mapping[str, InstanceType]]) -> None:
+        """Where it is time for that; ``learn`` gives what EC2 says of instance types. Raises botocore's errors."""
+        now = self._clock()
+        if self._read_at is not None and now < self._read_at + READ_AGAIN:
+            return
+        self._read_at = now  # also where it fails: every look would ask again
+        if not codes:
+            return
+        used = self._used(learn)
+        client = self._client()
+        for code in sorted(codes):
+            said = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
+            self._known[code] = Quota(code, said.get("QuotaName", ""), int(said["Value"]), used[code])
+            self._tell(self._known[code])
+
+    def of(self, code: str) -> Quota | None:
+        """``None`` where it is not known."""
+        return self._known.get(code)
+
+    def took(self, code: str, vcpus: int) -> None:
+        """So many more are in use."""
+        quota = self._known.get(code)
+        if quota is not None:
+            quota.used += vcpus
+            self._tell(quota)
+
+    def _used(self, learn: Callable[[set[str]], Mapping[str, InstanceType]]) -> Counter[str]:
+        """VCPUs in use, by code of the quota."""
+        running = list(self._running())
+        types = learn({kind for kind, _ in running})
+        used: Counter[str] = Counter()
+        for kind, is_spot in running:
+            used[quota_of(kind, spot=is_spot)] += types[kind].vcpus
+        return used
+
+    def _running(self) -> Iterable[tuple[str, bool]]:
+        states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        for page in self._ec2.get_paginator("describe_instances").paginate(Filters=states):  # type: ignore[arg-type]
+            for reservation in page["Reservations"]:
+                for one in reservation["Instances"]:
+                    yield str(one["InstanceType"]), one.get("InstanceLifecycle") == "spot"
+
+    def _tell(self, quota: Quota) -> None:
+        """Once, until it is less used again."""
+        if quota.used < NEARLY * quota.most:
+            self._told.discard(quota.code)
+        elif quota.code not in self._told:
+            self._told.add(quota.code)
+            self._warn(f"{quota}: ask AWS for more at Service Quotas, or nothing is bought beyond it")

@@ -1,0 +1,84 @@
+"""What was bought for part of a gang of which EC2 has refused the rest: given back at once, not after its idle time.
+
+A gang of which some nodes came and no pool that is open has the others waits for a back-off to end, and longer each
+time. Its nodes would stand paid for and closed to others until then. They are known by where the last plan meant its
+pods to go, and remembered until they are gone: a node is closed first, and ended by the next plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from autoscaler.model import labels as words
+from autoscaler.model.actions import Meant, Memory, Remove
+from autoscaler.model.cluster import Cluster, Group, Node
+from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.supply.backoffs import NEVER_JOINED
+from autoscaler.planner.supply.fleet import Fleet
+
+_Gang = tuple[str, str]
+
+
+def left_over(
+    cluster: Cluster, fleet: Fleet, memory: Memory, meant: Mapping[str, Meant], wanted: Mapping[str, str]
+) -> frozenset[str]:
+    """Ids of instances that no gang needs any more. ``meant``, ``wanted``: where this plan puts pods, and on what."""
+    unhelped = _unhelped(cluster, fleet, memory, meant)
+    awaited = Counter(group for _, group in {(one.node, one.group) for one in meant.values()})
+    found: set[str] = set()
+    for group in cluster.groups:
+        spare = max(0, fleet.size_of(group) - group.minimum)
+        many = min(spare, max(unhelped[group.name], sum(one.id in memory.leftovers for one in group.instances)))
+        if many < 1:
+            continue
+        free = _free(group, cluster, fleet, wanted, awaited=awaited[group.name])
+        found |= set(sorted(free, key=lambda one: (one not in memory.leftovers, one))[:many])
+    return frozenset(found)
+
+
+def given_back(cluster: Cluster, fleet: Fleet, instances: frozenset[str]) -> list[Remove]:
+    """Those that have not joined; nodes are closed first, as idle ones are."""
+    return [
+        Remove(
+            group=group.name,
+            instance=one.id,
+            node=None,
+            because=f"{one.id} ({group.instance_type}) was bought for a gang of which EC2 refused the rest",
+        )
+        for group in sorted(cluster.groups, key=lambda group: group.name)
+        for one in group.instances
+        if one.id in instances and one.id not in fleet.joined
+    ]
+
+
+def _unhelped(cluster: Cluster, fleet: Fleet, memory: Memory, meant: Mapping[str, Meant]) -> Counter[str]:
+    """Group name -> nodes that the last plan meant for gangs which have no place now, since EC2 has refused some."""
+    gangs: dict[_Gang, set[Meant]] = defaultdict(set)
+    for pod in roll_of(cluster.pods).unbound:
+        if pod.gang is not None and pod.key in memory.meant and pod.key not in meant:
+            gangs[pod.namespace, pod.gang.name].add(memory.meant[pod.key])
+    refused = {name for name, one in fleet.closed.items() if one.code != NEVER_JOINED}
+    return Counter(
+        where.group
+        for places in gangs.values()
+        if any(where.group in refused for where in places)
+        for where in places
+        if where.group
+    )
+
+
+def _free(group: Group, cluster: Cluster, fleet: Fleet, wanted: Mapping[str, str], *, awaited: int) -> list[str]:
+    """Instances of the group that nothing was ever put on, and no pod is meant for."""
+    coming = [one.id for one in group.instances if one.state != "terminating" and one.id not in fleet.joined]
+    nodes = [
+        node.instance_id or ""
+        for node in cluster.nodes
+        if fleet.group_of.get(node.name) is group and _is_untouched(node, fleet) and node.name not in wanted
+    ]
+    there = sum(fleet.group_of.get(name) is group for name in wanted)
+    return nodes + coming[: max(0, len(coming) - max(0, awaited - there))]
+
+
+def _is_untouched(node: Node, fleet: Fleet) -> bool:
+    return any(taint.key == words.RESERVED for taint in node.taints) and not fleet.residents.get(node.name)

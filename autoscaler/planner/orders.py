@@ -1,0 +1,82 @@
+"""Orders that were made and of which it is not known whether AWS has carried them out: made again, not anew.
+
+A process that is killed, or cut off from AWS, between the call and its answer leaves such an order. It is written in
+the memory before it is made. Until the group shows what came of it, its nodes count as on their way, their money as
+spent; and where pods still wait for them the very same order is made again: to AWS it is the same by its token.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from autoscaler.model.actions import Grow, Meant, Memory, Order, Step
+from autoscaler.model.cluster import Cluster, Group
+
+ORDERS_LAST: Final = timedelta(minutes=5)
+"""After that AWS has carried out what it was asked for, and shows it, or never was asked.
+
+Shorter than AWS knows any token. A call of ours is given up after half a minute."""
+
+
+def still_open(cluster: Cluster, memory: Memory) -> dict[str, Order]:
+    """Orders whose groups are as they were before them, by name of the group."""
+    return {
+        group.name: order
+        for group in cluster.groups
+        if (order := memory.orders.get(group.name)) is not None and _is_open(group, order, cluster)
+    }
+
+
+def _is_open(group: Group, order: Order, cluster: Cluster) -> bool:
+    refused = any(refusal.at >= order.at for refusal in group.refusals)
+    return group.desired == order.was and cluster.seen_at < order.at + ORDERS_LAST and not refused
+
+
+def as_ordered(cluster: Cluster, orders: Mapping[str, Order]) -> Cluster:
+    """The cluster as it is when they have been carried out."""
+    if not orders:
+        return cluster
+    groups = [
+        replace(group, desired=orders[group.name].to) if group.name in orders else group for group in cluster.groups
+    ]
+    return replace(cluster, groups=tuple(groups))
+
+
+def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str, Meant]) -> list[Grow]:
+    """Those whose nodes are still waited for. ``meant``: pod key -> where it is planned."""
+    demand: dict[str, list[str]] = defaultdict(list)
+    there = {node.name for node in cluster.nodes}
+    for pod, where in meant.items():
+        if where.group in orders and where.node not in there:
+            demand[where.group].append(pod)
+    prices = {group.name: group.usd_per_hour for group in cluster.groups}
+    return [
+        Grow(
+            group=name,
+            was=orders[name].was,
+            to=orders[name].to,
+            usd_per_hour=round((orders[name].to - orders[name].was) * prices[name], 6),
+            demand=tuple(sorted(demand[name])),
+            because=f"AWS has not said what came of this order, which was made at {orders[name].at:%H:%M:%S} UTC",
+            at=orders[name].at,
+        )
+        for name in sorted(demand)
+    ]
+
+
+def dated(steps: Iterable[Step], cluster: Cluster, *, besides: Collection[str]) -> list[Step]:
+    """The same steps, those that order decided now, but for orders in the groups ``besides``: one after the other."""
+    return [
+        replace(step, at=cluster.seen_at) if isinstance(step, Grow) else step
+        for step in steps
+        if not (isinstance(step, Grow) and step.group in besides)
+    ]
+
+
+def orders_in(steps: Iterable[Step]) -> dict[str, Order]:
+    """What they order, by name of the group."""
+    return {step.group: Order(step.was, step.to, step.at) for step in steps if isinstance(step, Grow)}

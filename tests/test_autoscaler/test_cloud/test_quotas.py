@@ -1,0 +1,98 @@
+"""Quotas of vCPUs: read from Service Quotas, told when they are nearly used up, and nothing is bought beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from autoscaler.cloud.quotas import READ_AGAIN, Quotas
+from autoscaler.model.instance_types import InstanceType
+
+P, SPOT_P = "L-417A185B", "L-7212CCBC"
+P4D = InstanceType("p4d.24xlarge", "amd64", vcpus=96, memory_mib=1, gpus=8, max_pods=1)
+
+
+class Account:
+    """Both services as far as they are asked."""
+
+    def __init__(self, most: int, *instances: dict[str, Any]) -> None:
+        self.most, self.instances = most, list(instances)
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        self.now = 0.0
+        self.quotas = Quotas(ec2=self, quotas=lambda: self, warn=self.told.append, clock=lambda: self.now)  # type: ignore[arg-type]
+
+    def get_paginator(self, _name: str) -> Account:
+        """Of ``DescribeInstances``."""
+        return self
+
+    def paginate(self, **asked: Any) -> list[dict[str, Any]]:
+        """One page of all that run."""
+        assert asked["Filters"] == [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        return [{"Reservations": [{"Instances": self.instances}]}]
+
+    def get_service_quota(self, **asked: Any) -> dict[str, Any]:
+        """Of Service Quotas."""
+        assert asked["ServiceCode"] == "ec2"
+        self.asked.append(asked["QuotaCode"])
+        name = "Running On-Demand P instances"
+        return {"Quota": {"QuotaCode": asked["QuotaCode"], "QuotaName": name, "Value": float(self.most)}}
+
+    def read(self, *codes: str) -> None:
+        """As the door does."""
+        self.quotas.read(codes or (P,), lambda _kinds: _TYPES)
+
+    def left(self, code: str = P) -> int:
+        """VCPUs."""
+        quota = self.quotas.of(code)
+        assert quota is not None
+        return quota.left
+
+
+_TYPES: Mapping[str, InstanceType] = {"p4d.24xlarge": P4D, "m5.large": InstanceType("m5.large", "amd64", 2, 1, 0, 1)}
+RUNS = {"InstanceType": "p4d.24xlarge"}
+
+
+def test_what_is_in_use_counts_by_family_and_market_whichever_cluster_it_is_of() -> None:
+    """On demand and spot have quotas of their own."""
+    account = Account(960, RUNS, RUNS | {"InstanceLifecycle": "spot"}, RUNS, {"InstanceType": "m5.large"})
+    account.read(P, SPOT_P)
+    assert (account.left(P), account.left(SPOT_P)) == (960 - 192, 960 - 96)
+    assert account.quotas.of("L-1216C47A") is None
+
+
+def test_quotas_are_read_now_and_then_and_what_is_bought_meanwhile_counts() -> None:
+    """Never less than nothing is left."""
+    account = Account(200)
+    account.read()
+    account.quotas.took(P, 96)
+    account.read()
+    assert (account.left(), account.asked) == (104, [P])
+    account.quotas.took(P, 192)
+    assert account.left() == 0
+    account.now += READ_AGAIN
+    account.instances.append(RUNS)
+    account.read()
+    assert (account.left(), account.asked) == (104, [P, P])
+
+
+@pytest.mark.parametrize(("most", "told"), [(240, 1), (241, 0)])
+def test_from_four_fifths_on_a_person_is_told_once(most: int, told: int) -> None:
+    """By name and numbers, with what to do; again when it was less meanwhile."""
+    account = Account(most, RUNS)
+    account.read()
+    for _ in range(2):
+        account.quotas.took(P, 96 if account.left() > 96 else 0)
+    assert len(account.told) == told
+    if told:
+        assert account.told[0].startswith(
+            f"quota {P} (Running On-Demand P instances): 192 of 240 vCPUs are in use: ask "
+        )
+        account.instances.clear()
+        for _ in range(2):
+            account.now += READ_AGAIN
+            account.read()
+            account.instances[:] = [RUNS, RUNS]
+        assert len(account.told) == 2
