@@ -86,19 +86,29 @@ def read_document(path: Path, model: type[D], *, what: str) -> D:
 
     Raises ``BadInput`` where the file is missing, is not YAML, or does not fit the model.
     """
+    return parse_document(read_text(path, what=what), model, what=what, source=str(path))
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """The text of a file. Raises ``BadInput`` where it is missing or is not UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         message = f"{path}: cannot read this {what} file: {error.strerror}"
         raise BadInput(message) from None
     except UnicodeDecodeError:
         message = f"{path}: this {what} file is not UTF-8 text"
         raise BadInput(message) from None
-    return parse_document(text, model, what=what, source=str(path))
 
 
 def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     """As :func:`read_document`, from text; ``source`` stands for the file's name."""
+    data, root = read_mapping(text, what=what, source=source)
+    return parse_data(data, model, source=source, written=lambda: root)
+
+
+def read_mapping(text: str, *, what: str, source: str) -> tuple[dict[str, Any], yaml.Node | None]:
+    """The values in the text, and what they were read from. Raises ``BadInput`` where it is no YAML mapping."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = _UniqueKeys(text).get_single_data()
@@ -109,7 +119,7 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     if not isinstance(data, dict):
         message = f"{source}: {_article(what)} {what} file is a mapping of keys to values; this one is {_kind(data)}"
         raise BadInput(message)
-    return parse_data(data, model, source=source, written=lambda: root)
+    return data, root
 
 
 def parse_data(
