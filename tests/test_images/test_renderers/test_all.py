@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.model.errors import BadInput
+from images.job_files import read_job
 from images.jobs import Failure, Job, Role, as_data
 from images.renderers import RENDERERS
 from images.renderers.rendering import Rendering
+from tests.test_images.test_job_files import FILES, given_for
 
 TASK = {"image": "team/mnist:1", "entry": ["python", "t.py"], "cpus": 2, "memory": "1Gi"}
 JOB: dict[str, Any] = {"name": "mnist", "roles": {"worker": TASK | {"count": 2}, "ps": TASK}}
@@ -100,6 +103,26 @@ def test_the_cases_are_all_keys() -> None:
     assert {*OTHERWISE} == {*Job.model_fields}
     assert {*ROLE_OTHERWISE} == {*Role.model_fields}
     assert {*Failure.model_fields} == {"restarts", "deadline"}
+
+
+REFUSED = {
+    ("workflow", "kubernetes"), ("workflow", "tfjob"), ("workflow", "aliyun-compose"), ("workflow", "slurm"),
+    ("workflow", "marathon"), ("workflow", "yarn"), ("in-graph", "slurm"), ("in-graph", "local"),
+    ("parameter-server-host-network", "tfjob"), ("pytorch-ddp", "tfjob"), ("notebook", "tfjob"), ("search", "tfjob"),
+}  # fmt: skip
+"""What the table in the README calls no."""
+
+
+@pytest.mark.parametrize("target", RENDERERS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_template_becomes_something_for_every_target_but_those_that_refuse_it(path: Path, target: str) -> None:
+    """As the README has it."""
+    one = read_job(path, given_for(path))
+    if (path.stem, target) in REFUSED:
+        with pytest.raises(BadInput, match=f"job '{one.name}' cannot be (rendered to {target}|run as processes)"):
+            RENDERERS[target](one)
+    else:
+        assert RENDERERS[target](one).text
 
 
 jobs = st.builds(
