@@ -80,6 +80,23 @@ def _names(typed: str) -> list[str]:
     return sorted(path.stem for path in TEMPLATES.glob(f"{typed}*.yaml"))
 
 
+@jobs.command(name="import")
+@_file
+@click.option("--from", "origin", type=click.Choice(("tfjob", "marathon", "paddle")), required=True, help="Whose file.")
+def import_(file: Path, origin: str) -> None:
+    """Print another system's file as a job file; on standard error, what of it is not in the job."""
+    from autoscaler.config.documents import read_mapping, read_text  # noqa: PLC0415
+    from images.importers import IMPORTERS  # noqa: PLC0415
+    from images.jobs import as_data  # noqa: PLC0415
+    from images.renderers.rendering import Rendering  # noqa: PLC0415
+
+    data, _ = read_mapping(read_text(file, what=origin), what=origin, source=str(file))
+    made = IMPORTERS[origin](data)
+    click.echo(Rendering(documents=(as_data(made.job),)).text, nl=False)
+    for loss in made.losses:
+        click.echo(f"lost: {loss}", err=True)
+
+
 @jobs.command()
 def schema() -> None:
     """Print the JSON Schema of job files, for editors."""

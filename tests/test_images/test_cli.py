@@ -39,6 +39,16 @@ def test_what_a_target_cannot_say_is_told_beside_the_result() -> None:
     assert yaml.safe_load(done.stdout)["id"] == f"/{EXAMPLES[0].stem}"
 
 
+def test_another_systems_file_becomes_a_job_file(tmp_path: Path) -> None:
+    """That can be read again."""
+    path = tmp_path / "tfjob.yaml"
+    path.write_text(typed("render", str(EXAMPLES[-1]), "--to", "tfjob").stdout)
+    done = typed("import", str(path), "--from", "tfjob")
+    path.write_text(done.stdout)
+    assert read_job(path).name == EXAMPLES[-1].stem
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("param", ["workers", "=8"])
 def test_a_parameter_without_a_value_is_told(param: str) -> None:
     """With what it should look like."""
