@@ -1,65 +1,142 @@
-"""`spillway jobs`: training jobs from the command line."""
+"""`spillway jobs`: jobs from the command line, from short files to every backend."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
     from autoscaler.kube.client import Kube
-    from images.jobs import TrainingJob
+    from images.backends.states import RoleState
+    from images.jobs import Job
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+TARGETS: Final = (
+    "kubernetes", "jobset", "tfjob", "volcano", "compose", "aliyun-compose", "slurm", "marathon", "yarn", "local",
+)  # fmt: skip
+"""What `render` knows, spelled here too so that `--help` and completion import nothing."""
+_MODELINE: Final = "# yaml-language-server: $schema="
 
 _kubeconfig = click.option(
     "--kubeconfig", type=click.Path(path_type=Path), help="Default: $KUBECONFIG, ~/.kube/config, or the pod's account."
 )
 _namespace = click.option("-n", "--namespace", default="default", show_default=True)
-_set = click.option(
-    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key, e.g. tasks.worker.count=8."
+_params = click.option(
+    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the file, e.g. workers=8."
 )
 _file = click.argument("file", type=click.Path(path_type=Path))
+_backend = click.option(
+    "--to", "backend", type=click.Choice(("kubernetes", "local")), default="kubernetes", show_default=True,
+    help="Where it runs: a cluster, or processes of this machine.",
+)  # fmt: skip
+_target = click.option(
+    "--to", "target", type=click.Choice(TARGETS), default="kubernetes", show_default=True, help="What will run it."
+)
 
 
 @click.group()
 def jobs() -> None:
-    """Render and submit training jobs from short files."""
+    """Render, submit and follow jobs from short files."""
 
 
 @jobs.command()
-def new() -> None:
-    """Print a commented job file to start from."""
-    example = Path(__file__).parent / "examples" / "new.yaml"
-    click.echo(example.read_text(encoding="utf-8"), nl=False)
+def templates() -> None:
+    """Show the templates and their parameters."""
+    from images.job_files import params_of  # noqa: PLC0415 - slow imports wait until they are needed, here and below
+
+    for path in sorted(TEMPLATES.glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        told = next(line[2:] for line in text.splitlines() if line.startswith("# ") and _MODELINE not in line)
+        click.echo(f"{path.stem}: {told}")
+        for name, param in params_of(text, source=str(path)).items():
+            holds = "must be given" if param.default is None else f"default {param.default}"
+            click.echo(f"    -p {name}=  {param.help} ({holds})")
+
+
+@jobs.command()
+@click.argument("template", shell_complete=lambda _c, _p, typed: _names(typed))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+def init(template: str, file: Path | None) -> None:
+    """Write a job file from a template; by default to TEMPLATE.yaml."""
+    path = TEMPLATES / f"{template}.yaml"
+    if template not in _names(""):
+        raise click.BadParameter(f"{template!r} is none of: {', '.join(_names(''))}", param_hint="TEMPLATE")
+    text = path.read_text(encoding="utf-8").replace(_MODELINE, f"{_MODELINE}{TEMPLATES}/", 1)
+    target = file or Path(path.name)
+    try:
+        with target.open("x", encoding="utf-8") as made:
+            made.write(text)
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {target}: {error.strerror}", param_hint="FILE") from None
+    click.echo(f"wrote {target}; `spillway jobs render {target}` shows what it becomes")
+
+
+def _names(typed: str) -> list[str]:
+    return sorted(path.stem for path in TEMPLATES.glob(f"{typed}*.yaml"))
+
+
+@jobs.command(name="import")
+@_file
+@click.option("--from", "origin", type=click.Choice(("tfjob", "marathon", "paddle")), required=True, help="Whose file.")
+def import_(file: Path, origin: str) -> None:
+    """Print another system's file as a job file; on standard error, what of it is not in the job."""
+    from autoscaler.config.documents import read_mapping, read_text  # noqa: PLC0415
+    from images.importers import IMPORTERS  # noqa: PLC0415
+    from images.jobs import as_data  # noqa: PLC0415
+    from images.renderers.rendering import Rendering  # noqa: PLC0415
+
+    data, _ = read_mapping(read_text(file, what=origin), what=origin, source=str(file))
+    made = IMPORTERS[origin](data)
+    click.echo(Rendering(documents=(as_data(made.job),)).text, nl=False)
+    for loss in made.losses:
+        click.echo(f"lost: {loss}", err=True)
+
+
+@jobs.command()
+def schema() -> None:
+    """Print the JSON Schema of job files, for editors."""
+    import json  # noqa: PLC0415
+
+    from images.job_files import schema as made  # noqa: PLC0415
+
+    click.echo(json.dumps(made(), indent=1))
 
 
 @jobs.command()
 @_file
-@_set
-@click.option("--target", default="kubernetes", show_default=True, help="What will run it.")
-def render(file: Path, changes: tuple[str, ...], target: str) -> None:
-    """Print what a job becomes, without touching a cluster."""
-    import yaml  # noqa: PLC0415 - slow imports wait until they are needed, here and below
+@_params
+@_target
+def render(file: Path, params: tuple[str, ...], target: str) -> None:
+    """Print what a job becomes, without touching anything; on standard error, what of it the target cannot say."""
+    from images.renderers import RENDERERS  # noqa: PLC0415
 
-    from images.templates import RENDERERS  # noqa: PLC0415
-
-    if target not in RENDERERS:
-        raise click.BadParameter(f"{target!r} is none of: {', '.join(sorted(RENDERERS))}", param_hint="--target")
-    click.echo(yaml.safe_dump_all(RENDERERS[target](_job(file, changes)), sort_keys=False), nl=False)
+    made = RENDERERS[target](_job(file, params))
+    click.echo(made.text, nl=False)
+    for loss in made.losses:
+        click.echo(f"lost: {loss}", err=True)
 
 
 @jobs.command()
 @_file
-@_set
+@_params
+@_backend
 @_kubeconfig
-def submit(file: Path, changes: tuple[str, ...], kubeconfig: Path | None) -> None:
-    """Create a job in the cluster: as a whole or not at all."""
-    from images.submit import submit as create  # noqa: PLC0415
+def submit(file: Path, params: tuple[str, ...], backend: str, kubeconfig: Path | None) -> None:
+    """Start a job: as a whole or not at all."""
+    job = _job(file, params)
+    if backend == "local":
+        from images.backends.local import submit as start  # noqa: PLC0415
 
-    job = _job(file, changes)
-    made = create(_kube(kubeconfig), job)
+        made = start(job)
+    else:
+        from images.backends.kubernetes import submit as create  # noqa: PLC0415
+
+        made = create(_kube(kubeconfig), job)
     tasks = "1 task" if job.size == 1 else f"{job.size} tasks"
     click.echo(f"submitted {job.name}: {tasks} asking for {job.requests()}")
     for name in made:
@@ -68,17 +145,16 @@ def submit(file: Path, changes: tuple[str, ...], kubeconfig: Path | None) -> Non
 
 @jobs.command(name="list")
 @click.option("-n", "--namespace", help="Default: all.")
+@_backend
 @_kubeconfig
-def list_(namespace: str | None, kubeconfig: Path | None) -> None:
-    """Show every training job, by role."""
+def list_(namespace: str | None, backend: str, kubeconfig: Path | None) -> None:
+    """Show every job, by role."""
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    from images.submit import states  # noqa: PLC0415
-
-    found = states(_kube(kubeconfig), namespace=namespace)
+    found = _states(backend, namespace, kubeconfig)
     if not found:
-        click.echo("no training jobs; `spillway jobs new` prints a file to start from")
+        click.echo("no jobs; `spillway jobs templates` shows what there is to start from")
         return
     table = Table(box=None, pad_edge=False)
     for column in _WORDS:
@@ -91,6 +167,16 @@ def list_(namespace: str | None, kubeconfig: Path | None) -> None:
         table.add_row(one.namespace, one.job, one.role, state, *map(str, counts))
     console = Console()
     (console if console.is_terminal else Console(width=_WIDE)).print(table)
+
+
+def _states(backend: str, namespace: str | None, kubeconfig: Path | None) -> list[RoleState]:
+    if backend == "local":
+        from images.backends.local import states  # noqa: PLC0415
+
+        return states()
+    from images.backends.kubernetes import states as in_cluster  # noqa: PLC0415
+
+    return in_cluster(_kube(kubeconfig), namespace=namespace)
 
 
 _WORDS = ("NAMESPACE", "JOB", "ROLE", "STATE")
@@ -114,23 +200,58 @@ def _age(span: timedelta) -> str:
 @click.option("--role", default="worker", show_default=True)
 @click.option("--index", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
+@_backend
 @_namespace
 @_kubeconfig
-def logs(job: str, role: str, index: int, follow: bool, namespace: str, kubeconfig: Path | None) -> None:  # noqa: FBT001, PLR0917 - click gives them by name
+def logs(  # noqa: PLR0917 - click gives them by name
+    job: str,
+    role: str,
+    index: int,
+    follow: bool,  # noqa: FBT001
+    backend: str,
+    namespace: str,
+    kubeconfig: Path | None,
+) -> None:
     """Print the log of one task."""
-    from images.submit import logs as lines  # noqa: PLC0415
-
-    for line in lines(_kube(kubeconfig), namespace=namespace, name=job, role=role, index=index, follow=follow):
+    for line in _lines(job, role, index, follow=follow, backend=backend, namespace=namespace, kubeconfig=kubeconfig):
         click.echo(line)
+
+
+def _lines(
+    job: str, role: str, index: int, *, follow: bool, backend: str, namespace: str, kubeconfig: Path | None
+) -> Iterator[str]:
+    if backend == "local":
+        from images.backends.local import logs as kept  # noqa: PLC0415
+
+        return kept(name=job, role=role, index=index, follow=follow)
+    from images.backends.kubernetes import logs as in_cluster  # noqa: PLC0415
+
+    return in_cluster(_kube(kubeconfig), namespace=namespace, name=job, role=role, index=index, follow=follow)
 
 
 @jobs.command()
 @click.argument("job")
+def stop(job: str) -> None:
+    """End a job of this machine, and keep what it wrote; in a cluster, `delete` ends it."""
+    from images.backends.local import stop as end  # noqa: PLC0415
+
+    click.echo(f"stopped {job}" if end(name=job) else f"{job} had ended already")
+
+
+@jobs.command()
+@click.argument("job")
+@_backend
 @_namespace
 @_kubeconfig
-def delete(job: str, namespace: str, kubeconfig: Path | None) -> None:
+def delete(job: str, backend: str, namespace: str, kubeconfig: Path | None) -> None:
     """Delete a job and everything that belongs to it."""
-    from images.submit import delete as remove  # noqa: PLC0415
+    if backend == "local":
+        from images.backends.local import delete as clear  # noqa: PLC0415
+
+        clear(name=job)
+        click.echo(f"deleted {job}")
+        return
+    from images.backends.kubernetes import delete as remove  # noqa: PLC0415
 
     is_gone = remove(_kube(kubeconfig), namespace=namespace, name=job)
     click.echo(f"deleted {job}" if is_gone else f"deleted {job}; the cluster is still clearing up after it")
@@ -142,53 +263,16 @@ def _kube(kubeconfig: Path | None) -> Kube:
     return Kube.connect(kubeconfig)
 
 
-def _job(file: Path, changes: tuple[str, ...]) -> TrainingJob:
-    """The job in the file (``-``: standard input), with ``--set`` applied."""
-    import yaml  # noqa: PLC0415
+def _job(file: Path, params: tuple[str, ...]) -> Job:
+    """The job in the file (``-``: standard input), with its parameters as given."""
+    from images.job_files import parse_job, read_job  # noqa: PLC0415
 
-    from autoscaler.config.documents import parse_data  # noqa: PLC0415
-    from images.jobs import TrainingJob, parse_job, read_job  # noqa: PLC0415
-
+    given: dict[str, str] = {}
+    for param in params:
+        name, equals, value = param.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{param!r} is not NAME=VALUE, e.g. workers=8", param_hint="-p")
+        given[name] = value
     if str(file) == "-":
-        text, source = sys.stdin.read(), "standard input"
-        job = parse_job(text, source=source)
-    else:
-        job, source = read_job(file), str(file)
-        text = file.read_text(encoding="utf-8") if changes else ""
-    if not changes:
-        return job
-    data = yaml.safe_load(text)
-    for change in changes:
-        _apply(data, change)
-    return parse_data(data, TrainingJob, source=f"{source} with {' '.join(f'--set {one}' for one in changes)}")
-
-
-_FREE_KEYS = {"env", "annotations", "node_selector"}
-"""Below these a key may hold dots of its own, and values are text."""
-
-
-def _apply(data: dict[str, object], change: str) -> None:
-    path, equals, value = change.partition("=")
-    if not equals or not path:
-        raise click.BadParameter(f"{change!r} is not KEY=VALUE, e.g. tasks.worker.count=8", param_hint="--set")
-    *parents, last = path.split(".")
-    place = data
-    for number, key in enumerate(parents):
-        inner = place.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise click.BadParameter(f"{change!r}: {key} holds no keys", param_hint="--set")
-        place = inner
-        if key in _FREE_KEYS:
-            place[".".join([*parents[number + 1 :], last])] = value
-            return
-    place[last] = _value(change, value)
-
-
-def _value(change: str, text: str) -> object:
-    import yaml  # noqa: PLC0415
-
-    try:
-        value: object = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise click.BadParameter(f"{change!r}: the value is not YAML", param_hint="--set") from None
-    return value
+        return parse_job(sys.stdin.read(), given, source="standard input")
+    return read_job(file, given)

@@ -111,7 +111,7 @@ def read_document(path: Path, model: type[D], *, what: str) -> D:
 
 
 def read_text(path: Path, *, what: str) -> str:
-    """The text of a file of the kind ``what``. Raises ``BadInput`` where it cannot be read."""
+    """The text of a file. Raises ``BadInput`` where it is missing or is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -124,6 +124,12 @@ def read_text(path: Path, *, what: str) -> str:
 
 def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     """As :func:`read_document`, from text; ``source`` stands for the file's name."""
+    data, root = read_mapping(text, what=what, source=source)
+    return parse_data(data, model, source=source, written=lambda: root)
+
+
+def read_mapping(text: str, *, what: str, source: str) -> tuple[dict[str, Any], yaml.Node | None]:
+    """The values in the text, and what they were read from. Raises ``BadInput`` where it is no YAML mapping."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = _UniqueKeys(text).get_single_data()
@@ -134,7 +140,7 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     if not isinstance(data, dict):
         message = f"{source}: {_article(what)} {what} file is a mapping of keys to values; this one is {_kind(data)}"
         raise BadInput(message)
-    return parse_data(data, model, source=source, written=lambda: root)
+    return data, root
 
 
 def parse_data(

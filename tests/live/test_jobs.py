@@ -15,34 +15,40 @@ from autoscaler.kube.client import Kube
 from autoscaler.kube.writes import Writes
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
-from images.cli import jobs
-from images.jobs import TrainingJob, parse_job
-from images.submit import RoleState, delete, logs, states, submit
-from images.templates.kubernetes import Manifest, render, tf_config
+from images.backends.kubernetes import delete, logs, states, submit
+from images.backends.states import RoleState
+from images.cli import TEMPLATES, jobs
+from images.job_files import parse_job, read_job
+from images.jobs import Job, as_data
+from images.renderers.kubernetes import render
+from images.renderers.rendering import Manifest
 from tests.live.conftest import Plane
-from tests.test_images.test_jobs import EXAMPLES, expanded
+from tests.test_images.test_job_files import given_for
+from tests.test_images.test_jobs import EXAMPLES
+from tests.test_images.test_renderers.test_kubernetes import expanded
 
 pytestmark = pytest.mark.live
 
+TASK = {"image": "team/mnist:1", "cpus": 1, "memory": "1Gi"}
 DEFAULT = "/api/v1/namespaces/default"
 BATCH = "/apis/batch/v1/namespaces/default"
 
 
-def mnist(**changes: Any) -> TrainingJob:
+def mnist(**changes: Any) -> Job:
     """Two workers that run for a second, one parameter server that runs until it is ended."""
     text = """\
 name: mnist
-image: team/mnist:1
-tasks:
+roles:
   worker:
+    image: team/mnist:1
     count: 2
     gpus: 4
-    cpu: 8
+    cpus: 8
     memory: 32Gi
     annotations: {local.spillway.dev/runs-for: 1s}
-  ps: {cpu: 2, memory: 4Gi}
+  ps: {image: team/mnist:1, cpus: 2, memory: 4Gi}
 """
-    return TrainingJob.model_validate(parse_job(text, source="job.yaml").model_dump() | changes)
+    return Job.model_validate(as_data(parse_job(text, source="job.yaml")) | changes)
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ def test_every_pod_has_its_gate_its_name_and_its_place_in_tf_config(plane: Plane
         index = int(marks["batch.kubernetes.io/job-completion-index"])
         task = json.loads(expanded(pod, index)["TF_CONFIG"])["task"]
         addresses[task["type"], task["index"]] = f"{spec['hostname']}.{spec['subdomain']}.default.svc:2222"
-    cluster = json.loads(tf_config(job, "worker").replace("$(TASK_INDEX)", "0"))["cluster"]
+    cluster = json.loads(expanded(render(job).documents[0]["spec"]["template"], 0)["TF_CONFIG"])["cluster"]
     assert addresses == {(role, i): host for role, hosts in cluster.items() for i, host in enumerate(hosts)}
 
 
@@ -130,8 +136,8 @@ def test_a_job_waits_runs_and_is_done_and_its_server_is_marked_to_end_with_it(pl
 def test_a_task_that_fails_is_started_again_behind_the_gate_and_not_for_ever(plane: Plane, kube: Kube) -> None:
     """With the same index; when the restarts are used up, the role has failed."""
     plane.fake_node("dgx", cpu="32", memory="256Gi", gpu="8")
-    tasks = {"worker": {"cpu": 1, "memory": "1Gi", "annotations": {"local.spillway.dev/fails-after": "100ms"}}}
-    submit(kube, mnist(tasks=tasks, restarts=1))
+    marks = {"local.spillway.dev/fails-after": "100ms"}
+    submit(kube, mnist(roles={"worker": TASK | {"annotations": marks}}, failure={"restarts": 1}))
     for _ in range(2):
         waiting = until(lambda: [pod for pod in pods(plane) if not pod["spec"].get("nodeName")], "a gated pod")
         assert waiting[0]["spec"]["schedulingGates"] == [{"name": words.GATE}]
@@ -147,7 +153,7 @@ def test_a_task_that_fails_is_started_again_behind_the_gate_and_not_for_ever(pla
 def test_a_lost_machine_costs_no_restart(plane: Plane, kube: Kube) -> None:
     """The task comes again although it has no restart left: the loss was no fault of its own."""
     plane.fake_node("dgx")
-    submit(kube, mnist(tasks={"worker": {"cpu": 1, "memory": "1Gi"}}, restarts=0))
+    submit(kube, mnist(roles={"worker": TASK}, failure={"restarts": 0}))
     first = until(lambda: pods(plane), "a pod")[0]["metadata"]
     gate = {"spec": {"schedulingGates": [{"$patch": "delete", "name": words.GATE}]}}
     path = f"{DEFAULT}/pods/{first['name']}"
@@ -188,7 +194,7 @@ def test_a_job_that_is_there_is_not_touched_by_a_second_of_its_name(plane: Plane
         ({"namespace": "nowhere"}, "namespace 'nowhere' is not there: create it"),
         ({"priority": "urgent"}, "refuses the pods of Job 'mnist-worker'.*no PriorityClass with name urgent was found"),
         (
-            {"tasks": {"worker": {"cpu": 1, "memory": "1Gi", "annotations": {"example.com/note": "x" * 300_000}}}},
+            {"roles": {"worker": TASK | {"annotations": {"example.com/note": "x" * 300_000}}}},
             "refuses Job 'mnist-worker'.*annotations: Too long",
         ),
     ],
@@ -218,28 +224,51 @@ def test_a_job_made_halfway_is_taken_back(plane: Plane, kube: Kube) -> None:
     until(lambda: not seen(kube) and not pods(plane), "the end of the first Job")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_api_server_takes_every_example_strictly(plane: Plane, path: Path) -> None:
+FILES = [path for path in (*EXAMPLES, *sorted(TEMPLATES.glob("*.yaml"))) if path.stem != "workflow"]
+"""Plain Jobs know no order of steps."""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_api_server_takes_every_file_that_ships_strictly(plane: Plane, path: Path) -> None:
     """No field is misspelt: unknown ones are an error here."""
-    for manifest in render(parse_job(path.read_text(), source=str(path))):
+    for manifest in render(read_job(path, given_for(path))).documents:
         plane.kube.send("POST", f"{place(manifest)}?dryRun=All&fieldValidation=Strict", manifest)
 
 
-def test_every_key_of_a_job_file_is_taken_strictly(plane: Plane) -> None:
+@pytest.mark.parametrize("network", ["own", "host"])
+def test_every_key_of_a_job_file_is_taken_strictly(plane: Plane, network: str) -> None:
     """With everything set that can be."""
-    for manifest in render(everything()):
+    for manifest in render(everything(network=network)).documents:
         plane.kube.send("POST", f"{place(manifest)}?dryRun=All&fieldValidation=Strict", manifest)
 
 
-def everything() -> TrainingJob:
-    """A job with every role and key."""
-    task = {"cpu": 1, "memory": "1Gi", "args": ["--x"], "command": ["python"], "env": {"A": "b"}, "ports": {"tb": 6006}}
-    tasks = dict.fromkeys(("chief", "worker", "ps", "evaluator"), task) | {"worker": task | {"gpus": 1, "count": 3}}
-    tolerations = [{"key": "spot"}, {"key": "team", "operator": "Equal", "value": "x", "effect": "NoSchedule"}]
-    changes = {"tasks": tasks, "tolerations": tolerations, "same": "zone", "node_selector": {"a": "b"}, "restarts": 0}
-    return mnist(**changes)
+def everything(**changes: Any) -> Job:
+    """A job with every role and key that plain Kubernetes knows."""
+    more = {
+        "args": ["--x"],
+        "entry": ["python"],
+        "env": {"A": "b"},
+        "checkpoint": ["sync"],
+        "restart": "node-failure",
+        "volumes": [{"mount": "/logs", "claim": "logs"}, {"mount": "/data", "host": "/srv", "read_only": True}],
+    }
+    roles = dict.fromkeys(("chief", "worker", "ps", "evaluator", "mine"), TASK | more)
+    given = {
+        "roles": roles | {"worker": TASK | more | {"gpus": 1, "count": "2..3"}},
+        "tolerations": [{"key": "spot"}, {"key": "team", "operator": "Equal", "value": "x", "effect": "NoSchedule"}],
+        "same": "zone",
+        "node_selector": {"a": "b"},
+        "failure": {"restarts": 0, "deadline": "1h"},
+        "success": "first",
+        "logs": "/logs",
+        "data_dir": "/data",
+        "train_dir": "/logs",
+        "expected": "2h",
+        "patience": "1m",
+    }
+    return mnist(**given | changes)
 
 
 def place(manifest: Manifest) -> str:
     """Where objects of this kind are created."""
-    return f"{BATCH}/jobs" if manifest["kind"] == "Job" else f"{DEFAULT}/services"
+    return f"{BATCH}/jobs" if manifest["kind"] == "Job" else f"{DEFAULT}/{manifest['kind'].lower()}s"

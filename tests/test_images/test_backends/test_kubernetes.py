@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from autoscaler.kube.client import Kube
 from autoscaler.model.errors import BadInput, Unavailable
+from images.backends.kubernetes import delete, logs, states, submit
 from images.cli import jobs
-from images.jobs import parse_job
-from images.submit import delete, logs, states, submit
+from images.job_files import parse_job
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 from tests.test_images.test_jobs import GOOD
 
@@ -157,7 +157,7 @@ def test_no_jobs_is_no_empty_table(api: FakeApi, tmp_path: Path) -> None:
     """It says what to do next."""
     script(api, dict.fromkeys(("/api/v1/pods", "/apis/batch/v1/jobs"), listed()), tmp_path)
     done = CliRunner().invoke(jobs, ["list", "--kubeconfig", str(tmp_path / "kubeconfig")])
-    assert done.output == "no training jobs; `spillway jobs new` prints a file to start from\n"
+    assert done.output == "no jobs; `spillway jobs templates` shows what there is to start from\n"
 
 
 def test_names_of_jobs_are_never_cut(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

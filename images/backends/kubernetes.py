@@ -1,4 +1,4 @@
-"""Training jobs in a cluster: submit, list, read their logs, delete."""
+"""Jobs in a Kubernetes cluster: submit, list, read their logs, delete."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, Literal
+from datetime import UTC, datetime
+from typing import Any, Final
 from urllib.parse import quote
 
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
-from images.jobs import TrainingJob
-from images.templates.kubernetes import Manifest, render
+from images.backends.states import RoleState, State
+from images.jobs import Job
+from images.renderers.kubernetes import render
+from images.renderers.rendering import Manifest
 
 Json = dict[str, Any]
 
-_APIS: Final[Mapping[str, str]] = {"Job": "/apis/batch/v1", "Service": "/api/v1", "Pod": "/api/v1"}
+_APIS: Final[Mapping[str, str]] = {
+    "Job": "/apis/batch/v1",
+    "Service": "/api/v1",
+    "Pod": "/api/v1",
+    "ConfigMap": "/api/v1",
+}
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _FAKE: Final = "kwok.x-k8s.io/node"
@@ -27,13 +33,13 @@ _PATIENCE: Final = 30.0
 """Seconds until a deletion that is still going on is left to itself."""
 
 
-def submit(kube: Kube, job: TrainingJob) -> list[str]:
+def submit(kube: Kube, job: Job) -> list[str]:
     """Create the job's objects, the main Job first, the others owned by it. Returns ``kind/name`` of each.
 
     Everything is tried without effect first, and what was created is removed again if the rest cannot be: a job is
     there as a whole or not at all. Raises ``BadInput`` where the API server finds a mistake or the job exists.
     """
-    main, *others = render(job)
+    main, *others = render(job, run=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}").documents
     for manifest in (main, *others):
         _try(kube, manifest)
     made = _create(kube, main)
@@ -136,27 +142,7 @@ def _delete(kube: Kube, job: Mapping[str, Any]) -> None:
             raise
 
 
-State = Literal["waiting", "running", "done", "failed"]
 _ENDS: Final[Mapping[str, State]] = {"Complete": "done", "Failed": "failed"}
-
-
-@dataclass(frozen=True, slots=True)
-class RoleState:
-    """The tasks of one role of a job, counted."""
-
-    job: str
-    namespace: str
-    role: str
-    waiting: int
-    running: int
-    """Those that have a machine."""
-    succeeded: int
-    failed: int
-    gpus: int
-    """Held by those that run."""
-    state: State
-    """Of the role: it waits as long as any of its tasks does."""
-    since: datetime
 
 
 def states(kube: Kube, *, namespace: str | None = None) -> list[RoleState]:

@@ -1,0 +1,28 @@
+"""What a backend tells of the jobs that it has, the same for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+State = Literal["waiting", "running", "done", "failed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """The tasks of one role of a job, counted."""
+
+    job: str
+    namespace: str
+    role: str
+    waiting: int
+    running: int
+    """Those that have a machine."""
+    succeeded: int
+    failed: int
+    gpus: int
+    """Held by those that run."""
+    state: State
+    """Of the role: it waits as long as any of its tasks does."""
+    since: datetime

@@ -1,0 +1,414 @@
+"""Runs one task of a job: waits for its peers, tells it the cluster, keeps its lines, reports its end. One file.
+
+    python3 launcher.py PROGRAM ARGUMENTS...
+
+Standard library only: the file is copied as it is to every machine and into every container. What it has to know stands
+in its environment, as ``SPILLWAY_*`` (``Settings``). With a state directory that all tasks see it writes there
+
+    up/ROLE-INDEX          the task has a machine
+    logs/ROLE-INDEX.N.log  every line of attempt N: its number, when, and the text
+    exits/ROLE-INDEX       the exit status of the last attempt
+
+and a role that serves the others (ps, tensorboard) is ended there once all essential tasks have ended well. The exit
+status is the program's; 0 for a server that was ended; 143 after SIGTERM; 75 where peers did not come in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+TF_ROLES = ("chief", "worker", "ps")
+"""Those of the training cluster: https://www.tensorflow.org/guide/distributed_training."""
+RANKED = ("chief", "worker")
+"""Those that have a rank in collective operations."""
+VIEWS = frozenset({
+    "TF_CONFIG", "TASK_ROLE", "TASK_INDEX", "WORKER_HOSTS", "PS_HOSTS", "CLUSTER_SPEC",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT",
+    "PADDLE_PSERVERS_IP_PORT_LIST", "TRAINING_ROLE", "DATA_DIR", "TRAIN_DIR",
+})  # fmt: skip
+"""What a program can find in its environment about its place among the others."""
+PEERS_MISSING = 75
+"""Exit status (EX_TEMPFAIL): another try may find them."""
+_POLL = 0.1
+_REPORT_EVERY = 10.0
+_PR_SET_PDEATHSIG = 1
+
+Cluster = Mapping[str, list[str]]
+"""``HOST:PORT`` of every task by role."""
+
+
+def tf_config(cluster: Cluster, role: str, index: int, *, sparse: bool = False) -> dict[str, Any]:
+    """``TF_CONFIG`` of one task. Sparse: a worker is told of itself and all servers, so that others may come and go."""
+    known: dict[str, Any] = {name: list(cluster[name]) for name in TF_ROLES if name in cluster}
+    if sparse and role in known:
+        own = {role: {str(index): cluster[role][index]}}
+        known = own if role == "ps" else {name: known[name] for name in ("chief", "ps") if name in known} | own
+    return {"cluster": known, "task": {"type": role, "index": index}}
+
+
+def cluster_spec(cluster: Cluster) -> str:
+    """``worker|a:2222;b:2222,ps|c:2222``, as ``grpc_tensorflow_server.py --cluster_spec`` takes it."""
+    return ",".join(f"{role}|{';'.join(cluster[role])}" for role in TF_ROLES if role in cluster)
+
+
+def views(cluster: Cluster, role: str, index: int, *, sparse: bool = False) -> dict[str, str]:
+    """The cluster as each framework wants to be told of it, in variables."""
+    ranked = [address for name in RANKED for address in cluster.get(name, ())]
+    told = {
+        "TASK_ROLE": role,
+        "TASK_INDEX": str(index),
+        "TF_CONFIG": json.dumps(tf_config(cluster, role, index, sparse=sparse), separators=(",", ":")),
+        "WORKER_HOSTS": ",".join(cluster.get("worker", ())),
+        "PS_HOSTS": ",".join(cluster.get("ps", ())),
+        "CLUSTER_SPEC": cluster_spec(cluster),
+    }
+    if role in RANKED and role in cluster:
+        rank = index + (len(cluster.get("chief", ())) if role == "worker" else 0)
+        told |= _collective(ranked, rank)
+    if role in ("worker", "ps") and role in cluster:
+        told |= _paddle(cluster, role, index)
+    return told
+
+
+def _collective(ranked: list[str], rank: int) -> dict[str, str]:
+    """One process a task: its local rank is always 0, as its GPU 0 is its own."""
+    host, _, port = ranked[0].rpartition(":")
+    size = str(len(ranked))
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": size,
+        "HOROVOD_LOCAL_RANK": "0",
+        "HOROVOD_LOCAL_SIZE": "1",
+        "HOROVOD_CROSS_RANK": str(rank),
+        "HOROVOD_CROSS_SIZE": size,
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": host,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
+    }
+
+
+def _paddle(cluster: Cluster, role: str, index: int) -> dict[str, str]:
+    workers = cluster.get("worker", [])
+    return {
+        "PADDLE_TRAINER_ID": str(index),
+        "PADDLE_TRAINERS_NUM": str(len(workers)),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(workers),
+        "PADDLE_CURRENT_ENDPOINT": cluster[role][index],
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(cluster.get("ps", ())),
+        "TRAINING_ROLE": "PSERVER" if role == "ps" else "TRAINER",
+    }
+
+
+def expand(text: str, known: Mapping[str, str]) -> str:
+    """``$(NAME)`` filled in where the name is known, as a kubelet does it; ``$$`` is one ``$``."""
+    return re.sub(
+        r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)",
+        lambda found: "$" if found[0] == "$$" else known.get(found[1], found[0]),
+        text,
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the task has to know, from its environment."""
+
+    role: str
+    """``SPILLWAY_ROLE``."""
+    index: int
+    """``SPILLWAY_INDEX``."""
+    cluster: Cluster
+    """``SPILLWAY_CLUSTER``, JSON: addresses by role."""
+    needs: Mapping[str, int]
+    """``SPILLWAY_NEEDS``, JSON: how many tasks of each role must be there before this one starts its program."""
+    essential: Mapping[str, int]
+    """``SPILLWAY_ESSENTIAL``, JSON: the roles whose good end ends this task, and how many tasks each needs at least;
+    empty where it ends by itself."""
+    first: bool
+    """``SPILLWAY_SUCCESS`` is ``first``: task 0 of the first of these roles is enough."""
+    sparse: bool
+    """``SPILLWAY_SPARSE``: tasks may come and go."""
+    state: Path | None
+    """``SPILLWAY_STATE``: a directory that all tasks see."""
+    checkpoint: tuple[str, ...]
+    """``SPILLWAY_CHECKPOINT``, JSON: a program run before this one is ended from outside."""
+    grace: float
+    """``SPILLWAY_GRACE``: seconds from SIGTERM to SIGKILL, half of them for the checkpoint; 30."""
+    patience: float
+    """``SPILLWAY_PEERS_WITHIN``: seconds; 600."""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """From ``SPILLWAY_*``. Raises ``KeyError`` where the role or its index is missing."""
+        state = environment.get("SPILLWAY_STATE")
+        return cls(
+            role=environment["SPILLWAY_ROLE"],
+            index=int(environment["SPILLWAY_INDEX"]),
+            cluster=json.loads(environment.get("SPILLWAY_CLUSTER", "{}")),
+            needs=json.loads(environment.get("SPILLWAY_NEEDS", "{}")),
+            essential=json.loads(environment.get("SPILLWAY_ESSENTIAL", "{}")),
+            first=environment.get("SPILLWAY_SUCCESS") == "first",
+            sparse=environment.get("SPILLWAY_SPARSE") == "1",
+            state=Path(state) if state else None,
+            checkpoint=tuple(json.loads(environment.get("SPILLWAY_CHECKPOINT", "[]"))),
+            grace=float(environment.get("SPILLWAY_GRACE", "30")),
+            patience=float(environment.get("SPILLWAY_PEERS_WITHIN", "600")),
+        )
+
+    @property
+    def task(self) -> str:
+        """``worker-0``."""
+        return f"{self.role}-{self.index}"
+
+
+class _Stop:
+    """Whether this task is to end. A plain flag: an ``Event`` may be locked just when the signal comes."""
+
+    asked = False
+
+    def ask(self, *_: object) -> None:
+        """As a signal handler."""
+        self.asked = True
+
+
+def main(command: list[str]) -> int:
+    """Run the program as the task that the environment says; returns the exit status."""
+    settings = Settings.read(os.environ)
+    if settings.state:
+        _note(settings.state / "up" / settings.task, {"host": socket.gethostname()})
+    stop = _Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop.ask)
+    if not _peers_came(settings, stop):
+        status = 128 + signal.SIGTERM if stop.asked else PEERS_MISSING
+    else:
+        known = os.environ | views(settings.cluster, settings.role, settings.index, sparse=settings.sparse)
+        with _Log(settings) as log:
+            status = _run([expand(word, known) for word in command], known, settings, log, stop)
+    if settings.state:
+        _note(settings.state / "exits" / settings.task, {"status": status, "at": _now()})
+    return status
+
+
+def _peers_came(settings: Settings, stop: _Stop) -> bool:
+    """Wait until all needed tasks are there; tells whom it waits for, at first and then now and again."""
+    began, told = time.monotonic(), 0.0
+    while missing := [task for task in _needed(settings) if not _is_there(task, settings)]:
+        waited = time.monotonic() - began
+        if waited > settings.patience or stop.asked:
+            _tell(f"{settings.task}: {len(missing)} tasks did not come in {waited:.0f} s: {', '.join(missing[:5])}")
+            return False
+        if waited >= told:
+            _tell(f"{settings.task} waits for {len(missing)} tasks, {missing[0]} among them")
+            told = waited + _REPORT_EVERY
+        time.sleep(_POLL)
+    return True
+
+
+def _needed(settings: Settings) -> list[str]:
+    return [f"{role}-{index}" for role, count in settings.needs.items() for index in range(count)]
+
+
+def _is_there(task: str, settings: Settings) -> bool:
+    """By its mark in the state directory; without one, by its host name, which is known once it has an address."""
+    if settings.state:
+        return (settings.state / "up" / task).exists()
+    role, _, index = task.rpartition("-")
+    host = settings.cluster[role][int(index)].rpartition(":")[0]
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
+
+
+def _run(command: list[str], environment: Mapping[str, str], settings: Settings, log: _Log, stop: _Stop) -> int:
+    try:
+        child = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - this process has one thread yet
+        )
+    except OSError as error:
+        _tell(f"{settings.task}: cannot start {command[0]}: {error.strerror}")
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    if settings.state:
+        _note(settings.state / "groups" / settings.task, {"group": child.pid})
+    reader = threading.Thread(target=log.copy, args=(child.stdout,), daemon=True)
+    reader.start()
+    was_ended = _wait(child, settings, stop)
+    _kill(child.pid, signal.SIGKILL)  # what it left running, in its own group
+    reader.join(settings.grace)  # bounded: a daemon that it made may hold the pipe for ever
+    if settings.state:
+        (settings.state / "groups" / settings.task).unlink(missing_ok=True)
+    if was_ended and not stop.asked:
+        return 0
+    if stop.asked:
+        return 128 + signal.SIGTERM
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _wait(child: subprocess.Popen[bytes], settings: Settings, stop: _Stop) -> bool:
+    """Until the program has ended; returns whether it was ended from here."""
+    while child.poll() is None:
+        if stop.asked or _others_are_done(settings):
+            _end(child, settings)
+            return True
+        time.sleep(_POLL)
+    return False
+
+
+def _others_are_done(settings: Settings) -> bool:
+    """Whether every task that this one serves has ended well."""
+    if not settings.state or not settings.essential:
+        return False
+    if settings.first:
+        return _exit_of(settings.state, f"{next(iter(settings.essential))}-0") == 0
+    return all(_is_done(settings.state, role, least) for role, least in settings.essential.items())
+
+
+def _is_done(state: Path, role: str, least: int) -> bool:
+    """Whether all tasks of an essential role that ever came have ended well, and enough have come."""
+    came = [path.name for path in (state / "up").glob(f"{role}-*") if path.name.rpartition("-")[0] == role]
+    return len(came) >= least and all(_exit_of(state, task) == 0 for task in came)
+
+
+def _exit_of(state: Path, task: str) -> int | None:
+    try:
+        status: int = json.loads((state / "exits" / task).read_text())["status"]
+    except FileNotFoundError:
+        return None
+    return status
+
+
+def _end(child: subprocess.Popen[bytes], settings: Settings) -> None:
+    """Checkpoint, SIGTERM, grace, SIGKILL."""
+    end = time.monotonic() + settings.grace
+    if settings.checkpoint:
+        environment = os.environ | {"SPILLWAY_PID": str(child.pid)}
+        words = [expand(word, environment) for word in settings.checkpoint]
+        try:
+            done = subprocess.run(words, env=environment, timeout=settings.grace / 2, check=False)
+            _tell(f"{settings.task}: its checkpoint program ended with {done.returncode}")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            _tell(f"{settings.task}: its checkpoint program failed: {error}")
+    _kill(child.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(max(0.0, end - time.monotonic()))
+        return
+    _kill(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _kill(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def die_with(parent: int, number: int) -> Callable[[], None]:
+    """For a child to do before its program: be sent the signal when its parent dies. Linux alone has a way."""
+    libc = ctypes.CDLL(None)
+
+    def arrange() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(number))
+        if os.getppid() != parent:  # it died before
+            os.kill(os.getpid(), number)
+
+    return arrange
+
+
+class _Log:
+    """Every line, numbered, in a file that nothing writes to but this attempt; and as it came to standard output."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = _new_log(settings) if settings.state else None
+
+    def __enter__(self) -> _Log:  # noqa: PYI034 - Self is younger than the Pythons that run this
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
+                self._file.close()
+
+    def copy(self, lines: IO[bytes]) -> None:
+        """Until the last writer has closed its end."""
+        for number, line in enumerate(lines, start=1):
+            self._keep(b"%d %s %s\n" % (number, _now().encode(), line.rstrip(b"\n")))
+            with contextlib.suppress(OSError):  # whatever reads it may be gone; the program goes on
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+
+    def _keep(self, line: bytes) -> None:
+        if not self._file:
+            return
+        try:
+            self._file.write(line)
+        except OSError as error:
+            _tell(f"the log {self._file.name} is kept no longer: {error.strerror}")
+            self._file = None
+
+
+def _new_log(settings: Settings) -> IO[bytes]:
+    """The file of the next attempt, unbuffered: what was written stays, however this process ends."""
+    assert settings.state  # noqa: S101 - asked only where there is one
+    folder = settings.state / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    for attempt in _count():
+        with contextlib.suppress(FileExistsError):
+            return (folder / f"{settings.task}.{attempt}.log").open("xb", buffering=0)
+    raise AssertionError
+
+
+def _count() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+def _note(path: Path, said: Mapping[str, Any]) -> None:
+    """Written whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    half.write_text(json.dumps(said))
+    half.rename(path)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017 - older Pythons run this file
+
+
+def _tell(text: str) -> None:
+    print(f"spillway: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

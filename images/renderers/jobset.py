@@ -1,0 +1,62 @@
+"""A job as one JobSet: it succeeds with its essential roles, and takes parameter servers along then.
+
+https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autoscaler.model.errors import BadInput
+from images.jobs import FOREVER, Job
+from images.renderers.kubernetes import POD_LOSSES, job_losses, job_spec, launcher_map, metadata
+from images.renderers.rendering import Manifest, Rendering, losses
+
+_LOSSES: Final = {
+    "queue": "a JobSet has no queue of its own",
+    "kind": "it runs as Jobs, which end when their program does",
+}
+
+
+def render(job: Job, *, run: str = "0") -> Rendering:
+    """The JobSet, then the launcher where any role has it run its program."""
+    spec: dict[str, Any] = {
+        "network": {"enableDNSHostnames": True, "subdomain": job.name, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": list(job.essential)},
+        "failurePolicy": {"maxRestarts": 0},  # tasks start again one by one, by their Job's backoffLimit
+        "replicatedJobs": [_replicated(job, role, run=run) for role in _in_order(job)],
+    }
+    if job.retain < FOREVER:
+        spec["ttlSecondsAfterFinished"] = int(job.retain.total_seconds())
+    made: Manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata(job, job.name),
+        "spec": spec,
+    }
+    return Rendering(
+        documents=(made, *launcher_map(job)), losses=(*losses(job, _LOSSES | POD_LOSSES), *job_losses(job))
+    )
+
+
+def _in_order(job: Job) -> list[str]:
+    """A JobSet takes only dependencies on jobs that stand before."""
+    placed: list[str] = []
+    while len(placed) < len(job.roles):
+        placed += [role for role in job.roles if role not in placed and {*job.depends_on.get(role, ())} <= {*placed}][
+            :1
+        ]
+    return placed
+
+
+def _replicated(job: Job, role: str, *, run: str) -> Manifest:
+    spec = job_spec(job, role, backend="jobset", run=run)
+    del spec["template"]["spec"]["subdomain"]  # the controller writes it
+    made: Manifest = {"name": role, "replicas": 1, "template": {"spec": spec}}
+    others = job.depends_on.get(role, ())
+    if len(others) > 1:
+        raise BadInput(
+            f"job {job.name!r}: depends_on.{role} names {len(others)} roles, and a JobSet knows one: "
+            "let each role wait for the one before it"
+        )
+    return made | ({"dependsOn": [{"name": others[0], "status": "Complete"}]} if others else {})

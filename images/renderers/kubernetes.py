@@ -1,0 +1,263 @@
+"""A job as plain Kubernetes objects, no operator needed: one Indexed Job per role, a headless Service, the launcher.
+
+The main role's Job owns the others, so that deleting it takes all along. Every pod of a gang carries its scheduling
+gate: the autoscaler lifts it for all of them when each has a place. Tasks that wait for ever say what they end with:
+the autoscaler ends them (``spillway.dev/ends-with``): parameter servers and evaluators, and workers that serve a chief.
+
+Pod names and indexes: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from autoscaler.model import labels as words
+from autoscaler.model.errors import BadInput
+from images.endpoints import directories, launch_settings, tf_config_by_index
+from images.jobs import FOREVER, Job, Role, seconds
+from images.launcher import __file__ as launcher_file
+from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, losses, refuse
+
+LAUNCHER: Final = "/opt/spillway/launcher.py"
+"""Where containers have it."""
+GRACE: Final = 40
+"""Seconds that a pod has to end: the launcher's own 30, and some to write down how it did."""
+_COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_REFUSED: Final = {"depends_on": "plain Jobs start at once; JobSet (--to jobset) knows an order"}
+_LOSSES: Final = {
+    "queue": "plain Kubernetes has no queues",
+    "kind": "it runs as Jobs, which end when their program does",
+}
+POD_LOSSES: Final = {"roles.python": "containers bring their own Python; the image's is used"}
+_LOST_MACHINE: Final = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+"""A node that is drained or lost is no fault of the task: it starts again, uncounted."""
+
+
+def render(job: Job, *, run: str = "0") -> Rendering:
+    """The objects of a job, the main Job first: the others are to be owned by it (``submit`` fills in its uid)."""
+    refuse(job, "kubernetes", _REFUSED)
+    roles = sorted(job.roles, key=lambda role: role != job.main_role)
+    main, *others = (_task_set(job, role, run=run) for role in roles)
+    return Rendering(
+        documents=(main, service(job), *launcher_map(job), *others),
+        losses=(*losses(job, _LOSSES | POD_LOSSES), *job_losses(job)),
+    )
+
+
+def job_losses(job: Job) -> tuple[str, ...]:
+    """What Indexed Jobs, and containers that run no launcher, cannot say."""
+    lost = [
+        f"roles.{name}.restart: a Job starts tasks again after failures, not after success"
+        for name, role in job.roles.items()
+        if role.restart == "always"
+    ]
+    return (*lost, *launcherless_losses(job, {name for name, role in job.roles.items() if not role.entry}))
+
+
+def launcherless_losses(job: Job, roles: set[str]) -> tuple[str, ...]:
+    """What the tasks of these roles leave undone as no launcher runs in them."""
+    lost = []
+    for name in [name for name in job.roles if name in roles]:
+        if job.logs:
+            lost.append(f"logs: {name} runs without the launcher, which numbers and keeps lines")
+        if job.roles[name].checkpoint:
+            lost.append(f"roles.{name}.checkpoint: it runs without the launcher, which would call it")
+    return tuple(lost)
+
+
+def service(job: Job) -> Manifest:
+    """Gives every task its stable name."""
+    ports = sorted({role.port for role in job.roles.values()})
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(job, job.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,  # tasks look for each other before any of them is ready
+            "selector": {words.JOB: job.name},
+            "ports": [{"name": f"port-{port}", "port": port} for port in ports],
+        },
+    }
+
+
+def launcher_map(job: Job) -> list[Manifest]:
+    """The launcher as a ConfigMap, where any role has it run its program."""
+    if not any(role.entry for role in job.roles.values()):
+        return []
+    with open(launcher_file, encoding="utf-8") as file:  # noqa: PTH123 - a part of this very program
+        text = file.read()
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(job, _launcher_name(job)),
+            "immutable": True,
+            "data": {PurePosixPath(LAUNCHER).name: text},
+        }
+    ]
+
+
+def _launcher_name(job: Job) -> str:
+    return f"{job.name}-launcher"
+
+
+def _task_set(job: Job, role: str, *, run: str) -> Manifest:
+    meta = metadata(job, job.task_set(role), role=role)
+    spec = job_spec(job, role, backend="kubernetes", run=run)
+    if role == job.main_role:
+        if job.retain < FOREVER:
+            spec["ttlSecondsAfterFinished"] = int(job.retain.total_seconds())
+    elif role not in job.essential:
+        meta["annotations"] = {words.ENDS_WITH: job.task_set(job.main_role)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def job_spec(job: Job, role: str, *, backend: str, run: str) -> Manifest:
+    """The spec of the Indexed Job of a role."""
+    task = job.roles[role]
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": task.most,
+        "parallelism": task.most,
+        "backoffLimit": job.failure.restarts if task.restart in ("on-failure", "always") else 0,
+        "podReplacementPolicy": "Failed",  # the old pod must be gone before a new one takes its name
+    }
+    if task.restart != "never":
+        spec["podFailurePolicy"] = {"rules": [_LOST_MACHINE]}
+    if job.failure.deadline is not None:
+        spec["activeDeadlineSeconds"] = int(job.failure.deadline.total_seconds())
+    if job.success == "first" and role == job.main_role:
+        spec["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
+    return spec | {"template": pod(job, role, backend=backend, run=run)}
+
+
+def pod(job: Job, role: str, *, backend: str, run: str) -> Manifest:
+    """The template of a role's pods."""
+    task = job.roles[role]
+    mounts = _mounts(job, task)
+    container = {
+        "name": role,
+        "image": image_of(role, task, backend=backend),
+        **_program(task),
+        "ports": [{"name": "task", "containerPort": task.port}],
+        "env": _environment(job, role, backend=backend, run=run),
+        "resources": _amounts(task),
+        "securityContext": {"allowPrivilegeEscalation": False},
+    }
+    if mounts:
+        container["volumeMounts"] = [mount for _source, mount in mounts]
+    spec: dict[str, Any] = {
+        "subdomain": job.name,
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
+    if task.entry:
+        spec["terminationGracePeriodSeconds"] = GRACE
+    if mounts:
+        spec["volumes"] = [source for source, _mount in mounts]
+    return {"metadata": _pod_metadata(job, role), "spec": spec | placing(job)}
+
+
+def placing(job: Job) -> Manifest:
+    """What of a pod's spec says where it may run."""
+    spec: dict[str, Any] = {}
+    if job.gang:
+        spec["schedulingGates"] = [{"name": words.GATE}]
+    if job.network == "host":
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if job.priority:
+        spec["priorityClassName"] = job.priority
+    if job.node_selector:
+        spec["nodeSelector"] = dict(job.node_selector)
+    tolerations = [entry.model_dump(exclude_defaults=True) | {"operator": entry.operator} for entry in job.tolerations]
+    if any(task.gpus for task in job.roles.values()):
+        # Also for tasks without GPUs: beside those that have some is where the CPUs are that cost nothing.
+        tolerations.append({"key": words.GPU, "operator": "Exists"})
+    return spec | ({"tolerations": tolerations} if tolerations else {})
+
+
+def _pod_metadata(job: Job, role: str) -> Manifest:
+    annotations = dict(job.roles[role].annotations)
+    labels = _labels(job, role=role)
+    if job.gang:
+        labels[words.GANG] = job.name
+        annotations[words.GANG_SIZE] = str(job.size)
+        if job.needed < job.size:
+            annotations[words.GANG_MIN] = str(job.needed)
+    if job.same == "zone":
+        annotations[words.GANG_ZONE] = words.ZONE
+    for key, span in ((words.DURATION, job.expected), (words.PATIENCE, job.patience)):
+        if span is not None:
+            annotations[key] = seconds(span)
+    return {"labels": labels, "annotations": annotations}
+
+
+def _program(task: Role) -> Manifest:
+    """What the container runs: the launcher, which runs ``entry``; without one, the image's own program."""
+    if task.entry:
+        return {"command": ["python3", LAUNCHER, *task.entry], "args": list(task.args)}
+    return {"args": list(task.args)} if task.args else {}
+
+
+def _environment(job: Job, role: str, *, backend: str, run: str) -> list[Manifest]:
+    """The index first: what stands after it may say ``$(TASK_INDEX)``, which the kubelet fills in."""
+    task = job.roles[role]
+    if task.entry:
+        told = launch_settings(job, backend, role, run=run) | {"SPILLWAY_INDEX": INDEX}
+    else:
+        told = {"TF_CONFIG": tf_config_by_index(job, backend, role, index=INDEX)} | directories(job)
+    index = {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _COMPLETION_INDEX}}}
+    return [index, *({"name": name, "value": value} for name, value in (told | task.env).items())]
+
+
+def _amounts(task: Role) -> Manifest:
+    amounts: dict[str, str] = {"cpu": task.cpus, "memory": task.memory}
+    limits = {"memory": task.memory}  # none on CPU: what the machine has left over may be used
+    if task.gpus:
+        amounts[words.GPU] = limits[words.GPU] = str(task.gpus)
+    return {"requests": amounts, "limits": limits}
+
+
+def _mounts(job: Job, task: Role) -> list[tuple[Manifest, Manifest]]:
+    """Volumes of the pod, each with how the container sees it."""
+    found: list[tuple[Manifest, Manifest]] = []
+    for number, volume in enumerate(task.volumes):
+        name = f"volume-{number}"
+        if volume.claim:
+            source: Manifest = {"persistentVolumeClaim": {"claimName": volume.claim}}
+        else:
+            source = {"hostPath": {"path": volume.host}}
+        read_only = {"readOnly": True} if volume.read_only else {}
+        found.append(({"name": name} | source, {"name": name, "mountPath": volume.mount} | read_only))
+    if task.gpus:
+        # NCCL and data loaders pass tensors through shared memory, of which a container has 64 MB by default.
+        # This one is as big as the task's memory limit, and counts towards it.
+        found.append(({"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "shm", "mountPath": "/dev/shm"}))  # noqa: S108 - in the container
+    if task.entry:
+        _refuse_lost_lines(job, task)
+        mount = {"name": "launcher", "mountPath": str(PurePosixPath(LAUNCHER).parent), "readOnly": True}
+        found.append(({"name": "launcher", "configMap": {"name": _launcher_name(job)}}, mount))
+    return found
+
+
+def _refuse_lost_lines(job: Job, task: Role) -> None:
+    kept = [PurePosixPath(volume.mount) for volume in task.volumes if not volume.read_only]
+    if job.logs and not any(PurePosixPath(job.logs).is_relative_to(mount) for mount in kept):
+        raise BadInput(
+            f"job {job.name!r}: logs = {job.logs!r} lies on no volume of each role, so that lines would go with the "
+            f"container: give every role with an entry one, e.g. volumes: [{{mount: {job.logs}, claim: logs}}]"
+        )
+
+
+def metadata(job: Job, name: str, *, role: str | None = None) -> Manifest:
+    """Of an object of the job."""
+    return {"name": name, "namespace": job.namespace, "labels": _labels(job, role=role)}
+
+
+def _labels(job: Job, *, role: str | None) -> dict[str, str]:
+    return {words.JOB: job.name} | ({words.ROLE: role} if role else {})

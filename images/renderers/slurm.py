@@ -1,0 +1,143 @@
+"""A job as a Slurm batch script: one allocation (a component per role), one step per role, servers ended with the rest.
+
+Tasks are told where the others are by the hosts that Slurm gave. The launcher travels in the script.
+https://slurm.schedmd.com/heterogeneous_jobs.html
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+from autoscaler.model.errors import BadInput
+from images.endpoints import launch_settings
+from images.jobs import Job, Role
+from images.launcher import __file__ as launcher_file
+from images.renderers.rendering import Rendering, elastic_losses, losses, mebibytes, refuse, whole_cpus
+
+_REFUSED: Final = {"depends_on": "one script is one allocation; JobSet (--to jobset) and local know an order"}
+_LOSSES: Final = {
+    "kind": "a batch job ends when its program does",
+    "retain": "the accounting keeps what it is set up to keep",
+    "namespace": "Slurm has no namespaces",
+    "expected": "only its limit, failure.deadline, is told to Slurm",
+    "patience": "what is bought is decided by Slurm's own power saving",
+    "same": "Slurm knows no zones",
+    "node_selector": "labels of Kubernetes nodes mean nothing to Slurm",
+    "tolerations": "Slurm knows no taints",
+    "roles.image": "programs run on the machine itself; give python and entry",
+    "roles.annotations": "they are for Kubernetes",
+    "roles.volumes": "programs see the machine's directories as they are",
+}
+_BODY: Final = """\
+set -uo pipefail
+read -r -d '' SPILLWAY_LAUNCHER <<'END_OF_LAUNCHER'
+{launcher}
+END_OF_LAUNCHER
+export SPILLWAY_LAUNCHER
+HOST=()
+hosts() {{ srun "$@" sh -c 'echo "$SLURM_PROCID $(hostname)"' | sort -n | cut -d' ' -f2; }}
+{hosts}
+# The index of a task is its rank in its role's step.
+run='SPILLWAY_INDEX=$SLURM_PROCID exec python3 -c "$SPILLWAY_LAUNCHER" "$@"'
+essential=() others=()
+trap 'kill "${{essential[@]}}" ${{others[@]+"${{others[@]}}"}} 2>/dev/null' TERM
+{steps}
+status=0
+for step in "${{essential[@]}}"; do wait "$step" || status=$?; done
+[ ${{#others[@]}} -eq 0 ] || kill "${{others[@]}}" 2>/dev/null
+wait
+exit "$status"
+"""
+
+
+def render(job: Job, *, run: str = "${SLURM_JOB_ID:-0}.${SLURM_RESTART_COUNT:-0}") -> Rendering:
+    """The script for ``sbatch``."""
+    refuse(job, "slurm", _REFUSED)
+    roles = [(*pair, number) for number, pair in enumerate(job.roles.items())]
+    for name, role, _number in roles:
+        if not role.entry:
+            raise BadInput(
+                f"job {job.name!r} cannot be rendered to slurm: roles.{name}.entry is missing: say what runs"
+            )
+    head = "#SBATCH hetjob\n".join(_component(job, role, is_first=number == 0) for _name, role, number in roles)
+    body = _BODY.format(
+        launcher=Path(launcher_file).read_text(encoding="utf-8").rstrip("\n"),
+        hosts="\n".join(f"HOST+=($(hosts{_group(job, number)} --ntasks={role.most}))" for _, role, number in roles),
+        steps="\n".join(_step(job, name, number, run=run) for name, _role, number in roles),
+    )
+    return Rendering(script=f"#!/bin/bash\n{head}{body}", losses=(*losses(job, _LOSSES), *_more_losses(job)))
+
+
+def _more_losses(job: Job) -> tuple[str, ...]:
+    lost = list(elastic_losses(job, "an allocation has one size: the most"))
+    lost += [
+        f"roles.{name}.restart: Slurm starts the whole job again after a lost node, and no task after a failure"
+        for name, role in job.roles.items()
+        if role.restart in ("on-failure", "always")
+    ]
+    if job.failure.restarts:
+        lost.append("failure.restarts: Slurm does not count them by task")
+    if not job.gang:
+        lost.append("gang: Slurm starts all tasks of a job together")
+    if job.network == "own":
+        lost.append("network: programs use the machine's own network")
+    if job.success == "first":
+        lost.append("success: a step ends with all of its tasks")
+    return tuple(lost)
+
+
+def _component(job: Job, role: Role, *, is_first: bool) -> str:
+    options = {
+        "ntasks": role.most,
+        "cpus-per-task": whole_cpus(role),
+        "mem-per-cpu": f"{math.ceil(mebibytes(role) / whole_cpus(role))}M",
+    }
+    if role.gpus:
+        options["gpus-per-task"] = role.gpus
+    lines = [f"#SBATCH --{key}={value}\n" for key, value in options.items()]
+    return "".join([*(_of_the_job(job) if is_first else ()), *lines])
+
+
+def _of_the_job(job: Job) -> list[str]:
+    restarts = any(role.restart != "never" for role in job.roles.values())
+    options = [f"--job-name={job.name}", "--requeue" if restarts else "--no-requeue"]
+    if job.failure.deadline is not None:
+        options.append(f"--time={math.ceil(job.failure.deadline.total_seconds() / 60)}")
+    if job.queue:
+        options.append(f"--partition={job.queue}")
+    if job.priority:
+        options.append(f"--qos={job.priority}")
+    return [f"#SBATCH {option}\n" for option in options]
+
+
+def _group(job: Job, number: int) -> str:
+    return f" --het-group={number}" if len(job.roles) > 1 else ""
+
+
+def _step(job: Job, name: str, number: int, *, run: str) -> str:
+    """One role's tasks, in the background; where the others are is filled in by the shell."""
+    role = job.roles[name]
+    settings = launch_settings(job, "slurm", name, run=run) | role.env
+    if role.python:
+        settings["PATH"] = f"{role.python}/bin:${{PATH}}"
+    told = " ".join(f"{key}={_quoted(value, key)}" for key, value in settings.items())
+    command = " ".join(map(shlex.quote, (*role.entry, *role.args)))
+    kind = "essential" if name in job.essential else "others"
+    options = f"{_group(job, number)} --ntasks={role.most} --kill-on-bad-exit=1"
+    return f'env {told} \\\n  srun{options} sh -c "$run" {name} {command} &\n{kind}+=($!)'
+
+
+_FILLED_IN: Final = re.compile(r"\$\{(?:HOST\[\d+\]|SLURM_[A-Z_]+:-0|PATH)\}")
+
+
+def _quoted(value: str, key: str) -> str:
+    """For the shell: what a user wrote as it is, our own places filled in."""
+    if not key.startswith("SPILLWAY_") and key != "PATH":
+        return shlex.quote(value)
+    parts = _FILLED_IN.split(value)
+    ours = [f'"{found}"' for found in _FILLED_IN.findall(value)] + [""]
+    return "".join((shlex.quote(part) if part else "") + own for part, own in zip(parts, ours, strict=True))

@@ -1,0 +1,219 @@
+"""Jobs as real processes of this machine: through the command line, as a researcher does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from autoscaler.model.errors import BadInput
+from images.backends import local
+from images.backends.states import RoleState
+from images.cli import jobs
+from tests.test_images.test_launcher import is_there, until
+
+TRAIN = f"""\
+name: line
+roles:
+  worker: {{count: 2, cpus: 1, memory: 1Gi, entry: [{sys.executable}, -u, train.py]}}
+  ps: {{cpus: 1, memory: 1Gi, entry: [{sys.executable}, -u, train.py]}}
+"""
+PROGRAM = '''\
+"""w and b of y = 2x + 10, the parameters in the server's memory: a stand-in for TensorFlow's, by the same addresses."""
+import json, os, random, socket, socketserver
+config = json.loads(os.environ["TF_CONFIG"])
+host, _, port = config["cluster"]["ps"][0].rpartition(":")
+if config["task"]["type"] == "ps":
+    held = [0.0, 0.0]
+    class Serve(socketserver.StreamRequestHandler):
+        def handle(self):
+            for line in self.rfile:
+                step = json.loads(line)
+                held[:] = [held[0] + step[0], held[1] + step[1]]
+                self.wfile.write((json.dumps(held) + "\\n").encode())
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = True
+    Server((host, int(port)), Serve).serve_forever()
+while True:
+    try:
+        talk = socket.create_connection((host, int(port))).makefile("rw")
+        break
+    except ConnectionRefusedError:
+        pass
+step = (0.0, 0.0)
+for _ in range(3000):
+    print(json.dumps(step), file=talk, flush=True)
+    w, b = json.loads(talk.readline())
+    x = random.uniform(-1, 1)
+    wrong = 2 * x + 10 - (w * x + b)
+    step = (0.05 * wrong * x, 0.05 * wrong)
+print(f"w = {w:.3f}, b = {b:.3f}")
+raise SystemExit(abs(w - 2) > 0.15 or abs(b - 10) > 0.15)
+'''
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's machine with no jobs; what is left of them ends at last."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    yield local.home()
+    for state in {state.job for state in local.states()}:
+        local.delete(name=state)
+
+
+def typed(*words: str) -> Result:
+    """What `spillway jobs WORDS --to local` did."""
+    return CliRunner().invoke(jobs, [*words, "--to", "local"], catch_exceptions=False)
+
+
+def submitted(text: str, program: str = PROGRAM) -> Result:
+    """The job, from files in the user's directory."""
+    Path("job.yaml").write_text(text)
+    Path("train.py").write_text(program)
+    return typed("submit", "job.yaml")
+
+
+def seen() -> dict[str, RoleState]:
+    """State by role."""
+    return {state.role: state for state in local.states()}
+
+
+def ended(name: str = "line") -> None:
+    """Wait for the job's end."""
+    until(lambda: not local.is_alive(local.home() / name), "the job's end")
+
+
+def groups(name: str = "line") -> list[int]:
+    """Process groups of the tasks that run."""
+    marks = (local.home() / name / "state" / name).glob("*/groups/[!.]*")
+    return [json.loads(mark.read_text())["group"] for mark in marks]
+
+
+def test_the_line_is_fitted_and_the_server_ends_with_the_workers() -> None:
+    """The founding documents' regression by two workers and a server, and nothing is left behind."""
+    assert submitted(TRAIN).output.splitlines()[1:] == ["  worker-0", "  worker-1", "  ps-0"]
+    until(lambda: len(groups()) == 3, "three programs")
+    programs = groups()
+    ended()
+    assert {role: (state.state, state.succeeded) for role, state in seen().items()} == {
+        "worker": ("done", 2),
+        "ps": ("done", 1),
+    }
+    assert not [pid for pid in programs if is_there(pid)]
+    for index in ("0", "1"):
+        said = typed("logs", "line", "--index", index).output
+        assert "w = " in said
+        w, b = (float(part.rpartition("=")[2]) for part in said.split(","))
+        assert abs(w - 2) < 0.15
+        assert abs(b - 10) < 0.15
+    assert "done for" in typed("list").output
+    assert typed("delete", "line").output == "deleted line\n"
+    assert not seen()
+
+
+WAIT = "import signal; print('ready'); signal.pause()"
+
+
+def test_stop_ends_every_task_and_keeps_the_lines() -> None:
+    """Twice is once."""
+    submitted(TRAIN, WAIT)
+    until(lambda: typed("logs", "line", "--role", "ps").output, "the server's line")
+    until(lambda: len(groups()) == 3, "three programs")
+    programs = groups()
+    assert CliRunner().invoke(jobs, ["stop", "line"]).output == "stopped line\n"
+    assert CliRunner().invoke(jobs, ["stop", "line"]).output == "line had ended already\n"
+    assert not [pid for pid in programs if is_there(pid)]
+    assert {state.state for state in seen().values()} == {"stopped"}
+    assert typed("logs", "line", "--role", "ps").output == "ready\n"
+
+
+def test_a_task_that_fails_is_started_again_and_its_attempts_are_all_in_the_log() -> None:
+    """Until the restarts are used up; then the job has failed, and its server ends."""
+    fails = "import os, signal\nif os.environ['TASK_ROLE'] == 'ps': signal.pause()\nprint('tried'); raise SystemExit(1)"
+    submitted(TRAIN.replace("count: 2, ", "") + "failure: {restarts: 2}\n", fails)
+    ended()
+    assert {role: (state.state, state.failed) for role, state in seen().items()} == {
+        "worker": ("failed", 3),
+        "ps": ("failed", 0),
+    }
+    assert typed("logs", "line", "-f").output == "tried\n" * 3
+
+
+def test_a_step_that_fails_stops_the_rest() -> None:
+    """Those that wait for it never start."""
+    text = f"""\
+name: line
+gang: false
+failure: {{restarts: 0}}
+depends_on: {{train: [prepare]}}
+roles:
+  train: {{cpus: 1, memory: 1Gi, entry: [{sys.executable}, train.py]}}
+  prepare: {{cpus: 1, memory: 1Gi, entry: [{sys.executable}, train.py, $(TASK_ROLE)]}}
+"""
+    submitted(text.replace("restarts: 0", "restarts: 1"), "import sys; print(sys.argv)")
+    ended()
+    assert {state.state for state in seen().values()} == {"done"}
+    assert typed("logs", "line", "--role", "prepare").output == "['train.py', 'prepare']\n"
+    typed("delete", "line")
+    submitted(text, "raise SystemExit(1)")
+    ended()
+    assert {state.state for state in seen().values()} == {"failed"}
+    assert typed("logs", "line", "--role", "train").output == ""
+    assert not list((local.home() / "line").glob("state/line/*/logs/train*"))
+
+
+def test_a_deadline_ends_the_job() -> None:
+    """As a failure."""
+    submitted(TRAIN + "failure: {deadline: 250ms}\n", WAIT)
+    ended()
+    assert {state.state for state in seen().values()} == {"failed"}
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "launcher"])
+def test_nothing_is_left_of_a_job_whose_keepers_are_killed(victim: str) -> None:
+    """Not even what a program started itself, where a launcher is killed and its supervisor lives."""
+    submitted(TRAIN.replace("count: 2", "restart: never, count: 2"), WAIT)
+    until(lambda: len(groups()) == 3, "three programs")
+    programs = groups()
+    status = json.loads((local.home() / "line" / "status.json").read_text())
+    parent = int(Path(f"/proc/{programs[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(status["pid"] if victim == "supervisor" else parent, signal.SIGKILL)
+    until(lambda: not [pid for pid in programs if is_there(pid)], "the end of every program")
+    ended()
+    assert {state.state for state in seen().values()} == {"failed"}
+
+
+def test_two_jobs_run_at_once_at_ports_of_their_own() -> None:
+    """As many as there are free ones."""
+    submitted(TRAIN, WAIT)
+    submitted(TRAIN.replace("line", "other"), WAIT)
+    first, second = (json.loads((local.home() / name / "plan.json").read_text())["ports"] for name in ("line", "other"))
+    assert not {*first} & {*second}
+
+
+def test_a_job_that_is_there_is_not_touched_by_a_second_of_its_name() -> None:
+    """It is told, with what can be done."""
+    submitted(TRAIN, WAIT)
+    with pytest.raises(BadInput, match=r"job 'line' is there already.*`spillway jobs delete line --to local`"):
+        submitted(TRAIN, WAIT)
+
+
+@pytest.mark.parametrize("command", [("logs", "none"), ("delete", "none")])
+def test_a_job_that_is_not_there_is_told(command: tuple[str, str]) -> None:
+    """With how to see those that are."""
+    with pytest.raises(BadInput, match=r"there is no job 'none' in .*`spillway jobs list --to local` shows them"):
+        typed(*command)
+
+
+def test_a_task_that_is_not_there_has_no_log() -> None:
+    """Nor is another one's given for it."""
+    submitted(TRAIN, WAIT)
+    with pytest.raises(BadInput, match="job 'line' has no task worker 2"):
+        typed("logs", "line", "--index", "2")

@@ -1,0 +1,138 @@
+"""Jobs out of other systems' files: what was rendered comes back, what is not understood is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.model.errors import BadInput
+from images.importers import IMPORTERS
+from images.jobs import Job
+from images.renderers import RENDERERS
+
+_WORDS = st.text("abc-=/ '\"é", min_size=1, max_size=6)
+_ROLE = st.fixed_dictionaries(
+    {
+        "count": st.integers(1, 4).map(str),
+        "cpus": st.sampled_from(["1", "2", "16"]),
+        "memory": st.sampled_from(["512Mi", "2048Mi"]),
+        "gpus": st.integers(0, 8),
+        "image": st.sampled_from(["a/b:1", "registry.example.com:5000/x"]),
+        "args": st.lists(_WORDS, max_size=2),
+        "env": st.dictionaries(st.sampled_from(["A", "B"]), _WORDS),
+    }
+)
+_TF_ROLE = st.builds(
+    lambda one, entry, restart, volumes: one | {"entry": entry, "restart": restart, "volumes": volumes},
+    _ROLE,
+    st.lists(_WORDS, max_size=2),
+    st.sampled_from(["never", "node-failure", "on-failure", "always"]),
+    st.lists(
+        st.sampled_from([{"mount": "/a", "claim": "c"}, {"mount": "/b", "host": "/srv", "read_only": True}]),
+        unique_by=lambda volume: volume["mount"],
+    ),
+)
+_TFJOBS = st.fixed_dictionaries(
+    {"name": st.just("tf"), "roles": st.fixed_dictionaries({"worker": _TF_ROLE}, optional={"ps": _TF_ROLE})},
+    optional={
+        "namespace": st.just("vision"),
+        "gang": st.booleans(),
+        "queue": st.just("night"),
+        "data_dir": st.just("hdfs://data"),
+        "success": st.sampled_from(["all", "first"]),
+        "retain": st.sampled_from(["forever", "60s", "24h"]),
+        "failure": st.sampled_from([{"restarts": 0}, {"restarts": 9, "deadline": "1h"}]),
+        "priority": st.just("urgent"),
+        "node_selector": st.just({"a": "b"}),
+        "tolerations": st.just([{"key": "spot", "operator": "Exists"}]),
+    },
+)
+
+
+@given(data=_TFJOBS)
+@settings(max_examples=40)
+def test_a_tfjob_comes_back_as_it_was_and_nothing_is_lost(data: dict[str, Any]) -> None:
+    """Of all that both can say."""
+    job = Job.model_validate(data)
+    back = IMPORTERS["tfjob"](yaml.safe_load(RENDERERS["tfjob"](job).text))
+    assert back.job == job
+    assert back.losses == ()
+
+
+@given(workers=_ROLE, servers=_ROLE)
+@settings(max_examples=40)
+def test_a_marathon_group_comes_back_as_it_was(workers: dict[str, Any], servers: dict[str, Any]) -> None:
+    """A service without a gang, on its machines' network, as groups are."""
+    roles = {name: role | {"restart": "always"} for name, role in (("worker", workers), ("ps", servers))}
+    data = {"name": "mnist", "kind": "service", "gang": False, "network": "host", "roles": roles, "train_dir": "/t"}
+    job = Job.model_validate(data | {"node_selector": {"a": "b"}})
+    back = IMPORTERS["marathon"](yaml.safe_load(RENDERERS["marathon"](job).text))
+    plain = {name: role.model_copy(update={"cpus": f"{float(role.cpus)}"}) for name, role in job.roles.items()}
+    assert back.job == job.model_copy(update={"roles": plain})
+    assert back.losses == ()
+
+
+TRAINING_JOB = """\
+apiVersion: paddlepaddle.org/v1
+kind: TrainingJob
+metadata: {name: example}
+spec:
+  image: "paddlepaddle/paddlecloud-job"
+  port: 7164
+  ports_num: 1
+  fault_tolerant: true
+  passes: 10
+  trainer:
+    entrypoint: "python train.py"
+    workspace: "/home/job-1/"
+    min-instance: 2
+    max-instance: 60
+    resources: {limits: {cpu: "5", memory: 8Gi}, requests: {cpu: "5", memory: 8Gi}}
+  pserver:
+    min-instance: 10
+    max-instance: 10
+    resources: {limits: {cpu: "4", memory: 5Gi}}
+"""
+
+
+def test_a_paddle_training_job_is_elastic_here_too() -> None:
+    """What has no counterpart is named."""
+    back = IMPORTERS["paddle"](yaml.safe_load(TRAINING_JOB))
+    worker, ps = back.job.roles["worker"], back.job.roles["ps"]
+    assert (worker.count, worker.cpus, worker.entry, worker.port) == (
+        "2..60",
+        "5",
+        ("sh", "-c", "python train.py"),
+        7164,
+    )
+    assert (ps.count, ps.memory, worker.restart) == ("10", "5Gi", "on-failure")
+    assert back.losses == (
+        "spec.ports_num: no job of ours says it; it is left out",
+        "spec.trainer.workspace: no job of ours says it; it is left out",
+    )
+
+
+def test_what_a_tfjob_says_beyond_is_named() -> None:
+    """Each value by its path."""
+    job = Job.model_validate({"name": "tf", "roles": {"worker": {"image": "a", "cpus": 1, "memory": "1Gi"}}})
+    made = yaml.safe_load(RENDERERS["tfjob"](job).text)
+    made["spec"]["runPolicy"]["suspend"] = True
+    worker = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["containers"].append({"name": "side", "image": "b"})
+    worker["containers"][0]["env"] = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    del worker["containers"][0]["resources"]
+    losses = IMPORTERS["tfjob"](made).losses
+    for path in ("runPolicy.suspend", "containers[1].image", "containers[0].env[0].valueFrom.secretKeyRef.name"):
+        assert any(path in loss for loss in losses), (path, losses)
+    assert "spec.tfReplicaSpecs.Worker: it asks for no cpu: 1 is assumed" in losses
+
+
+@pytest.mark.parametrize("source", IMPORTERS)
+def test_another_document_is_refused(source: str) -> None:
+    """With what it lacks."""
+    with pytest.raises(BadInput, match=r"has no .*: is it one\?"):
+        IMPORTERS[source]({"kind": "Deployment", "metadata": {"name": "x"}})

@@ -1,0 +1,211 @@
+"""The launcher as a real process: what it tells its program, keeps of it, and does at its end."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from images import launcher
+
+CLUSTER = {"worker": ["127.0.0.1:1", "127.0.0.1:2"], "ps": ["127.0.0.1:3"]}
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    """Wait for a condition, for as long as a busy machine may need."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, f"waited for {what} in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a task with ``python -c PROGRAM``; ends at last what is left."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, *words: str, task: str = "worker-0", **settings: object) -> subprocess.Popen[str]:
+        role, _, index = task.rpartition("-")
+        told = {"SPILLWAY_ROLE": role, "SPILLWAY_INDEX": index, "SPILLWAY_CLUSTER": json.dumps(CLUSTER)}
+        told |= {"SPILLWAY_STATE": str(tmp_path)} | {f"SPILLWAY_{key}": str(value) for key, value in settings.items()}
+        process = subprocess.Popen(
+            [sys.executable, launcher.__file__, sys.executable, "-uc", program, *words],
+            env=os.environ | told,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def kept(folder: Path, name: str = "worker-0.0") -> list[list[str]]:
+    """Lines of a log: number, time, text."""
+    return [line.split(" ", 2) for line in (folder / "logs" / f"{name}.log").read_text().splitlines()]
+
+
+def exit_of(folder: Path, task: str = "worker-0") -> int:
+    """What was written down."""
+    status: int = json.loads((folder / "exits" / task).read_text())["status"]
+    return status
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    """It is copied alone to machines that have a Python."""
+    tree = ast.parse(Path(launcher.__file__).read_text())
+    modules = [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
+    modules += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names
+
+
+def test_a_program_finds_the_cluster_and_its_arguments_are_filled_in(start: Start) -> None:
+    """In TF_CONFIG, in flags, in ranks."""
+    program = "import os, sys; print(os.environ['TF_CONFIG']); print(sys.argv[1:], os.environ['RANK'])"
+    said, _ = start(program, "--i=$(TASK_INDEX)", "$(WORKER_HOSTS)", "$(HOME_OF_NONE)", task="worker-1").communicate()
+    config, words = said.splitlines()
+    assert json.loads(config) == {"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}
+    assert words == "['--i=1', '127.0.0.1:1,127.0.0.1:2', '$(HOME_OF_NONE)'] 1"
+
+
+def test_every_line_is_kept_with_its_number_and_goes_on(start: Start, tmp_path: Path) -> None:
+    """Standard output and error, in order, the last one without an end too; another attempt has a file of its own."""
+    program = "import sys\nfor i in range(500):\n print(i); print(-i, file=sys.stderr)\nprint('last', end='')"
+    for attempt in range(2):
+        said, _ = start(program).communicate()
+        texts = [text for _number, _time, text in kept(tmp_path, f"worker-0.{attempt}")]
+        assert texts == said.splitlines() == [str(n) for i in range(500) for n in (i, -i)] + ["last"]
+        assert [int(number) for number, *_ in kept(tmp_path, f"worker-0.{attempt}")] == [*range(1, 1002)]
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)],
+)
+def test_the_exit_is_the_programs_and_is_written_down(start: Start, tmp_path: Path, program: str, status: int) -> None:
+    """128 and the signal where it was killed."""
+    assert start(program).wait() == status
+    assert exit_of(tmp_path) == status
+
+
+def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+    """As a shell would."""
+    told = {"SPILLWAY_ROLE": "worker", "SPILLWAY_INDEX": "0", "SPILLWAY_STATE": str(tmp_path)}
+    command = [sys.executable, launcher.__file__, "no-such-program"]
+    done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, check=False)
+    assert (done.returncode, exit_of(tmp_path)) == (127, 127)
+    assert "spillway: worker-0: cannot start no-such-program: No such file or directory" in done.stderr
+
+
+def test_a_program_starts_when_its_peers_are_there(start: Start, tmp_path: Path) -> None:
+    """Not before; it is told for which it waits."""
+    first = start("print('up')", NEEDS='{"worker": 1, "ps": 1}')
+    assert first.stderr
+    assert first.stderr.readline() == "spillway: worker-0 waits for 1 tasks, ps-0 among them\n"
+    assert not (tmp_path / "logs").exists()
+    start("pass", task="ps-0")
+    assert first.communicate()[0] == "up\n"
+
+
+@pytest.mark.parametrize("state", ["", "shared"])
+def test_peers_that_do_not_come_in_time_are_told(start: Start, tmp_path: Path, state: str) -> None:
+    """With an exit status that says to try again; without a shared directory, by their names."""
+    cluster = json.dumps({"worker": ["localhost:1"], "ps": ["ps-0.mnist.invalid:2"]})
+    folder = str(tmp_path / state) if state else ""
+    late = start("", NEEDS='{"worker": 1, "ps": 1}', PEERS_WITHIN=0, CLUSTER=cluster, STATE=folder)
+    told = late.communicate()[1]
+    assert late.returncode == launcher.PEERS_MISSING
+    assert "worker-0: 1 tasks did not come in 0 s: ps-0" in told
+
+
+def test_a_server_ends_when_all_essential_tasks_have_ended_well(start: Start, tmp_path: Path) -> None:
+    """Not when one of them has, nor when one failed; its end is a good one."""
+    server = start("import signal; signal.pause()", task="ps-0", ESSENTIAL='{"worker": 2}')
+    assert start("", task="worker-0").wait() == 0
+    assert start("raise SystemExit(1)", task="worker-1").wait() == 1
+    until((tmp_path / "groups" / "ps-0").exists, "the server's program")
+    assert server.poll() is None
+    assert start("", task="worker-1").wait() == 0
+    assert server.wait(60) == 0
+    assert exit_of(tmp_path, "ps-0") == 0
+
+
+def test_a_server_does_not_end_with_the_first_of_an_elastic_role(start: Start, tmp_path: Path) -> None:
+    """All that ever came must have ended well, be they more than were needed."""
+    second = start("import signal; signal.pause()", task="worker-1")
+    until((tmp_path / "groups" / "worker-1").exists, "the second worker")
+    server = start("import signal; signal.pause()", task="ps-0", ESSENTIAL='{"worker": 1}')
+    assert start("").wait() == 0
+    until((tmp_path / "groups" / "ps-0").exists, "the server's program")
+    assert server.poll() is None
+    second.terminate()
+    assert second.wait(60) == 143
+    assert server.poll() is None
+
+
+def test_sigterm_runs_the_checkpoint_and_is_passed_on(start: Start, tmp_path: Path) -> None:
+    """The program may end in its own way; the hook knows its number."""
+    program = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (print('ended'), sys.exit(0)))
+print('ready')
+while True: signal.pause()
+"""
+    hook = [sys.executable, "-c", "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"]
+    task = start(program, CHECKPOINT=json.dumps([*hook, f"{tmp_path}/saved-$(SPILLWAY_PID)"]))
+    assert task.stdout
+    assert task.stdout.readline() == "ready\n"
+    group = json.loads((tmp_path / "groups" / "worker-0").read_text())["group"]
+    task.terminate()
+    assert task.communicate()[0] == "ended\n"
+    assert task.returncode == exit_of(tmp_path) == 143
+    assert (tmp_path / f"saved-{group}").exists()
+
+
+def test_a_program_that_does_not_end_is_killed_after_the_grace(start: Start) -> None:
+    """As is a hook that does not."""
+    program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready')\nwhile True: signal.pause()"
+    hook = [sys.executable, "-c", "import signal; signal.pause()"]
+    task = start(program, GRACE=0.2, CHECKPOINT=json.dumps(hook))
+    assert task.stdout
+    assert task.stdout.readline() == "ready\n"
+    task.terminate()
+    assert "its checkpoint program failed" in task.communicate()[1]
+    assert task.returncode == 143
+
+
+def test_what_a_program_leaves_running_ends_with_it(start: Start) -> None:
+    """A data loader that its parent forgot does not keep the task open."""
+    program = "import subprocess as s; print(s.Popen(['sleep', '1000']).pid)"
+    said, _ = start(program).communicate(timeout=60)
+    until(lambda: not is_there(int(said)), "the end of what was left")
+
+
+def test_a_program_dies_with_its_launcher(start: Start) -> None:
+    """Also where it had no time for anything."""
+    task = start("import os, signal; print(os.getpid()); signal.pause()")
+    assert task.stdout
+    pid = int(task.stdout.readline())
+    task.send_signal(signal.SIGKILL)
+    until(lambda: not is_there(pid), "the program's end")

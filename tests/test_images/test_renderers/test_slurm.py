@@ -1,0 +1,127 @@
+"""The batch script: that bash takes it, and what it does where srun is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoscaler.model.errors import BadInput
+from images.renderers.slurm import render
+from tests.test_images.test_jobs import GOOD, job
+from tests.test_images.test_renderers.test_all import JOB, OTHERWISE, said
+
+TEXT = f"""\
+name: line
+queue: gpu
+priority: high
+failure: {{deadline: 90m}}
+roles:
+  worker:
+    count: 2
+    cpus: 1500m
+    memory: 3Gi
+    gpus: 1
+    entry: [{sys.executable}, -c]
+    args:
+      - import os, sys; print(os.environ['TF_CONFIG']); print(sys.argv[1:], os.environ['NOTE'])
+      - it's $HOME $(TASK_INDEX)
+    env: {{NOTE: "$(no) `no` $HOME 'x'"}}
+  ps:
+    cpus: 1
+    memory: 1Gi
+    entry: [{sys.executable}, -c, "import signal; print('serves', flush=True); signal.pause()"]
+"""
+STAND_IN = """\
+#!/bin/bash
+# A stand-in for srun: the tasks of a step as processes of this machine, each with its rank; SIGTERM goes to them.
+for word in "$@"; do
+  case $word in
+    --ntasks=*) tasks=${word#*=}; shift ;;
+    --*) shift ;;
+    *) break ;;
+  esac
+done
+children=()
+for ((rank = 0; rank < tasks; rank++)); do
+  SLURM_PROCID=$rank "$@" &
+  children+=($!)
+done
+trap 'kill "${children[@]}"' TERM
+status=0
+for child in "${children[@]}"; do wait "$child" || status=$?; done
+exit $status
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """The batch script in a file."""
+    path = tmp_path / "job.sh"
+    path.write_text(render(job(TEXT)).text)
+    return path
+
+
+def test_each_role_is_a_component_with_amounts_of_one_task(script: Path) -> None:
+    """CPUs are whole there, and memory is counted by them."""
+    head = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+    assert head == [
+        "#SBATCH --job-name=line",
+        "#SBATCH --requeue",
+        "#SBATCH --time=90",
+        "#SBATCH --partition=gpu",
+        "#SBATCH --qos=high",
+        "#SBATCH --ntasks=2",
+        "#SBATCH --cpus-per-task=2",
+        "#SBATCH --mem-per-cpu=1536M",
+        "#SBATCH --gpus-per-task=1",
+        "#SBATCH hetjob",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --cpus-per-task=1",
+        "#SBATCH --mem-per-cpu=1024M",
+    ]
+
+
+@pytest.mark.parametrize("change", [{}, *({key: value} for key, value in OTHERWISE.items())])
+def test_bash_takes_the_script_of_any_job(change: dict[str, object]) -> None:
+    """With each key set."""
+    made = said("slurm", JOB | change | ({"gang": False} if "depends_on" in change else {}))
+    if not isinstance(made, str):
+        subprocess.run(["bash", "-n"], input=made.text, text=True, check=True)
+
+
+def test_the_script_runs_all_tasks_and_ends_the_server_with_the_workers(script: Path, tmp_path: Path) -> None:
+    """What a user wrote comes through as it is, the hosts are filled in, and the status is the workers'."""
+    (tmp_path / "srun").write_text(STAND_IN)
+    (tmp_path / "srun").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    host = os.uname().nodename
+    configs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"cluster"')]
+    assert {config["task"]["index"] for config in configs} == {0, 1}
+    assert configs[0]["cluster"] == {"worker": [f"{host}:2222", f"{host}:2223"], "ps": [f"{host}:2224"]}
+    for index in (0, 1):
+        assert f"""["it's $HOME {index}"] $(no) `no` $HOME 'x'""" in done.stdout
+
+
+def test_a_worker_that_fails_fails_the_job(tmp_path: Path) -> None:
+    """Its server ends all the same."""
+    text = TEXT.replace("import os, sys; ", "raise SystemExit(3); ")
+    (tmp_path / "srun").write_text(STAND_IN)
+    (tmp_path / "srun").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash"], input=render(job(text)).text, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+
+
+def test_a_role_without_a_program_is_refused() -> None:
+    """Slurm runs no images."""
+    with pytest.raises(BadInput, match=r"cannot be rendered to slurm: roles.worker.entry is missing: say what runs"):
+        render(job(GOOD))
