@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stacks.local.fake_aws.validation.lookups import Known, listed
 from stacks.local.wire.aws_protocol import Refused
+from tests.fakes.aws_services.validation.lookups import Known, listed
 
 _RULES: Final = 60
 """In one direction, of one security group."""
@@ -70,7 +70,7 @@ def _authorize(asked: Mapping[str, Any], known: Known, *, egress: bool) -> None:
 
 def _protocol_and_ports(permission: Mapping[str, Any]) -> None:
     protocol = str(permission.get("IpProtocol", ""))
-    if protocol not in _NAMED and not (protocol.isdigit() and int(protocol) <= 255):  # noqa: PLR2004 - IANA's
+    if protocol not in _NAMED and not (protocol.isdigit() and int(protocol) <= 255):
         raise Refused("InvalidParameterValue", f"Invalid value '{protocol}' for IP protocol. Unknown protocol.")
     first, last = permission.get("FromPort"), permission.get("ToPort")
     if protocol not in _WITH_PORTS:
