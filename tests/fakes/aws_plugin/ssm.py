@@ -138,7 +138,7 @@ class Association(Kind):
             "complianceSeverity",
         }
     )
-    fixed = frozenset({"associationName"})
+    fixed = frozenset({"name"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.client("ssm").create_association(**self._asked(wanted), Tags=listed(tags))

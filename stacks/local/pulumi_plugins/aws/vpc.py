@@ -234,7 +234,7 @@ class VpcEndpoint(Ec2Kind):
             *("privateDnsEnabled", "policy", "tags"),
         }
     )
-    fixed = frozenset({"vpcId", "serviceName", "vpcEndpointType"})
+    fixed = frozenset({"vpcId", "serviceName", "vpcEndpointType", "privateDnsEnabled"})
     unordered = frozenset({"routeTableIds", "subnetIds", "securityGroupIds"})
     noun, tag_type = "VpcEndpoint", "vpc-endpoint"
     asked: ClassVar = {

@@ -53,6 +53,18 @@ def create_subnet(asked: Mapping[str, Any], _: Known) -> None:
     _range(str(asked.get("CidrBlock", "")), sizes=_SUBNET, code="InvalidSubnet.Range")
 
 
+def delete_in_use(asked: Mapping[str, Any], known: Known) -> None:
+    """A VPC, a subnet or a security group that something still stands in, or that a rule names.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html: DependencyViolation.
+    """
+    thing = str(asked.get("VpcId") or asked.get("SubnetId") or asked.get("GroupId") or "")
+    holders = known.holders_of(thing)
+    if holders:
+        message = f"The resource '{thing}' has dependencies and cannot be deleted: {', '.join(sorted(holders))}"
+        raise Refused("DependencyViolation", message)
+
+
 def _authorize(asked: Mapping[str, Any], known: Known, *, egress: bool) -> None:
     permissions = listed(asked, "IpPermissions")
     sources = sum(len(_sources(one)) for one in permissions)

@@ -51,5 +51,6 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any], Known], Non
     ("ec2", "CreateSecurityGroup"): network.create_security_group,
     ("ec2", "CreateSubnet"): network.create_subnet,
     ("ec2", "CreateVpc"): network.create_vpc,
+    **{("ec2", f"Delete{what}"): network.delete_in_use for what in ("SecurityGroup", "Subnet", "Vpc")},
     ("ec2", "RunInstances"): launch_templates.run_instances,
 }
