@@ -12,7 +12,7 @@ from stacks.local.fake_aws.placement_groups import placement_groups
 
 
 class Inventory:
-    """What there is in one region, for ``fake_aws/validation/validate.py``."""
+    """What there is in one region, for ``validation/validate.py``."""
 
     def __init__(self, backend: EC2Backend) -> None:
         self._backend = backend
