@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,10 +32,6 @@ from stacks.preflight.stack_state import look_up_stack
 from stacks.settings.control_plane import EksSettings, ExistingSettings, KubeadmSettings
 from stacks.settings.outputs import exported_name
 
-_PARTS: Final = ("network", "control-plane", "node-pools", "on-prem", "release")
-"""In the order in which one needs another."""
-
-
 Fields = dict[str, pulumi.Input[Any]]
 """Of the record of outputs, by the names of its fields."""
 
@@ -49,12 +45,12 @@ def check(plans: Plans) -> None:
 def build(plans: Plans) -> Fields:
     """Declare what the stack's program makes: every part of the cluster, or one; gives what the stack exports."""
     program = plans.settings.program
-    parts = _PARTS if program == "all" else (program,)
+    parts = tuple(_MAKE) if program == "all" else (program,)
     built = _Built(plans, parts)
     built.tell_costs()
-    for part in _PARTS:
+    for part in _MAKE:
         if part in parts:
-            getattr(built, f"make_{part.replace('-', '_')}")()
+            _MAKE[part](built)
     return {"cluster": plans.policy.cluster, "region": plans.policy.region, **built.fields}
 
 
@@ -298,3 +294,13 @@ class _Built:
             stack = stack_of(self._plans.settings, "control_plane")
             self._control_plane = ControlPlanePart.referred(stack, kind=wanted.kind)
         return self._control_plane
+
+
+_MAKE: Final[Mapping[str, Callable[[_Built], None]]] = {
+    "network": _Built.make_network,
+    "control-plane": _Built.make_control_plane,
+    "node-pools": _Built.make_node_pools,
+    "on-prem": _Built.make_on_prem,
+    "release": _Built.make_release,
+}
+"""What makes each part, in the order in which one needs another."""

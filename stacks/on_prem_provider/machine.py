@@ -43,12 +43,12 @@ def difference(old: Plain, new: Plain) -> tuple[list[str], list[str]]:
     return changed, replaces
 
 
-def create(kube: Kube | None, wanted: Plain) -> Plain:
+def create(kube: Kube | None, wanted: Plain, *, stack: str = "") -> Plain:
     """Probe, register, issue what it needs to join. Done again after a stop in the middle, it ends at the same."""
     args = read_args(wanted)
     found, token = _probed(args), ""
     if args.member:
-        register(_cluster(kube), args)
+        register(_cluster(kube), args, stack=stack)
         token = issue_token(_cluster(kube), args.name, cluster=args.cluster)
     return {**write_args(args), "found": found, "problems": [], "registered": True, "joinToken": token}
 
@@ -69,13 +69,13 @@ def read(kube: Kube | None, state: Plain) -> Plain:
     return now
 
 
-def update(kube: Kube | None, old: Plain, new: Plain) -> Plain:
+def update(kube: Kube | None, old: Plain, new: Plain, *, stack: str = "") -> Plain:
     """Bring the node to what the program says; ask the machine again where that says something new of it."""
     before, args = read_args(old), read_args(new)
     changed = set(difference(old, new)[0])
     found = _probed(args) if changed & _PROBED or old.get("problems") else old.get("found", {})
     if args.member and (changed & _REGISTERED or "registered" in changed):
-        register(_cluster(kube), args, before=before)
+        register(_cluster(kube), args, before=before, stack=stack)
     token = old.get("joinToken", "")
     if args.member and before.renew_join != args.renew_join:
         token = issue_token(_cluster(kube), args.name, cluster=args.cluster)

@@ -42,19 +42,25 @@ def kept_taints(args: MachineArgs) -> list[dict[str, str]]:
     return [taint.model_dump(exclude_defaults=True) | {"effect": taint.effect} for taint in args.taints]
 
 
-def register(kube: Kube, args: MachineArgs, *, before: MachineArgs | None = None) -> None:
+def register(kube: Kube, args: MachineArgs, *, stack: str = "", before: MachineArgs | None = None) -> None:
     """Have the machine's Node with its labels and taints; what ``before`` said and ``args`` does not is taken off.
 
-    Raises ``Unavailable`` where a Node of that name is another machine's.
+    Raises ``Unavailable`` where a Node of that name is another machine's, or another stack's than ``stack``.
     """
     for _ in range(_TRIES):
         node = kube.find(node_path(args.name))
         try:
             if node is None:
-                kube.send("POST", "/api/v1/nodes", new_node(args))
+                kube.send("POST", "/api/v1/nodes", _signed(new_node(args), stack))
             else:
                 check_is_ours(node, args.name)
-                kube.send("PATCH", node_path(args.name), changes(node, args, before=before), content=MERGE)
+                if before is None and (other := other_stack(node, stack)):
+                    raise Unavailable(
+                        f"the machine {args.name} is in the stack {other} already: take it out of that one's inventory "
+                        f"first, or of this one's ({stack})"
+                    )
+                patch = _signed(changes(node, args, before=before), stack)
+                kube.send("PATCH", node_path(args.name), patch, content=MERGE)
         except RefusedError as refused:
             if refused.status != CONFLICT:
                 raise Unavailable(f"the API server refused the node {args.name}: {refused}") from None
@@ -73,6 +79,18 @@ def new_node(args: MachineArgs) -> dict[str, Any]:
         "metadata": {"name": args.name, "labels": labels, "annotations": declared.annotation()},
         "spec": {"providerID": provider_id(args.name), "taints": kept_taints(args)},
     }
+
+
+def other_stack(node: Mapping[str, Any], stack: str) -> str:
+    """The stack that the Node was registered by, where it is another one than ``stack``; else nothing."""
+    by = str((node["metadata"].get("annotations") or {}).get(words.STACK, ""))
+    return by if by != stack else ""
+
+
+def _signed(node: dict[str, Any], stack: str) -> dict[str, Any]:
+    if stack:
+        node["metadata"]["annotations"][words.STACK] = stack
+    return node
 
 
 def provider_id(name: str) -> str:

@@ -90,7 +90,7 @@ class OnPremProvider(protocol.Provider):
             return protocol.CreateResponse(properties=request.properties)
         if _type(request) == MACHINE:
             kube = self._kube
-            made = await self._in_thread(lambda: machine.create(kube, wanted))
+            made = await self._in_thread(lambda: machine.create(kube, wanted, stack=_stack(request.urn)))
             return protocol.CreateResponse(str(wanted["name"]), properties_of(made, secret=machine.SECRET))
         make, secret = _key(_type(request))
         return protocol.CreateResponse(request.name, properties_of({**wanted, **make()}, secret=secret))
@@ -116,7 +116,7 @@ class OnPremProvider(protocol.Provider):
         if request.preview:
             return protocol.UpdateResponse(properties_of({**old, **new}, secret=machine.SECRET))
         kube = self._kube
-        made = await self._in_thread(lambda: machine.update(kube, old, new))
+        made = await self._in_thread(lambda: machine.update(kube, old, new, stack=_stack(request.urn)))
         return protocol.UpdateResponse(properties_of(made, secret=machine.SECRET))
 
     async def delete(self, request: protocol.DeleteRequest) -> None:
@@ -126,6 +126,12 @@ class OnPremProvider(protocol.Provider):
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _stack(urn: str) -> str:
+    """``project/stack``, of ``urn:pulumi:stack::project::...``."""
+    stack, project = urn.removeprefix("urn:pulumi:").split("::")[:2]
+    return f"{project}/{stack}"
 
 
 def _type(request: Any) -> str:

@@ -8,7 +8,7 @@ prices.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,8 +114,8 @@ def tell(cost: CostOutput, idle: Iterable[Line], *, limit: float | None) -> str:
     if shown:
         lines.append("With no node the stack costs, at list prices of us-east-1 and without traffic, about:")
         lines.extend(_row(line) for line in shown)
-        month = cost.idle_usd_per_hour * _HOURS_IN_MONTH
-        lines.append(f"  sum {cost.idle_usd_per_hour:.2f} $/h, {month:.0f} $ a month")
+        total = f"{cost.idle_usd_per_hour:.2f} $/h, {cost.idle_usd_per_hour * _HOURS_IN_MONTH:.0f} $ a month"
+        lines.append(_sum(total, prices=[line.each for line in shown]))
     return "\n".join(lines)
 
 
@@ -124,15 +124,23 @@ def _maxima(cost: CostOutput, *, limit: float | None) -> Iterator[str]:
     for group in cost.groups:
         what = f"{group.entry} ({group.capacity_type}, {' or '.join(group.instance_types)})"
         yield _row(Line(what=what, count=group.max, each=group.usd_per_hour))
-    yield (
-        f"  sum {cost.max_usd_per_hour:.2f} $/h (on-demand {cost.max_on_demand_usd_per_hour:.2f}, "
+    total = (
+        f"{cost.max_usd_per_hour:.2f} $/h (on-demand {cost.max_on_demand_usd_per_hour:.2f}, "
         f"spot {cost.max_spot_usd_per_hour:.2f})"
     )
+    yield _sum(total, prices=[group.usd_per_hour for group in cost.groups if group.max])
     unknown = [group.entry for group in cost.groups if group.max and group.usd_per_hour is None]
     if unknown:
         yield f"  without {', '.join(unknown)}: write usd_per_hour into its entry of the policy"
     if limit is not None:
         yield f"  the autoscaler buys for {limit:g} $/h at most (limits.usd_per_hour of the policy)"
+
+
+def _sum(total: str, *, prices: Sequence[float | None]) -> str:
+    """The last line of a table: a sum of which a part is not known is a least one, and of nothing known none."""
+    if prices and all(price is None for price in prices):
+        return "  sum unknown"
+    return f"  sum {'at least ' if None in prices else ''}{total}"
 
 
 def _row(line: Line) -> str:

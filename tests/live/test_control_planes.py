@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from autoscaler.model.errors import BadInput
-from stacks.local.fake_aws.systems_manager import EKS_IMAGES
 from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.nodes.user_data import BOOT_FILE
 from stacks.settings.outputs import as_exports, parse_outputs
+from tests.fakes.aws_services.systems_manager import EKS_IMAGES
 from tests.live.stacks import asked_since, calls_so_far, client, everything_in, not_granted, settings_for
 from tests.test_stacks.test_nodes.test_bundle import bundle
 from tests.test_stacks.test_nodes.test_eks_node_config import config_in

@@ -15,6 +15,7 @@ import pytest
 
 from stacks.local.process.paths import cache_root
 from stacks.local.process.supervisor import is_running, read_status
+from stacks.local.wire.extension import FAKES
 from tests import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("demo")]
@@ -28,7 +29,8 @@ class User:
 
     def env(self) -> dict[str, str]:
         """What the demo runs with."""
-        return os.environ | {
+        own = {name: value for name, value in os.environ.items() if name != FAKES}  # the wheel has none of them
+        return own | {
             "HOME": str(self.home / "home"),
             "XDG_CACHE_HOME": str(self.home / "cache"),
             "TMPDIR": str(self.home / "tmp"),

@@ -2,10 +2,9 @@
 
 It is not AWS. It is moto (EC2, Auto Scaling, IAM, SSM, S3, STS, ...) behind HTTP on 127.0.0.1, with a layer in the same
 process that closes the gaps that matter to a cluster: groups that live in time (``auto_scaling.py``,
-``reconciler.py``), instances that take a while to boot (``instances.py``) and become nodes (``boot.py``), EKS and what
-moto lacks of Systems Manager (``eks.py``, ``systems_manager.py``), bad requests refused
-(``fake_aws/validation/validate.py``), faults by script (``wire/faults.py``), and a record of what was asked
-(``ledger.py``):
+``reconciler.py``), instances that take a while to boot (``instances.py``) and become nodes (``boot.py``), faults by
+script (``wire/faults.py``), and a record of what was asked (``ledger.py``). What only tests need of AWS, they add
+(``wire/extension.py``):
 
     GET    /spillway/health
     GET    /spillway/requests?since=N     calls that were meant to change something
@@ -35,7 +34,6 @@ import moto.autoscaling.models
 import moto.autoscaling.urls
 import moto.ec2.urls
 import moto.iam.models
-import moto.s3.models
 from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
 from moto.core.base_backend import BackendDict
 from moto.ec2.models import EC2Backend, ec2_backends
@@ -49,20 +47,17 @@ from autoscaler.model.errors import BadInput, Unavailable
 from stacks.local.fake_aws.auto_scaling import AutoScaling, Group, Member
 from stacks.local.fake_aws.auto_scaling_calls import AutoScalingCalls
 from stacks.local.fake_aws.boot import Boot, Booted
-from stacks.local.fake_aws.buckets import permission
-from stacks.local.fake_aws.eks import Eks
 from stacks.local.fake_aws.instances import Ec2, Ec2Response, World
 from stacks.local.fake_aws.reconciler import Scaling
-from stacks.local.fake_aws.stock import Inventory
-from stacks.local.fake_aws.systems_manager import SystemsManager
-from stacks.local.fake_aws.validation.validate import check
-from stacks.local.fake_aws.vpn import Vpn
 from stacks.local.wire.aws_protocol import Call, Refused, Reply, error_in, read_call, refusal
+from stacks.local.wire.extension import extension
 from stacks.local.wire.faults import Faults, Script
 
 ACCOUNT: Final = "123456789012"
 _PLENTY: Final = 100_000
 """vCPUs of each quota."""
+_MORE: Final[Any] = extension("aws_services")
+"""Services that moto lacks, and requests refused as AWS refuses them: what tests add."""
 _UNAVAILABLE: Final = Refused("ServiceUnavailable", "Service is unable to handle request.", status=503)
 
 
@@ -72,7 +67,7 @@ class StandIn:
     def __init__(self, world: World) -> None:
         self._world = world
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._eks, self._systems_manager, self._vpn = Eks(ACCOUNT), SystemsManager(ACCOUNT), Vpn(ACCOUNT)
+        self._more: Any = _MORE and _MORE.Services(ACCOUNT)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
@@ -90,7 +85,8 @@ class StandIn:
             reply = refusal(call, refused)
             self._record(call, at=at, began=began, error=refused.code)
             return _send(start_response, reply, close=not call.parameters)
-        own = self._answer_for_moto(call, environ)
+        with self._world.lock:
+            own = self._answer_beside_moto(call, environ)
         if own is not None:
             self._record(call, at=at, began=began, error=error_in(own[0], own[2]))
             return _send(start_response, own)
@@ -101,24 +97,12 @@ class StandIn:
         start_response(status, list(headers))
         return [body]
 
-    def _answer_for_moto(self, call: Call, environ: dict[str, Any]) -> Reply | None:
+    def _answer_beside_moto(self, call: Call, environ: dict[str, Any]) -> Reply | None:
         """Answers of the services, or calls, that moto does not know; ``None`` for all that it does."""
-        with self._world.lock:
-            if call.service == "ssm":
-                return self._systems_manager.answer(call)
-            if call.action == "GetServiceQuota":
-                return 200, "application/x-amz-json-1.1", json.dumps(self._quota(call)).encode()
-            if call.service == "ec2":
-                return self._vpn.answer(call)
-            if call.service != "eks":
-                return None
-            return self._eks.answer(
-                region=call.region,
-                method=environ["REQUEST_METHOD"],
-                path=environ["RAW_URI"].partition("?")[0],  # an ARN in it keeps its slashes
-                query=parse_qs(environ.get("QUERY_STRING", "")),
-                body=environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)),
-            )
+        if call.action == "GetServiceQuota":
+            return 200, "application/x-amz-json-1.1", json.dumps(self._quota(call)).encode()
+        answer: Reply | None = self._more and self._more.answer(call, environ)
+        return answer
 
     def _quota(self, call: Call) -> dict[str, Any]:
         """Plenty, where no fault says otherwise: a new account of AWS has few vCPUs, and none with GPUs."""
@@ -128,11 +112,11 @@ class StandIn:
 
     def _refuse(self, call: Call) -> Refused | None:
         refused = self._world.faults.refuse(call)
-        if refused is not None:
+        if refused is not None or self._more is None:
             return refused
         try:
             with self._world.lock:
-                check(call, Inventory(ec2_backends[ACCOUNT][call.region]))
+                self._more.check(call)
         except Refused as wrong:
             return wrong
         return None
@@ -197,9 +181,9 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.autoscaling.models, "InstanceState", Member),
         (moto.autoscaling.urls, "url_paths", {"{0}/$": AutoScalingCalls.dispatch}),
         (moto.ec2.urls, "url_paths", {"{0}/": Ec2Response.dispatch}),
-        (moto.s3.models.FakeBucket, "get_permission", permission),
         # AWS's own policies, such as AmazonEKSClusterPolicy, are there to be attached
         (moto.iam.models, "load_iam_aws_managed_policies", lambda: True),
+        *(_MORE.PLACES if _MORE else ()),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in places]
     _put(places)

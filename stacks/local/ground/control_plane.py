@@ -17,19 +17,21 @@ from pathlib import Path
 import yaml
 
 from autoscaler.model.errors import Unavailable
-from stacks.local.ground.certificates import make_certificates
+from stacks.local.ground.certificates import Certificates, make_certificates
 from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from stacks.local.process.supervisor import Process
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 AUTOSCALER_USER = "spillway-autoscaler"
 _USERS = {
-    "admin": "system:masters",
-    "system:kube-controller-manager": "system:masters",  # real clusters give each controller an account of its own
-    "system:kube-scheduler": "",
-    "kwok": "system:masters",
-    AUTOSCALER_USER: "",
+    "admin": ("kubeconfig", "system:masters"),
+    # Real clusters give each controller an account of its own.
+    "system:kube-controller-manager": ("controller-manager.kubeconfig", "system:masters"),
+    "system:kube-scheduler": ("scheduler.kubeconfig", ""),
+    "kwok": ("kwok.kubeconfig", "system:masters"),
+    AUTOSCALER_USER: ("autoscaler.kubeconfig", ""),
 }
+"""The kubeconfig and the group of each user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,128 +57,156 @@ def control_plane(
     client, peer, api = ports
     url = f"https://{address}:{api}"
     made = make_certificates(directory / "certificates", addresses=(address,))
-    tokens = {user: secrets.token_hex(16) for user in _USERS}
-    token_file = directory / "tokens.csv"
-    token_file.touch(mode=0o600)
-    token_file.write_text(
-        "".join(f'{token},{user},{user},"{_USERS[user]}"\n' for user, token in tokens.items()), encoding="utf-8"
-    )
+    tokens = _write_tokens(directory / "tokens.csv")
+    authority = made.authority.read_bytes()
     configs = {
-        user: _write_kubeconfig(
-            directory / name, url=url, authority=made.authority.read_bytes(), user=user, token=tokens[user]
-        )
-        for user, name in {
-            "admin": "kubeconfig",
-            AUTOSCALER_USER: "autoscaler.kubeconfig",
-            "system:kube-controller-manager": "controller-manager.kubeconfig",
-            "system:kube-scheduler": "scheduler.kubeconfig",
-            "kwok": "kwok.kubeconfig",
-        }.items()
+        user: _write_kubeconfig(directory / name, url=url, authority=authority, user=user, token=tokens[user])
+        for user, (name, _) in _USERS.items()
     }
-    logs = directory / "logs"
-    logs.mkdir(exist_ok=True)
-
-    def process(name: str, *flags: str, after: tuple[str, ...] = (), ready_url: str = "") -> Process:
-        return Process(
-            name=name,
-            argv=(str(tools[name]), *flags),
-            log=str(logs / f"{name}.log"),
-            after=after,
-            ready_url=ready_url,
-            authority=str(made.authority) if ready_url.startswith("https") else "",
-        )
-
+    (directory / "logs").mkdir(exist_ok=True)
+    plane = _Plane(directory=directory, tools=tools, url=url, made=made, configs=configs)
     return ControlPlane(
         url=url,
         kubeconfig=configs["admin"],
         autoscaler_kubeconfig=configs[AUTOSCALER_USER],
         processes=(
-            process(
-                "etcd",
-                f"--data-dir={directory / 'etcd'}",
-                f"--listen-client-urls=http://127.0.0.1:{client}",
-                f"--advertise-client-urls=http://127.0.0.1:{client}",
-                f"--listen-peer-urls=http://127.0.0.1:{peer}",
-                f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
-                f"--initial-cluster=default=http://127.0.0.1:{peer}",
-                "--unsafe-no-fsync",  # this cluster's data need not outlive a power cut
-                "--quota-backend-bytes=4294967296",
-                "--log-level=warn",
-                ready_url=f"http://127.0.0.1:{client}/health",
-            ),
-            process(
-                "kube-apiserver",
-                f"--etcd-servers=http://127.0.0.1:{client}",
-                f"--secure-port={api}",
-                f"--bind-address={address}",
-                f"--advertise-address={address}",
-                "--endpoint-reconciler-type=none",
-                f"--tls-cert-file={made.certificate}",
-                f"--tls-private-key-file={made.key}",
-                f"--token-auth-file={token_file}",
-                "--authorization-mode=Node,RBAC",
-                "--enable-admission-plugins=NodeRestriction",  # a node speaks for itself and for no other
-                "--enable-bootstrap-token-auth=true",
-                f"--client-ca-file={made.authority}",
-                # How it reaches kubelets: it believes only serving certificates that were signed here.
-                f"--kubelet-certificate-authority={made.authority}",
-                f"--kubelet-client-certificate={made.kubelet_client}",
-                f"--kubelet-client-key={made.kubelet_client_key}",
-                "--kubelet-preferred-address-types=InternalIP",
-                "--service-cluster-ip-range=10.96.0.0/16",
-                f"--service-account-issuer={url}",
-                f"--service-account-key-file={made.account_key}",
-                f"--service-account-signing-key-file={made.account_key}",
-                # A ServiceAccount in every namespace takes seconds to appear; nothing here runs in a container.
-                "--disable-admission-plugins=ServiceAccount",
-                "--max-requests-inflight=2000",
-                "--max-mutating-requests-inflight=1000",
-                "--watch-cache-sizes=pods#20000,nodes#5000",
-                "--v=1",
-                after=("etcd",),
-                ready_url=f"{url}/readyz",
-            ),
-            process(
-                "kube-controller-manager",
-                f"--kubeconfig={configs['system:kube-controller-manager']}",
-                f"--service-account-private-key-file={made.account_key}",
-                f"--root-ca-file={made.authority}",
-                "--use-service-account-credentials=false",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--controllers=*,tokencleaner,"
-                "-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
-                f"--cluster-signing-cert-file={made.authority}",
-                f"--cluster-signing-key-file={made.authority_key}",
-                "--allocate-node-cidrs=false",
-                "--kube-api-qps=500",
-                "--kube-api-burst=1000",
-                "--concurrent-job-syncs=20",
-                "--v=1",
-                after=("kube-apiserver",),
-            ),
-            process(
-                "kube-scheduler",
-                f"--kubeconfig={configs['system:kube-scheduler']}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=500",
-                "--kube-api-burst=1000",
-                "--v=1",
-                after=("kube-apiserver",),
-            ),
-            process(
-                "kwok",
-                f"--kubeconfig={configs['kwok']}",
-                f"--config={Path(__file__).with_name('kwok_stages.yaml')}",
-                "--manage-all-nodes=false",
-                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-                "--node-lease-duration-seconds=40",
-                "--server-address=",
-                after=("kube-apiserver",),
-            ),
+            plane.etcd(client=client, peer=peer),
+            plane.api_server(etcd=client, address=address, port=api),
+            plane.controller_manager(),
+            plane.scheduler(),
+            plane.kwok(),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plane:
+    """What the processes of one control plane share; a method gives each of them."""
+
+    directory: Path
+    tools: Mapping[str, Path]
+    url: str
+    made: Certificates
+    configs: Mapping[str, Path]
+    """Kubeconfigs, by user."""
+
+    def etcd(self, *, client: int, peer: int) -> Process:
+        """The store."""
+        return self._process(
+            "etcd",
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{client}",
+            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{peer}",
+            "--unsafe-no-fsync",  # this cluster's data need not outlive a power cut
+            "--quota-backend-bytes=4294967296",
+            "--log-level=warn",
+            ready_url=f"http://127.0.0.1:{client}/health",
+        )
+
+    def api_server(self, *, etcd: int, address: str, port: int) -> Process:
+        """The API server."""
+        return self._process(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            f"--secure-port={port}",
+            f"--bind-address={address}",
+            f"--advertise-address={address}",
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={self.made.certificate}",
+            f"--tls-private-key-file={self.made.key}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",  # a node speaks for itself and for no other
+            "--enable-bootstrap-token-auth=true",
+            f"--client-ca-file={self.made.authority}",
+            # How it reaches kubelets: it believes only serving certificates that were signed here.
+            f"--kubelet-certificate-authority={self.made.authority}",
+            f"--kubelet-client-certificate={self.made.kubelet_client}",
+            f"--kubelet-client-key={self.made.kubelet_client_key}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-account-issuer={self.url}",
+            f"--service-account-key-file={self.made.account_key}",
+            f"--service-account-signing-key-file={self.made.account_key}",
+            # A ServiceAccount in every namespace takes seconds to appear; nothing here runs in a container.
+            "--disable-admission-plugins=ServiceAccount",
+            "--max-requests-inflight=2000",
+            "--max-mutating-requests-inflight=1000",
+            "--watch-cache-sizes=pods#20000,nodes#5000",
+            "--v=1",
+            after=("etcd",),
+            ready_url=f"{self.url}/readyz",
+        )
+
+    def controller_manager(self) -> Process:
+        """The controllers."""
+        return self._process(
+            "kube-controller-manager",
+            f"--kubeconfig={self.configs['system:kube-controller-manager']}",
+            f"--service-account-private-key-file={self.made.account_key}",
+            f"--root-ca-file={self.made.authority}",
+            "--use-service-account-credentials=false",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--controllers=*,tokencleaner,"
+            "-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
+            f"--cluster-signing-cert-file={self.made.authority}",
+            f"--cluster-signing-key-file={self.made.authority_key}",
+            "--allocate-node-cidrs=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--concurrent-job-syncs=20",
+            "--v=1",
+            after=("kube-apiserver",),
+        )
+
+    def scheduler(self) -> Process:
+        """The scheduler."""
+        return self._process(
+            "kube-scheduler",
+            f"--kubeconfig={self.configs['system:kube-scheduler']}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--v=1",
+            after=("kube-apiserver",),
+        )
+
+    def kwok(self) -> Process:
+        """The kubelets of fake nodes."""
+        return self._process(
+            "kwok",
+            f"--kubeconfig={self.configs['kwok']}",
+            f"--config={Path(__file__).with_name('kwok_stages.yaml')}",
+            "--manage-all-nodes=false",
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            "--node-lease-duration-seconds=40",
+            "--server-address=",
+            after=("kube-apiserver",),
+        )
+
+    def _process(self, name: str, *flags: str, after: tuple[str, ...] = (), ready_url: str = "") -> Process:
+        return Process(
+            name=name,
+            argv=(str(self.tools[name]), *flags),
+            log=str(self.directory / "logs" / f"{name}.log"),
+            after=after,
+            ready_url=ready_url,
+            authority=str(self.made.authority) if ready_url.startswith("https") else "",
+        )
+
+
+def _write_tokens(path: Path) -> dict[str, str]:
+    """A new token for each user, in the API server's format; gives them by user."""
+    tokens = {user: secrets.token_hex(16) for user in _USERS}
+    path.touch(mode=0o600)
+    lines = (f'{token},{user},{user},"{_USERS[user][1]}"\n' for user, token in tokens.items())
+    path.write_text("".join(lines), encoding="utf-8")
+    return tokens
 
 
 def apply_manifests(kube: KubeHttp, text: str) -> None:

@@ -62,9 +62,13 @@ def difference(
     unordered: frozenset[str] = frozenset(),
     named: str = "",
 ) -> Any:
-    """The engine's answer to what is to be done: ``fixed`` properties replace, ``unordered`` lists compare as sets."""
+    """The engine's answer to what is to be done: ``fixed`` properties replace, ``unordered`` lists compare as sets.
+
+    ``rootBlockDevice.encrypted`` among the fixed ones is that part of ``rootBlockDevice`` alone.
+    """
     changed = [key for key in sorted(old.keys() | new.keys()) if _differ(key, old, new, unordered)]
-    replaces = [key for key in changed if key in fixed]
+    parts = {path for path in fixed if _at(path, old) != _at(path, new)}
+    replaces = [key for key in changed if key in fixed or any(path.startswith(f"{key}.") for path in parts)]
     kinds = provider_pb2.PropertyDiff
     return provider_pb2.DiffResponse(
         changes=provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE,
@@ -74,9 +78,16 @@ def difference(
         deleteBeforeReplace=bool(replaces and named and old.get(named) == new.get(named)),
         hasDetailedDiff=True,
         detailedDiff={
-            key: kinds(kind=kinds.UPDATE_REPLACE if key in fixed else kinds.UPDATE, inputDiff=True) for key in changed
+            key: kinds(kind=kinds.UPDATE_REPLACE if key in replaces else kinds.UPDATE, inputDiff=True)
+            for key in changed
         },
     )
+
+
+def _at(path: str, value: Any) -> Any:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _differ(key: str, old: Properties, new: Properties, unordered: frozenset[str]) -> bool:

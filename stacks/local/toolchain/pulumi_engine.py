@@ -2,8 +2,8 @@
 
 State, plugins and the stack's settings lie in the ground's folder, as a project that links to this one's program:
 nothing is written in the checkout or ``~/.pulumi``.
-``pulumi-resource-aws`` and ``pulumi-resource-kubernetes`` on the engine's PATH are ``pulumi_plugins/aws/provider.py``
-and ``pulumi_plugins/kubernetes.py``, since the published plugins are downloads.
+``pulumi-resource-aws`` on the engine's PATH is ``pulumi_plugins/aws/provider.py``, since the published plugin is a
+download.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from autoscaler.model.errors import BadInput, Unavailable
 from stacks import ROOT
 from stacks.local.process.paths import cache_root
 from stacks.local.process.reaper import leashed
+from stacks.local.wire.extension import FAKES
 from stacks.settings.outputs import StackOutputs, parse_outputs
 
 STACK: Final = "local"
@@ -136,7 +137,9 @@ def prepare(settings: EngineSettings) -> None:
     python = shlex.quote(sys.executable)
     _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.pulumi_plugins.aws.provider "$@"')
     _script(settings, "pulumi-resource-spillway-onprem", f'exec {python} -m stacks.on_prem_provider "$@"')
-    _script(settings, "pulumi-resource-kubernetes", f'exec {python} -m stacks.local.pulumi_plugins.kubernetes "$@"')
+    if FAKES in os.environ:
+        module = f"{os.environ[FAKES]}.kubernetes_plugin"
+        _script(settings, "pulumi-resource-kubernetes", f'exec {python} -m {module} "$@"')
     _script(settings, f"pulumi-analyzer-policy-{_PACK_RUNTIME}", f"exec {python} -u -m stacks.guardrails")
     for name in ("python", "python3"):
         _script(settings, name, f'exec {python} "$@"')

@@ -186,6 +186,22 @@ def test_a_file_of_another_kind_is_told_apart(tmp_path: Path, text: str, told: s
     assert told in refusal(tmp_path, text)
 
 
+def test_a_file_that_is_no_policy_is_not_echoed(tmp_path: Path) -> None:
+    """Its lines may be secrets, and messages land in the logs of CI: neither keys nor values are told."""
+    told = refusal(tmp_path, "".join(f"{user}:*:20228:0:99999:7:::\n" for user in ("root", "bin", "sys", "adm", "ops")))
+    assert "is no policy file: none of its 5 keys is one of cluster, groups, limits, region" in told
+    assert "20228" not in told
+    assert "root" not in told
+
+
+def test_a_typo_in_the_region_is_not_blamed_on_the_zones(tmp_path: Path) -> None:
+    """All groups name zones of one region, and the policy's is nearly that."""
+    group = "{name: a, instance_type: m5.large, zones: [us-east-1a], max: 1}"
+    text = f"cluster: lab\nregion: us-esat-1\ngroups: [{group}]\n"
+    assert "region 'us-esat-1' has none of the zones" in refusal(tmp_path, text)
+    assert "write region: us-east-1" in refusal(tmp_path, text)
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     """Without a stack trace."""
     with pytest.raises(BadInput, match="cannot read this policy file: No such file"):

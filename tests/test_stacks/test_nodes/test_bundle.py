@@ -15,11 +15,11 @@ import yaml
 
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
-from stacks.local.fake_aws.validation.iam import check_iam
 from stacks.nodes.bundle import check_architecture, read_bundle
 from stacks.nodes.user_data import BOOT_FILE, BOOT_SCRIPT, FETCH_SCRIPT
 from stacks.preflight.inputs import Plans
 from stacks.programs import build
+from tests.fakes.aws_services.validation.iam import check_iam
 from tests.test_stacks.declared import Declared, declare, of_type, plans
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"

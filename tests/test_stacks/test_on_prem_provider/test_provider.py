@@ -15,12 +15,13 @@ from pulumi.provider.experimental.provider import CheckRequest, DiffRequest
 
 from autoscaler.config.node_registration import Declared
 from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
 from roles.membership import bootstrap
 from stacks.on_prem_provider.drain import leaving, why_not
 from stacks.on_prem_provider.machine_args import read_args, write_args
-from stacks.on_prem_provider.node_objects import changes, kept_taints, new_node
+from stacks.on_prem_provider.node_objects import changes, kept_taints, new_node, register
 from stacks.on_prem_provider.probe import SCRIPT, Seen, Wanted, findings, parse
-from stacks.on_prem_provider.provider import OnPremProvider
+from stacks.on_prem_provider.provider import OnPremProvider, _stack
 from stacks.on_prem_provider.ssh import Answer
 from stacks.on_prem_provider.values import plain, properties_of
 
@@ -245,3 +246,39 @@ def test_which_pods_leave_and_which_block(meta: dict[str, Any], phase: str, leav
     if leaves:
         assert why_not(pod).startswith(blocks)
         assert bool(why_not(pod)) == bool(blocks)
+
+
+class OneNode:
+    """An API server with room for one Node."""
+
+    def __init__(self) -> None:
+        self.node: dict[str, Any] | None = None
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """The Node, if it is there."""
+        return self.node
+
+    def send(self, method: str, path: str, body: Any, *, content: str = "") -> None:
+        """Make it, or lay what is sent over it."""
+        before = self.node or {"metadata": {"annotations": {}}, "spec": {}}
+        annotations = {**before["metadata"]["annotations"], **body["metadata"]["annotations"]}
+        metadata = {"resourceVersion": "1", "labels": body["metadata"]["labels"], "annotations": annotations}
+        self.node = {"metadata": metadata, "spec": body["spec"]}
+
+
+def test_a_machine_is_in_one_stack() -> None:
+    """A second one would drain and unregister it under the first; the same stack may take it in again."""
+    server: Any = OneNode()
+    args = read_args(entry())
+    register(server, args, stack="spillway/lab")
+    register(server, args, stack="spillway/lab")  # as after a stop in the middle
+    with pytest.raises(Unavailable, match=r"dgx-01 is in the stack spillway/lab already: .*\(spillway/other\)"):
+        register(server, args, stack="spillway/other")
+    assert server.node["metadata"]["annotations"][words.STACK] == "spillway/lab"
+    register(server, args, before=args, stack="spillway/new")  # `pulumi stack rename`
+    assert server.node["metadata"]["annotations"][words.STACK] == "spillway/new"
+
+
+def test_the_stack_is_read_from_the_engines_name_of_the_resource() -> None:
+    """With its project: a stack's name is unique within that alone."""
+    assert _stack(URN) == "lab/test"

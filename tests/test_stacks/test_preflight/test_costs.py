@@ -50,6 +50,16 @@ def test_the_table_names_group_count_and_price() -> None:
     assert "the autoscaler buys for 40 $/h at most" in told
 
 
+def test_a_sum_of_unknown_prices_is_unknown() -> None:
+    """And one of which a part is unknown is a least one, in both tables."""
+    nothing = {"gpu": None, "cheap": None}
+    assert "sum unknown" in tell(costs(group_maxima(two_groups(), nothing), ()), (), limit=None)
+    one = costs(group_maxima(two_groups(), {**nothing, "gpu": 5.672}), ())
+    assert "sum at least 34.03 $/h" in tell(one, (), limit=None)
+    idle = tuple(idle_lines(settings(control_plane=KUBEADM), zones=1, endpoints=0, instance_usd=None))
+    assert "sum at least 0." in tell(costs((), idle), idle, limit=None)
+
+
 def test_an_unknown_price_is_told_and_not_taken_as_free() -> None:
     """With the key that mends it."""
     told = tell(costs(group_maxima(two_groups(), {"gpu": 5.672, "cheap": None}), ()), (), limit=None)

@@ -21,7 +21,6 @@ from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
 from roles.cli import approve
 from roles.membership.csr_policy import BINDING
-from stacks.local.fake_aws.validation.iam import check_iam
 from stacks.network.parts import ControlPlanePart
 from stacks.release.approver_manifests import RBAC as APPROVER_RBAC
 from stacks.release.approver_manifests import approver_manifests
@@ -30,6 +29,7 @@ from stacks.release.component import AutoscalerRelease
 from stacks.settings.outputs import ControlPlaneOutput
 from stacks.settings.stack import Kind, ReleaseSettings, access_of
 from tests import ROOT
+from tests.fakes.aws_services.validation.iam import check_iam
 from tests.test_stacks.graph import Graph, graph
 
 POLICY = "cluster: lab\ngroups: []\n"

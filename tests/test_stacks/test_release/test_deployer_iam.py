@@ -12,9 +12,9 @@ import pytest
 
 import stacks
 from stacks.aws.boundary import boundary_of
-from stacks.local.fake_aws.validation.iam import check_iam, rights_of
 from stacks.release.deployer_calls import WRITES
 from stacks.release.deployer_iam import LIMIT, MOST_POLICIES, deployer_rights, main
+from tests.fakes.aws_services.validation.iam import check_iam, rights_of
 
 
 def types_used() -> tuple[set[str], set[str]]:

@@ -11,12 +11,12 @@ import pytest
 from stacks.aws.boundary import boundary_of
 from stacks.control_plane.existing_members import parameters_of
 from stacks.control_plane.member_iam import member_rights
-from stacks.local.fake_aws.validation.iam import rights_of
 from stacks.nodes.join import KNOW_ITSELF, fetch_bundle, read_own_token, read_token
 from stacks.nodes.node_groups import NODE_RIGHTS
 from stacks.release.approver_manifests import approver_rights
 from stacks.release.autoscaler_iam import autoscaler_rights
 from stacks.release.deployer_iam import MAKES, UNBOUND, deployer_rights
+from tests.fakes.aws_services.validation.iam import rights_of
 from tests.rights import ACCOUNT, Asked, Document, is_allowed, listed, names, statements
 
 REGION: Final = "us-east-1"

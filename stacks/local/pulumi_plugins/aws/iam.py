@@ -1,4 +1,4 @@
-"""Roles, their policies and instance profiles, as the stand-in for the aws plugin serves them."""
+"""Roles, their policies, and instance profiles, as the stand-in for the aws plugin serves them."""
 
 # ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
@@ -166,4 +166,99 @@ class InstanceProfile(Kind):
         cloud.iam.delete_instance_profile(InstanceProfileName=key)
 
 
-KINDS: Final[tuple[Kind, ...]] = (Role(), RolePolicy(), InstanceProfile())
+class RolePolicyAttachment(Kind):
+    """A policy of AWS, given to a role."""
+
+    token = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
+    inputs = frozenset({"role", "policyArn"})
+    fixed = inputs
+    tagged = False
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        cloud.iam.attach_role_policy(RoleName=wanted["role"], PolicyArn=wanted["policyArn"])
+        return f"{wanted['role']}-{wanted['policyArn']}"
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        role, _, policy = key.partition("-arn:")
+        attached = found(cloud.iam.list_attached_role_policies, "AttachedPolicies", RoleName=role) or []
+        here = f"arn:{policy}" in [one["PolicyArn"] for one in attached]
+        return {"role": role, "policyArn": f"arn:{policy}"} if here else None
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        cloud.iam.detach_role_policy(RoleName=state["role"], PolicyArn=state["policyArn"])
+
+
+class _Exclusive(Kind):
+    """That a role has these policies, and no others. It is nothing in AWS: to delete it changes nothing there."""
+
+    tagged = False
+    listed_as: ClassVar[str]
+    """The property with what the role has."""
+
+    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
+        key: str = wanted["roleName"]
+        self.update(cloud, key, {}, wanted)
+        return key
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        if found(cloud.iam.get_role, "Role", RoleName=key) is None:
+            return None
+        return {"roleName": key, self.listed_as: self.standing(cloud, key)}
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        for one in sorted(set(self.standing(cloud, key)) - set(new[self.listed_as])):
+            self.take_away(cloud, key, one)
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        """No policy goes."""
+
+    def standing(self, cloud: Cloud, role: str) -> list[str]:
+        """What the role has."""
+        raise NotImplementedError
+
+    def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
+        """One that is not among them."""
+        raise NotImplementedError
+
+
+class RolePoliciesExclusive(_Exclusive):
+    """Of those that are written into it, by their names."""
+
+    token = "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive"
+    inputs = frozenset({"roleName", "policyNames"})
+    fixed = frozenset({"roleName"})
+    unordered = frozenset({"policyNames"})
+    listed_as = "policyNames"
+
+    def standing(self, cloud: Cloud, role: str) -> list[str]:
+        return list(cloud.iam.list_role_policies(RoleName=role)["PolicyNames"])
+
+    def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
+        cloud.iam.delete_role_policy(RoleName=role, PolicyName=policy)
+
+
+class RolePolicyAttachmentsExclusive(_Exclusive):
+    """Of those that are attached to it, by their ARNs."""
+
+    token = "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive"
+    inputs = frozenset({"roleName", "policyArns"})
+    fixed = frozenset({"roleName"})
+    unordered = frozenset({"policyArns"})
+    listed_as = "policyArns"
+
+    def standing(self, cloud: Cloud, role: str) -> list[str]:
+        attached = cloud.iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+        return [one["PolicyArn"] for one in attached]
+
+    def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
+        cloud.iam.detach_role_policy(RoleName=role, PolicyArn=policy)
+
+
+KINDS: Final[tuple[Kind, ...]] = (
+    Role(),
+    RolePolicy(),
+    InstanceProfile(),
+    RolePolicyAttachment(),
+    RolePoliciesExclusive(),
+    RolePolicyAttachmentsExclusive(),
+)

@@ -31,7 +31,7 @@ _OUTAGES: Final = (BotoCoreError, ClientError)
 
 
 class StandIn(provider_pb2_grpc.ResourceProviderServicer):
-    """The provider's side of the protocol. What a type of resource is, ``aws_resources`` knows."""
+    """The provider's side of the protocol. What a type of resource is, ``registry.py`` knows."""
 
     def __init__(self) -> None:
         self._cloud: Cloud | None = None

@@ -1,46 +1,23 @@
-"""Every resource type and look-up that the stand-in for the aws plugin serves: one module for each service."""
+"""Every resource type and look-up that the stand-in for the aws plugin serves: one module for each service.
+
+These are the ones of the stack ``local``. The package that ``SPILLWAY_FAKES`` names adds more (``extension.py``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
-from stacks.local.pulumi_plugins.aws import (
-    auto_scaling,
-    eks,
-    eks_lookups,
-    endpoints,
-    iam,
-    iam_identities,
-    instances,
-    kms_logs,
-    load_balancers,
-    lookups,
-    s3,
-    security_groups,
-    ssm,
-    vpc,
-    vpc_lookups,
-    vpn,
-)
+from stacks.local.pulumi_plugins.aws import auto_scaling, iam, lookups, security_groups, vpc
 from stacks.local.pulumi_plugins.aws.kinds import Kind
+from stacks.local.wire.extension import extension
 
+_MORE: Final[Any] = extension("aws_plugin")
 _SERVICES: Final = (
-    vpc.KINDS,
-    security_groups.KINDS,
-    auto_scaling.KINDS,
-    iam.KINDS,
-    iam_identities.KINDS,
-    eks.KINDS,
-    ssm.KINDS,
-    kms_logs.KINDS,
-    instances.KINDS,
-    load_balancers.KINDS,
-    endpoints.KINDS,
-    s3.KINDS,
-    vpn.KINDS,
+    *(vpc.KINDS, security_groups.KINDS, auto_scaling.KINDS, iam.KINDS),
+    *(_MORE.SERVICES if _MORE else ()),
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.token: kind for kind in chain.from_iterable(_SERVICES)}
 """By token."""
-LOOKUPS: Final = {**lookups.LOOKUPS, **eks_lookups.LOOKUPS, **vpc_lookups.LOOKUPS}
+LOOKUPS: Final = {**lookups.LOOKUPS, **(_MORE.LOOKUPS if _MORE else {})}

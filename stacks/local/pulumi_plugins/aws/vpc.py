@@ -1,4 +1,4 @@
-"""The VPC and what routes in it, as the stand-in for the aws plugin serves them."""
+"""The VPC, what routes in it and its endpoints, as the stand-in for the aws plugin serves them."""
 
 # ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from stacks.local.pulumi_plugins.aws.kinds import (
     Cloud,
@@ -224,6 +224,56 @@ class RouteTableAssociation(Kind):
         cloud.ec2.disassociate_route_table(AssociationId=key)
 
 
+class VpcEndpoint(Ec2Kind):
+    """An endpoint of a service: a gateway in route tables, or an interface in subnets."""
+
+    token = "aws:ec2/vpcEndpoint:VpcEndpoint"
+    inputs = frozenset(
+        {
+            *("vpcId", "serviceName", "vpcEndpointType", "routeTableIds", "subnetIds", "securityGroupIds"),
+            *("privateDnsEnabled", "policy", "tags"),
+        }
+    )
+    fixed = frozenset({"vpcId", "serviceName", "vpcEndpointType", "privateDnsEnabled"})
+    unordered = frozenset({"routeTableIds", "subnetIds", "securityGroupIds"})
+    noun, tag_type = "VpcEndpoint", "vpc-endpoint"
+    asked: ClassVar = {
+        "vpcId": "VpcId",
+        "serviceName": "ServiceName",
+        "vpcEndpointType": "VpcEndpointType",
+        "routeTableIds": "RouteTableIds",
+        "subnetIds": "SubnetIds",
+        "securityGroupIds": "SecurityGroupIds",
+        "privateDnsEnabled": "PrivateDnsEnabled",
+        "policy": "PolicyDocument",
+    }
+    told: ClassVar = {"state": "State", "networkInterfaceIds": "NetworkInterfaceIds"}
+
+    def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
+        found = super().read(cloud, key, wanted)
+        if found is None or found["state"] in ("deleted", "deleting"):
+            return None
+        groups = self.describe(cloud, key).get("Groups", [])
+        return found | {"securityGroupIds": [group["GroupId"] for group in groups], "policy": wanted.get("policy")}
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        if not old:
+            return
+        changes: dict[str, Any] = {}
+        for name in self.unordered:
+            field = self.asked[name]
+            before, after = set(old.get(name) or ()), set(new.get(name) or ())
+            changes |= {f"Add{field}": sorted(after - before), f"Remove{field}": sorted(before - after)}
+        changes = {field: ids for field, ids in changes.items() if ids}
+        if new.get("policy") != old.get("policy"):
+            changes["PolicyDocument"] = new.get("policy", "")
+        if changes:
+            cloud.ec2.modify_vpc_endpoint(VpcEndpointId=key, **changes)
+
+    def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
+        cloud.ec2.delete_vpc_endpoints(VpcEndpointIds=[key])
+
+
 KINDS: Final[tuple[Kind, ...]] = (
     Vpc(),
     Subnet(),
@@ -233,4 +283,5 @@ KINDS: Final[tuple[Kind, ...]] = (
     RouteTable(),
     Route(),
     RouteTableAssociation(),
+    VpcEndpoint(),
 )

@@ -65,7 +65,7 @@ def check_iam(action: str, asked: Mapping[str, Any]) -> None:
 def _create_role(asked: Mapping[str, Any]) -> None:
     _name(asked.get("RoleName"), where="roleName", most=64)
     _between(asked.get("MaxSessionDuration"), where="maxSessionDuration", least=3600, most=43200)
-    if len(str(asked.get("Description", ""))) > 1000:  # noqa: PLR2004 - IAM's limit
+    if len(str(asked.get("Description", ""))) > 1000:
         raise _invalid("description", "Member must have length less than or equal to 1000")
     _trust(str(asked.get("AssumeRolePolicyDocument", "")))
 

@@ -1,12 +1,11 @@
 """A stand-in for the kubernetes plugin of Pulumi, for the local stack alone.
 
-``python -m stacks.local.pulumi_plugins.kubernetes`` serves the engine. It is not the published plugin, which is a
+``python -m tests.fakes.kubernetes_plugin`` serves the engine. It is not the published plugin, which is a
 download that cannot be had everywhere. It brings objects to a real API server by server-side apply, waits for nothing,
 and works only with one on this machine. On a real cluster install the real plugin; the programs are the same.
 """
 
 # ruff: noqa: D102, N802 - the methods and their names are the protocol's
-# ruff: noqa: ARG002 - whatever a method needs of what it is given
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from stacks.local.fake_aws.placement_groups import placement_groups
 
 
 class Inventory:
-    """What there is in one region, for ``fake_aws/validation/validate.py``."""
+    """What there is in one region, for ``validation/validate.py``."""
 
     def __init__(self, backend: EC2Backend) -> None:
         self._backend = backend
@@ -46,6 +46,24 @@ class Inventory:
         """How many a type has."""
         return int(INSTANCE_TYPES[instance_type]["NetworkInfo"]["MaximumNetworkCards"])
 
+    def holders_of(self, thing: str) -> list[str]:
+        """Ids of what must go before a VPC, a subnet or a security group may."""
+        groups = [one for vpc in self._backend.groups.values() for one in vpc.values()]
+        named = [one.id for one in groups if one.vpc_id == thing and not one.is_default]
+        referring = [one.id for one in groups if one.id != thing and thing in _groups_in_rules_of(one)]
+        gateways = [one.id for one in self._backend.internet_gateways.values() if one.vpc and one.vpc.id == thing]
+        subnets = [one.id for zone in self._backend.subnets.values() for one in zone.values() if one.vpc_id == thing]
+        return named + referring + gateways + subnets + [one.id for one in self._interfaces() if thing in _places(one)]
+
+    def _interfaces(self) -> list[Any]:
+        """Those that AWS has: moto keeps the ones of instances and NAT gateways that are gone."""
+        dead = {one._eni.id for one in self._backend.nat_gateways.values() if one.state == "deleted"}
+        return [
+            one
+            for one in self._backend.enis.values()
+            if one.id not in dead and not (one.instance and one.instance.state == "terminated")
+        ]
+
     def rules_of(self, group: str, *, egress: bool) -> int:
         """How many rules a security group has in one direction."""
         found = self._backend.get_security_group_from_id(group)
@@ -58,3 +76,12 @@ class Inventory:
         if template is None:
             return None
         return dict(template.get_version(specification.get("Version") or "$Default").data)
+
+
+def _places(interface: Any) -> set[str]:
+    return {interface.subnet.id, interface.subnet.vpc_id, *(group.id for group in interface.group_set)}
+
+
+def _groups_in_rules_of(group: Any) -> set[str]:
+    rules = [*group.ingress_rules, *group.egress_rules]
+    return {source.get("GroupId") for rule in rules for source in [rule.source_group or {}]}

@@ -1,6 +1,5 @@
 """Types of EKS, as the stand-in for the aws plugin serves them."""
 
-# ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
 # ruff: noqa: S105 - a token is the name of a type here
 
@@ -34,7 +33,7 @@ class Cluster(_EksKind):
             *("remoteNetworkConfig", "vpcConfig", "deletionProtection", "tags"),
         }
     )
-    fixed = frozenset({"name", "roleArn", "encryptionConfig"})
+    fixed = frozenset({"name", "roleArn", "encryptionConfig", "accessConfig.bootstrapClusterCreatorAdminPermissions"})
     unordered = frozenset({"enabledClusterLogTypes"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -96,6 +95,9 @@ class Cluster(_EksKind):
             changes.append({"logging": _logging(new)})
         if old.get("remoteNetworkConfig") != new.get("remoteNetworkConfig"):
             changes.append({"remoteNetworkConfig": _listed(new.get("remoteNetworkConfig") or {})})
+        mode = (new.get("accessConfig") or {}).get("authenticationMode")
+        if mode and mode != (old.get("accessConfig") or {}).get("authenticationMode"):
+            changes.append({"accessConfig": {"authenticationMode": mode}})
         if old.get("deletionProtection") != new.get("deletionProtection"):
             changes.append({"deletionProtection": bool(new.get("deletionProtection"))})
         for change in changes:

@@ -20,8 +20,8 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.kms.models import kms_backends
 
-from stacks.local.fake_aws.eks_versions import ADD_ONS, VERSIONS, add_on_versions, cluster_versions, versions_of
 from stacks.local.wire.aws_protocol import Refused, Reply
+from tests.fakes.aws_services.eks_versions import ADD_ONS, VERSIONS, add_on_versions, cluster_versions, versions_of
 
 _ZONES: Final = 2
 _TYPES: Final = ("STANDARD", "EC2_LINUX", "HYBRID_LINUX")

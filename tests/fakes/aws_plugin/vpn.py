@@ -1,6 +1,5 @@
 """What connects a VPC to other networks, as the stand-in for the aws plugin serves it."""
 
-# ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
 # ruff: noqa: S105 - a token is the name of a type here
 
@@ -190,7 +189,7 @@ class TransitGatewayVpcAttachment(Kind):
 
     token = "aws:ec2transitgateway/vpcAttachment:VpcAttachment"
     inputs = frozenset({"transitGatewayId", "vpcId", "subnetIds", "tags"})
-    fixed = frozenset({"transitGatewayId", "vpcId", "subnetIds"})
+    fixed = frozenset({"transitGatewayId", "vpcId"})
     unordered = frozenset({"subnetIds"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -215,6 +214,15 @@ class TransitGatewayVpcAttachment(Kind):
             "subnetIds": attachment["SubnetIds"],
             **tags_of(attachment),
         }
+
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        before, after = set(old["subnetIds"]), set(new["subnetIds"])
+        if before != after:
+            cloud.ec2.modify_transit_gateway_vpc_attachment(
+                TransitGatewayAttachmentId=key,
+                AddSubnetIds=sorted(after - before),
+                RemoveSubnetIds=sorted(before - after),
+            )
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
         cloud.ec2.delete_transit_gateway_vpc_attachment(TransitGatewayAttachmentId=key)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stacks.local.fake_aws.validation.lookups import Known, listed
 from stacks.local.wire.aws_protocol import Refused
+from tests.fakes.aws_services.validation.lookups import Known, listed
 
 _RULES: Final = 60
 """In one direction, of one security group."""
@@ -53,6 +53,18 @@ def create_subnet(asked: Mapping[str, Any], _: Known) -> None:
     _range(str(asked.get("CidrBlock", "")), sizes=_SUBNET, code="InvalidSubnet.Range")
 
 
+def delete_in_use(asked: Mapping[str, Any], known: Known) -> None:
+    """A VPC, a subnet or a security group that something still stands in, or that a rule names.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html: DependencyViolation.
+    """
+    thing = str(asked.get("VpcId") or asked.get("SubnetId") or asked.get("GroupId") or "")
+    holders = known.holders_of(thing)
+    if holders:
+        message = f"The resource '{thing}' has dependencies and cannot be deleted: {', '.join(sorted(holders))}"
+        raise Refused("DependencyViolation", message)
+
+
 def _authorize(asked: Mapping[str, Any], known: Known, *, egress: bool) -> None:
     permissions = listed(asked, "IpPermissions")
     sources = sum(len(_sources(one)) for one in permissions)
@@ -70,7 +82,7 @@ def _authorize(asked: Mapping[str, Any], known: Known, *, egress: bool) -> None:
 
 def _protocol_and_ports(permission: Mapping[str, Any]) -> None:
     protocol = str(permission.get("IpProtocol", ""))
-    if protocol not in _NAMED and not (protocol.isdigit() and int(protocol) <= 255):  # noqa: PLR2004 - IANA's
+    if protocol not in _NAMED and not (protocol.isdigit() and int(protocol) <= 255):
         raise Refused("InvalidParameterValue", f"Invalid value '{protocol}' for IP protocol. Unknown protocol.")
     first, last = permission.get("FromPort"), permission.get("ToPort")
     if protocol not in _WITH_PORTS:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from stacks.local.fake_aws.validation import auto_scaling, launch_templates, network
-from stacks.local.fake_aws.validation.iam import check_iam
-from stacks.local.fake_aws.validation.lookups import Known
-from stacks.local.fake_aws.validation.names import check_names
-from stacks.local.fake_aws.validation.tags import check_tags
 from stacks.local.wire.aws_protocol import Call, nested
+from tests.fakes.aws_services.validation import auto_scaling, launch_templates, network
+from tests.fakes.aws_services.validation.iam import check_iam
+from tests.fakes.aws_services.validation.lookups import Known
+from tests.fakes.aws_services.validation.names import check_names
+from tests.fakes.aws_services.validation.tags import check_tags
 
 
 def check(call: Call, known: Known) -> None:
@@ -51,5 +51,6 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any], Known], Non
     ("ec2", "CreateSecurityGroup"): network.create_security_group,
     ("ec2", "CreateSubnet"): network.create_subnet,
     ("ec2", "CreateVpc"): network.create_vpc,
+    **{("ec2", f"Delete{what}"): network.delete_in_use for what in ("SecurityGroup", "Subnet", "Vpc")},
     ("ec2", "RunInstances"): launch_templates.run_instances,
 }

@@ -1,6 +1,5 @@
 """Single instances, their interfaces and volumes, as the stand-in for the aws plugin serves them."""
 
-# ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
 # ruff: noqa: S105 - a token is the name of a type here
 
@@ -119,7 +118,12 @@ class Instance(Kind):
             *("rootBlockDevice", "userDataBase64", "userDataReplaceOnChange", "tags"),
         }
     )
-    fixed = frozenset({"ami", "iamInstanceProfile", "primaryNetworkInterface", "subnetId", "userDataBase64"})
+    fixed = frozenset(
+        {
+            *("ami", "primaryNetworkInterface", "subnetId", "userDataBase64"),
+            *("rootBlockDevice.encrypted", "rootBlockDevice.kmsKeyId"),
+        }
+    )
     unordered = frozenset({"vpcSecurityGroupIds"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -178,6 +182,14 @@ class Instance(Kind):
             cloud.ec2.get_waiter("instance_running").wait(InstanceIds=[key], WaiterConfig=_SOON)
         if "subnetId" in new and old.get("vpcSecurityGroupIds") != new.get("vpcSecurityGroupIds"):
             cloud.ec2.modify_instance_attribute(InstanceId=key, Groups=new["vpcSecurityGroupIds"])
+        if old.get("iamInstanceProfile") != new.get("iamInstanceProfile"):
+            by_instance = [{"Name": "instance-id", "Values": [key]}]
+            [held] = cloud.ec2.describe_iam_instance_profile_associations(Filters=by_instance)[
+                "IamInstanceProfileAssociations"
+            ]
+            cloud.ec2.replace_iam_instance_profile_association(
+                AssociationId=held["AssociationId"], IamInstanceProfile={"Name": new["iamInstanceProfile"]}
+            )
         self._check_or_not(cloud, key, old, new)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:

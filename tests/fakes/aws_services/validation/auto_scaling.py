@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stacks.local.fake_aws.validation.launch_templates import check_exists
-from stacks.local.fake_aws.validation.lookups import Known, invalid
 from stacks.local.wire.aws_protocol import Refused
+from tests.fakes.aws_services.validation.launch_templates import check_exists
+from tests.fakes.aws_services.validation.lookups import Known, invalid
 
 _PAGE: Final = 100
 _OVERRIDES: Final = 40
@@ -94,7 +94,7 @@ def _distribution(asked: Mapping[str, Any]) -> None:
         if asked.get(key) is not None and asked[key] not in allowed:
             raise invalid(f"Invalid value '{asked[key]}' for {key}: it must be one of {', '.join(allowed)}")
     share = str(asked.get("OnDemandPercentageAboveBaseCapacity", "100"))
-    if not (share.isdigit() and int(share) <= 100):  # noqa: PLR2004 - per cent
+    if not (share.isdigit() and int(share) <= 100):
         raise invalid(f"Invalid value '{share}' for OnDemandPercentageAboveBaseCapacity: it must be from 0 to 100")
 
 
@@ -131,7 +131,7 @@ def put_lifecycle_hook(asked: Mapping[str, Any], _: Known) -> None:
 def create_placement_group(asked: Mapping[str, Any], _: Known) -> None:
     """Name, and strategy with what belongs to it."""
     name, strategy = str(asked.get("GroupName", "")), asked.get("Strategy", "cluster")
-    if not 1 <= len(name) <= 255 or not name.isascii():  # noqa: PLR2004 - EC2's limit
+    if not 1 <= len(name) <= 255 or not name.isascii():
         raise Refused(
             "InvalidParameterValue", f"Value ({name}) for parameter groupName is invalid: 1 to 255 ASCII characters."
         )

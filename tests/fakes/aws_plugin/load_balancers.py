@@ -1,6 +1,5 @@
 """Load balancers, as the stand-in for the aws plugin serves them."""
 
-# ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
 # ruff: noqa: S105 - a token is the name of a type here
 

@@ -17,7 +17,7 @@ from stacks.control_plane.kubeadm import authority_in
 from stacks.control_plane.member_user_data import NOT_YET, MemberSpec, render_member
 from stacks.local.fake_aws.instances import World
 from stacks.local.fake_aws.server import serving
-from stacks.local.fake_aws.systems_manager import EKS_IMAGES
+from tests.fakes.aws_services.systems_manager import EKS_IMAGES
 
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 

@@ -1,6 +1,5 @@
 """Types of Systems Manager, as the stand-in for the aws plugin serves them."""
 
-# ruff: noqa: ARG002 - every kind has the same methods, whatever it needs of what it is given
 # ruff: noqa: D102 - they are documented once, in `Kind`
 # ruff: noqa: S105 - a token is the name of a type here
 
@@ -139,7 +138,7 @@ class Association(Kind):
             "complianceSeverity",
         }
     )
-    fixed = frozenset({"associationName"})
+    fixed = frozenset({"name"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.client("ssm").create_association(**self._asked(wanted), Tags=listed(tags))

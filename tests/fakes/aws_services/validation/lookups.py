@@ -32,6 +32,9 @@ class Known(Protocol):
     def network_cards(self, instance_type: str) -> int:
         """How many a type has."""
 
+    def holders_of(self, thing: str) -> list[str]:
+        """Ids of what must go before a VPC, a subnet or a security group may."""
+
     def rules_of(self, group: str, *, egress: bool) -> int:
         """How many rules a security group has in one direction."""
 

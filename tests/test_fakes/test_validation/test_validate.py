@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from stacks.local.fake_aws.validation.launch_templates import USER_DATA_LIMIT
-from stacks.local.fake_aws.validation.validate import check
 from stacks.local.wire.aws_protocol import Call, Refused, nested
+from tests.fakes.aws_services.validation.launch_templates import USER_DATA_LIMIT
+from tests.fakes.aws_services.validation.validate import check
 from tests.test_stacks.stand_in import StandIn, stand_in
 
 

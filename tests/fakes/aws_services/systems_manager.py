@@ -19,8 +19,8 @@ from typing import Any, Final
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
-from stacks.local.fake_aws.members import hand_on
 from stacks.local.wire.aws_protocol import Call, Refused, Reply, refusal
+from tests.fakes.aws_services.members import hand_on
 
 Json = dict[str, Any]
 _MACHINES: Final = 1000

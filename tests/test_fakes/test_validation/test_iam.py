@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stacks.local.fake_aws.validation.iam import check_iam, rights_of
 from stacks.local.wire.aws_protocol import Refused
+from tests.fakes.aws_services.validation.iam import check_iam, rights_of
 
 TRUST = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}
 GRANT = {"Effect": "Allow", "Action": ["autoscaling:SetDesiredCapacity", "ec2:Describe*"], "Resource": "*"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stacks.local.fake_aws.validation.tags import check_tags
-from stacks.local.fake_aws.validation.validate import check
 from stacks.local.wire.aws_protocol import Call, Refused
-from tests.test_stacks.test_local.test_fake_aws.test_validation.test_validate import (
+from tests.fakes.aws_services.validation.tags import check_tags
+from tests.fakes.aws_services.validation.validate import check
+from tests.test_fakes.test_validation.test_validate import (
     GOOD,
     There,
     ec2,

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stacks.local.fake_aws.validation.lookups import Known, listed
 from stacks.local.wire.aws_protocol import Refused
+from tests.fakes.aws_services.validation.lookups import Known, listed
 
 USER_DATA_LIMIT: Final = 16384
 _VOLUME_GIB: Final = {
@@ -221,5 +221,5 @@ def _metadata_options(options: Mapping[str, Any]) -> None:
         if given is not None and given not in allowed:
             raise Refused("InvalidParameterValue", f"Value ({given}) for parameter {key} is invalid.")
     hops = options.get("HttpPutResponseHopLimit")
-    if hops is not None and not (hops.isdigit() and 1 <= int(hops) <= 64):  # noqa: PLR2004 - EC2's limit
+    if hops is not None and not (hops.isdigit() and 1 <= int(hops) <= 64):
         raise Refused("InvalidParameterValue", f"Value ({hops}) for parameter HttpPutResponseHopLimit is invalid.")
