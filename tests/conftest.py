@@ -16,9 +16,6 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 # A user's path on Debian has no sbin, nor has root's after a plain `su`; what makes machines and networks is there.
 os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 
-# Stacks of the tests ask for more than the stack `local`, and what they ask is held against what AWS refuses.
-os.environ["SPILLWAY_FAKES"] = "tests.fakes"
-
 # A red run says something of the change, not of the dice or of what else runs on the machine. To look further:
 # HYPOTHESIS_PROFILE=default, again and again.
 settings.register_profile(

@@ -168,7 +168,7 @@ class _Consolidating:
         spare = {group.name: self.fleet.size_of(group) - group.minimum for group in self.cluster.groups}
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
-            if node is None or group is None or not pods or not self._is_settled(pods):
+            if node is None or group is None or not pods or not self._is_settled(pods, group):
                 continue
             is_left = node.cordoned or node.deleting or node.do_not_disrupt or not node.ready
             is_left |= name in self.fleet.leaving or name in self.up.wanted or name in recent
@@ -176,7 +176,7 @@ class _Consolidating:
             if not is_left and spare[group.name] > 0 and group.usd_per_hour > self.rules.saving_usd_per_hour:
                 yield node, group
 
-    def _is_settled(self, pods: Collection[Pod]) -> bool:
+    def _is_settled(self, pods: Collection[Pod], group: Group) -> bool:
         """All may be moved and have run for long enough, and none of them ends by itself soon."""
         if any(map(why_not_moved, pods)) or any(pod.deleting or pod.started is None for pod in pods):
             return False
@@ -185,7 +185,8 @@ class _Consolidating:
             self.due.append(settled)
             return False
         ends = [pod.started + pod.duration for pod in pods if pod.started and pod.duration is not None]
-        soon = [end for end in ends if timedelta(0) < end - self.cluster.seen_at <= self.policy.scale_down.idle_after]
+        idle = self.policy.idle_after(group.entry)
+        soon = [end for end in ends if timedelta(0) < end - self.cluster.seen_at <= idle]
         self.due += soon
         return not soon
 
