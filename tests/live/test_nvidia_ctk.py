@@ -40,13 +40,17 @@ def test_docker_gets_what_nvidia_ctk_would_add_and_nothing_is_left_to_add(
     tmp_path: Path,
     systemd: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """Run over our file, it changes nothing; run over an empty one, it adds what ours has."""
+    """Run over our file, it changes nothing; run over an empty one, it adds what ours has.
+
+    It is told where the runtime is: without a whole path dockerd takes the first one that its PATH has.
+    """
+    words = ("--runtime=docker", "--nvidia-runtime-path=/usr/bin/nvidia-container-runtime")
     ours = docker_config(systemd_cgroup=systemd)
     file = tmp_path / "daemon.json"
     file.write_text(json.dumps(ours), encoding="utf-8")
-    assert json.loads(configured(ctk, file, "--runtime=docker")) == ours
+    assert json.loads(configured(ctk, file, *words)) == ours
     file.write_text("{}", encoding="utf-8")
-    added = json.loads(configured(ctk, file, "--runtime=docker"))
+    added = json.loads(configured(ctk, file, *words))
     assert added.items() <= ours.items()
 
 
