@@ -27,17 +27,7 @@ from autoscaler.model.errors import BadInput
 SETTINGS: Final = "settings.yaml"
 """In the bundle: what :mod:`roles.first_boot.boot` lays under what the stack tells."""
 OURS: Final = ("autoscaler", "roles", "stacks")
-NEEDED: Final = (
-    "cryptography",
-    "kubernetes",
-    "msgspec",
-    "pydantic",
-    "pyinfra",
-    "pysequoia",
-    "pyyaml",
-    "tomli-w",
-    "urllib3",
-)
+NEEDED: Final = ("cryptography", "kubernetes", "msgspec", "pydantic", "pyinfra", "pyyaml", "tomli-w", "urllib3")
 """Distributions that the roles import; what these need comes along."""
 _LEFT_OUT: Final = re.compile(
     r"(^|/)(__pycache__|tests?|testing)/|\.pyc$|\.pyi$|^kubernetes/(client/(api|models)|docs)/.+_api_"

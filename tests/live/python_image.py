@@ -19,7 +19,7 @@ from tests.live.debian import pack_image
 ROOMS: Final = ("autoscaler", "images", "roles", "stacks", "spillway.py")
 NEEDED: Final = (
     *("click", "cryptography", "kubernetes", "msgspec", "prometheus-client", "pydantic", "pyinfra", "pyyaml", "rich"),
-    *("pysequoia", "tomli-w", "urllib3"),
+    *("tomli-w", "urllib3"),
 )
 """What `spillway nodes` imports: the image needs no Pulumi and no AWS."""
 _NOT_RUN: Final = shutil.ignore_patterns(
