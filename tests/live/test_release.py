@@ -225,7 +225,7 @@ NOT_SERVED = {use for use in granted() if use[0] in OF_OTHERS}
 
 
 def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
-    """Cordon and uncordon, take a node away, replace a pinned pod, end a job with its partner."""
+    """Cordon and uncordon, take a node away, replace a pinned pod, evict one, end a job with its partner."""
     door = Writes(kube)
     at_last(lambda: door.cordon(node, at=datetime.now(UTC)))
     at_last(lambda: door.uncordon(node))
@@ -234,6 +234,9 @@ def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
     waiting = audited.kube.get("/api/v1/namespaces/default/pods/hopeless")
     at_last(lambda: nominated(kube, "hopeless", node))
     at_last(lambda: door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"]))
+    make_pod(audited.kube, gpu_pod("moved", gpus=16))
+    raw = msgspec.json.decode(kube.get("/api/v1/namespaces/default/pods/moved"), type=PodJson)
+    assert door.evict([pod_from(raw)]) == {"default/moved": None}
     for name, partner in (("workers", ""), ("servers", "workers")):
         job = {
             "apiVersion": "batch/v1",
