@@ -336,7 +336,7 @@ class World:
 
     def _bind(self, key: str, name: str) -> None:
         assert _allowed(self.pods[key], self.nodes[name]), f"{key} may not run on {name}"
-        self.pods[key] = replace(self.pods[key], node=name, phase="Running", started=self.now)
+        self.pods[key] = replace(self.pods[key], node=name, phase="Running", started=self.now, nominated="")
         assert all(amount >= 0 for amount in self._free(name).values()), f"{name} is over-committed by {key}"
 
     def _free(self, name: str) -> Counter[str]:

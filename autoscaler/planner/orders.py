@@ -15,6 +15,7 @@ from typing import Final
 
 from autoscaler.model.actions import Grow, Meant, Memory, Order, Step
 from autoscaler.model.cluster import Cluster, Group
+from autoscaler.planner.placement.available_offerings import COMING
 
 ORDERS_LAST: Final = timedelta(minutes=5)
 """After that AWS has carried out what it was asked for, and shows it, or never was asked.
@@ -47,11 +48,13 @@ def as_ordered(cluster: Cluster, orders: Mapping[str, Order]) -> Cluster:
 
 
 def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str, Meant]) -> list[Grow]:
-    """Those whose nodes are still waited for. ``meant``: pod key -> where it is planned."""
+    """Those whose nodes are still waited for. ``meant``: pod key -> where it is planned.
+
+    Pods that are planned on nodes beyond the order are another order's, which is made once this one is answered.
+    """
     demand: dict[str, list[str]] = defaultdict(list)
-    there = {node.name for node in cluster.nodes}
     for pod, where in meant.items():
-        if where.group in orders and where.node not in there:
+        if where.group in orders and where.node.startswith(f"{where.group}{COMING}"):
             demand[where.group].append(pod)
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
     return [

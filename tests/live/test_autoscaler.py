@@ -87,7 +87,10 @@ def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
         yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
         for path in (
             f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}",
-            *(f"/api/v1/namespaces/spillway/configmaps/{name}" for name in (words.ACTING_POLICY, words.PAUSES)),
+            *(
+                f"/api/v1/namespaces/spillway/configmaps/{name}"
+                for name in (words.ACTING_POLICY, words.PAUSES, words.MEMORY)
+            ),
         ):
             with contextlib.suppress(Exception):
                 plane.kube.send("DELETE", path)

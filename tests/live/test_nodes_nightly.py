@@ -107,7 +107,7 @@ def ask_for_certificate(plane: Plane, token: str) -> str:
     with urllib3.PoolManager(ca_cert_data=authority) as pool:
         url = f"{plane.url}/apis/certificates.k8s.io/v1/certificatesigningrequests"
         answers = [pool.request("POST", url, json=body, headers={"Authorization": f"Bearer {token}"})]
-        while answers[-1].status == 401 and len(answers) < 100:  # noqa: PLR2004 - the token's Secret comes by a watch
+        while answers[-1].status == 401 and len(answers) < 100:
             time.sleep(0.1)
             answers.append(pool.request("POST", url, json=body, headers={"Authorization": f"Bearer {token}"}))
     assert answers[-1].status == 201, answers[-1].data

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.planner.placement.offerings import Ceilings, Offering
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet, new_place
+
+COMING: Final = "~"
+"""In the name of a node that was asked for, between its group's and its number."""
 
 
 def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
@@ -52,7 +56,7 @@ def affordable(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
 def coming(cluster: Cluster, fleet: Fleet) -> list[Place]:
     """One place for each machine that was asked for and has no node yet."""
     return [
-        _new_place(group, fleet, f"{group.name}~{number + 1}")
+        _new_place(group, fleet, f"{group.name}{COMING}{number + 1}")
         for group in sorted(cluster.groups, key=lambda group: group.name)
         for number in range(fleet.outstanding[group.name])
     ]
