@@ -71,6 +71,16 @@ def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str
     ]
 
 
+def ordered_so_far(meant: Mapping[str, Meant], orders: Collection[str], cluster: Cluster) -> dict[str, Meant]:
+    """Where pods are to go, but for nodes beyond an unanswered order: these are ordered once it is answered."""
+    there = {node.name for node in cluster.nodes}
+    return {
+        pod: where
+        for pod, where in meant.items()
+        if where.group not in orders or where.node in there or where.node.startswith(f"{where.group}{COMING}")
+    }
+
+
 def dated(steps: Iterable[Step], cluster: Cluster, *, besides: Collection[str]) -> list[Step]:
     """The same steps, those that order decided now, but for orders in the groups ``besides``: one after the other."""
     return [

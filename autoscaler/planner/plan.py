@@ -18,7 +18,7 @@ from autoscaler.planner.consolidation import consolidate
 from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
-from autoscaler.planner.orders import as_ordered, dated, made_again, orders_in, still_open
+from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
 from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
@@ -77,7 +77,7 @@ def plan(
         waiting=up.waiting,
         memory=Memory(
             backoffs=dict(sorted(fleet.backoffs.items())),
-            meant=up.meant,
+            meant=ordered_so_far(up.meant, unanswered, cluster),
             draining=emptied.draining,
             orders=dict(sorted((unanswered | orders_in(steps)).items())),
             leftovers=left,

@@ -148,9 +148,14 @@ def written(decided: Plan) -> Memory:
 
 
 def bought_twice(done: Iterable[Step], again: Plan) -> bool:
-    """Whether the plan made right after another buys for the same pods, or for others with no money set free."""
+    """Whether the plan made right after another buys for the same pods, or for others with no reason to.
+
+    A reason is money that was set free, or an order that had to be made again first: another in its group comes after it.
+    """
+    done = list(done)
     first, second = bought_for(done), bought_for(again.steps)
-    set_free = any(isinstance(step, Cancel) for step in done)
+    again_first = any(isinstance(step, Grow) and "AWS has not said" in step.because for step in done)
+    set_free = again_first or any(isinstance(step, Cancel) for step in done)
     return bool(first & second) or (bool(second) and not set_free)
 
 
