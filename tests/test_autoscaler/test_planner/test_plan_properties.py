@@ -150,7 +150,7 @@ def written(decided: Plan) -> Memory:
 def bought_twice(done: Iterable[Step], again: Plan) -> bool:
     """Whether the plan made right after another buys for the same pods, or for others with no reason to.
 
-    A reason is money that was set free, or an order that had to be made again first: another in its group comes after it.
+    A reason is money that was set free, or an order that had to be made again first, before another in its group.
     """
     done = list(done)
     first, second = bought_for(done), bought_for(again.steps)
