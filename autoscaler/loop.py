@@ -189,6 +189,8 @@ class Loop:
         self._refused = False
         """An order of the plan at hand was refused."""
         self._held: dict[str, _Held] = {}
+        self._waited = False
+        """Another may have acted since the groups were looked at."""
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -203,6 +205,8 @@ class Loop:
             self._policies.refresh(mine=mine)
             if not mine:
                 self._forget()
+            elif self._waited:
+                self._look_anew()
             if self._stopping.is_set() or not mine or not self._store.is_synced() or not self._recalls():
                 due = self._clock() + 1.0
                 continue
@@ -253,9 +257,16 @@ class Loop:
 
     def _forget(self) -> None:
         """Another may write now."""
+        self._waited = True
         self._memory = None
         if self._bookkeeper is not None:
             self._bookkeeper.forget()
+
+    def _look_anew(self) -> None:
+        """What the other one bought last is not known here: AWS was looked at rarely while nothing was to be done."""
+        self._waited = False
+        self._store.forget_groups()
+        self._set_in_motion()
 
     def _plan(self, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
         """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""

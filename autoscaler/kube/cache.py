@@ -5,6 +5,7 @@ Whoever decides waits for :meth:`Store.wait`, then takes :meth:`Store.cluster`, 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -60,6 +61,7 @@ class Store:
         """Called once for each kind of :data:`LATE` when a pod first asks about it."""
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
+        self._groups_forgotten = -math.inf
 
     # --- Asked by who decides ---
 
@@ -233,6 +235,8 @@ class Store:
     def saw_groups(self, groups: Iterable[Group], *, asked_at: float) -> None:
         """What AWS said; ``asked_at`` (monotonic) is before the question: what we wrote since then is newer."""
         with self._changed:
+            if asked_at < self._groups_forgotten:
+                return
             known = self._groups or {}
             merged = {
                 group.name: known[group.name]
@@ -243,6 +247,12 @@ class Store:
             if merged != self._groups:
                 self._groups = merged
                 self._note()
+
+    def forget_groups(self) -> None:
+        """Nothing is known of the groups until AWS has answered a question that is asked from now on."""
+        with self._changed:
+            self._groups, self._groups_forgotten = None, time.monotonic()
+            self._note()
 
     def wrote_group(self, group: Group) -> None:
         """Our own write to a group."""

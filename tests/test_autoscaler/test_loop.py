@@ -947,6 +947,30 @@ def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
         thread.join()
 
 
+def test_who_gets_the_lease_asks_aws_anew_before_anything_is_bought() -> None:
+    """What the other one bought last was not seen; nor does an answer count to a question asked before."""
+    made = bench(GROW)
+    made.leader.mine = False
+    loop = made.loop()
+    made.knows_aws()
+    before = time.monotonic()
+    thread = running(loop)
+    try:
+        time.sleep(0.05)
+        assert not made.motions
+        made.leader.mine = True
+        loop._store.wake()
+        until(lambda: made.motions and made.seen)
+        made.store.saw_groups((GROUP,), asked_at=before)
+        time.sleep(0.05)
+        assert made.did() == []
+        made.knows_aws()
+        until(made.did)
+    finally:
+        loop.stop()
+        thread.join()
+
+
 def test_a_defect_of_the_planner_ends_neither_the_process_nor_a_job() -> None:
     """It is told with its traceback, nothing is done, and the next turn tries again."""
 
