@@ -61,18 +61,23 @@ def why_not_moved(pod: Pod) -> str:
     is moved only where it says ``cluster-autoscaler.kubernetes.io/safe-to-evict: "true"``; a gang's never, nor one that
     is marked do-not-disrupt.
     """
-    never = {
-        "it is marked do-not-disrupt": pod.do_not_disrupt,
-        "it is of a gang": pod.gang is not None,
-        "it has rules that Spillway does not plan for": bool(pod.not_understood),
-    }
-    unless_allowed = {
-        "no controller would make it anew": not pod.owner,
-        "it holds a GPU": bool(pod.requests[GPU]),
-        "it is of a Job, and would begin again": pod.owner.startswith("Job/"),
-    }
-    reasons = never if pod.safe_to_evict else never | unless_allowed
-    return next((why for why, holds in reasons.items() if holds), "")
+    return _why_never_moved(pod) or ("" if pod.safe_to_evict else _why_not_unless_allowed(pod))
+
+
+def _why_never_moved(pod: Pod) -> str:
+    if pod.do_not_disrupt:
+        return "it is marked do-not-disrupt"
+    if pod.gang is not None:
+        return "it is of a gang"
+    return "it has rules that Spillway does not plan for" if pod.not_understood else ""
+
+
+def _why_not_unless_allowed(pod: Pod) -> str:
+    if not pod.owner:
+        return "no controller would make it anew"
+    if pod.requests[GPU]:
+        return "it holds a GPU"
+    return "it is of a Job, and would begin again" if pod.owner.startswith("Job/") else ""
 
 
 @dataclass(slots=True)
@@ -168,12 +173,14 @@ class _Consolidating:
         spare = {group.name: self.fleet.size_of(group) - group.minimum for group in self.cluster.groups}
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
-            if node is None or group is None or not pods or not self._is_settled(pods, group):
+            if node is None or group is None or not pods:
+                continue
+            if spare[group.name] <= 0 or group.usd_per_hour <= self.rules.saving_usd_per_hour:
                 continue
             is_left = node.cordoned or node.deleting or node.do_not_disrupt or not node.ready
             is_left |= name in self.fleet.leaving or name in self.up.wanted or name in recent
             is_left |= group.name in self.fleet.hands_off
-            if not is_left and spare[group.name] > 0 and group.usd_per_hour > self.rules.saving_usd_per_hour:
+            if not is_left and self._is_settled(pods, group):
                 yield node, group
 
     def _is_settled(self, pods: Collection[Pod], group: Group) -> bool:

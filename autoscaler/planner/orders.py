@@ -54,7 +54,7 @@ def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str
     """
     demand: dict[str, list[str]] = defaultdict(list)
     for pod, where in meant.items():
-        if where.group in orders and where.node.startswith(f"{where.group}{COMING}"):
+        if where.group in orders and _is_coming(where):
             demand[where.group].append(pod)
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
     return [
@@ -71,13 +71,20 @@ def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str
     ]
 
 
-def ordered_so_far(meant: Mapping[str, Meant], orders: Collection[str], cluster: Cluster) -> dict[str, Meant]:
+def _is_coming(where: Meant) -> bool:
+    """Whether it is a node that was asked for, and no further one."""
+    return where.node.startswith(f"{where.group}{COMING}")
+
+
+def ordered_so_far(meant: Mapping[str, Meant], orders: Collection[str], cluster: Cluster) -> Mapping[str, Meant]:
     """Where pods are to go, but for nodes beyond an unanswered order: these are ordered once it is answered."""
+    if not orders:
+        return meant
     there = {node.name for node in cluster.nodes}
     return {
         pod: where
         for pod, where in meant.items()
-        if where.group not in orders or where.node in there or where.node.startswith(f"{where.group}{COMING}")
+        if where.group not in orders or where.node in there or _is_coming(where)
     }
 
 
