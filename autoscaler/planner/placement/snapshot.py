@@ -40,6 +40,8 @@ class Scene:
         self._journal: list[Callable[[], None]] = []
         self._watches: dict[WatchKey, Watch] = {}
         self._repelling: dict[PodTerm, dict[str, int]] = {}
+        self._keepers: Collection[PodTerm] = ()
+        """Anti-affinity of pods that are still to be placed."""
         for place in places:
             self.add(place)
         self._look_around(roll_of(residents), newcomers)
@@ -74,7 +76,9 @@ class Scene:
 
     def stands_alone(self, shape: Shape) -> bool:
         """Whether no other pod, there or to come, has a say in where a pod of that shape goes."""
-        return not shape.host_ports and not self._minded(shape)
+        if shape.host_ports or self._minded(shape):
+            return False
+        return not any(_is_meant(term, shape) for term in self._keepers)
 
     def place_on(self, hostname: str) -> Place | None:
         """The place whose host name label says so."""
@@ -235,6 +239,7 @@ class Scene:
                 wanted[term.selector, term.namespaces].add(term.topology_key)
             for one in pod.spread:
                 wanted[one.selector, frozenset({pod.namespace})].add(one.topology_key)
+        self._keepers = dict.fromkeys(term for pod in newcomers for term in pod.apart_from)
         self._watches = {key: Watch(*key, keys=sorted(keys)) for key, keys in wanted.items()}
         self._asked_labels = sorted(
             {requirement.key for selector, _ in wanted for requirement in selector}

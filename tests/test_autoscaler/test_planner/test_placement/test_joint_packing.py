@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Pod
-from autoscaler.model.labels import GPU
+from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.planner.placement.joint_packing import Pool, SearchLimits
 from autoscaler.planner.plan import plan
 from autoscaler.solver.deadline import Work
@@ -71,6 +72,20 @@ def test_what_is_idle_is_given_out_in_order_before_anything_is_bought() -> None:
     pods = [*a_gang("old", 2, gpus=4), *a_gang("new", 1, gpus=8, created=later(seconds=1))]
     decided = decide(a_cluster(pods=pods, groups=[a_group(desired=1)]))
     assert demanded(decided) == {"team/new-worker-0"}
+
+
+def test_a_pod_that_others_keep_off_their_node_is_not_put_beside_them() -> None:
+    """Pods without a rule of their own that another pending pod's anti-affinity means: a node without that pod."""
+    web = ({"app": "web"}, (Requirement("app", "In", ("web",)),))
+    alone = a_pod("alone", cpu=1, labels=web[0], apart_from=(PodTerm(HOSTNAME, web[1], frozenset({"team"})),))
+    others = [a_pod(f"other-{number}", cpu=1, labels=web[0], created=later(seconds=number)) for number in range(4)]
+    groups = [a_group("cpu")]
+    for pods in ([alone, *others], [*others, replace(alone, created=later(seconds=9))]):
+        machines = [an_on_prem_node(f"m{number}", gpus=0, cpu=3) for number in range(2)]
+        decided = decide(a_cluster(pods=pods, groups=groups, nodes=machines))
+        homes = {key: where.node for key, where in decided.memory.meant.items()}
+        assert len(homes) == 5
+        assert list(homes.values()).count(homes["team/alone"]) == 1
 
 
 def test_machines_that_we_own_are_filled_first() -> None:
