@@ -15,6 +15,7 @@ from stacks.local.ground.lifecycle import ENGINE_BINARIES
 from stacks.local.toolchain.tools import TOOLS
 from tests import ROOT
 from tests.live.__main__ import tools_for
+from tests.mutate import DECIDE, sites_of
 
 ROOMS = ("autoscaler", "images", "roles", "stacks")
 FOLDERS = {*ROOMS, "tests"}
@@ -34,6 +35,13 @@ def modules() -> list[Path]:
 def test_the_top_level_has_the_agreed_folders_and_no_others() -> None:
     """A stranger finds four rooms, and the tests."""
     assert {path.split("/")[0] for path in tracked() if "/" in path and not path.startswith(".")} <= FOLDERS
+
+
+def test_mutants_are_drawn_from_every_module_that_is_named() -> None:
+    """A module that has moved would end the run, or leave its place empty."""
+    for name in DECIDE:
+        modules = (ROOT / name).rglob("*.py") if (ROOT / name).is_dir() else [ROOT / name]
+        assert any(sites_of(str(one), one.read_text("utf-8")) for one in modules), name
 
 
 def test_no_room_is_a_drawer_for_everything() -> None:

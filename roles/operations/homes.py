@@ -65,7 +65,7 @@ def keys(user: str, *, keys: Collection[str]) -> Commands:
         make = f'install -d -m 755 -o {user} -g "$(id -g {user})" -- {at}'
         yield StringCommand(files.on_roots_ground(home, f"{{ [ -e {at} ] || [ -L {at} ] || {make}; }}"))
     files.told(config_diff.difference(f"{home}/{KEYS}", found.text or "", text))
-    yield _run(user, steps, text)
+    yield _run(user, home, steps, text)
 
 
 def _in_the_way(user: str, home: str, found: Home, *, wanted: bool) -> str:
@@ -118,12 +118,15 @@ def _steps(user: str, found: Home, text: str) -> Iterator[str]:
         yield _WRITE.format(sha256=hashlib.sha256(text.encode()).hexdigest())
 
 
-def _run(user: str, steps: Collection[str], text: str) -> StringCommand:
-    """One command; the text comes on standard input, through a pipe of the account's own."""
+def _run(user: str, home: str, steps: Collection[str], text: str) -> StringCommand:
+    """One command; the text comes on standard input, through a pipe of the account's own. What fails names the home."""
     script = "\n".join(("set -eu; umask 077; LC_ALL=C; export LC_ALL", 'cd -- "$HOME"', *steps))
+    at = shlex.quote(home)
+    slow = f"{home} took no change within {_SECONDS} s: see whether what it lies on answers (findmnt -T {at}, dmesg)"
     command = (
         f"said=$(base64 -d | {as_account(user, script, seconds=_SECONDS, most=_MOST)})\n"
-        f'case $said in *"{SUCCEEDED}") ;; *) printf "as {user}: %s\\n" "${{said%status*}}" >&2; exit 1 ;; esac'
+        f'case $said in *"{SUCCEEDED}") exit 0 ;; *status*) why="in "{at}": ${{said%status*}}" ;;'
+        f' *) why={shlex.quote(slow)} ;; esac\nprintf "as {user}, %s\\n" "$why" >&2; exit 1'
     )
     lines = textwrap.wrap(base64.b64encode(text.encode()).decode(), 4096) or [""]
     return StringCommand(command, _stdin=lines)

@@ -7,7 +7,7 @@ file, for which a unit would be restarted.
 ``tables``: in place of that, /etc/hosts and /etc/fstab as the roles have them. ``sysctl``: kernel settings.
 ``place``: in place of that, paths at which a file is placed. ``node``: settings; of a plan of the whole node the paths
 are told that it asks about, and the text of each file that it would write. ``watch``: paths whose state is told, before
-and after. ``look_seconds``: how long a look may last.
+and after. ``look_seconds``: how long a look may last; ``write_seconds``: how long the write into a home.
 """
 
 if __name__ == "__main__":
@@ -38,7 +38,7 @@ from roles.gpu import container_toolkit
 from roles.gpu import services as gpu_services
 from roles.inventory.instance_settings import NOBODY
 from roles.node import prepare
-from roles.operations import apt, files, kernel, packages, services, trust
+from roles.operations import apt, files, homes, kernel, packages, services, trust
 from roles.operations.nodes import KUBECONFIG
 from roles.settings.machine import MachineSettings
 
@@ -56,6 +56,7 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
     if "node" in case:
         return _plan_of_a_node(case["node"])
     batched_facts.LOOK_SECONDS = case.get("look_seconds", batched_facts.LOOK_SECONDS)
+    homes._SECONDS = case.get("write_seconds", homes._SECONDS)
     watched = case.get("watch", ())
     before, began = _states(watched), time.monotonic()
     settings = MachineSettings.model_validate({"name": "here", "address": "192.0.2.1", "users": case.get("users", ())})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -66,6 +67,43 @@ def test_an_account_that_stops_what_asks_it_costs_no_other_account_anything(sand
     assert reason.startswith("/home/ada did not answer in time, asked as ada")
 
 
+DEAD: Final = "mount -i -t fuse -o fd=9,rootmode=40755,user_id=0,group_id=0,allow_other dead /home/ada"
+DISK: Final = "truncate -s 8M /root/disk; mkfs.ext4 -q /root/disk; mount -o loop /root/disk /home/ada"
+HANGS: Final = {
+    "a file server that never answers": (
+        f"exec 9<>/dev/fuse; {DEAD}; sleep infinity & echo $! > /root/started",
+        f"{ENDED}; umount -l /home/ada",
+    ),
+    "a file server that went away": (
+        f"sh -c 'exec 9<>/dev/fuse; {DEAD}'",
+        "umount -l /home/ada",
+    ),
+    "a disk that takes no writes": (
+        f"{DISK}; install -d -m 700 -o ada /home/ada/.ssh; chown ada /home/ada; fsfreeze -f /home/ada",
+        "fsfreeze -u /home/ada; umount /home/ada",
+    ),
+}
+"""What an account's home lies on: shell that mounts it, and shell that takes it away again."""
+
+
+@pytest.mark.parametrize("kind", HANGS)
+def test_a_home_that_does_not_answer_costs_its_own_step_and_is_named(sandbox: Sandbox, kind: str) -> None:
+    """Its look, or its writes, wait without an end: the machine was unknown as a whole, and no path was told."""
+    if not all(Path(device).exists() for device in ("/dev/fuse", "/dev/loop-control")):
+        pytest.skip("needs FUSE and loop devices")
+    mount, unmount = HANGS[kind]
+    sandbox.plant(f"{FRESH} useradd -m -s /bin/bash bob 2>/dev/null || :; rm -f /home/bob/.ssh/*; {mount}")
+    try:
+        found = sandbox.run({"users": [ADA, {"name": "bob", "keys": [KEY]}], "watch": [BOB], "write_seconds": 3})
+    finally:
+        sandbox.plant(unmount)
+    assert KEY in found["after"][BOB]
+    assert (found["unknown"], found["failed"]) == ("", "")
+    told = [*found["refused"].values(), *found["said"]]
+    assert ["/home/ada" in one for one in told] == [True]
+    assert found["seconds"] < 120
+
+
 def test_an_account_that_has_no_room_for_its_keys_costs_no_other_account_anything(sandbox: Sandbox) -> None:
     """Only the act itself can tell: it fails alone, and the next plan wants it again."""
     plant = f"{FRESH} useradd -m -s /bin/bash bob 2>/dev/null || :; mount -t tmpfs -o size=4k,mode=755 tmpfs /home/ada"
@@ -76,7 +114,7 @@ def test_an_account_that_has_no_room_for_its_keys_costs_no_other_account_anythin
     assert KEY in found["after"][BOB]
     assert (found["unknown"], found["failed"]) == ("", "")
     assert [name.rpartition(" | ")[2] for name in found["again"]] == ["the keys of account ada"]
-    assert any(said.startswith("as ada: ") and "No space left" in said for said in found["said"])
+    assert any(said.startswith("as ada, in /home/ada: ") and "No space left" in said for said in found["said"])
 
 
 def test_an_account_that_changes_what_lies_there_all_the_time_leads_root_nowhere(sandbox: Sandbox) -> None:
