@@ -45,6 +45,8 @@ class Machine:
     answers: bool = True
     vanishes: bool = False
     """It stops answering in the middle of its change."""
+    silent_for: int = 0
+    """So many looks come before it answers again."""
 
 
 @dataclass
@@ -85,6 +87,9 @@ class MemoryHosts:
 
     def _plan(self, name: str) -> HostPlan:
         machine = self.machines[name]
+        if not machine.answers and machine.silent_for:
+            machine.silent_for -= 1
+            machine.answers = not machine.silent_for
         if not machine.answers:
             return HostPlan(host=name, unreachable="no route to host")
         beside = [machine.alone] if machine.alone else []
@@ -130,7 +135,7 @@ class MemoryHosts:
             self.killer.around(lambda: setattr(machine, "owed", False))
             self.applied.append(name)
         alone = {machine.alone: f"{machine.alone}: its file is immutable"} if machine.alone else {}
-        return Done(host=name, applied=made, alone=alone)
+        return Done(host=name, applied=made, alone=alone, commands=(("install new", True, "done"),) if made else ())
 
     def why_unhealthy(self, name: str) -> str:
         """Broken by what is wanted."""

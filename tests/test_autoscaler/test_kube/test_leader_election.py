@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.kube.client import Refused
-from autoscaler.kube.leader_election import LASTS, RENEW_WITHIN, RETRY, Lease
+from autoscaler.kube.leader_election import LASTS, RENEW_WITHIN, RETRY, Lease, holder_of
 from autoscaler.model.errors import Unavailable
 
 
@@ -138,6 +141,58 @@ def test_letting_go_lets_another_begin_at_once(record: Record) -> None:
     one.stop()
     assert not one.is_mine()
     assert other.try_once() == "other"
+
+
+def test_it_is_kept_by_a_thread_that_ends_when_it_is_stopped(record: Record) -> None:
+    """Nothing renews it after that, and a process that ends elsewhere is not held up by it."""
+    told: list[str] = []
+    acting = threading.Event()
+    one = Lease(
+        record,  # type: ignore[arg-type]
+        namespace="spillway",
+        identity="one",
+        on_change=lambda line: (told.append(line), acting.set())[0],
+    )
+    one.start()
+    assert acting.wait(20)
+    (kept,) = [thread for thread in threading.enumerate() if thread.name == "lease"]
+    assert kept.daemon
+    one.stop()
+    kept.join(20)
+    assert not kept.is_alive()
+    assert told == ["acting as one, which holds the lease spillway/spillway-autoscaler"]
+    assert holder_of(record, namespace="spillway")[0] == ""  # type: ignore[arg-type]
+
+
+def test_which_one_acts_is_told_by_both(record: Record) -> None:
+    """In the log of the one that waits, the holder's name is what an operator looks for."""
+    clock = Clock()
+    one, other = lease(record, "one", clock), lease(record, "other", clock)
+    assert one._attempt().startswith("acting as one, ")
+    assert other._attempt().startswith("waiting: one holds the lease spillway/")
+
+
+def test_an_outsider_is_told_the_holder_and_its_last_renewal(record: Record) -> None:
+    """None where none was ever made, and none where it was let go."""
+    outside = partial(holder_of, record, namespace="spillway")  # type: ignore[arg-type]
+    assert outside() == ("", None)
+    one = lease(record, "one", Clock())
+    one.try_once()
+    holder, renewed = outside()
+    assert (holder, renewed and abs(datetime.now(UTC) - renewed) < timedelta(hours=1)) == ("one", True)
+    one.stop()
+    assert outside()[0] == ""
+
+
+def test_one_that_does_not_hold_it_takes_nothing_from_the_holder_when_it_stops(record: Record) -> None:
+    """A replica that waits is ended: the one that acts goes on."""
+    clock = Clock()
+    one, other = lease(record, "one", clock), lease(record, "other", clock)
+    one.try_once()
+    other.try_once()
+    other.stop()
+    assert one.is_mine()
+    assert other.try_once() == "one"
 
 
 def test_an_api_server_that_is_gone_is_not_a_lease(record: Record) -> None:

@@ -148,6 +148,42 @@ def test_deleting_a_node_that_is_gone_is_no_failure(api: FakeApi, writes: Writes
     """The cloud's own controller may have been faster."""
     api.answer = lambda _asked: Answer({"message": "not found"}, 404)
     writes.delete_node("n", uid="u")
+    (asked,) = api.asked
+    assert (asked.method, asked.path) == ("DELETE", "/api/v1/nodes/n")
+    assert asked.body["preconditions"] == {"uid": "u"}
+
+
+def test_deleting_a_node_that_may_not_be_deleted_is_a_failure(api: FakeApi, writes: Writes) -> None:
+    """So is another node of that name."""
+    for status in (403, 409):
+        api.answer = lambda _asked, status=status: Answer({"message": "no"}, status)  # type: ignore[misc]
+        with pytest.raises(Refused):
+            writes.delete_node("n", uid="u")
+
+
+def test_a_pod_is_deleted_only_as_it_was_seen_without_a_node(api: FakeApi, writes: Writes) -> None:
+    """Its uid, and the version that was read: a scheduler that binds it at this moment wins."""
+    bound = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}, "spec": {"nodeName": "n"}}
+    api.answer = lambda _asked: Answer(bound)
+    with pytest.raises(Refused, match="pod ns/p is bound to n by now") as refused:
+        writes.delete_unbound("ns", "p", uid="u")
+    assert refused.value.status == 409
+    assert [asked.method for asked in api.asked] == ["GET"]
+    api.answer = lambda _asked: Answer(bound | {"spec": {}})
+    writes.delete_unbound("ns", "p", uid="u")
+    assert (api.asked[-1].method, api.asked[-1].path) == ("DELETE", "/api/v1/namespaces/ns/pods/p")
+    assert api.asked[-1].body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+
+
+def test_a_process_that_may_not_write_sends_nothing(api: FakeApi, writes: Writes) -> None:
+    """It stood still, and another holds the lease: refused here, as the API server would refuse an older version."""
+    idle = Writes(writes._kube, may_write=lambda: False)
+    api.answer = lambda _asked: Answer({"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}})
+    for write in (lambda: idle.delete_node("n", uid="u"), lambda: idle.delete_unbound("ns", "p", uid="u")):
+        with pytest.raises(Refused) as refused:
+            write()
+        assert refused.value.status == 409
+    assert "DELETE" not in [asked.method for asked in api.asked]
 
 
 def test_the_last_look_at_a_node_sees_all_its_pods(api: FakeApi, writes: Writes) -> None:

@@ -95,7 +95,11 @@ def test_the_page_stands_alone_and_shows_everything() -> None:
     for shown in ("no route to host", "it is held", "containerd-restart", "The rollout is halted", "damaged record"):
         assert shown in text
     assert "&lt;b&gt;old&lt;/b&gt;" in text
+    assert "<summary><code>-&lt;b&gt;old&lt;/b&gt;</code></summary>" in text  # the first line that differs
+    assert "<tr><th>Machine</th><th>kernel</th></tr>" in text
     assert '<td class="odd">5.10</td>' in text
+    assert "<td>6.1</td>" in text
+    assert "The same wherever installed: runc 1.1</p>" in text
     assert "<script" not in text
     assert "src=" not in text
     assert "href=" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -466,6 +467,35 @@ def test_a_silent_machine_is_left_and_gone_on_with_later(tmp_path: Path) -> None
     roll(hosts, marks, tmp_path, Rules(batch=2, max_down=2), dict.fromkeys(machines, ""))
     assert {machine.installed for machine in machines.values()} == {"new"}
     assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_a_machine_that_answers_again_is_gone_on_with_in_the_same_run(tmp_path: Path) -> None:
+    """A cable, a switch that came back: nobody is called for it."""
+    machines, nodes = fleet(2)
+    machines["n00"].answers, machines["n00"].silent_for = False, 3
+    nodes["n00"] = replace(nodes["n00"], phase=Phase.APPLYING, is_cordoned=True, is_ours=True)
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
+    rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), health=60)
+    assert (sorted(rolled.changed), rolled.failed) == (["n00", "n01"], {})
+    assert not any(node.is_cordoned for node in marks.nodes.values())
+
+
+def test_every_change_and_every_command_is_in_the_journal(tmp_path: Path) -> None:
+    """With what the machine said: what a person looks for on the day after."""
+    machines, nodes = fleet(1)
+    killer = Killer()
+    roll(MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1), tmp_path, Rules(), {"n00": ""})
+    lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
+    told = {line["kind"]: {key: line[key] for key in line if key not in ("at", "before", "digest")} for line in lines}
+    assert told["change"]["diff"] == "old -> new"
+    assert told["command"] == {
+        "kind": "command",
+        "host": "n00",
+        "command": "install new",
+        "succeeded": True,
+        "said": "done",
+    }
 
 
 PODS = st.sampled_from(["", "", "may leave", "gang"])
