@@ -33,7 +33,6 @@ class Cluster(_EksKind):
             *("remoteNetworkConfig", "vpcConfig", "deletionProtection", "tags"),
         }
     )
-    fixed = frozenset({"name", "roleArn", "encryptionConfig", "accessConfig.bootstrapClusterCreatorAdminPermissions"})
     unordered = frozenset({"enabledClusterLogTypes"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -116,7 +115,6 @@ class AccessEntry(_EksKind):
 
     token = "aws:eks/accessEntry:AccessEntry"
     inputs = frozenset({"clusterName", "principalArn", "type", "kubernetesGroups", "tags"})
-    fixed = frozenset({"clusterName", "principalArn", "type"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         cloud.client("eks").create_access_entry(
@@ -148,7 +146,6 @@ class AccessPolicyAssociation(Kind):
 
     token = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
     inputs = frozenset({"clusterName", "principalArn", "policyArn", "accessScope"})
-    fixed = inputs
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -191,7 +188,6 @@ class Addon(_EksKind):
             *("resolveConflictsOnCreate", "resolveConflictsOnUpdate"),
         }
     )
-    fixed = frozenset({"clusterName", "addonName"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         cloud.client("eks").create_addon(

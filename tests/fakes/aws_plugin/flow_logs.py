@@ -34,7 +34,6 @@ class FlowLog(Kind):
         "maxAggregationInterval": "MaxAggregationInterval",
     }
     inputs = frozenset({"vpcId", "tags", *_asked})
-    fixed = inputs - {"tags"}
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.ec2.create_flow_logs(

@@ -16,7 +16,6 @@ class OpenIdConnectProvider(Kind):
 
     token = "aws:iam/openIdConnectProvider:OpenIdConnectProvider"
     inputs = frozenset({"url", "clientIdLists", "thumbprintLists", "tags"})
-    fixed = frozenset({"url"})
     unordered = frozenset({"clientIdLists"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -51,7 +50,6 @@ class User(Kind):
 
     token = "aws:iam/user:User"
     inputs = frozenset({"name", "path", "permissionsBoundary", "tags"})
-    fixed = frozenset({"name", "path"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -85,7 +83,6 @@ class UserPolicy(InlinePolicy):
 
     token = "aws:iam/userPolicy:UserPolicy"
     inputs = frozenset({"name", "user", "policy"})
-    fixed = frozenset({"name", "user"})
     holder = "user"
 
 
@@ -94,7 +91,6 @@ class AccessKey(Kind):
 
     token = "aws:iam/accessKey:AccessKey"
     inputs = frozenset({"user"})
-    fixed = inputs
     tagged = False
     _made: ClassVar[dict[str, str]] = {}
     """Secrets of those that this process made, until they are in the engine's state."""

@@ -30,7 +30,6 @@ class NetworkInterface(Ec2Kind):
 
     token = "aws:ec2/networkInterface:NetworkInterface"
     inputs = frozenset({"subnetId", "securityGroups", "description", "tags"})
-    fixed = frozenset({"subnetId"})
     unordered = frozenset({"securityGroups"})
     noun = "NetworkInterface"
     tag_type = "network-interface"
@@ -57,7 +56,6 @@ class Volume(Ec2Kind):
 
     token = "aws:ebs/volume:Volume"
     inputs = frozenset({"availabilityZone", "size", "type", "encrypted", "kmsKeyId", "tags"})
-    fixed = frozenset({"availabilityZone", "encrypted", "kmsKeyId"})
     noun = "Volume"
     tag_type = "volume"
     asked: ClassVar = {
@@ -84,7 +82,6 @@ class VolumeAttachment(Kind):
 
     token = "aws:ec2/volumeAttachment:VolumeAttachment"
     inputs = frozenset({"deviceName", "instanceId", "volumeId", "stopInstanceBeforeDetaching"})
-    fixed = frozenset({"deviceName", "instanceId", "volumeId"})
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -116,12 +113,6 @@ class Instance(Kind):
             *("ami", "instanceType", "iamInstanceProfile", "primaryNetworkInterface", "metadataOptions"),
             *("subnetId", "vpcSecurityGroupIds", "sourceDestCheck"),
             *("rootBlockDevice", "userDataBase64", "userDataReplaceOnChange", "tags"),
-        }
-    )
-    fixed = frozenset(
-        {
-            *("ami", "primaryNetworkInterface", "subnetId", "userDataBase64"),
-            *("rootBlockDevice.encrypted", "rootBlockDevice.kmsKeyId"),
         }
     )
     unordered = frozenset({"vpcSecurityGroupIds"})

@@ -62,7 +62,6 @@ class LogGroup(Kind):
 
     token = "aws:cloudwatch/logGroup:LogGroup"
     inputs = frozenset({"name", "retentionInDays", "kmsKeyId", "tags"})
-    fixed = frozenset({"name"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:

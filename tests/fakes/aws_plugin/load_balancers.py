@@ -38,7 +38,6 @@ class LoadBalancer(_Balancing):
     inputs = frozenset(
         {"name", "loadBalancerType", "internal", "subnets", "securityGroups", "enableCrossZoneLoadBalancing", "tags"}
     )
-    fixed = frozenset({"name", "loadBalancerType", "internal"})
     unordered = frozenset({"subnets", "securityGroups"})
     named = "name"
 
@@ -92,7 +91,6 @@ class TargetGroup(_Balancing):
     inputs = frozenset(
         {"name", "port", "protocol", "targetType", "vpcId", "deregistrationDelay", "healthCheck", "tags"}
     )
-    fixed = frozenset({"name", "port", "protocol", "targetType", "vpcId"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -144,7 +142,6 @@ class Listener(_Balancing):
 
     token = "aws:lb/listener:Listener"
     inputs = frozenset({"loadBalancerArn", "port", "protocol", "defaultActions", "tags"})
-    fixed = frozenset({"loadBalancerArn"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.client("elbv2").create_listener(
@@ -184,7 +181,6 @@ class TargetGroupAttachment(Kind):
 
     token = "aws:lb/targetGroupAttachment:TargetGroupAttachment"
     inputs = frozenset({"targetGroupArn", "targetId", "port"})
-    fixed = inputs
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:

@@ -23,7 +23,6 @@ class Bucket(Kind):
 
     token = "aws:s3/bucket:Bucket"
     inputs = frozenset({"bucket", "forceDestroy", "tags"})
-    fixed = frozenset({"bucket"})
     named = "bucket"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -72,7 +71,6 @@ class BucketObject(Kind):
 
     token = "aws:s3/bucketObjectv2:BucketObjectv2"
     inputs = frozenset({"bucket", "key", "source", "contentType", "tags"})
-    fixed = frozenset({"bucket", "key"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         with Path(wanted["source"]["path"]).open("rb") as content:
@@ -108,7 +106,6 @@ class BucketObject(Kind):
 class _Setting(Kind):
     """One thing that is set on a bucket: a put, a get and a delete."""
 
-    fixed = frozenset({"bucket"})
     tagged = False
     put: ClassVar[str]
     get: ClassVar[str]

@@ -31,7 +31,6 @@ class Parameter(Kind):
 
     token = "aws:ssm/parameter:Parameter"
     inputs = frozenset({"name", "type", "value", "description", "keyId", "tier", "tags"})
-    fixed = frozenset({"name", "type"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         self._put(cloud, wanted, Tags=listed(tags))
@@ -82,7 +81,6 @@ class Activation(Kind):
 
     token = "aws:ssm/activation:Activation"
     inputs = frozenset({"name", "description", "iamRole", "registrationLimit", "expirationDate", "tags"})
-    fixed = inputs - {"tags"}
     _made: ClassVar[dict[str, str]] = {}
     """Codes of those that this process made, until they are in the engine's state."""
 
@@ -138,7 +136,6 @@ class Association(Kind):
             "complianceSeverity",
         }
     )
-    fixed = frozenset({"name"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.client("ssm").create_association(**self._asked(wanted), Tags=listed(tags))

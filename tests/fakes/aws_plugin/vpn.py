@@ -21,9 +21,8 @@ from stacks.local.pulumi_plugins.aws.kinds import (
 )
 
 _GONE: Final = ("deleted", "deleting", "terminated", "shutting-down")
-_TUNNEL: Final = tuple(
-    f"tunnel{number}{what}" for number in (1, 2) for what in ("PresharedKey", "IkeVersions", "InsideCidr")
-)
+_OF_TUNNELS: Final = ("PresharedKey", "IkeVersions", "InsideCidr")
+_TUNNEL: Final = tuple(f"tunnel{number}{what}" for number in (1, 2) for what in _OF_TUNNELS)
 
 
 class CustomerGateway(Ec2Kind):
@@ -31,7 +30,6 @@ class CustomerGateway(Ec2Kind):
 
     token = "aws:ec2/customerGateway:CustomerGateway"
     inputs = frozenset({"bgpAsn", "ipAddress", "type", "tags"})
-    fixed = frozenset({"bgpAsn", "ipAddress", "type"})
     noun, tag_type = "CustomerGateway", "customer-gateway"
     asked: ClassVar = {"ipAddress": "IpAddress", "type": "Type"}
 
@@ -61,7 +59,6 @@ class VpnGateway(Ec2Kind):
 
     token = "aws:ec2/vpnGateway:VpnGateway"
     inputs = frozenset({"vpcId", "amazonSideAsn", "tags"})
-    fixed = frozenset({"amazonSideAsn"})
     noun, tag_type = "VpnGateway", "vpn-gateway"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -108,9 +105,7 @@ class VpnConnection(Ec2Kind):
         "transitGatewayId": "TransitGatewayId",
         "type": "Type",
     }
-    fixed = frozenset({*asked, "staticRoutesOnly", *_TUNNEL})
-    """The real plugin changes tunnel options in place; here a change of them makes another connection."""
-    inputs = fixed | {"tags"}
+    inputs = frozenset({*asked, "staticRoutesOnly", *_TUNNEL, "tags"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.ec2.create_vpn_connection(
@@ -135,13 +130,27 @@ class VpnConnection(Ec2Kind):
         addresses = {f"tunnel{number}Address": address for number, address in enumerate(outside[:2], start=1)}
         return {name: connection.get(field) for name, field in self.asked.items()} | addresses | tags_of(connection)
 
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        """As the plugin: the ends first, then one tunnel after the other, so that one of them carries on."""
+        if not old:
+            return
+        ends = {name: field for name, field in self.asked.items() if old.get(name) != new.get(name)}
+        if ends:
+            cloud.ec2.modify_vpn_connection(VpnConnectionId=key, **given(new, **ends))
+        for number in (1, 2):
+            if any(old.get(f"tunnel{number}{what}") != new.get(f"tunnel{number}{what}") for what in _OF_TUNNELS):
+                cloud.ec2.modify_vpn_tunnel_options(
+                    VpnConnectionId=key,
+                    VpnTunnelOutsideIpAddress=self.read(cloud, key, new)[f"tunnel{number}Address"],  # type: ignore[index]
+                    TunnelOptions=_tunnel(new, number),
+                )
+
 
 class VpnConnectionRoute(Kind):
     """A network behind the router, where no protocol tells of it."""
 
     token = "aws:ec2/vpnConnectionRoute:VpnConnectionRoute"
     inputs = frozenset({"destinationCidrBlock", "vpnConnectionId"})
-    fixed = inputs
     tagged = False
     _names: ClassVar = {"destinationCidrBlock": "DestinationCidrBlock", "vpnConnectionId": "VpnConnectionId"}
 
@@ -166,7 +175,6 @@ class VpnGatewayRoutePropagation(Kind):
 
     token = "aws:ec2/vpnGatewayRoutePropagation:VpnGatewayRoutePropagation"
     inputs = frozenset({"vpnGatewayId", "routeTableId"})
-    fixed = inputs
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -189,7 +197,6 @@ class TransitGatewayVpcAttachment(Kind):
 
     token = "aws:ec2transitgateway/vpcAttachment:VpcAttachment"
     inputs = frozenset({"transitGatewayId", "vpcId", "subnetIds", "tags"})
-    fixed = frozenset({"transitGatewayId", "vpcId"})
     unordered = frozenset({"subnetIds"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -233,7 +240,6 @@ class EipAssociation(Kind):
 
     token = "aws:ec2/eipAssociation:EipAssociation"
     inputs = frozenset({"allocationId", "instanceId"})
-    fixed = inputs
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:

@@ -1,16 +1,19 @@
-"""Calls of EC2 for VPN connections that moto does not know: static routes, and what a route table learns.
+"""Calls of EC2 for VPN connections that moto does not know: static routes, changes, and what a route table learns.
 
 Nothing is routed here. What is asked for is kept with moto's own objects, whose descriptions then tell it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from moto.ec2.models import ec2_backends
 
-from stacks.local.wire.aws_protocol import Call, Refused, Reply, refusal
+from stacks.local.wire.aws_protocol import Call, Refused, Reply, nested, refusal
+
+_KEY: Final = re.compile(r"[A-Za-z1-9._][A-Za-z0-9._]{7,63}")
 
 
 class Vpn:
@@ -21,6 +24,8 @@ class Vpn:
         self._calls: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
             "CreateVpnConnectionRoute": _add_route,
             "DeleteVpnConnectionRoute": _take_route,
+            "ModifyVpnConnection": _move,
+            "ModifyVpnTunnelOptions": _change_tunnel,
             "EnableVgwRoutePropagation": _learn,
             "DisableVgwRoutePropagation": _forget,
         }
@@ -52,6 +57,34 @@ def _take_route(backend: Any, asked: Mapping[str, Any]) -> None:
     connection = _connection(backend, asked)
     block = asked["DestinationCidrBlock"]
     connection.routes = [one for one in getattr(connection, "routes", []) if one["DestinationCidrBlock"] != block]
+
+
+def _move(backend: Any, asked: Mapping[str, Any]) -> None:
+    """To another router, or another end of AWS's: https://docs.aws.amazon.com/vpn/latest/s2svpn/modify-vpn-target.html."""
+    connection = _connection(backend, asked)
+    if "CustomerGatewayId" in asked:
+        connection.customer_gateway_id = backend.get_customer_gateway(asked["CustomerGatewayId"]).id
+    ends = {name: asked[name] for name in ("VpnGatewayId", "TransitGatewayId") if name in asked}
+    if len(ends) > 1:
+        raise Refused("InvalidParameterCombination", "a VPN connection ends at one gateway")
+    if ends:
+        connection.vpn_gateway_id = ends.get("VpnGatewayId")
+        connection.transit_gateway_id = ends.get("TransitGatewayId")
+
+
+def _change_tunnel(backend: Any, asked: Mapping[str, Any]) -> None:
+    """One tunnel at a time: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_ModifyVpnTunnelOptions.html."""
+    connection = _connection(backend, asked)
+    outside = asked.get("VpnTunnelOutsideIpAddress", "")
+    if f"<ip_address>{outside}</ip_address>" not in connection.customer_gateway_configuration:
+        raise Refused("InvalidParameterValue", f"{outside} is no tunnel of {connection.id}")
+    wanted = nested({key: str(value) for key, value in asked.items()}).get("TunnelOptions", {})
+    key = wanted.get("PreSharedKey")
+    if key is not None and not _KEY.fullmatch(key):
+        raise Refused("InvalidParameterValue", "a pre-shared key has 8 to 64 letters, digits, periods and underscores")
+    before = (connection.options or {}).get("TunnelOptions", [])
+    changed = {"OutsideIpAddress": outside} | ({"PreSharedKey": key} if key else {})
+    connection.options = {"TunnelOptions": [*before, changed]}  # all changes: moto's two tunnels have one address
 
 
 def _learn(backend: Any, asked: Mapping[str, Any]) -> None:

@@ -45,7 +45,6 @@ class LaunchTemplate(Kind):
         }
     )
     inputs = frozenset({"name", "updateDefaultVersion", "tags", *_data})
-    fixed = frozenset({"name"})
     moving = frozenset({"latestVersion", "defaultVersion"})
     named = "name"
 
@@ -119,7 +118,6 @@ class ScalingGroup(Kind):
             *("forceDelete", "suspendedProcesses", "placementGroup", "capacityRebalance", "mixedInstancesPolicy"),
         }
     )
-    fixed = frozenset({"name"})
     unordered = frozenset({"tags", "vpcZoneIdentifiers", "suspendedProcesses"})
     named = "name"
     tagged = False
@@ -236,7 +234,6 @@ class LifecycleHook(Kind):
         "notificationMetadata": "NotificationMetadata",
     }
     inputs = frozenset({"name", "autoscalingGroupName", *_fields})
-    fixed = frozenset({"name", "autoscalingGroupName"})
     named = "name"
     tagged = False
 
@@ -271,7 +268,6 @@ class PlacementGroup(Kind):
 
     token = "aws:ec2/placementGroup:PlacementGroup"
     inputs = frozenset({"name", "strategy", "partitionCount", "spreadLevel", "tags"})
-    fixed = frozenset({"name", "strategy", "partitionCount", "spreadLevel"})
     named = "name"
     _fields: ClassVar = {"strategy": "Strategy", "partitionCount": "PartitionCount", "spreadLevel": "SpreadLevel"}
 

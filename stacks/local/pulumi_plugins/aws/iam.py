@@ -22,7 +22,6 @@ class Role(Kind):
             *("forceDetachPolicies", "tags"),
         }
     )
-    fixed = frozenset({"name", "path"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -114,7 +113,6 @@ class RolePolicy(InlinePolicy):
 
     token = "aws:iam/rolePolicy:RolePolicy"
     inputs = frozenset({"name", "role", "policy"})
-    fixed = frozenset({"name", "role"})
     holder = "role"
 
 
@@ -123,7 +121,6 @@ class InstanceProfile(Kind):
 
     token = "aws:iam/instanceProfile:InstanceProfile"
     inputs = frozenset({"name", "path", "role", "tags"})
-    fixed = frozenset({"name", "path"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -171,7 +168,6 @@ class RolePolicyAttachment(Kind):
 
     token = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
     inputs = frozenset({"role", "policyArn"})
-    fixed = inputs
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -226,7 +222,6 @@ class RolePoliciesExclusive(_Exclusive):
 
     token = "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive"
     inputs = frozenset({"roleName", "policyNames"})
-    fixed = frozenset({"roleName"})
     unordered = frozenset({"policyNames"})
     listed_as = "policyNames"
 
@@ -242,7 +237,6 @@ class RolePolicyAttachmentsExclusive(_Exclusive):
 
     token = "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive"
     inputs = frozenset({"roleName", "policyArns"})
-    fixed = frozenset({"roleName"})
     unordered = frozenset({"policyArns"})
     listed_as = "policyArns"
 

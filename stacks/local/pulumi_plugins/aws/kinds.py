@@ -1,7 +1,7 @@
 """What a resource type of the stand-in for the aws plugin is made of, and the words that they all need.
 
-A class says what may be asked for (``inputs``), what cannot be changed afterwards (``fixed``: a change replaces the
-resource, as with the real plugin), and how to make, find, change and delete one. Names are those of the real plugin.
+A class says what may be asked for (``inputs``), and how to make, find, change and delete one; which changes replace the
+resource is a table (``replacements.py``). Names are those of the real plugin.
 Types of one service stand together in a module named after it; ``registry.py`` lists them all.
 """
 
@@ -18,6 +18,8 @@ import boto3
 from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
+from stacks.local.pulumi_plugins.aws.replacements import REPLACED
 
 Properties = dict[str, Any]
 Tags = Mapping[str, str]
@@ -66,7 +68,6 @@ class Kind:
 
     token: ClassVar[str]
     inputs: ClassVar[frozenset[str]]
-    fixed: ClassVar[frozenset[str]] = frozenset()
     unordered: ClassVar[frozenset[str]] = frozenset()
     """Lists whose order means nothing."""
     moving: ClassVar[frozenset[str]] = frozenset()
@@ -75,6 +76,11 @@ class Kind:
     """The property that gets a name made up when the program gives none, and that must be unique."""
     tagged: ClassVar[bool] = True
     """It has a map of tags, to which the provider's default tags are added."""
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """What cannot be changed afterwards: another resource is made in its place."""
+        return REPLACED[self.token]
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         """Make one; gives its id."""

@@ -16,7 +16,6 @@ class SecurityGroup(Kind):
 
     token = "aws:ec2/securityGroup:SecurityGroup"
     inputs = frozenset({"name", "description", "vpcId", "revokeRulesOnDelete", "tags"})
-    fixed = frozenset({"name", "description", "vpcId"})
     named = "name"
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -59,7 +58,6 @@ class _Rule(Kind):
             *("fromPort", "toPort", "description", "tags"),
         }
     )
-    fixed = frozenset({"securityGroupId", "ipProtocol", "cidrIpv4", "referencedSecurityGroupId", "fromPort", "toPort"})
     _authorize: ClassVar[str]
     _revoke: ClassVar[str]
 
@@ -120,7 +118,6 @@ class RulesExclusive(Kind):
 
     token = "aws:ec2/vpcSecurityGroupRulesExclusive:VpcSecurityGroupRulesExclusive"
     inputs = frozenset({"securityGroupId", "ingressRuleIds", "egressRuleIds"})
-    fixed = frozenset({"securityGroupId"})
     unordered = frozenset({"ingressRuleIds", "egressRuleIds"})
     tagged = False
 

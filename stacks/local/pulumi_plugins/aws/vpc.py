@@ -26,7 +26,6 @@ class Vpc(Ec2Kind):
 
     token = "aws:ec2/vpc:Vpc"
     inputs = frozenset({"cidrBlock", "enableDnsSupport", "enableDnsHostnames", "instanceTenancy", "tags"})
-    fixed = frozenset({"cidrBlock"})
     noun, tag_type = "Vpc", "vpc"
     asked: ClassVar = {"cidrBlock": "CidrBlock", "instanceTenancy": "InstanceTenancy"}
     told: ClassVar = {"ownerId": "OwnerId"}
@@ -50,7 +49,6 @@ class Subnet(Ec2Kind):
 
     token = "aws:ec2/subnet:Subnet"
     inputs = frozenset({"vpcId", "cidrBlock", "availabilityZone", "mapPublicIpOnLaunch", "tags"})
-    fixed = frozenset({"vpcId", "cidrBlock", "availabilityZone"})
     noun, tag_type = "Subnet", "subnet"
     asked: ClassVar = {"vpcId": "VpcId", "cidrBlock": "CidrBlock", "availabilityZone": "AvailabilityZone"}
     told: ClassVar = {"mapPublicIpOnLaunch": "MapPublicIpOnLaunch"}
@@ -66,13 +64,13 @@ class InternetGateway(Ec2Kind):
 
     token = "aws:ec2/internetGateway:InternetGateway"
     inputs = frozenset({"vpcId", "tags"})
-    fixed = frozenset({"vpcId"})
     noun, tag_type = "InternetGateway", "internet-gateway"
 
-    def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
-        key = super().create(cloud, wanted, tags)
-        cloud.ec2.attach_internet_gateway(InternetGatewayId=key, VpcId=wanted["vpcId"])
-        return key
+    def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
+        if old.get("vpcId") != new["vpcId"]:
+            if old.get("vpcId"):
+                cloud.ec2.detach_internet_gateway(InternetGatewayId=key, VpcId=old["vpcId"])
+            cloud.ec2.attach_internet_gateway(InternetGatewayId=key, VpcId=new["vpcId"])
 
     def read(self, cloud: Cloud, key: str, wanted: Properties) -> Properties | None:
         gateway = self.describe(cloud, key)
@@ -92,7 +90,6 @@ class Eip(Kind):
 
     token = "aws:ec2/eip:Eip"
     inputs = frozenset({"domain", "tags"})
-    fixed = frozenset({"domain"})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         made = cloud.ec2.allocate_address(
@@ -119,7 +116,6 @@ class NatGateway(Ec2Kind):
 
     token = "aws:ec2/natGateway:NatGateway"
     inputs = frozenset({"subnetId", "allocationId", "connectivityType", "tags"})
-    fixed = frozenset({"subnetId", "allocationId", "connectivityType"})
     noun, tag_type = "NatGateway", "natgateway"
     asked: ClassVar = {
         "subnetId": "SubnetId",
@@ -151,7 +147,6 @@ class RouteTable(Ec2Kind):
 
     token = "aws:ec2/routeTable:RouteTable"
     inputs = frozenset({"vpcId", "tags"})
-    fixed = frozenset({"vpcId"})
     noun, tag_type = "RouteTable", "route-table"
     asked: ClassVar = {"vpcId": "VpcId"}
 
@@ -168,8 +163,7 @@ class Route(Kind):
         "transitGatewayId": "TransitGatewayId",
         "vpcPeeringConnectionId": "VpcPeeringConnectionId",
     }
-    fixed = frozenset({"routeTableId", "destinationCidrBlock"})
-    inputs = fixed | _targets.keys()
+    inputs = frozenset({"routeTableId", "destinationCidrBlock", *_targets})
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
         cloud.ec2.create_route(**self._place(wanted), **given(wanted, **self._targets))
@@ -202,7 +196,6 @@ class RouteTableAssociation(Kind):
 
     token = "aws:ec2/routeTableAssociation:RouteTableAssociation"
     inputs = frozenset({"routeTableId", "subnetId"})
-    fixed = frozenset({"subnetId"})
     tagged = False
 
     def create(self, cloud: Cloud, wanted: Properties, tags: Tags) -> str:
@@ -234,7 +227,6 @@ class VpcEndpoint(Ec2Kind):
             *("privateDnsEnabled", "policy", "tags"),
         }
     )
-    fixed = frozenset({"vpcId", "serviceName", "vpcEndpointType", "privateDnsEnabled"})
     unordered = frozenset({"routeTableIds", "subnetIds", "securityGroupIds"})
     noun, tag_type = "VpcEndpoint", "vpc-endpoint"
     asked: ClassVar = {

@@ -9,9 +9,6 @@ import pytest
 from stacks.local.pulumi_plugins.aws.registry import KINDS
 from stacks.local.pulumi_plugins.plugin import difference
 
-# Which arguments force a new resource: https://registry.terraform.io/providers/hashicorp/aws/latest/docs, of each type,
-# on which the aws plugin is built.
-
 
 @pytest.mark.parametrize(
     ("token", "before", "after", "replaces"),
@@ -45,6 +42,10 @@ from stacks.local.pulumi_plugins.plugin import difference
         ("aws:ssm/association:Association", {"name": "a"}, {"name": "b"}, True),
         ("aws:ssm/association:Association", {"associationName": "a"}, {"associationName": "b"}, False),
         ("aws:ec2transitgateway/vpcAttachment:VpcAttachment", {"subnetIds": ["a"]}, {"subnetIds": ["b"]}, False),
+        ("aws:ec2/vpnConnection:VpnConnection", {"tunnel1PresharedKey": "a"}, {"tunnel1PresharedKey": "b"}, False),
+        ("aws:ec2/vpnConnection:VpnConnection", {"customerGatewayId": "a"}, {"customerGatewayId": "b"}, False),
+        ("aws:ec2/vpnConnection:VpnConnection", {"staticRoutesOnly": True}, {"staticRoutesOnly": False}, True),
+        ("aws:ec2/internetGateway:InternetGateway", {"vpcId": "a"}, {"vpcId": "b"}, False),
     ],
 )
 def test_what_the_provider_makes_anew_the_stand_in_makes_anew(

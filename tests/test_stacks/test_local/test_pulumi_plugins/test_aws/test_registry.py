@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import chain
 
 from stacks.local.pulumi_plugins.aws.registry import _SERVICES, KINDS
+from stacks.local.pulumi_plugins.aws.replacements import REPLACED, source_of
 from stacks.local.wire.extension import FAKES
 from tests import ROOT
 
@@ -18,6 +19,15 @@ def test_no_type_is_served_by_two() -> None:
     served = Counter(kind.token for kind in chain.from_iterable(_SERVICES))
     assert [token for token, times in served.items() if times > 1] == []
     assert served.keys() == KINDS.keys()
+
+
+def test_what_replaces_a_resource_is_said_once_for_each_type_and_of_what_it_takes() -> None:
+    """In the table alone; a part of a property by its path."""
+    assert REPLACED.keys() == KINDS.keys()
+    for token, kind in KINDS.items():
+        assert {path.partition(".")[0] for path in kind.fixed} <= kind.inputs, token
+    page = "https://www.pulumi.com/registry/packages/aws/api-docs/ec2transitgateway/vpcattachment/"
+    assert source_of("aws:ec2transitgateway/vpcAttachment:VpcAttachment") == page
 
 
 def test_without_the_fakes_of_the_tests_only_the_local_stack_is_served() -> None:
