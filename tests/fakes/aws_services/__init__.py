@@ -9,14 +9,17 @@ import moto.s3.models
 from moto.ec2.models import ec2_backends
 
 from stacks.local.wire.aws_protocol import Call, Reply
-from tests.fakes.aws_services.buckets import permission
+from tests.fakes.aws_services.buckets import permission, put_policy
 from tests.fakes.aws_services.eks import Eks
 from tests.fakes.aws_services.stock import Inventory
 from tests.fakes.aws_services.systems_manager import SystemsManager
 from tests.fakes.aws_services.validation.validate import check
 from tests.fakes.aws_services.vpn import Vpn
 
-PLACES: Final[list[tuple[Any, str, Any]]] = [(moto.s3.models.FakeBucket, "get_permission", permission)]
+PLACES: Final[list[tuple[Any, str, Any]]] = [
+    (moto.s3.models.FakeBucket, "get_permission", permission),
+    (moto.s3.models.S3Backend, "put_bucket_policy", put_policy),
+]
 """What takes the place of moto's own while the stand-in serves: where, its name, and what."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instance_types import INSTANCE_TYPES
+from moto.iam.models import iam_backends
 
 from stacks.local.fake_aws.placement_groups import placement_groups
 
@@ -32,6 +33,14 @@ class Inventory:
     def has_subnet(self, subnet: str) -> bool:
         """Whether there is such a subnet."""
         return any(subnet in zone for zone in self._backend.subnets.values())
+
+    def has_principal(self, arn: str) -> bool:
+        """Whether there is such a role or user, as far as this account knows."""
+        account, _, what = arn.partition(":iam::")[2].partition(":")
+        if account != self._backend.account_id or what == "root":
+            return True
+        iam = iam_backends[account]["aws"]
+        return arn in {one.arn for one in (*iam.roles.values(), *iam.users.values())}
 
     def has_placement_group(self, name: str) -> bool:
         """Whether there is such a placement group."""

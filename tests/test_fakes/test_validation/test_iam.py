@@ -6,12 +6,26 @@ import json
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from stacks.local.wire.aws_protocol import Refused
-from tests.fakes.aws_services.validation.iam import check_iam, rights_of
+from tests.fakes.aws_services.validation.iam import check_iam, check_key_policy, check_trust, rights_of
+from tests.test_stacks.stand_in import client, stand_in
 
 TRUST = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}
 GRANT = {"Effect": "Allow", "Action": ["autoscaling:SetDesiredCapacity", "ec2:Describe*"], "Resource": "*"}
+
+
+class Stock:
+    """One role."""
+
+    def has_principal(self, arn: str) -> bool:
+        """That one."""
+        return arn == ROLE
+
+
+ROLE = "arn:aws:iam::123456789012:role/there"
+KNOWN: Any = Stock()
 
 
 def document(*statements: Any, **changes: Any) -> str:
@@ -127,3 +141,51 @@ def test_rights_are_those_of_the_apis() -> None:
     assert "CompleteLifecycleAction" in rights_of("autoscaling")
     assert "PassRole" in rights_of("iam")
     assert rights_of("ec3") == frozenset()
+
+
+def test_a_trust_names_roles_that_there_are() -> None:
+    """One that is not there yet, as right after it was asked for, is no principal."""
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole"}
+    fine = document(trust | {"Principal": {"AWS": ROLE}})
+    check_trust("CreateRole", role(AssumeRolePolicyDocument=fine), KNOWN)
+    absent = document(trust | {"Principal": {"AWS": [ROLE, f"{ROLE}-not"]}})
+    for action, asked in (
+        ("CreateRole", role(AssumeRolePolicyDocument=absent)),
+        ("UpdateAssumeRolePolicy", {"RoleName": "lab-node", "PolicyDocument": absent}),
+    ):
+        with pytest.raises(Refused, match=f'Invalid principal in policy: "AWS":"{ROLE}-not"') as met:
+            check_trust(action, asked, KNOWN)
+        assert met.value.code == "MalformedPolicyDocument"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1}', "Syntax errors"),
+        (document(), "Syntax errors"),
+        (document({"Effect": "Allow", "Action": "kms:*", "Resource": "*"}), "field Principal"),
+        (document({"Effect": "Allow", "Action": "kms:*", "Principal": "*"}), "field Resource"),
+        (document({"Effect": "Allow", "Action": "kms:*", "Principal": "ada", "Resource": "*"}), "Invalid principal"),
+    ],
+)
+def test_a_policy_of_a_key_or_a_bucket_out_of_form_is_refused(text: str, words: str) -> None:
+    """With the service's own code; a key without one has AWS's."""
+    with pytest.raises(Refused, match=words) as met:
+        check_key_policy({"Policy": text}, KNOWN)
+    assert met.value.code == "MalformedPolicyDocumentException"
+    check_key_policy({}, KNOWN)
+
+
+def test_kms_and_s3_refuse_them_and_keep_what_is_right() -> None:
+    """Through boto3: the documents of the program, and one without a statement."""
+    good = document({"Effect": "Deny", "Action": "s3:*", "Principal": "*", "Resource": "arn:aws:s3:::lab/*"})
+    absent = document({"Effect": "Allow", "Action": "kms:*", "Principal": {"AWS": f"{ROLE}-not"}, "Resource": "*"})
+    with stand_in() as here:
+        kms, s3 = client(here.url, "kms"), client(here.url, "s3")
+        s3.create_bucket(Bucket="lab")
+        s3.put_bucket_policy(Bucket="lab", Policy=good)
+        with pytest.raises(ClientError, match=r"MalformedPolicy\)"):
+            s3.put_bucket_policy(Bucket="lab", Policy=document())
+        assert json.loads(s3.get_bucket_policy(Bucket="lab")["Policy"]) == json.loads(good)
+        with pytest.raises(ClientError, match=r"MalformedPolicyDocumentException.*Invalid principal"):
+            kms.create_key(Policy=absent)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
 from botocore.exceptions import UnknownServiceError
 
 from stacks.local.wire.aws_protocol import Refused
+from tests.fakes.aws_services.validation.lookups import Known
 
 _TRUST_SIZE, _INLINE_SIZE, _MANAGED_SIZE = 2048, 10240, 6144
 """Characters without white space."""
@@ -60,6 +61,46 @@ def check_iam(action: str, asked: Mapping[str, Any]) -> None:
     check = _CHECKS.get(action)
     if check is not None:
         check(asked)
+
+
+def check_trust(action: str, asked: Mapping[str, Any], known: Known) -> None:
+    """Raise ``Refused`` where a role would be trusted to a principal that there is not."""
+    trust = asked.get("PolicyDocument" if action == "UpdateAssumeRolePolicy" else "AssumeRolePolicyDocument")
+    if trust and action in ("CreateRole", "UpdateAssumeRolePolicy"):
+        _principals_there(_statements(str(trust)), known)
+
+
+def check_resource_policy(text: str, known: Known, *, code: str) -> None:
+    """Raise ``Refused`` with this code for a policy of a key or a bucket that the service would not take."""
+    try:
+        statements = list(_statements(text))
+        for statement in statements:
+            if "Principal" not in statement and "NotPrincipal" not in statement:
+                raise _malformed("Missing required field Principal")
+            if ("Resource" in statement) == ("NotResource" in statement):
+                raise _malformed("Missing required field Resource")
+            _principals(statement.get("Principal"))
+        _principals_there(statements, known)
+    except Refused as wrong:
+        raise Refused(code, str(wrong)) from None
+
+
+def check_key_policy(asked: Mapping[str, Any], known: Known) -> None:
+    """Of KMS; without one a key has AWS's own."""
+    if asked.get("Policy"):
+        check_resource_policy(str(asked["Policy"]), known, code="MalformedPolicyDocumentException")
+
+
+def _principals_there(statements: Iterable[Mapping[str, Any]], known: Known) -> None:
+    """A role or a user that is gone, or that is not there yet, is no principal; those of other accounts are not known.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_roles.html
+    """
+    for statement in statements:
+        principal = statement.get("Principal")
+        for arn in _strings(principal.get("AWS", [])) if isinstance(principal, Mapping) else ():
+            if not known.has_principal(arn):
+                raise _malformed(f'Invalid principal in policy: "AWS":"{arn}"')
 
 
 def _create_role(asked: Mapping[str, Any]) -> None:

@@ -23,6 +23,9 @@ class Known(Protocol):
     def has_subnet(self, subnet: str) -> bool:
         """Whether there is such a subnet."""
 
+    def has_principal(self, arn: str) -> bool:
+        """Whether there is such a role or user, as far as this account knows."""
+
     def has_placement_group(self, name: str) -> bool:
         """Whether there is such a placement group."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from stacks.local.wire.aws_protocol import Call, nested
 from tests.fakes.aws_services.validation import auto_scaling, launch_templates, network
-from tests.fakes.aws_services.validation.iam import check_iam
+from tests.fakes.aws_services.validation.iam import check_iam, check_key_policy, check_trust
 from tests.fakes.aws_services.validation.lookups import Known
 from tests.fakes.aws_services.validation.names import check_names
 from tests.fakes.aws_services.validation.tags import check_tags
@@ -29,6 +29,7 @@ def check(call: Call, known: Known) -> None:
     check_names(call)
     if call.service == "iam":
         check_iam(call.action, asked)
+        check_trust(call.action, asked, known)
 
 
 def _structured(call: Call) -> Mapping[str, Any]:
@@ -53,4 +54,6 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any], Known], Non
     ("ec2", "CreateVpc"): network.create_vpc,
     **{("ec2", f"Delete{what}"): network.delete_in_use for what in ("SecurityGroup", "Subnet", "Vpc")},
     ("ec2", "RunInstances"): launch_templates.run_instances,
+    ("kms", "CreateKey"): check_key_policy,
+    ("kms", "PutKeyPolicy"): check_key_policy,
 }
