@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,6 +20,7 @@ from autoscaler.model import labels as words
 TOKEN_LIFE: Final = timedelta(minutes=10)
 TOKEN_LEDGER: Final = "spillway-join-tokens"  # noqa: S105 - the name of a ConfigMap
 """ConfigMap in kube-system: key of each token -> :func:`token_entry`. Those that let nodes in read no Secret."""
+_CONFIG_MAPS: Final = "/api/v1/namespaces/kube-system/configmaps"
 _LETTERS: Final = string.ascii_lowercase + string.digits
 
 Place = tuple[str, str]
@@ -74,6 +75,37 @@ def token_entry(*, node: str, expires: datetime, used_by: str = "") -> str:
     """What the ledger says of a token: its node, until when it is good, and the request that it was used for."""
     known = {"node": node, "expires": expires.isoformat(), "usedBy": used_by}
     return json.dumps(known, separators=(",", ":"))
+
+
+def write_ledger(send: Callable[..., object], entries: Mapping[str, str | None]) -> None:
+    """Write entries into the ledger of tokens, each by itself; ``None`` takes one away. The first writer makes it.
+
+    ``send``: a client's own, by method, path, body and ``content``; what it raises has the HTTP ``status``.
+    """
+    if _is_refused(404, lambda: _merge(send, entries)) and _is_refused(409, lambda: _make(send, entries)):
+        _merge(send, entries)  # another's first entry made it meanwhile
+
+
+def _merge(send: Callable[..., object], entries: Mapping[str, str | None]) -> None:
+    content = "application/merge-patch+json"
+    send("PATCH", f"{_CONFIG_MAPS}/{TOKEN_LEDGER}", {"data": dict(entries)}, content=content)
+
+
+def _make(send: Callable[..., object], entries: Mapping[str, str | None]) -> None:
+    metadata = {"name": TOKEN_LEDGER, "namespace": "kube-system"}
+    kept = {key: text for key, text in entries.items() if text is not None}
+    send("POST", _CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": kept})
+
+
+def _is_refused(status: int, write: Callable[[], None]) -> bool:
+    """Whether the API server refuses it with this status; any other failure is raised."""
+    try:
+        write()
+    except Exception as refused:
+        if getattr(refused, "status", None) == status:
+            return True
+        raise
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,20 @@ for which node, until when, and by which request it was used. The secret half of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from autoscaler.config.node_registration import TOKEN_LEDGER, TOKEN_LIFE, Token, token_entry, token_secret
+from autoscaler.config.node_registration import TOKEN_LEDGER, TOKEN_LIFE, Token, token_entry, token_secret, write_ledger
 from autoscaler.kube.client import Kube, Refused
 
 LEDGER: Final = TOKEN_LEDGER
 _CONFIG_MAPS: Final = "/api/v1/namespaces/kube-system/configmaps"
 _SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
-_MERGE: Final = "application/merge-patch+json"
 _OPERATIONS: Final = "application/json-patch+json"
 _NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,7 @@ class Kept:
 def keep(kube: Kube, token: Token, *, node: str, meant_for: str) -> None:
     """Write a token: known of first, so that none is in force that nobody would take away again."""
     now = datetime.now(UTC)
-    _write(kube, {token.key: Kept(key=token.key, node=node, expires=now + TOKEN_LIFE).text()})
+    write_ledger(kube.send, {token.key: Kept(key=token.key, node=node, expires=now + TOKEN_LIFE).text()})
     kube.send("POST", _SECRETS, token_secret(token, node=node, now=now, meant_for=meant_for))
 
 
@@ -61,7 +58,7 @@ def drop(kube: Kube, node: str) -> None:
     for one in gone:
         _delete(kube, f"{_SECRETS}/bootstrap-token-{one.key}")
     if gone:
-        _write(kube, {one.key: None for one in gone})
+        write_ledger(kube.send, {one.key: None for one in gone})
 
 
 def token_of(kube: Kube, node: str) -> Kept | None:
@@ -105,31 +102,6 @@ def _read(key: str, text: str) -> Kept | None:
     if entry.expires.tzinfo is None:
         return None
     return Kept(key=key, node=entry.node, expires=entry.expires, used_by=entry.used_by)
-
-
-def _write(kube: Kube, entries: Mapping[str, str | None]) -> None:
-    """Each entry by itself: whoever lets another node in meanwhile writes another."""
-    try:
-        _merge(kube, entries)
-    except Refused as refused:
-        if refused.status != _NOT_FOUND:
-            raise
-        _make(kube, entries)
-
-
-def _merge(kube: Kube, entries: Mapping[str, str | None]) -> None:
-    kube.send("PATCH", f"{_CONFIG_MAPS}/{LEDGER}", {"data": dict(entries)}, content=_MERGE)
-
-
-def _make(kube: Kube, entries: Mapping[str, str | None]) -> None:
-    metadata = {"name": LEDGER, "namespace": "kube-system"}
-    ledger = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(entries)}
-    try:
-        kube.send("POST", _CONFIG_MAPS, ledger)
-    except Refused as refused:
-        if refused.status != _CONFLICT:
-            raise
-        _merge(kube, entries)  # another's first entry made it meanwhile
 
 
 def _delete(kube: Kube, path: str) -> None:

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from stacks.local.fake_aws.launches import TOKEN_LIVES
-from tests.test_stacks.stand_in import StandIn, client, eventually, stand_in
+from tests.test_stacks.stand_in import StandIn, client, eventually
 
 HERE, THERE = "us-east-1a", "us-east-1b"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[StandIn]:
-    """One stand-in for the module; every test makes its own groups."""
-    with stand_in() as made:
-        yield made
-
-
-@pytest.fixture
-def here(shared: StandIn) -> Iterator[StandIn]:
-    """The stand-in, without faults."""
-    yield shared
-    shared.ask("DELETE", "faults")
 
 
 def launch(here: StandIn, group: str, count: int, **more: Any) -> dict[str, Any]:

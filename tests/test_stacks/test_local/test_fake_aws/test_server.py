@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from stacks.local.fake_aws import server
-from tests.test_stacks.stand_in import StandIn, client, eventually, stand_in, template_data
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[StandIn]:
-    """One stand-in for the module; every test makes its own groups."""
-    with stand_in() as made:
-        yield made
-
-
-@pytest.fixture
-def here(shared: StandIn) -> Iterator[StandIn]:
-    """The stand-in, without faults."""
-    yield shared
-    shared.ask("DELETE", "faults")
+from tests.test_stacks.stand_in import StandIn, client, eventually, template_data
 
 
 def refusal(act: Callable[[], object]) -> tuple[str, str]:

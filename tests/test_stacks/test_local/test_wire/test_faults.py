@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from autoscaler.config.documents import parse_document, read_document
 from autoscaler.model.errors import BadInput
 from stacks.local.wire.aws_protocol import Call
 from stacks.local.wire.faults import Faults, Script
-from tests.test_stacks.stand_in import Clock, StandIn, client, eventually, stand_in
+from tests.test_stacks.stand_in import Clock, StandIn, client, eventually
 
 THREE = timedelta(seconds=3)
 
@@ -169,20 +168,6 @@ def test_the_same_seed_strikes_the_same_instances(seed: int, share: float) -> No
 
 
 # --- What callers see -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[StandIn]:
-    """One stand-in for the module."""
-    with stand_in() as made:
-        yield made
-
-
-@pytest.fixture
-def here(shared: StandIn) -> Iterator[StandIn]:
-    """The stand-in, without faults before and after."""
-    yield shared
-    shared.ask("DELETE", "faults")
 
 
 def test_a_group_outlives_a_lack_of_capacity(here: StandIn) -> None:
