@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.config.node_registration import Declared, Token, new_token, token_secret
+from autoscaler.config.node_registration import Declared, Token, new_token, token_secret, write_ledger
+from autoscaler.kube.client import Refused
 from autoscaler.model import labels as words
 
 WORDS = st.text(alphabet="abc./-", min_size=1, max_size=12)
@@ -51,3 +52,16 @@ def test_a_garbled_ledger_says_nothing(text: str) -> None:
     """And nothing is taken away for it."""
     assert Declared.on({"metadata": {"annotations": {words.DECLARED: text}}}) == Declared()
     assert Declared.on({"metadata": {"annotations": None}}) == Declared()
+
+
+def test_a_ledger_that_may_not_be_written_is_told() -> None:
+    """Only one that is not there is made, and only one that is there by now is written again."""
+    sent: list[str] = []
+
+    def send(method: str, *_: object, **__: object) -> None:
+        sent.append(method)
+        raise Refused(403 if method == "POST" else 404, "no rights")
+
+    with pytest.raises(Refused, match="no rights"):
+        write_ledger(send, {"abcdef": "{}"})
+    assert sent == ["PATCH", "POST"]
