@@ -94,6 +94,26 @@ def test_a_node_that_does_not_answer_is_told_with_its_pods_and_its_end() -> None
     assert "terminated at" in line
 
 
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_node_that_answers_hides_no_silent_one(other: int) -> None:
+    """Whichever of the two comes first."""
+    group = a_group(joined=2)
+    nodes = list(nodes_of(group, ready=False, created=NOW, unready_since=NOW))
+    nodes[other] = replace(nodes[other], ready=True)
+    decided = decide(group, *nodes, pods=tuple(replace(on(node), name=node.name) for node in nodes))
+    assert [step.node for step in decided.steps if isinstance(step, Cordon)] == [nodes[1 - other].name]
+
+
+@pytest.mark.parametrize(
+    ("pods", "told"), [(3, "team/p-0, team/p-1, team/p-2 on it"), (5, "team/p-2 and 2 more on it")]
+)
+def test_of_the_pods_on_a_silent_node_three_are_named(pods: int, told: str) -> None:
+    """The others are counted."""
+    group, node = silent(unready_since=later(minutes=55))
+    (line,) = decide(group, node, pods=tuple(replace(on(node), name=f"p-{n}") for n in range(pods))).warnings
+    assert told in line
+
+
 def test_a_node_that_has_not_answered_for_too_long_is_cordoned_and_then_terminated() -> None:
     """Its pods' controllers make them anew elsewhere; its cordon is not lifted because pods are on it."""
     group, node = silent()

@@ -54,6 +54,27 @@ def test_a_node_idle_for_long_enough_is_removed() -> None:
     assert decided.usd_per_hour == 0
 
 
+@pytest.mark.parametrize("other", [0, 1])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"pods": True},
+        {"cordoned": True, "cordoned_by": "ada"},
+        {"do_not_disrupt": True},
+        {"cordoned": True, "cordoned_by": words.AUTOSCALER, "cordoned_at": later(minutes=5)},
+    ],
+    ids=["a job", "another's cordon", "not to be disrupted", "not idle for long enough"],
+)
+def test_what_stays_beside_it_keeps_no_idle_node(beside: dict[str, Any], other: int) -> None:
+    """Whichever of the two is looked at first."""
+    group = a_group(joined=2)
+    nodes = list(nodes_of(group, **OURS))
+    nodes[other] = replace(nodes[other], **{key: value for key, value in beside.items() if key != "pods"})
+    pods = [a_pod(gpus=1, node=nodes[other].name, phase="Running")] if "pods" in beside else []
+    decided = decide(a_cluster(pods=pods, nodes=nodes, groups=[group], seen_at=later(minutes=10)))
+    assert [step.node for step in decided.steps if isinstance(step, Remove)] == [nodes[1 - other].name]
+
+
 def test_a_cordon_without_its_time_is_marked_again() -> None:
     """The idle time counts from a mark, not from a guess."""
     group, node = one_node(cordoned=True, cordoned_by=words.AUTOSCALER)

@@ -15,6 +15,7 @@ from stacks.aws.boundary import boundary_of
 from stacks.release.deployer_calls import WRITES
 from stacks.release.deployer_iam import LIMIT, MOST_POLICIES, deployer_rights, main
 from tests.fakes.aws_services.validation.iam import check_iam, rights_of
+from tests.rights import ACCOUNT, Asked, is_allowed
 
 
 def types_used() -> tuple[set[str], set[str]]:
@@ -50,6 +51,37 @@ def test_each_type_that_a_program_makes_is_covered_and_no_other() -> None:
 def test_each_call_of_each_type_is_allowed() -> None:
     """Also where it is narrowed to the cluster's names."""
     assert {action for actions in WRITES.values() for action in actions} <= allowed()
+
+
+def test_in_a_network_of_others_nothing_is_deleted_but_routes() -> None:
+    """What is there already is joined and led through; nothing of it is changed, stopped or given up."""
+    vpc = f"arn:aws:ec2:us-east-1:{ACCOUNT}:vpc/vpc-1"
+    (statement,) = deployer_rights(cluster="lab", region="us-east-1", joined=[vpc])["joined"]["Statement"]
+    assert statement["Resource"] == [vpc]
+    assert {"ec2:CreateRoute", "ec2:DeleteRoute", "ec2:CreateSubnet"} <= {*statement["Action"]}
+    verbs = ("ec2:Delete", "ec2:Terminate", "ec2:Stop", "ec2:Modify", "ec2:Release")
+    assert [one for one in statement["Action"] if one.startswith(verbs)] == ["ec2:DeleteRoute"]
+
+
+def test_parameters_that_are_secret_are_encrypted_through_systems_manager_alone() -> None:
+    """Under a key that was given: the key's own tag is another's, so the way and the parameter bind it."""
+    documents = list(deployer_rights(cluster="lab", region="us-east-1").values())
+    context = {
+        "kms:ViaService": "ssm.us-east-1.amazonaws.com",
+        "kms:EncryptionContext:PARAMETER_ARN": f"arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/spillway/lab/join",
+        "aws:ResourceAccount": ACCOUNT,
+    }
+    key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/given"
+    for action in ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"):
+        assert is_allowed(documents, Asked(action=action, resource=key, context=context)), action
+        for name, other in (
+            ("kms:ViaService", "s3.us-east-1.amazonaws.com"),
+            (
+                "kms:EncryptionContext:PARAMETER_ARN",
+                f"arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/spillway/lab-2/join",
+            ),
+        ):
+            assert not is_allowed(documents, Asked(action=action, resource=key, context=context | {name: other}))
 
 
 def test_each_right_is_one_that_its_service_has() -> None:
