@@ -66,8 +66,6 @@ _PLAINLY = {
 }
 """Pydantic's kinds of mistake whose own words speak of Python, in words of the file."""
 
-_FOREIGN = 3
-"""A file with more keys than this, and none that is known, is another file and not one with mistakes."""
 _SPANS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -128,9 +126,9 @@ def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
     """As :func:`read_document`, from text; ``source`` stands for the file's name."""
     data, root = read_mapping(text, what=what, source=source)
     known = {field.alias or name for name, field in model.model_fields.items()}
-    if len(data) > _FOREIGN and not data.keys() & known:  # another file, which may be a secret one: no line of it
-        message = f"{source}: is no {what} file: none of its {len(data)} keys is one of {', '.join(sorted(known))}"
-        raise BadInput(message)
+    if data and not data.keys() & known:  # another file, which may be a secret one: no line of it
+        keys = "its one key is none" if len(data) == 1 else f"none of its {len(data)} keys is one"
+        raise BadInput(f"{source}: is no {what} file: {keys} of {', '.join(sorted(known))}")
     return parse_data(data, model, source=source, written=lambda: root)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import ssl
@@ -45,6 +46,9 @@ class Account:
             raise BadInput(_configuration_help(self._kubeconfig, error)) from None
         self._loaded = loaded
         self.url = str(loaded.host).rstrip("/")
+        given = self.tls.get_ca_certs(binary_form=True) if self.tls and loaded.ssl_ca_cert else []
+        self.authorities = frozenset(hashlib.sha256(one).hexdigest() for one in given)
+        """Fingerprints of the cluster's own authorities; empty where the machine's are believed."""
         self.server_name: str | None = loaded.tls_server_name
         self.proxy: str | None = None if proxy_bypass(urlsplit(self.url).hostname or "") else loaded.proxy
 

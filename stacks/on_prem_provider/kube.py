@@ -47,6 +47,7 @@ class Kube:
         proxy = self._account.proxy
         self._pool = urllib3.ProxyManager(proxy, **made) if proxy else urllib3.PoolManager(**made)
         self.url = self._account.url
+        self.authorities = self._account.authorities
 
     def get(self, path: str, **query: str) -> Any:
         """The object or list at ``path``."""

@@ -46,7 +46,7 @@ def difference(old: Plain, new: Plain) -> tuple[list[str], list[str]]:
 def create(kube: Kube | None, wanted: Plain, *, stack: str = "") -> Plain:
     """Probe, register, issue what it needs to join. Done again after a stop in the middle, it ends at the same."""
     args = read_args(wanted)
-    found, token = _probed(args), ""
+    found, token = _probed(args, kube), ""
     if args.member:
         register(_cluster(kube), args, stack=stack)
         token = issue_token(_cluster(kube), args.name, cluster=args.cluster)
@@ -63,7 +63,7 @@ def read(kube: Kube | None, state: Plain) -> Plain:
         check_is_ours(node, args.name)
         now |= standing(node, args)
     try:
-        now["found"] = _probed(args)
+        now["found"] = _probed(args, kube)
     except NotFit as unfit:
         now["problems"] = [finding.what for finding in unfit.findings]
     return now
@@ -73,7 +73,7 @@ def update(kube: Kube | None, old: Plain, new: Plain, *, stack: str = "") -> Pla
     """Bring the node to what the program says; ask the machine again where that says something new of it."""
     before, args = read_args(old), read_args(new)
     changed = set(difference(old, new)[0])
-    found = _probed(args) if changed & _PROBED or old.get("problems") else old.get("found", {})
+    found = _probed(args, kube) if changed & _PROBED or old.get("problems") else old.get("found", {})
     if args.member and (changed & _REGISTERED or "registered" in changed):
         register(_cluster(kube), args, before=before, stack=stack)
     token = old.get("joinToken", "")
@@ -113,7 +113,7 @@ def _take_out(kube: Kube, args: MachineArgs) -> None:
     kube.delete(node_path(args.name), preconditions={"uid": node["metadata"]["uid"]})
 
 
-def _probed(args: MachineArgs) -> Plain:
+def _probed(args: MachineArgs, kube: Kube | None) -> Plain:
     """What the machine says of itself. Raises ``NotFit`` with all that stands in the way."""
     if args.probe == "none":
         return dict(NOT_PROBED)
@@ -124,14 +124,15 @@ def _probed(args: MachineArgs) -> Plain:
         seen = parse(run_script(login, SCRIPT))
     except Unreached as unreached:
         raise NotFit(where, [unreached.finding]) from None
-    wrong: Sequence[Finding] = findings(seen, _wanted(args))
+    wrong: Sequence[Finding] = findings(seen, _wanted(args, kube))
     if wrong:
         raise NotFit(where, wrong)
     return {"by": "ssh", "hostKey": fingerprint(ssh.host_key), **seen.lasting()}
 
 
-def _wanted(args: MachineArgs) -> Wanted:
+def _wanted(args: MachineArgs, kube: Kube | None) -> Wanted:
     return Wanted(
+        authorities=kube.authorities if kube and args.member else frozenset(),
         gpus=args.gpus.count if args.gpus else 0,
         product=args.gpus.product if args.gpus else "",
         disk_free=int(parse_quantity(args.min_disk_free)),

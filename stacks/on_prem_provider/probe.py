@@ -36,6 +36,15 @@ elif ! have sudo; then say root no-sudo
 elif sudo -n true >/dev/null 2>&1; then say root sudo
 else say root password
 fi
+for at in /var/lib/kubelet/kubeconfig /etc/kubernetes/kubelet.conf; do
+  if [ "$(id -u)" = 0 ]; then text=$(cat "$at" 2>/dev/null); else text=$(sudo -n cat "$at" 2>/dev/null); fi
+  part() { printf '%s\n' "$text" | sed -n "s/.*$1\"\{0,1\}: *\"\{0,1\}\([^\", ]*\).*/\1/p" | head -n 1; }
+  say server "$(part server)"
+  part certificate-authority-data | base64 -d 2>/dev/null | tr -d ' \r\n' |
+    sed 's/-----BEGINCERTIFICATE-----//g; s/-----ENDCERTIFICATE-----/\n/g' | while IFS= read -r one; do
+    [ -z "$one" ] || say authority "$(printf %s "$one" | base64 -d 2>/dev/null | sha256sum | cut -c 1-64)"
+  done
+done
 for runtime in containerd dockerd crio; do
   if have "$runtime"; then say runtime "$("$runtime" --version 2>/dev/null | head -n 1)"; fi
 done
@@ -94,6 +103,10 @@ class Seen:
     seen_by: str = ""
     broken: str = ""
     """What nvidia-smi said where it failed."""
+    authorities: frozenset[str] = frozenset()
+    """Fingerprints of those that its kubelet believes, where it has one."""
+    server: str = ""
+    """The API server of that kubelet."""
     clock_ahead: float = field(default=0.0, compare=False)
     """Seconds that its clock is ahead of ours at least; negative: behind. The time on the way is given for free."""
 
@@ -121,6 +134,8 @@ class Wanted:
     product: str
     disk_free: int
     """Bytes that must be free at least."""
+    authorities: frozenset[str] = frozenset()
+    """Of the cluster that it is to join; empty where they are not told."""
 
 
 def parse(answer: Answer) -> Seen:
@@ -147,6 +162,8 @@ def parse(answer: Answer) -> Seen:
         driver=next((gpu.partition(",")[2].strip() for gpu in gpus), ""),
         seen_by=said.get("seen_by", ""),
         broken=said.get("broken", ""),
+        authorities=frozenset(value for key, value in lines if key == "authority"),
+        server=next((value for key, value in lines if key == "server" and value), ""),
         clock_ahead=_clock(said, answer),
     )
 
@@ -156,6 +173,7 @@ def findings(seen: Seen, wanted: Wanted) -> tuple[Finding, ...]:
     return (
         *_of_the_system(seen),
         *_of_the_login(seen),
+        *_of_the_kubelet(seen, wanted),
         *_of_the_gpus(seen, wanted),
         *_of_disk_and_clock(seen, wanted),
     )
@@ -185,6 +203,15 @@ def _of_the_login(seen: Seen) -> Iterator[Finding]:
         )
     elif seen.root not in ("itself", "sudo"):
         yield Finding("it is not told how the login becomes root", "set ssh.user: root, or install sudo")
+
+
+def _of_the_kubelet(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
+    """By authorities, since one cluster may be reached by several addresses."""
+    if seen.authorities and wanted.authorities and not seen.authorities & wanted.authorities:
+        yield Finding(
+            f"it is a node of another cluster, {seen.server or 'whose address its kubelet does not tell'}",
+            "take it out of that one first (of its stack's inventory; then kubeadm reset), or out of this one",
+        )
 
 
 def _of_the_gpus(seen: Seen, wanted: Wanted) -> Iterator[Finding]:

@@ -194,6 +194,17 @@ def test_a_file_that_is_no_policy_is_not_echoed(tmp_path: Path) -> None:
     assert "root" not in told
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [("password: hunter2\n", "its one key is none"), ("a: 1\npassword: x\n", "none of its 2 keys is one")],
+)
+def test_a_small_file_that_is_no_policy_is_not_echoed_either(tmp_path: Path, text: str, keys: str) -> None:
+    """Up to three keys were told by name, with their lines."""
+    told = refusal(tmp_path, text)
+    assert f"is no policy file: {keys} of budget, cluster" in told
+    assert "password" not in told
+
+
 def test_a_typo_in_the_region_is_not_blamed_on_the_zones(tmp_path: Path) -> None:
     """All groups name zones of one region, and the policy's is nearly that."""
     group = "{name: a, instance_type: m5.large, zones: [us-east-1a], max: 1}"

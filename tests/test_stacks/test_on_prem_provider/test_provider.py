@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 from pulumi.provider.experimental.provider import CheckRequest, DiffRequest
@@ -159,6 +169,40 @@ def test_gpus_are_counted_by_the_best_that_is_there(tmp_path: Path) -> None:
     assert "version mismatch" in seen.broken
     [missing] = findings(seen, Wanted(gpus=8, product="x", disk_free=0))
     assert "1 GPUs are seen by lspci (nvidia-smi: Failed to initialize NVML" in missing.what
+
+
+def certificate(name: str) -> x509.Certificate:
+    """An authority of its own."""
+    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+    made = (
+        made.serial_number(x509.random_serial_number()).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    )
+    return made.sign(key, hashes.SHA256())
+
+
+@pytest.mark.parametrize("written", [json.dumps, partial(json.dumps, indent=1), yaml.safe_dump])
+def test_a_machine_of_another_cluster_is_refused_with_that_ones_address(
+    tmp_path: Path, written: Callable[[Any], str]
+) -> None:
+    """Its kubelet believes other authorities; of two in its file one is enough, as while they are replaced."""
+    one, two = certificate("one"), certificate("two")
+    bundle = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in (one, two))
+    cluster = {"certificate-authority-data": base64.b64encode(bundle).decode(), "server": "https://10.9.9.9:6443"}
+    (tmp_path / "kubelet.conf").write_text(written({"clusters": [{"name": "c", "cluster": cluster}]}), encoding="utf-8")
+    cat = (
+        f'case $1 in */kubelet.conf) exec /bin/cat {tmp_path}/kubelet.conf ;; /var/lib/*) exit 1 ;; esac; /bin/cat "$@"'
+    )
+    seen = probed(tmp_path, cat=cat, id="echo 0", nvidia_smi="exit 1", lspci="exit 0")
+    assert seen.server == "https://10.9.9.9:6443"
+    prints = [each.fingerprint(hashes.SHA256()).hex() for each in (one, two)]
+    assert seen.authorities == {*prints}
+    wanted = Wanted(gpus=seen.gpus, product="x", disk_free=0, authorities=frozenset({"f" * 64}))
+    (told,) = findings(seen, wanted)
+    assert told.what == "it is a node of another cluster, https://10.9.9.9:6443"
+    for known in (frozenset(prints[:1]), frozenset[str]()):
+        assert findings(seen, replace(wanted, authorities=known)) == ()
 
 
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
