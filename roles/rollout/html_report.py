@@ -18,9 +18,8 @@ def page(run: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> str:
     """The run, and those before it, the latest first."""
     command, machines = escape(f"spillway nodes {run['command']}"), len(run["machines"])
     body = [
-        "<h1>Nodes</h1>",
+        f"<h1>{escape(today(run))}</h1>",
         f'<p class="sub"><code>{command}</code> on {_when(run["at"])}, {run["seconds"]} s, {_many(machines)}</p>',
-        f'<p class="today">{escape(today(run))}</p>',
         _tiles(run["counts"]),
         *_alerts(run),
         _section("To do", _to_do(run), empty="Nothing."),
@@ -71,10 +70,14 @@ def today(run: Mapping[str, Any]) -> str:
 
 def _to_do(run: Mapping[str, Any]) -> str:
     rows = [
-        _row(", ".join(item.hosts), escape(item.kind), escape(item.cause), f"<code>{escape(item.command)}</code>")
+        _row(
+            ", ".join(item.hosts),
+            escape(item.kind),
+            f'{escape(item.cause)}<code class="command">{escape(item.command)}</code>',
+        )
         for item in open_items(run)
     ]
-    return _table(("Machines", "What", "Cause", "Command"), rows)
+    return _table(("Machines", "What", "Cause, and the command once it is seen to"), rows)
 
 
 def _changes_of(machines: Iterable[Mapping[str, Any]], *, mended: bool) -> str:
@@ -153,7 +156,7 @@ def _versions(run: Mapping[str, Any]) -> str:
             odd = ' class="odd"' if one["host"] in run["odd"][part]["odd"] else ""
             cells.append(f"<td{odd}>{escape(version) or '<span class=soft>none</span>'}</td>")
         rows.append(f"<tr><td>{escape(one['host'])}</td>{''.join(cells)}</tr>")
-    return _table(("Machine", *mixed), rows) + foot
+    return _table(("Machine", *mixed), rows, kind="grid") + foot
 
 
 def _nights(nights: Sequence[Mapping[str, Any]]) -> str:
@@ -186,10 +189,12 @@ def _section(title: str, body: str, *, empty: str) -> str:
     return f"<h2>{escape(title)}</h2>{inner}"
 
 
-def _table(heads: Iterable[str], rows: Sequence[str]) -> str:
+def _table(heads: Iterable[str], rows: Sequence[str], *, kind: str = "list") -> str:
+    """On a narrow screen the cells of a list stand below each other, each row a block; those of a grid do not."""
     if not rows:
         return ""
-    return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{''.join(rows)}</table>"
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    return f'<table class="{kind}"><tr>{head}</tr>{"".join(rows)}</table>'
 
 
 def _row(first: str, *cells: str) -> str:

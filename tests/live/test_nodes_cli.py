@@ -60,7 +60,7 @@ def test_plan_apply_and_plan_again(operator: Operator) -> None:
     assert operator.hosts["n1"].run("cat /etc/spillway-name").stdout == "n1\n"
     assert operator.call("plan")[0] == 0
     page = (operator.folder / "state" / "report.html").read_text(encoding="utf-8")
-    assert "<h1>Nodes</h1>" in page
+    assert "<title>Nodes " in page
     assert "http" not in page.replace("https://json", "")
     book = operator.folder / "state" / "journal.jsonl"
     check = [sys.executable, "-m", "spillway", "nodes", "journal", "--state", str(operator.folder / "state")]

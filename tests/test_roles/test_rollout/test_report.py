@@ -128,15 +128,16 @@ def test_the_page_says_first_whether_there_is_anything_to_do() -> None:
     given = {"command": "reconcile", "began": began, "seconds": 1.0, "findings": found, "command_line": base}
     told = report.record([changed, *PLANS[1:]], rolled=rolled, **given)  # type: ignore[arg-type]  # by name
     text = page(told, [told])
-    first = text[text.index('<p class="today">') :]
-    assert first.startswith('<p class="today">5 things to do today, on 3 of 4 machines; 1 machine was mended.</p>')
-    assert text.index('class="today"') < text.index("<h2>To do") < text.index("<h2>Mended") < text.index("<h2>Worth")
+    first = text[text.index("<main>") :]
+    assert first.startswith("<main><h1>5 things to do today, on 3 of 4 machines; 1 machine was mended.</h1>")
+    assert text.index("<h1>") < text.index("<h2>To do") < text.index("<h2>Mended") < text.index("<h2>Worth")
     items = {item.kind: item for item in report.open_items(told)}
     assert items["Unsettled"].command == f"{base} --limit c --retry"
     assert items["Not seen"].command == "spillway nodes check --inventory lab.yaml --limit d"
     assert items["In the way: disk"].cause == "/ has 3 MiB free: free some"
     assert items["Refused"].hosts == ("c",)
     assert items["Held"].hosts == ("c",)  # b's reason stands above it
+    assert f'right after it was changed<code class="command">{base} --limit c --retry</code>' in text
     mended = text[text.index("<h2>Mended") : text.index("<h2>Still")]
     assert mended.count("<tr>") == 2  # the heading, and one machine with three resources
     assert ">3 resources<" in mended
