@@ -29,6 +29,7 @@ done 2>/dev/null
 for f in /root/.ssh/authorized_keys /root/.ssh/authorized_keys2; do
   [ ! -f "$f" ] || grep -E '^[[:space:]]*[^#[:space:]]' "$f" | sed "s|^[[:space:]]*|key $f |"
 done 2>/dev/null
+[ ! -s /etc/ld.so.preload ] || sed "s|^[[:space:]]*|preload /etc/ld.so.preload |" /etc/ld.so.preload
 true"""
 """Lines of a kind and what was found; sudo itself passes over files with a dot or a tilde in their names."""
 _USUAL: Final = re.compile(
@@ -49,7 +50,9 @@ def access_findings(
     if not settings.users or settings.undeclared == "ignored":
         return []
     lines = [line.split(" ", 2) for line in said.partition(f"{_MARK}\n")[2].splitlines() if line.count(" ") > 1]
-    rows = {kind: [row[1:] for row in lines if row[0] == kind] for kind in ("account", "group", "sudoers", "key")}
+    rows = {
+        kind: [row[1:] for row in lines if row[0] == kind] for kind in ("account", "group", "sudoers", "key", "preload")
+    }
     declared = {user.name: user for user in settings.users if not user.gone}
     known = {"root", reached_as, *declared}
     roots = {key_in(key) for key in (declared["root"].keys if "root" in declared else ())} | {*own_keys}
@@ -66,6 +69,7 @@ def access_findings(
             f"{path} lets in {_short(line)}" for path, line in rows["key"] if key_in(line) not in roots - {b""}
         ],
     }
+    told["preload"] = [f"{path} names {line}" for path, line in rows["preload"]]
     return [
         Finding(host, check, "warning", f"{_WHAT[check]}: {'; '.join(dict.fromkeys(found))}", _REMEDY)
         for check, found in told.items()
@@ -78,6 +82,7 @@ _WHAT: Final = {
     "groups": "members of groups that are as good as root, undeclared",
     "sudo": "rules of sudo that the inventory does not declare",
     "root-keys": "keys of root that the inventory does not declare",
+    "preload": "libraries that every program loads, root's too",
 }
 _REMEDY: Final = "declare it (users), or take it away; undeclared: ignored in the settings has this told no more"
 

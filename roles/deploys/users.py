@@ -34,7 +34,8 @@ def accounts() -> None:
             homes.keys(user=user.name, keys=user.keys, name=f"the keys of account {user.name}")
     if wanted.users:
         users.own_keys_alone(name="sshd reads the accounts' own keys")
-        users.nobody_kept_out(name="accounts are let in")
+        here = tuple(user.name for user in wanted.users if not user.gone and user.keys)
+        users.nobody_kept_out(users=here, name="accounts are let in")
     if wanted.ssh_passwords == "refused":
         with disrupts(Disruption.RELOAD), restarts("ssh"):
             files.place(

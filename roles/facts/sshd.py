@@ -1,9 +1,11 @@
-"""What sshd's files say of keys and passwords, each line with the Match block in which it stands."""
+"""What sshd's files say of keys, passwords and those it lets in, each line with the Match block in which it stands."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +17,12 @@ from roles.facts.batched import Plain
 MAIN: Final = "/etc/ssh/sshd_config"
 KEYS_FROM: Final = ("authorizedkeysfile", "authorizedkeyscommand", "authorizedprincipalscommand", "trustedusercakeys")
 PASSWORDS: Final = ("passwordauthentication", "kbdinteractiveauthentication", "challengeresponseauthentication")
+DOORS: Final = ("allowusers", "denyusers", "allowgroups", "denygroups", "pubkeyauthentication", "authenticationmethods")
 _DEFAULT: Final = {".ssh/authorized_keys", ".ssh/authorized_keys2", "%h/.ssh/authorized_keys"}
 _DEEPEST: Final = 4
 """Files that include files that include files. sshd itself goes down to 16."""
 _LINE: Final = re.compile(r'\s*"?([A-Za-z]+)"?(?:\s*=\s*|\s+)(.*)')
-_ASKED: Final = f'^[[:space:]]*"?(match|include|{"|".join((*KEYS_FROM, *PASSWORDS))})["[:space:]=]'
+_ASKED: Final = f'^[[:space:]]*"?(match|include|{"|".join((*KEYS_FROM, *PASSWORDS, *DOORS))})["[:space:]=]'
 _SCRIPT: Final = f"""\
 spillway_sshd() {{
   local depth=$1 f l; shift
@@ -60,13 +63,29 @@ class Line:
         """Of passwords: not refused."""
         return self.value.split()[:1] not in (["no"], ['"no"'])
 
+    def keeps_out(self, user: str, groups: Collection[str]) -> bool:
+        """Whether this account, of these groups, is kept from coming in by a key. A pattern may name a host as well."""
+        words = [word.partition("@")[0] for word in self.value.replace('"', " ").split()]
+        named = {user} if self.key.endswith("users") else {*groups}
+        is_named = any(fnmatch.fnmatchcase(one, word) for one in named for word in words)
+        match self.key:
+            case "denyusers" | "denygroups":
+                return is_named
+            case "allowusers" | "allowgroups":
+                return not is_named
+            case "pubkeyauthentication":
+                return words[:1] == ["no"]
+            case "authenticationmethods":
+                return not {"any", "publickey"} & {*words}
+        return False
+
     def __str__(self) -> str:
         """As a message quotes it."""
         return f"{self.path} says {self.text!r}{f' under {self.block!r}' if self.block else ''}"
 
 
 class SshdLines(FactBase[list[Line]]):
-    """The lines about keys and passwords in sshd's main file and in all that it includes, in the order of reading."""
+    """The lines about these in sshd's main file and in all that it includes, in the order of reading."""
 
     @staticmethod
     def default() -> list[Line]:

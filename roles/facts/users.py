@@ -19,9 +19,12 @@ class Account:
     group: str
     locked: bool
     expired: bool
+    """Its day has come: nothing lets it in."""
     groups: frozenset[str] = field(default_factory=frozenset)
     number: str = ""
     """User id: 0 is root, whatever the name."""
+    must_change: bool = False
+    """Its password is too old, or to be changed at the next login: with a key alone there is no way past that."""
 
 
 class Accounts(FactBase[dict[str, Account]]):
@@ -35,29 +38,32 @@ class Accounts(FactBase[dict[str, Account]]):
     def command(self) -> StringCommand:
         """Three files, each line with a letter of its own."""
         return Plain(
-            "awk -F: '"
+            'awk -F: -v now="$(($(date +%s) / 86400))" \''
             'FILENAME == "/etc/passwd" { print "u:" $0 } '
             'FILENAME == "/etc/group" { print "g:" $0 } '
-            'FILENAME == "/etc/shadow" { print "s:" $1 ":" ($2 ~ /^[!*]/ ? "locked" : "open") ":" $8 }'
+            'FILENAME == "/etc/shadow" { print "s:" $1 ":" ($2 ~ /^[!*]/ ? "locked" : "open") ":"'
+            ' ($8 != "" && $8 <= now ? "expired" : "") ":"'
+            ' ($3 == "0" || ($3 != "" && $5 != "" && $3 + $5 < now) ? "old" : "") }'
             "' /etc/passwd /etc/group /etc/shadow 2>/dev/null; true"
         )
 
     def process(self, output: list[str]) -> dict[str, Account]:
         """No password hash leaves the machine: only whether there is a usable one."""
         rows = [line.split(":") for line in output if line.count(":") >= 3]  # noqa: PLR2004 - the shortest kind
-        shadow = {row[1]: row for row in rows if row[0] == "s"}
+        shadow = {row[1]: row for row in rows if row[0] == "s"}  # name, password, expiry, age
         groups = [row for row in rows if row[0] == "g"]
         names = {row[3]: row[1] for row in groups}
         found = {}
         for row in rows:
             if row[0] == "u" and len(row) >= 8:  # noqa: PLR2004 - fields of passwd(5), and the letter
-                state = shadow.get(row[1], ["", "", "", ""])
+                state = shadow.get(row[1], [""] * 5)
                 found[row[1]] = Account(
                     home=row[6],
                     shell=row[7],
                     group=names.get(row[4], row[4]),
                     locked=state[2] == "locked",
-                    expired=bool(state[3]) and int(state[3]) <= 1,
+                    expired=state[3] == "expired",
+                    must_change=state[4] == "old",
                     number=row[3],
                     groups=frozenset(one[1] for one in groups if row[1] in one[4].split(",")),
                 )

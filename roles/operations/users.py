@@ -35,6 +35,8 @@ def present(user: str, *, groups: Collection[str] = (), shell: str = "/bin/bash"
         yield StringCommand(f"usermod -s {shlex.quote(shell)} {quoted}")
     if now and now.expired:
         yield StringCommand(f"usermod -e '' {quoted}")
+    if now and now.must_change:
+        yield StringCommand(f"chage -d -1 -M -1 {quoted}")
     for group in sorted({*groups} - (now.groups if now else frozenset())):
         group_ = shlex.quote(group)
         yield StringCommand(
@@ -57,10 +59,16 @@ def own_keys_alone() -> Commands:
 
 
 @operation()
-def nobody_kept_out() -> Commands:
-    """Have the accounts let in: whoever closed the machine to all but root knows why, and is asked."""
+def nobody_kept_out(users: Collection[str]) -> Commands:
+    """Have these accounts let in: whoever closed the machine, or sshd, to them knows why, and is asked."""
     if host.get_fact(FileState, path=_CLOSED):
         raise OperationError(f"{_CLOSED} lets nobody but root in: remove it, if whoever put it there is done")
+    accounts: dict[str, Account] = host.get_fact(Accounts)
+    groups = {user: {accounts[user].group, *accounts[user].groups} for user in users if user in accounts}
+    for line in host.get_fact(SshdLines):
+        kept_out = sorted(user for user in groups if not line.block and line.keeps_out(user, groups[user]))
+        if kept_out:
+            raise OperationError(f"{line}: sshd does not let {', '.join(kept_out)} in by a key. Take that line away")
     host.noop("let in")
     yield from ()
 

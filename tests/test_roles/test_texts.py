@@ -207,9 +207,10 @@ def test_assignments_are_read_in_whatever_way_they_are_written() -> None:
 
 def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     """Of the shadow file only whether an account can be logged into by password, and whether it has expired."""
-    lines = ["u:ada:x:1000:1000::/home/ada:/bin/bash", "g:ada:x:1000:", "g:sudo:x:27:ada", "s:ada:locked:1"]
+    lines = ["u:ada:x:1000:1000::/home/ada:/bin/bash", "g:ada:x:1000:", "g:sudo:x:27:ada", "s:ada:locked:expired:old"]
     ada = Accounts().process(lines)["ada"]
     assert (ada.locked, ada.expired, ada.groups, ada.group) == (True, True, frozenset({"sudo"}), "ada")
+    assert ada.must_change
     assert ada.number == "1000"
     shadow = "ada:$6$salt$secret:19000:0:99999:7:::\nold:!$6$secret:1:0:9:7::1:\nnew::19000:0:99999:7:::\n"
     for name, text in (("passwd", "ada:x:1:1::/h:/b\n"), ("group", "ada:x:1:\n"), ("shadow", shadow)):
@@ -217,11 +218,33 @@ def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     shell = Accounts().command().get_raw_value().replace("/etc/", f"{tmp_path}/")
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert "secret" not in said
-    shown = ["u:ada:x:1:1::/h:/b", "g:ada:x:1:", "s:ada:open:", "s:old:locked:1", "s:new:open:"]
+    shown = ["u:ada:x:1:1::/h:/b", "g:ada:x:1:", "s:ada:open::", "s:old:locked:expired:old", "s:new:open::"]
     assert said.splitlines() == shown
     (tmp_path / "shadow").unlink()  # whoever is not root cannot read it
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == shown[:2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("19000:0:99999:7:::", "::"),
+        ("0:0:99999:7:::", "::old"),  # chage -d 0
+        ("19000:0:90:7:::", "::old"),  # hardening: chage -M 90
+        (":0:90:7:::", "::"),
+        ("19000:0::7::18262:", ":expired:"),
+        ("19000:0::7::99999:", "::"),
+    ],
+)
+def test_an_account_that_nothing_lets_in_any_more_is_told_by_its_days(tmp_path: Path, fields: str, said: str) -> None:
+    """Whatever day it was to end, and where a password that nobody has would have to be changed."""
+    for name, text in (("passwd", "a:x:1:1::/h:/b\n"), ("group", ""), ("shadow", f"a:!:{fields}:\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    shell = Accounts().command().get_raw_value().replace("/etc/", f"{tmp_path}/")
+    lines = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[-1] == f"s:a:locked{said}"
+    found = Accounts().process(lines)["a"]
+    assert (found.expired, found.must_change) == ("expired" in said, "old" in said)
 
 
 def test_pins_are_read_with_their_priorities(tmp_path: Path) -> None:

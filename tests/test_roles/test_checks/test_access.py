@@ -21,6 +21,7 @@ mkdir -p /etc/sudoers.d /root/.ssh; printf 'root ALL=(ALL:ALL) ALL\\n%%sudo ALL=
 printf '@includedir /etc/sudoers.d\\n#1001 ALL=(ALL) ALL\\n# words\\n' >> /etc/sudoers
 echo 'bob ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/bob; echo 'x ALL=(ALL) ALL' > /etc/sudoers.d/passed.over
 echo 'ada ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/spillway-ada
+echo /opt/miner.so > /etc/ld.so.preload
 printf '%s\\n' '{KEY}' 'from="10.0.0.1" {OTHER} theirs' '# a comment' > /root/.ssh/authorized_keys
 """
 
@@ -44,6 +45,14 @@ def told(said: str, **settings: Any) -> dict[str, str]:
     found = access_findings("n", said, MachineSettings.model_validate(given), own_keys=[key_in(KEY)])
     assert {one.severity for one in found} <= {"warning"}
     return {one.check: one.found for one in found}
+
+
+def test_a_library_that_every_program_loads_is_told() -> None:
+    """As a miner of coins does it; none is there otherwise."""
+    found = told("==spillway-access==\npreload /etc/ld.so.preload /opt/miner.so\n")
+    assert found == {
+        "preload": "libraries that every program loads, root's too: /etc/ld.so.preload names /opt/miner.so"
+    }
 
 
 def test_what_nobody_declared_is_told_by_name(said: str) -> None:

@@ -81,3 +81,25 @@ def test_keys_from_elsewhere_are_seen_and_the_default_is_none(tmp_path: Path) ->
     )
     (one,) = [line for line in found if line.key in KEYS_FROM and not line.is_default]
     assert str(one) == f"{tmp_path}/sshd_config.d/a.conf says 'authorizedkeysfile /etc/keys/%u' under 'Match User ada'"
+
+
+@pytest.mark.parametrize(
+    ("line", "kept_out"),
+    [
+        ("DenyUsers bob ad?@10.0.0.0/8", True),
+        ("DenyUsers bob", False),
+        ("AllowUsers root", True),
+        ("AllowUsers root a*", False),
+        ("AllowGroups wheel", True),
+        ("AllowGroups wheel users", False),
+        ("DenyGroups users", True),
+        ("PubkeyAuthentication no", True),
+        ("PubkeyAuthentication yes", False),
+        ("AuthenticationMethods publickey,password", True),
+        ("AuthenticationMethods publickey,password publickey", False),
+    ],
+)
+def test_a_line_that_keeps_an_account_out_is_seen(tmp_path: Path, line: str, *, kept_out: bool) -> None:
+    """By name, by group, or since no key is enough."""
+    (found,) = lines(tmp_path, main=f"{line}\n")
+    assert found.keeps_out("ada", {"ada", "users"}) is kept_out
