@@ -68,6 +68,33 @@ def test_each_fact_gets_its_own_lines() -> None:
     assert answers[asks[5].key] == (True, ())  # it reads nothing of the script
 
 
+def test_what_is_roots_is_asked_under_one_sudo_and_what_is_anothers_is_not() -> None:
+    """Two commands on the machine at most; an account's question keeps its own sudo, within that of root's or not."""
+    roots = Ask(StringCommand("true"), (("_sudo", True),))
+    adas = Ask(StringCommand("true"), (("_sudo", True), ("_sudo_user", "ada")))
+    own = Ask(StringCommand("true"), ())
+    assert [one.is_root for one in (roots, adas, own)] == [True, False, False]
+    assert (roots.shell(), own.shell()) == ("true", "true")
+    assert "sudo" in adas.shell()
+    assert "ada" in adas.shell()
+    in_folder = Ask(StringCommand("true"), (("_chdir", "/srv"), ("_sudo", True)))
+    assert "/srv" in in_folder.shell()
+    assert "sudo" not in in_folder.shell()
+    ran: list[bool] = []
+
+    def run(command: StringCommand, *, _sudo: bool, _stdin: list[str], **_: Any) -> tuple[bool, CommandOutput]:
+        ran.append(_sudo)
+        marks = re.findall(r"--[0-9a-f]{16}--", _stdin[0])
+        assert command.get_raw_value().startswith("/usr/bin/timeout -k 5 60")
+        return True, CommandOutput([OutputLine("stdout", line) for mark in marks for line in ("", f"{mark} 0")])
+
+    looking = Looking(SimpleNamespace(state=None, host=None, data=None, run_shell_command=run))  # type: ignore[arg-type]
+    looking.gather([roots, in_folder, own])
+    assert ran == [True, False]
+    assert looking.seen.answers.keys() == {roots.key, in_folder.key, own.key}
+    assert all(succeeded for succeeded, _ in looking.seen.answers.values())
+
+
 def test_many_files_are_asked_in_one_command(tmp_path: Path) -> None:
     """Each gets what is said of it, and one that is not there gets nothing."""
     paths = [tmp_path / name for name in ("a file", "b", "none")]
