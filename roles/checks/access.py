@@ -29,6 +29,8 @@ done 2>/dev/null
 for f in /root/.ssh/authorized_keys /root/.ssh/authorized_keys2; do
   [ ! -f "$f" ] || grep -E '^[[:space:]]*[^#[:space:]]' "$f" | sed "s|^[[:space:]]*|key $f |"
 done 2>/dev/null
+find /etc/shadow /etc/gshadow -perm /o=r -printf 'open %p can be read by all\n' 2>/dev/null
+find /etc/passwd /etc/group /etc/shadow /etc/gshadow -perm /o=w -printf 'open %p can be written by all\n' 2>/dev/null
 [ ! -s /etc/ld.so.preload ] || sed "s|^[[:space:]]*|preload /etc/ld.so.preload |" /etc/ld.so.preload
 true"""
 """Lines of a kind and what was found; sudo itself passes over files with a dot or a tilde in their names."""
@@ -51,7 +53,8 @@ def access_findings(
         return []
     lines = [line.split(" ", 2) for line in said.partition(f"{_MARK}\n")[2].splitlines() if line.count(" ") > 1]
     rows = {
-        kind: [row[1:] for row in lines if row[0] == kind] for kind in ("account", "group", "sudoers", "key", "preload")
+        kind: [row[1:] for row in lines if row[0] == kind]
+        for kind in ("account", "group", "sudoers", "key", "preload", "open")
     }
     declared = {user.name: user for user in settings.users if not user.gone}
     known = {"root", reached_as, *declared}
@@ -70,6 +73,7 @@ def access_findings(
         ],
     }
     told["preload"] = [f"{path} names {line}" for path, line in rows["preload"]]
+    told["open-tables"] = [" ".join(words) for words in rows["open"]]
     return [
         Finding(host, check, "warning", f"{_WHAT[check]}: {'; '.join(dict.fromkeys(found))}", _REMEDY)
         for check, found in told.items()
@@ -82,6 +86,7 @@ _WHAT: Final = {
     "groups": "members of groups that are as good as root, undeclared",
     "sudo": "rules of sudo that the inventory does not declare",
     "root-keys": "keys of root that the inventory does not declare",
+    "open-tables": "tables of accounts that are open to all",
     "preload": "libraries that every program loads, root's too",
 }
 _REMEDY: Final = "declare it (users), or take it away; undeclared: ignored in the settings has this told no more"

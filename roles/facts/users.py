@@ -23,6 +23,8 @@ class Account:
     groups: frozenset[str] = field(default_factory=frozenset)
     number: str = ""
     """User id: 0 is root, whatever the name."""
+    has_no_password: bool = False
+    """An empty one: whoever is on the machine can become it."""
     must_change: bool = False
     """Its password is too old, or to be changed at the next login: with a key alone there is no way past that."""
 
@@ -41,7 +43,7 @@ class Accounts(FactBase[dict[str, Account]]):
             'awk -F: -v now="$(($(date +%s) / 86400))" \''
             'FILENAME == "/etc/passwd" { print "u:" $0 } '
             'FILENAME == "/etc/group" { print "g:" $0 } '
-            'FILENAME == "/etc/shadow" { print "s:" $1 ":" ($2 ~ /^[!*]/ ? "locked" : "open") ":"'
+            'FILENAME == "/etc/shadow" { print "s:" $1 ":" ($2 ~ /^[!*]/ ? "locked" : $2 == "" ? "empty" : "open") ":"'
             ' ($8 != "" && $8 <= now ? "expired" : "") ":"'
             ' ($3 == "0" || ($3 != "" && $5 != "" && $3 + $5 < now) ? "old" : "") }'
             "' /etc/passwd /etc/group /etc/shadow 2>/dev/null; true"
@@ -62,6 +64,7 @@ class Accounts(FactBase[dict[str, Account]]):
                     shell=row[7],
                     group=names.get(row[4], row[4]),
                     locked=state[2] == "locked",
+                    has_no_password=state[2] == "empty",
                     expired=state[3] == "expired",
                     must_change=state[4] == "old",
                     number=row[3],

@@ -20,6 +20,7 @@ from roles.operations import files
 from roles.operations.files import Commands
 
 _SUDOERS: Final = "/etc/sudoers"
+_SUDO: Final = "/usr/bin/sudo"
 _CLOSED: Final = "/etc/nologin"
 
 
@@ -35,6 +36,8 @@ def present(user: str, *, groups: Collection[str] = (), shell: str = "/bin/bash"
         yield StringCommand(f"usermod -s {shlex.quote(shell)} {quoted}")
     if now and now.expired:
         yield StringCommand(f"usermod -e '' {quoted}")
+    if now and now.has_no_password:
+        yield StringCommand(f"usermod -p '!' {quoted}")
     if now and now.must_change:
         yield StringCommand(f"chage -d -1 -M -1 {quoted}")
     for group in sorted({*groups} - (now.groups if now else frozenset())):
@@ -129,6 +132,11 @@ def _rights(user: str, number: str, *, sudo: bool) -> Commands:
     if not sudo:
         yield from files.absent._inner(path)  # noqa: SLF001 - pyinfra's way to nest
         return
+    program = host.get_fact(FileState, path=_SUDO)
+    if program and not int(program.mode, 8) & 0o4000:
+        raise OperationError(
+            f"{_SUDO} is not set-uid: it makes nobody root. chmod u+s {_SUDO}, if whoever did it is done"
+        )
     table = host.get_fact(FileText, path=_SUDOERS)
     if table is not None and not re.search(rf"^[#@]includedir\s+{_SUDOERS}\.d\s*$", table, flags=re.MULTILINE):
         raise OperationError(

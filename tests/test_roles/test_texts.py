@@ -218,7 +218,7 @@ def test_no_password_hash_leaves_the_machine(tmp_path: Path) -> None:
     shell = Accounts().command().get_raw_value().replace("/etc/", f"{tmp_path}/")
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert "secret" not in said
-    shown = ["u:ada:x:1:1::/h:/b", "g:ada:x:1:", "s:ada:open::", "s:old:locked:expired:old", "s:new:open::"]
+    shown = ["u:ada:x:1:1::/h:/b", "g:ada:x:1:", "s:ada:open::", "s:old:locked:expired:old", "s:new:empty::"]
     assert said.splitlines() == shown
     (tmp_path / "shadow").unlink()  # whoever is not root cannot read it
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout

@@ -154,10 +154,12 @@ def test_it_is_kept_by_a_thread_that_ends_when_it_is_stopped(record: Record) -> 
         on_change=lambda line: (told.append(line), acting.set())[0],
     )
     one.start()
-    assert acting.wait(20)
-    (kept,) = [thread for thread in threading.enumerate() if thread.name == "lease"]
-    assert kept.daemon
-    one.stop()
+    try:
+        assert acting.wait(20)
+        (kept,) = [thread for thread in threading.enumerate() if thread.name == "lease"]
+        assert kept.daemon
+    finally:
+        one.stop()
     kept.join(20)
     assert not kept.is_alive()
     assert told == ["acting as one, which holds the lease spillway/spillway-autoscaler"]
