@@ -178,3 +178,25 @@ def test_names_of_jobs_are_never_cut(api: FakeApi, tmp_path: Path, monkeypatch: 
     shown = re.sub(r"\x1b\[[0-9;]*m", "", CliRunner().invoke(jobs, ask).output).splitlines()
     assert max(map(len, shown)) == 80
     assert "".join(line[11:].split(maxsplit=1)[0] for line in shown[1:]) == name
+
+
+def test_of_a_job_the_main_one_is_deleted_by_its_uid_and_its_name_is_waited_for(api: FakeApi, tmp_path: Path) -> None:
+    """What it owns goes with it; a job of that name that nobody made is told."""
+    main = {"metadata": {"name": "mnist-worker", "namespace": "default", "uid": "u1"}}
+    owned = {"metadata": {"name": "mnist-ps", "namespace": "default", "uid": "u2", "ownerReferences": [{"uid": "u1"}]}}
+    standing = [main, owned]
+
+    def say(asked: Asked) -> Answer:
+        if asked.method == "DELETE":
+            standing.clear()
+            return Answer(body={})
+        return listed(*(standing if asked.path.endswith("/jobs") else ()))
+
+    api.answer = say
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    assert delete(kube, namespace="default", name="mnist")
+    (gone,) = [asked for asked in api.asked if asked.method == "DELETE"]
+    assert gone.path == "/apis/batch/v1/namespaces/default/jobs/mnist-worker"
+    assert gone.body == {"propagationPolicy": "Background", "preconditions": {"uid": "u1"}}
+    with pytest.raises(BadInput, match="there is no training job 'mnist' in namespace 'default'"):
+        delete(kube, namespace="default", name="mnist")
