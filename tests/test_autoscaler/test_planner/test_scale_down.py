@@ -75,6 +75,16 @@ def test_what_stays_beside_it_keeps_no_idle_node(beside: dict[str, Any], other: 
     assert [step.node for step in decided.steps if isinstance(step, Remove)] == [nodes[1 - other].name]
 
 
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_group_at_its_minimum_keeps_no_node_of_another(full: int) -> None:
+    """Whichever of the two is looked at first."""
+    zones = ("us-east-1a", "us-east-1b")
+    groups = [a_group(zone=zone, joined=1, minimum=int(number == full)) for number, zone in enumerate(zones)]
+    nodes = [nodes_of(group, **OURS)[0] for group in groups]
+    decided = decide(a_cluster(nodes=nodes, groups=groups, seen_at=later(minutes=10)))
+    assert [step.node for step in decided.steps if isinstance(step, Remove)] == [nodes[1 - full].name]
+
+
 def test_a_cordon_without_its_time_is_marked_again() -> None:
     """The idle time counts from a mark, not from a guess."""
     group, node = one_node(cordoned=True, cordoned_by=words.AUTOSCALER)
