@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 STEPS = 2000
-LEARNING_RATE = 0.01
+LEARNING_RATE = float(os.environ.get("LEARNING_RATE", "0.01"))
 
 
 def main() -> int:

@@ -107,7 +107,7 @@ def test_the_cases_are_all_keys() -> None:
 
 REFUSED = {
     ("workflow", "kubernetes"), ("workflow", "tfjob"), ("workflow", "aliyun-compose"), ("workflow", "slurm"),
-    ("workflow", "marathon"), ("workflow", "yarn"), ("in-graph", "slurm"), ("in-graph", "local"),
+    ("workflow", "marathon"), ("workflow", "yarn"),
     ("parameter-server-host-network", "tfjob"), ("pytorch-ddp", "tfjob"), ("notebook", "tfjob"), ("search", "tfjob"),
 }  # fmt: skip
 """What the table in the README calls no."""
