@@ -29,6 +29,7 @@ _namespace = click.option("-n", "--namespace", default="default", show_default=T
 _params = click.option(
     "-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the file, e.g. workers=8."
 )
+_FILE: Final = click.Path(path_type=Path)
 _file = click.argument("file", type=click.Path(path_type=Path))
 _backend = click.option(
     "--to", "backend", type=click.Choice(("kubernetes", "local")), default="kubernetes", show_default=True,
@@ -119,6 +120,23 @@ def render(file: Path, params: tuple[str, ...], target: str) -> None:
     click.echo(made.text, nl=False)
     for loss in made.losses:
         click.echo(f"lost: {loss}", err=True)
+
+
+@jobs.command()
+@_file
+@_params
+@click.option("--catalog", type=_FILE, required=True, help="CSV of instance types: what they hold and cost.")
+@click.option("--nodes", type=_FILE, help="Machines that are free: CSV or a Kubernetes List.")
+@click.option("--policy", type=_FILE, help="Buy only what this policy names, within its limits.")
+def plan(file: Path, params: tuple[str, ...], catalog: Path, nodes: Path | None, policy: Path | None) -> None:
+    """Show what a job would cost, without touching anything; exit status 1 where it could not start."""
+    from images.spending import plan as planned  # noqa: PLC0415
+
+    found = planned(_job(file, params), catalog=catalog, nodes=nodes, policy=policy)
+    for line in found.lines():
+        click.echo(line)
+    if not found.can_start:
+        sys.exit(1)
 
 
 @jobs.command()

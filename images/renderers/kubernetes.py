@@ -189,6 +189,8 @@ def _pod_metadata(job: Job, role: str) -> Manifest:
         annotations[words.GANG_SIZE] = str(job.size)
         if job.needed < job.size:
             annotations[words.GANG_MIN] = str(job.needed)
+    else:
+        annotations[words.GANG_MIN] = "1"  # else an Indexed Job all of whose tasks run at once is taken for a gang
     if job.same == "zone":
         annotations[words.GANG_ZONE] = words.ZONE
     for key, span in ((words.DURATION, job.expected), (words.PATIENCE, job.patience)):

@@ -201,8 +201,9 @@ def test_an_elastic_job_says_how_many_must_be_there() -> None:
 
 
 def test_a_job_that_is_no_gang_has_no_gate() -> None:
-    """Its tasks start one by one."""
+    """Its tasks start one by one, though each of its Indexed Jobs has them all run at once."""
     pod = pod_of("worker", GOOD + "gang: false\n")
+    assert pod["metadata"]["annotations"][words.GANG_MIN] == "1"
     assert "schedulingGates" not in pod["spec"]
     assert words.GANG not in pod["metadata"]["labels"]
 

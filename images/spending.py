@@ -1,0 +1,101 @@
+"""What a job would cost before it is submitted: what fits on the machines that are there, and what would be bought."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from autoscaler.inputs.offline_plan import run_plan
+from images.jobs import Job
+from images.renderers.kubernetes import render
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The planner's answer for one job."""
+
+    job: Job
+    at_home: Counter[str]
+    """Tasks by machine that is there already."""
+    bought: Counter[tuple[str, str, float]]
+    """Nodes by instance type, capacity type and dollars per hour of each."""
+    usd_per_hour: float
+    waiting: Counter[tuple[str, str]]
+    """Tasks without a place, by reason and what would help."""
+
+    @property
+    def can_start(self) -> bool:
+        """Whether every task has a place."""
+        return not self.waiting
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"{self.job.name}: {_tasks(self.job.size)} asking for {self.job.requests()}"
+        for machine, count in sorted(self.at_home.items()):
+            yield f"  {_tasks(count)} on {machine}, which is there"
+        for (kind, capacity, usd), count in sorted(self.bought.items()):
+            yield f"  buy {count} x {kind} ({capacity}) at {usd:.4f} $/h each"
+        yield f"cost: {self._cost()}"
+        waiting = self.waiting.total()
+        verdict = "the job starts" if not waiting else f"{_tasks(waiting)} would wait, and {self._rest()}"
+        yield f"verdict: {verdict}"
+        for (reason, remedy), count in self.waiting.items():
+            yield f"  {_tasks(count)}: {reason}; would fit if {remedy}"
+
+    def _cost(self) -> str:
+        if not self.usd_per_hour:
+            return "nothing is bought"
+        rate = f"{self.usd_per_hour:.4f} $/h"
+        if not self.job.expected:
+            return f"{rate}; write expected: 2h in the file to see what the whole job costs"
+        return f"{rate}, {self.usd_per_hour * (self.job.expected / _HOUR):.2f} $ while it runs as long as expected"
+
+    def _rest(self) -> str:
+        return "as a gang none starts without them" if self.job.gang else "the others start"
+
+
+def plan(job: Job, *, catalog: Path, nodes: Path | None, policy: Path | None) -> Spending:
+    """The cheapest way to run the job, by the planner of the autoscaler. Raises ``BadInput`` for mistakes in the files.
+
+    ``catalog``: prices; ``nodes``: machines that are there, taken as empty; ``policy``: what may be bought, else anything in the
+    catalogue. They are read as ``spillway autoscale plan`` reads them.
+    """
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        pods = Path(folder) / f"{job.name}.yaml"
+        pods.write_text(render(job).text, encoding="utf-8")
+        run_plan(
+            pods=str(pods),
+            catalog=catalog,
+            nodes=nodes,
+            policy=policy,
+            deadline="1s",
+            wants_json=True,
+            echo=said.append,
+        )
+    return _read(job, json.loads(said[0]))
+
+
+def _read(job: Job, planned: dict[str, Any]) -> Spending:
+    new = {node["name"] for node in planned["nodes"]}
+    return Spending(
+        job=job,
+        at_home=Counter(node for node in planned["placements"].values() if node not in new),
+        bought=Counter(
+            (node["instance_type"], node["capacity_type"], node["usd_per_hour"]) for node in planned["nodes"]
+        ),
+        usd_per_hour=planned["usd_per_hour"],
+        waiting=Counter((one["reason"], one["would_fit_if"]) for one in planned["waiting"]),
+    )
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
