@@ -65,8 +65,8 @@ class Spending:
 def plan(job: Job, *, catalog: Path, nodes: Path | None, policy: Path | None) -> Spending:
     """The cheapest way to run the job, by the planner of the autoscaler. Raises ``BadInput`` for mistakes in the files.
 
-    ``catalog``: prices; ``nodes``: machines that are there, taken as empty; ``policy``: what may be bought, else anything in the
-    catalogue. They are read as ``spillway autoscale plan`` reads them.
+    ``catalog``: prices; ``nodes``: machines that are there, taken as empty; ``policy``: what may be bought, else all
+    that has a price. They are read as ``spillway autoscale plan`` reads them.
     """
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
