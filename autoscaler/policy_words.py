@@ -10,8 +10,8 @@ from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.config.policy_changes import PriceOf, changes, most, own_price
 from autoscaler.kube.leader_election import LASTS
 from autoscaler.kube.policy_configmap import Record
+from autoscaler.model.instance_types import Price
 from autoscaler.model.pauses import Pause
-from autoscaler.planner.supply.offers import Price
 
 
 def in_short(policy: Policy) -> str:

@@ -1,14 +1,17 @@
 """The independent check of an offline plan for a Kubernetes List of pods: what they ask about each other, besides room.
 
 From the JSON, the List and the catalogue alone, in time that is linear in pods for each different rule. A rule is
-checked on the finished plan: as everyone stands, could each pod be where it is? A spread by host is checked for the
-nodes that hold a pod that has it, one by zone over all zones in the plan.
+checked on the finished plan: as everyone stands, could each pod be where it is? A spread holds when a pod is bound, and
+later pods may upset it (https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/). So the
+scheduler has to be able to bind all pods in the order of the plan's placements: on machines at once, on nodes that are
+bought once all of them are there.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -32,13 +35,14 @@ def faults_of_list(
     on_prem = {"instance_type": "", "zone": None}
     nodes |= {row["sn"]: {"name": row["sn"], **on_prem} for row in machines}
     there = {pod["metadata"]["name"]: pod for pod in pods}
-    placed = [
+    placed = [(pod, nodes[home]) for pod in pods if (home := pod["spec"].get("nodeName")) in nodes]
+    placed += [
         (there[name], nodes[node]) for name, node in plan["placements"].items() if name in there and node in nodes
     ]
-    placed += [(pod, nodes[node]) for pod in pods if (node := pod["spec"].get("nodeName")) in nodes]
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     found = faults(plan, pods=[_row(pod) for pod in waiting], catalog=catalog, nodes=machines)
-    found += [*_selected(placed, catalog), *_apart(placed), *_near(placed), *_even(placed), *_ports(placed)]
+    found += [*_selected(placed, catalog), *_apart(placed), *_near(placed), *_ports(placed)]
+    found += _even(placed, list(nodes.values()), plan["nodes"], catalog)
     if max_nodes is not None and len(nodes) > max_nodes:
         found.append(f"{len(nodes)} nodes, {max_nodes} are allowed")
     if max_usd is not None and plan["usd_per_hour"] > max_usd + 1e-6:
@@ -46,7 +50,9 @@ def faults_of_list(
     return found
 
 
-Placed = list[tuple[Mapping[str, Any], Mapping[str, Any]]]
+Pod = Mapping[str, Any]
+Node = Mapping[str, Any]
+Placed = list[tuple[Pod, Node]]
 
 
 def _row(pod: Mapping[str, Any]) -> Row:
@@ -146,20 +152,94 @@ def _company(placed: Placed, kind: str) -> Iterator[tuple[Any, list[Any], Mappin
             yield pod, by_domain[key, _domain(key)(node), repr(term.get("labelSelector"))][:3], term
 
 
-def _even(placed: Placed) -> Iterator[str]:
-    zones = {node["zone"] for _, node in placed}
-    counts: dict[tuple[str, str], Counter[Any]] = {}
-    for pod, node in placed:
-        for one in pod["spec"].get("topologySpreadConstraints", []):
-            key, selector = one["topologyKey"], one.get("labelSelector")
-            known = counts.get((key, repr(selector)))
-            if known is None:
-                known = Counter(_domain(key)(node) for other, node in placed if _means(selector, other))
-                counts[key, repr(selector)] = known
-            # How many there are in the emptiest zone; of hosts there may always be one without any.
-            fewest = min(known[zone] for zone in zones) if key == ZONE else 0
-            if known[_domain(key)(node)] - fewest > one["maxSkew"]:
-                yield f"{pod['metadata']['name']}: spread unevenly over {key}"
+def _even(placed: Placed, nodes: Collection[Node], bought: Sequence[Node], catalog: Sequence[Row]) -> Iterator[str]:
+    """Pods that a spread keeps off their nodes at last."""
+    yield from _Binding(nodes, {node["name"] for node in bought}, catalog).of(placed)
+
+
+@dataclass
+class _Spread:
+    """Pods that a selector means, by domain of a topology key, among the nodes that a pod may go to."""
+
+    constraint: Mapping[str, Any]
+    counts: dict[Any, int]
+    to_come: Collection[Any]
+    """Domains that there are only when the nodes that are bought have joined."""
+
+    def join(self) -> None:
+        """They have."""
+        for domain in self.to_come:
+            self.counts.setdefault(domain, 0)
+
+    def means(self, pod: Pod) -> bool:
+        """Whether it counts."""
+        return _means(self.constraint.get("labelSelector"), pod)
+
+    def keeps_off(self, pod: Pod, node: Node) -> bool:
+        """Whether the pod may not be bound there now."""
+        home = _domain(self.constraint["topologyKey"])(node)
+        if home not in self.counts:
+            return True
+        return self.counts[home] + self.means(pod) - min(self.counts.values()) > int(self.constraint["maxSkew"])
+
+
+@dataclass
+class _Binding:
+    """All pods bound one after the other, those on machines first; those that cannot be, once more later."""
+
+    nodes: Collection[Node]
+    bought: Collection[str]
+    catalog: Sequence[Row]
+    spreads: dict[str, _Spread] = field(default_factory=dict)
+    means: dict[str, list[_Spread]] = field(default_factory=dict)
+
+    def of(self, placed: Placed) -> Iterator[str]:
+        """What is left at last."""
+        for pod, _ in placed:
+            self._of(pod)
+        left = self._all_bound([one for one in placed if one[1]["name"] not in self.bought])
+        for spread in self.spreads.values():
+            spread.join()
+        for pod, _ in self._all_bound(left + [one for one in placed if one[1]["name"] in self.bought]):
+            keys = {one["topologyKey"] for one in pod["spec"]["topologySpreadConstraints"]}
+            yield f"{pod['metadata']['name']}: spread unevenly over {' and '.join(sorted(keys))}"
+
+    def _all_bound(self, placed: Placed) -> Placed:
+        """As far as they can be, again and again; gives those that are left."""
+        left, before = placed, -1
+        while len(left) != before:
+            before, left = len(left), [one for one in left if not self._is_bound(*one)]
+        return left
+
+    def _is_bound(self, pod: Pod, node: Node) -> bool:
+        """Whether it could be, and is."""
+        if not pod["spec"].get("nodeName") and any(one.keeps_off(pod, node) for one in self._of(pod)):
+            return False
+        self._bind(pod, node)
+        return True
+
+    def _bind(self, pod: Pod, node: Node) -> None:
+        labels = repr(pod["metadata"].get("labels"))
+        if labels not in self.means:
+            self.means[labels] = [one for one in self.spreads.values() if one.means(pod)]
+        for one in self.means[labels]:
+            home = _domain(one.constraint["topologyKey"])(node)
+            if home in one.counts:
+                one.counts[home] += 1
+
+    def _of(self, pod: Pod) -> list[_Spread]:
+        spec = pod["spec"]
+        asked = spec.get("topologySpreadConstraints", ())
+        where = [spec.get("nodeSelector"), spec.get("affinity", {}).get("nodeAffinity")] if asked else []
+        return [self._spread(pod, one, repr((one, where))) for one in asked]
+
+    def _spread(self, pod: Pod, constraint: Mapping[str, Any], key: str) -> _Spread:
+        if key not in self.spreads:
+            domain = _domain(constraint["topologyKey"])
+            nodes = [node for node in self.nodes if not any(_selected([(pod, node)], self.catalog))]
+            there = {domain(node) for node in nodes if node["name"] not in self.bought} - {None}
+            self.spreads[key] = _Spread(constraint, dict.fromkeys(there, 0), {domain(node) for node in nodes} - {None})
+        return self.spreads[key]
 
 
 def _ports(placed: Placed) -> Iterator[str]:

@@ -16,7 +16,7 @@ from autoscaler.inputs.tables import Asked
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.constraints import Requirement, Term
-from autoscaler.planner.supply.offers import Price
+from autoscaler.model.instance_types import Price
 
 _SPEC: Final = re.compile(r"(?P<model>[a-z]+[0-9]+[a-z]*?)(?:m(?P<gib>[0-9]+))?")
 _GIB_WORD: Final = re.compile(r"([0-9]+)gi?b")

@@ -1,8 +1,6 @@
 """A plan without a cluster: pods, prices and machines from files in; nodes to buy, who goes where, and who waits, out.
 
-Free machines are filled first, at no price, so that few of their GPUs are stranded. For what is left the cheapest nodes
-are found by :mod:`autoscaler.solver.solve`. A gang has a node for every pod or for none: under limits, gangs are taken
-by priority, then in the order of the file, each if all taken so far can still be served with it.
+The plan is the autoscaler's own (:mod:`autoscaler.planner.plan`), for a cluster that is made of the files.
 """
 
 from __future__ import annotations
@@ -19,28 +17,28 @@ from typing import Any, Final
 
 from autoscaler.config.documents import parse_span
 from autoscaler.config.policy import Policy, read_policy
+from autoscaler.inputs.file_cluster import cluster_of
 from autoscaler.inputs.gpu_models import with_gpu_models
-from autoscaler.inputs.tables import notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
-from autoscaler.model.cluster import DaemonSet, Node, Pod
+from autoscaler.inputs.tables import Asked, notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
+from autoscaler.model.actions import Memory, Plan
+from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.errors import BadInput
-from autoscaler.planner.admission.admit import Admission, LeftWaiting
-from autoscaler.planner.demand.pod_classes import sorts_of
-from autoscaler.planner.demand.pod_rules import Neighbours
-from autoscaler.planner.placement.drafts import Draft, Drafting
-from autoscaler.planner.supply.capacity import Room
-from autoscaler.planner.supply.offers import Offer, Price, beside_daemons, limits_of, nodes_beside_daemons, offers_of
-from autoscaler.solver.deadline import Watch
+from autoscaler.model.instance_types import Price
+from autoscaler.model.labels import GROUP, ZONE
+from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.plan import plan
 
-_TELLING = 1.2
-"""Seats are given out and written down after the planning; that takes so many times as long as making ready took."""
-_FILLING_UP = 6
-"""The same for finding room for those whom the plan left out, and the bound for all."""
-_LATE = 0.7
-"""Part of the time after which the bound is found in a hurry."""
-_WORTH_IT = 0.1
-"""Less than that part of the time is too little to plan once more for those who are known to be served."""
 _SHOWN: Final = 3
 """Pods named of those that wait for one reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWaiting:
+    """A pod without a place."""
+
+    pod: str
+    reason: str
+    would_fit_if: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,76 +94,25 @@ class OfflinePlan:
 
 
 def plan_offline(
-    pods: Sequence[Pod],
+    asked: Asked,
     prices: Sequence[Price],
     nodes: Sequence[Node] = (),
     *,
     policy: Policy | None = None,
     zones: Sequence[str] = (),
-    daemon_sets: Sequence[DaemonSet] = (),
     deadline: timedelta = timedelta(seconds=1),
     clock: Callable[[], float] = lambda: 0.0,
 ) -> OfflinePlan:
-    """The cheapest plan found within the deadline. ``zones``: to buy in, where the prices name none."""
+    """What the planner decides for these pods. ``zones``: to buy in, where the prices name none.
+
+    ``deadline`` is turned into counted work: the same input gives the same plan. ``clock`` tells how long it took.
+    """
+    began = clock()
     with without_collection():
-        machines = nodes_beside_daemons(nodes, daemon_sets, pods)
-        return _planned(
-            pods,
-            prices,
-            machines,
-            policy=policy,
-            zones=zones,
-            daemon_sets=daemon_sets,
-            deadline=deadline,
-            clock=clock,
-        )
-
-
-def _planned(
-    pods: Sequence[Pod],
-    prices: Sequence[Price],
-    nodes: Sequence[Node],
-    *,
-    policy: Policy | None,
-    zones: Sequence[str],
-    daemon_sets: Sequence[DaemonSet],
-    deadline: timedelta,
-    clock: Callable[[], float],
-) -> OfflinePlan:
-    start = clock()
-    seconds = deadline.total_seconds()
-    names = _names(pods)
-    sorts, models = sorts_of(pods)
-    offers = beside_daemons(offers_of(models, prices, policy, zones), daemon_sets)
-    room = Room(offers, nodes, pods, models)
-    rules = Neighbours(models, _counted(sorts, len(models)))
-    drafting = Drafting(pods, sorts, room, rules, limits_of(room.offers, policy))
-    admission = Admission(pods, names, drafting, policy)
-    gangs = admission.gangs()
-    ready = clock() - start
-    telling = min(_TELLING * ready, seconds / 4)
-    filling_up = 0.0 if admission.are_surely_served(gangs) else min(_FILLING_UP * ready, seconds / 10)
-    watch = Watch(clock, start, seconds - telling - filling_up)
-    taken = admission.admit(gangs, watch)
-    draft, left = admission.served, watch.left()
-    if draft is None or (left > _WORTH_IT * seconds and not admission.in_full):
-        better = drafting.draft([one for gang in taken for one in gang], deadline=max(0.05, left), clock=clock)
-        draft = better if draft is None or _is_better(better, draft, admission) else draft
-    draft = admission.completed(draft, gangs, taken, in_time=lambda: clock() - start < seconds - telling)
-    chosen = [number for gang in taken for number in gang]
-    plan = _told(
-        draft,
-        names=names,
-        drafting=drafting,
-        taken={node.name for node in nodes},
-        waiting=admission.waiting,
-        bound=drafting.bound(draft, chosen, hurried=clock() - start > _LATE * seconds),
-    )
-    return replace(plan, seconds=clock() - start)
-
-
-def _is_better(one: Draft, other: Draft, admission: Admission) -> bool:
-    return not admission.broken(one) and one.usd <= other.usd
+        cluster, acting = cluster_of(asked, prices, nodes, policy=policy, zones=zones)
+        decided = plan(cluster, acting, Memory(), limits=SearchLimits.within(deadline))
+        found = _told(decided, cluster)
+    return replace(found, seconds=clock() - began)
 
 
 def run_plan(
@@ -193,72 +140,62 @@ def run_plan(
     asked = with_gpu_models(asked, prices, machines)
     notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()))
     reading = time.monotonic() - start
-    plan = plan_offline(
-        asked.pods,
-        prices,
-        machines,
-        policy=rules,
-        zones=zones,
-        daemon_sets=asked.daemon_sets,
-        deadline=span,
-        clock=time.monotonic,
-    )
-    plan = replace(plan, reading_seconds=reading, notes=notes)
+    found = plan_offline(asked, prices, machines, policy=rules, zones=zones, deadline=span, clock=time.monotonic)
+    found = replace(found, reading_seconds=reading, notes=notes)
     if wants_json:
-        echo(json.dumps(plan.as_json()))
+        echo(json.dumps(found.as_json()))
     else:
-        show(plan, echo=echo)
+        show(found, echo=echo)
 
 
-def _counted(sorts: Sequence[int], many: int) -> list[int]:
-    counts = Counter(sorts)
-    return [counts[sort] for sort in range(many)]
-
-
-def _names(pods: Sequence[Pod]) -> list[str]:
-    """Plain names where they are unique, else with the namespace."""
+def _names(pods: Iterable[Pod]) -> dict[str, str]:
+    """Pod key -> plain name where that is unique, else with the namespace."""
+    pods = list(pods)
     many = Counter(pod.name for pod in pods)
     names = [pod.name if many[pod.name] == 1 else pod.key for pod in pods]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise BadInput(f"pods: {twice[0]!r} is given more than once: every pod needs a name of its own")
-    return names
+    return {pod.key: name for pod, name in zip(pods, names, strict=True)}
 
 
-def _told(
-    draft: Draft,
-    *,
-    names: Sequence[str],
-    drafting: Drafting,
-    taken: set[str],
-    waiting: Sequence[LeftWaiting],
-    bound: float,
-) -> OfflinePlan:
+def _told(decided: Plan, cluster: Cluster) -> OfflinePlan:
     """In names."""
-    room = drafting.room
-    placements = {number: room.machines[machine].name for number, machine in draft.at_home.items()}
+    names, groups = _names(cluster.pods), {group.name: group for group in cluster.groups}
+    there = {node.name for node in cluster.nodes}
+    meant, numbers = decided.memory.meant, Counter[str]()
+    called: dict[str, str] = {}
     nodes: list[BoughtNode] = []
-    numbers: Counter[str] = Counter()
-    for bought in draft.nodes:
-        offer = bought.offer
-        name = _next_name(offer, numbers, taken)
-        price = offer.price
-        nodes.append(BoughtNode(name, price.instance_type, offer.zone, price.capacity_type, offer.kind.usd))
-        for number in bought.pods:
-            placements[number] = name
+    for one in sorted({home for home in meant.values() if home.node not in there}):
+        group = groups[one.group]
+        called[one.node] = _next_name(group, numbers, there)
+        nodes.append(
+            BoughtNode(
+                called[one.node],
+                group.instance_type,
+                group.labels.get(ZONE, ""),
+                group.capacity_type,
+                group.usd_per_hour,
+            )
+        )
     usd = round(math.fsum(node.usd_per_hour for node in nodes), 6)
+    waiting = [one for one in decided.waiting if one.pod not in meant]
     return OfflinePlan(
         nodes=tuple(nodes),
-        placements={names[number]: placements[number] for number in sorted(placements)},
-        waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
+        placements={names[key]: called.get(home.node, home.node) for key, home in meant.items()},
+        waiting=tuple(
+            LeftWaiting(names[one.pod], one.because, one.would_fit_if)
+            for one in sorted(waiting, key=lambda one: names[one.pod])
+        ),
         usd_per_hour=usd,
-        lower_bound_usd_per_hour=round(min(usd, bound), 6),
+        lower_bound_usd_per_hour=round(min(usd, decided.lower_bound_usd_per_hour), 6),
         seconds=0.0,
     )
 
 
-def _next_name(offer: Offer, numbers: Counter[str], taken: set[str]) -> str:
-    stem = "-".join(part for part in (offer.entry or offer.price.instance_type, offer.zone) if part).replace(".", "-")
+def _next_name(group: Group, numbers: Counter[str], taken: set[str]) -> str:
+    stem = "-".join(part for part in (group.labels.get(GROUP) or group.instance_type, group.labels.get(ZONE)) if part)
+    stem = stem.replace(".", "-")
     while True:
         numbers[stem] += 1
         name = f"{stem}-{numbers[stem]}"

@@ -21,8 +21,8 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import DaemonSet, GangRef, Node, Pod
 from autoscaler.model.constraints import Requirement
 from autoscaler.model.errors import BadInput
+from autoscaler.model.instance_types import Price
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
-from autoscaler.planner.supply.offers import Price
 
 MIB = 2**20
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -43,11 +43,6 @@ class Asked:
     """Pod key -> the GPU models that it takes, as a table says them (``gpu_models.with_gpu_models``)."""
     notes: tuple[str, ...] = ()
     """What of the file is not planned for, in words."""
-
-
-def read_pods(source: str) -> tuple[Pod, ...]:
-    """The pods of ``read_asked``."""
-    return read_asked(source).pods
 
 
 def read_asked(source: str) -> Asked:

@@ -169,3 +169,18 @@ def _interfaces_of_default_card(network: Mapping[str, Any]) -> int:
         if card.get("NetworkCardIndex") == default:
             return int(card["MaximumNetworkInterfaces"])
     return int(network["MaximumNetworkInterfaces"])
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One row of the catalogue."""
+
+    instance_type: str
+    arch: str
+    room: Resources
+    usd: float
+    zone: str = ""
+    capacity_type: str = "on-demand"
+    gpu_model: str = ""
+    gpu_memory_mib: int = 0
+    """Of one GPU; 0: not said."""

@@ -144,10 +144,6 @@ class Resources(Mapping[str, int]):
         available = room._amounts
         return all(amount <= available.get(name, 0) for name, amount in self._amounts.items() if amount > 0)
 
-    def lacking_in(self, room: Resources) -> Resources:
-        """What ``room`` is short of to hold this."""
-        return Resources({name: amount - room[name] for name, amount in self._amounts.items() if amount > room[name]})
-
     def __str__(self) -> str:
         """For people: ``8 nvidia.com/gpu, 32 cpu, 128Gi memory``."""
         return (

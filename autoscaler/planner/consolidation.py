@@ -18,7 +18,7 @@ from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import roll_of
-from autoscaler.planner.placement.joint_packing import SearchLimits
+from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.fleet import COMING_TIER, Fleet
 

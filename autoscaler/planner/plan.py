@@ -19,7 +19,7 @@ from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
-from autoscaler.planner.placement.joint_packing import SearchLimits
+from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
 from autoscaler.planner.supply.fleet import Fleet, NodeCache, survey

@@ -28,9 +28,9 @@ from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, o
 from autoscaler.planner.handoff.scheduler_grace import may_be_bought, untried
 from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
-from autoscaler.planner.placement.joint_packing import SearchLimits
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.purchase_bound import purchase_bound
+from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.placement.snapshot import Scene
 from autoscaler.planner.placement.volume_constraints import Claims
 from autoscaler.planner.purchases import cancellations, free_on_prem, never_joined, purchases

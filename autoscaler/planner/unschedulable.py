@@ -47,7 +47,8 @@ class Unmet:
     policy: Policy
     fleet: Fleet
     market: Market
-    _known: dict[object, Verdict] = field(default_factory=dict)
+    _known: dict[object, tuple[Verdict, Shape | None]] = field(default_factory=dict)
+    """With the shape of the pods that keep their gang waiting, where it is theirs alone."""
     _reasons: dict[object, Reason | None] = field(default_factory=dict)
     """What labels and taints have against it: of all that these rules cannot tell apart."""
     _machines: list[_Kind] = field(default_factory=list)
@@ -58,18 +59,26 @@ class Unmet:
         key = (tuple(sorted(shape.number for _, shape in demand.pods)), demand.topology, demand.anchor)
         if key not in self._known:
             self._known[key] = self._verdict(demand)
-        verdict = self._known[key]
+        verdict, shape = self._known[key]
+        shapes = dict(demand.pods)
+        first = next((pod for pod in gang.waiting if shapes.get(pod.key) is shape), None)
+        mates = f"its gang waits for {first.name}: {verdict.because}" if first is not None else verdict.because
         return [
-            Waiting(pod=pod.key, because=verdict.because, would_fit_if=verdict.would_fit_if, hopeless=verdict.hopeless)
+            Waiting(
+                pod=pod.key,
+                because=verdict.because if shape in (None, shapes.get(pod.key)) else mates,
+                would_fit_if=verdict.would_fit_if,
+                hopeless=verdict.hopeless,
+            )
             for pod in gang.waiting
         ]
 
-    def _verdict(self, demand: Demand) -> Verdict:
+    def _verdict(self, demand: Demand) -> tuple[Verdict, Shape | None]:
         for shape in sorted({shape for _, shape in demand.pods}, key=lambda shape: shape.rank):
             verdict = self._impossible(shape)
             if verdict is not None:
-                return verdict
-        return self._too_much(demand) or self._busy(demand)
+                return verdict, shape
+        return self._too_much(demand) or self._busy(demand), None
 
     def _impossible(self, shape: Shape) -> Verdict | None:
         """Where not even one pod of the shape could run on an empty machine of any kind."""
@@ -210,12 +219,18 @@ class Unmet:
     def _busy(self, demand: Demand) -> Verdict:
         """Where only machines that are there could hold it, and they are full or closed."""
         shape = min((shape for _, shape in demand.pods), key=lambda shape: shape.rank)
-        words = [sum_up(self.market.scene.reasons(shape))]
+        words = [sum_up(self.market.scene.reasons(shape)) or self._beside_nobody(shape)]
         shut = Counter(self.fleet.unusable.values())
         words += [f"{count} node{'s' if count > 1 else ''}: {why}" for why, count in sorted(shut.items())]
         many = f"its {len(demand.pods)} pods do not fit together" if len(demand.pods) > 1 else "it fits nowhere now"
         told = "; ".join(one for one in words if one)
         return Verdict(f"{many}, and what may be bought does not change that: {told or 'no node'}", "other work ends")
+
+    def _beside_nobody(self, shape: Shape) -> str:
+        """Where no node is there: what is against a new one."""
+        samples = map(self.market.sample, self.market.offerings)
+        found = [why for sample in samples if (why := self.market.scene.why_not(shape, sample)) is not None]
+        return sum_up(found, "kind of machine", "kinds of machine")
 
 
 _ADD_A_GROUP = "a group is added to the policy"

@@ -15,7 +15,6 @@ import numpy as np
 
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, highest
-from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.column_bounds import best_filling
 from autoscaler.solver.lp.farley_bound import farley
 from autoscaler.solver.lp.master import Master, Problem
@@ -287,13 +286,6 @@ class Generation:
                 break
             ceilings[kind] = own
         self._proofs.append((prices, ceilings, self.master.charges))
-
-    def prove_for(self, counts: Whole) -> None:
-        """Another bound, from the prices of other numbers of pods, where something is scarce."""
-        if self.master.is_short:
-            self.master.demand(counts, Stock(self.problem.available, self.problem.uses, self.problem.most))
-            prices = self.master.solve()
-            self._proofs.append((prices, self._weights.ceilings(prices), self.master.charges))
 
     def prove_exactly(self) -> None:
         """For few pods another bound: what a node is worth at best when it holds no more pods than there are.

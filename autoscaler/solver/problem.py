@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -169,28 +168,7 @@ class Cutting:
                 nodes += self._told(lot, part, rows, waiting)
         usd = round(usd, 6)
         known = max(0.0, self.bound(generation, placed))
-        prices = [0.0] * len(shapes)
-        for numbers, price in zip(self.shape_of, generation.prices.tolist(), strict=True):
-            for number in numbers:
-                prices[number] = price
-        bound_for = partial(self._bound_for, generation, [shape.count for shape in shapes], placed, known)
-        return Answer(joined(nodes), usd, min(usd, known), tuple(waiting), tuple(prices), bound_for)
-
-    def _bound_for(
-        self, generation: Generation, asked: Sequence[int], placed: Whole, known: float, counts: Sequence[int]
-    ) -> float | None:
-        """For other numbers of the caller's shapes; where shapes stand for others, for no fewer than were asked for.
-
-        ``known``: for so many of each row as are ``placed``, or, where shapes stand for others, as were asked for.
-        """
-        if self.apart is not None:
-            return None if any(many < one for many, one in zip(counts, asked, strict=True)) else known
-        rows = np.array([sum(counts[one] for one in numbers) for numbers in self.shape_of], dtype=np.int64)
-        if (rows == placed).all():
-            return known
-        if (rows > self.problem.counts).any():
-            generation.prove_for(rows)
-        return max(0.0, self.bound(generation, rows))
+        return Answer(joined(nodes), usd, min(usd, known), tuple(waiting))
 
     def _told(self, lot: Lot, part: str, rows: Sequence[Sequence[int]], waiting: list[int]) -> list[Nodes]:
         """The lot's nodes. Where a row stands for several shapes, they may hold different ones."""

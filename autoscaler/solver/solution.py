@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.rounding import Lot
@@ -29,10 +29,6 @@ class Answer:
     lower_bound: float
     left: tuple[int, ...]
     """Pods of each shape for which there is no node."""
-    prices: tuple[float, ...] = ()
-    """What a pod of each shape is worth, as far as the search came; nothing where no kind holds it."""
-    bound_for: Callable[[Sequence[int]], float | None] = field(default=lambda _: 0.0, compare=False)
-    """What no plan for so many pods of each shape can undercut, as far as these prices tell."""
 
     @property
     def gap(self) -> float:

@@ -56,7 +56,7 @@ def cheapest(
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
     market = Cutting.of(shapes, kinds, limits)
     if not market.problem.counts.any():
-        return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes), (0.0,) * len(shapes))
+        return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes))
     generation = Generation(market.problem, watch)
     generation.relax()
     if known and market.apart is None:

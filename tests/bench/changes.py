@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
-from autoscaler.model.cluster import Pod
-from autoscaler.planner.supply.offers import Price
+from autoscaler.inputs.tables import Asked
+from autoscaler.model.instance_types import Price
 from tests.bench.figure import Figure
 
 SHARE = 0.01
@@ -20,9 +20,9 @@ MOST_NODES, MOST_USD = 15.0, 4.0
 """Bounds in per cent; a plan within 1 s is itself 1 to 3 % above its bound."""
 
 
-def changes(stem: str, pods: Sequence[Pod], prices: Sequence[Price], *, zones: Sequence[str] = ()) -> Iterator[Figure]:
+def changes(stem: str, asked: Asked, prices: Sequence[Price], *, zones: Sequence[str] = ()) -> Iterator[Figure]:
     """At worst, over several draws of those who come and go."""
-    before = _plan(pods, prices, zones)
+    before, pods = _plan(asked, prices, zones), asked.pods
     nodes, usd = [], []
     for draw in range(DRAWS):
         dice = random.Random(draw)  # noqa: S311 - the same draws every time
@@ -30,7 +30,7 @@ def changes(stem: str, pods: Sequence[Pod], prices: Sequence[Price], *, zones: S
         newcomers = dice.sample(pods, int(SHARE * len(pods)))
         more = [*pods, *(replace(pod, name=f"{pod.name}-more", uid=f"{pod.uid}-more") for pod in newcomers)]
         for others in (fewer, more):
-            after = _plan(others, prices, zones)
+            after = _plan(replace(asked, pods=tuple(others)), prices, zones)
             nodes.append(_changed(before, after))
             usd.append(abs(after.usd_per_hour / before.usd_per_hour - 1) * 100)
     yield Figure(
@@ -39,8 +39,8 @@ def changes(stem: str, pods: Sequence[Pod], prices: Sequence[Price], *, zones: S
     yield Figure(f"{stem}, 1 % of the pods come or go: dollars that change, at worst", max(usd), "%", MOST_USD)
 
 
-def _plan(pods: Sequence[Pod], prices: Sequence[Price], zones: Sequence[str]) -> OfflinePlan:
-    return plan_offline(pods, prices, zones=zones, deadline=timedelta(seconds=1), clock=time.process_time)
+def _plan(asked: Asked, prices: Sequence[Price], zones: Sequence[str]) -> OfflinePlan:
+    return plan_offline(asked, prices, zones=zones, deadline=timedelta(seconds=1), clock=time.process_time)
 
 
 def _changed(before: OfflinePlan, after: OfflinePlan) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 from autoscaler.config.policy import Policy, read_policy
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
-from autoscaler.inputs.tables import read_catalog, read_nodes, read_pods
+from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
 from tests.bench.figure import Figure
 from tests.bench.sizes import write_table
 from tests.checker import Row, faults, read_table
@@ -51,7 +51,7 @@ def limits(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
             write_table(folder / "pods.csv", rows)
             write_table(folder / "nodes.csv", there)
             (folder / "policy.yaml").write_text(policy, encoding="utf-8")
-            wanted, known = read_pods(str(folder / "pods.csv")), read_policy(folder / "policy.yaml")
+            wanted, known = read_asked(str(folder / "pods.csv")), read_policy(folder / "policy.yaml")
             free = read_nodes(folder / "nodes.csv") if there else ()
         prices, span = read_catalog(catalog), timedelta(seconds=deadline)
         began = time.process_time()

@@ -11,29 +11,26 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from autoscaler.config.policy import GroupEntry, Limits, Policy, asg_name
+from autoscaler.config.policy import Limits
+from autoscaler.inputs.file_cluster import cluster_of
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.tables import Asked, read_asked, read_catalog
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Memory, Plan
-from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
+from autoscaler.model.cluster import Cluster, Instance, Node
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pod_index import roll_of
-from autoscaler.model.resources import CPU, MEMORY
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.capacity import affinity_with_arch
 from autoscaler.planner.supply.fleet import labels_of
-from autoscaler.planner.supply.offers import Offer, Price, offers_of
 from tests.bench.figure import Figure
 
 SIZES: Final = ((500, 0.15), (2_000, 0.4), (8_152, 1.5))
@@ -113,7 +110,7 @@ def live_plan(pods: Path, catalog: Path, *, first: int = 0) -> LivePlan:
     some = with_gpu_models(Asked(chosen, gpu_specs=specs), prices, ())
     for note in some.notes:
         print(f"{pods}: {note}", file=sys.stderr)
-    cluster, policy = cluster_of(some.pods, prices)
+    cluster, policy = cluster_of(some, prices)
     began = time.process_time()
     decided = plan(cluster, policy, Memory())
     took = time.process_time() - began
@@ -125,64 +122,6 @@ def live_plan(pods: Path, catalog: Path, *, first: int = 0) -> LivePlan:
         nodes=sum(step.by for step in decided.steps if isinstance(step, Grow)),
         unplaced=len(some.pods) - len(decided.memory.meant),
         cpu_seconds=round(took, 3),
-    )
-
-
-def cluster_of(pods: Sequence[Pod], prices: Sequence[Price]) -> tuple[Cluster, Policy]:
-    """One look: all pods pending, no node, an empty group without a maximum that binds for each price.
-
-    As for `autoscale plan` a pod that names no processor wants the common one.
-    """
-    if any(_names_processor(pod) for pod in pods):
-        pods = [replace(pod, affinity=affinity_with_arch(pod)) for pod in pods]
-    else:
-        prices = [price for price in prices if price.arch == "amd64"]
-    offers = offers_of(pods, prices, None, ())
-    names = list(_names(offers))
-    entries = tuple(_entry(name, offer, most=len(pods)) for name, offer in zip(names, offers, strict=True))
-    policy = Policy(cluster="bench", groups=entries)
-    groups = tuple(_group(entry, offer, most=len(pods)) for entry, offer in zip(entries, offers, strict=True))
-    return Cluster(seen_at=_NOW, pods=tuple(pods), groups=groups), policy
-
-
-def _names_processor(pod: Pod) -> bool:
-    return any(one.key in (words.ARCH, words.INSTANCE_TYPE) for term in pod.affinity for one in term)
-
-
-def _names(offers: Sequence[Offer]) -> Iterator[str]:
-    """One for each, spelled as a policy's entries are, and different from each other."""
-    used: Counter[str] = Counter()
-    for offer in offers:
-        stem = re.sub(r"[^a-z0-9]+", "-", offer.kind.name.lower()).strip("-")[:50] or "type"
-        used[stem] += 1
-        yield stem if used[stem] == 1 else f"{stem}-x{used[stem]}"
-
-
-def _entry(name: str, offer: Offer, *, most: int) -> GroupEntry:
-    kind = offer.price.instance_type
-    return GroupEntry(
-        name=name,
-        instance_type=kind if re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", kind) else _ANY_TYPE,
-        zones=(_ZONE,),
-        max=most,
-        usd_per_hour=offer.kind.usd,
-    )
-
-
-def _group(entry: GroupEntry, offer: Offer, *, most: int) -> Group:
-    if offer.price.room[CPU] <= 0 or offer.price.room[MEMORY] <= 0:
-        raise BadInput(f"catalog: instance type {offer.price.instance_type}: has no cpu or no memory for pods")
-    return Group(
-        name=asg_name("bench", entry.name, _ZONE),
-        entry=entry.name,
-        instance_type=offer.price.instance_type,
-        zone=offer.zone or _ZONE,
-        allocatable=offer.price.room,
-        usd_per_hour=offer.kind.usd,
-        capacity_type=offer.price.capacity_type,  # type: ignore[arg-type]  # read_catalog takes no other
-        labels=offer.labels,
-        taints=offer.taints,
-        maximum=most,
     )
 
 
@@ -225,7 +164,7 @@ def changed(cluster: Cluster, *, part: float, turn: int) -> Cluster:
 
 def come_and_go(pods: Path, catalog: Path, *, first: int) -> Iterator[float]:
     """CPU seconds of each of a few looks in which 1 % of the pods have ended and as many have come."""
-    cluster, policy = cluster_of(read_asked(str(pods)).pods[:first], read_catalog(catalog))
+    cluster, policy = cluster_of(Asked(read_asked(str(pods)).pods[:first]), read_catalog(catalog))
     cluster = settled(cluster, plan(cluster, policy, Memory()))
     for turn in range(_LOOKS):
         look = changed(cluster, part=_PART, turn=turn)
@@ -255,7 +194,7 @@ def live(data: Path | None) -> Iterator[Figure]:
 
 def limited(pods: Path, catalog: Path, *, first: int) -> Iterator[Figure]:
     """The same under limits that leave room for some only."""
-    cluster, policy = cluster_of(read_asked(str(pods)).pods[:first], read_catalog(catalog))
+    cluster, policy = cluster_of(Asked(read_asked(str(pods)).pods[:first]), read_catalog(catalog))
     for limits in LIMITED:
         acting = policy.model_copy(update={"limits": Limits(**limits)})
         began = time.process_time()

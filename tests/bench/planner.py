@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from autoscaler.inputs.offline_plan import plan_offline
-from autoscaler.inputs.tables import read_catalog, read_pods
+from autoscaler.inputs.tables import read_asked, read_catalog
 from tests import ROOT
 from tests.bench.changes import changes
 from tests.bench.diverse import ZONES, diverse_pods
@@ -50,7 +50,7 @@ def planner() -> Iterator[Figure]:
         return
     pods, catalog = data / "openb_pod_list_default.csv", data / "ec2_us_east_1_2026_07_20.csv"
     for deadline, percent in BOUNDS:
-        asked, prices = read_pods(str(pods)), read_catalog(catalog)
+        asked, prices = read_asked(str(pods)), read_catalog(catalog)
         began = time.process_time()
         plan = plan_offline(asked, prices, deadline=timedelta(seconds=deadline), clock=time.process_time)
         took = time.process_time() - began
@@ -65,7 +65,7 @@ def planner() -> Iterator[Figure]:
         yield Figure(f"{stem}: pods waiting", len(plan.waiting), "", 0)
     for name, usd in PEERS:
         yield Figure(f"openb: {name}", usd, "$/h")
-    yield from changes("openb", read_pods(str(pods)), read_catalog(catalog))
+    yield from changes("openb", read_asked(str(pods)), read_catalog(catalog))
     yield from _diverse(catalog)
     nodes = data / "openb_node_list_all_node.csv"
     yield from sizes(pods, nodes, catalog)
@@ -83,7 +83,7 @@ def _diverse(catalog: Path) -> Iterator[Figure]:
             path = Path(directory) / "pods.json"
             path.write_text(json.dumps(listed), encoding="utf-8")
             began = time.process_time()
-            asked = read_pods(str(path))
+            asked = read_asked(str(path))
             reading = time.process_time() - began
         began = time.process_time()
         plan = plan_offline(asked, prices, zones=ZONES, deadline=timedelta(seconds=deadline), clock=time.process_time)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from autoscaler.inputs.offline_plan import plan_offline
-from autoscaler.inputs.tables import read_catalog, read_nodes, read_pods
+from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
 from tests.bench.figure import Figure
 from tests.checker import Row, faults, read_table
 
@@ -44,7 +44,7 @@ def _figures(
         pods, nodes = Path(directory) / "pods.csv", Path(directory) / "nodes.csv"
         write_table(pods, rows)
         write_table(nodes, machines)
-        asked, there = read_pods(str(pods)), read_nodes(nodes) if machines else ()
+        asked, there = read_asked(str(pods)), read_nodes(nodes) if machines else ()
     prices = read_catalog(catalog)
     began = time.process_time()
     plan = plan_offline(asked, prices, there, deadline=timedelta(seconds=1), clock=time.process_time)

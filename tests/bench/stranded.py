@@ -1,7 +1,7 @@
-"""How useful the free room of machines stays: the planner's rule for who goes where, beside first-fit and best-fit.
+"""How useful the free room of machines stays: where the planner places pods, beside first-fit and best-fit.
 
-The pods of the openb trace on a quarter of its machines, in the same order for all three, the biggest first. A GPU is
-*stranded* where it is idle and no pod that waits for GPUs fits its machine any more.
+The pods of the openb trace on a quarter of its machines, the biggest first for the two others, in the order of the file
+for the planner, which serves the oldest first.
 """
 
 from __future__ import annotations
@@ -10,35 +10,39 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autoscaler.inputs.tables import read_nodes, read_pods
-from autoscaler.planner.demand.pod_classes import sorts_of
-from autoscaler.planner.demand.pod_rules import Neighbours
-from autoscaler.planner.placement.first_fit import Filling
-from autoscaler.planner.supply.capacity import Amounts, Room
+from autoscaler.inputs.offline_plan import plan_offline
+from autoscaler.inputs.tables import read_asked, read_nodes
+from autoscaler.model.labels import GPU as GPUS
+from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 from tests.bench.figure import Figure
 
 GPU = 2
 EVERY = 4
+Amounts = NDArray[np.int64]
 Chooser = Callable[[Amounts, Amounts, Amounts], int]
 """The machine for a pod: of what is free, the pod's size, and the machines that hold it."""
 
 
 def stranded(pods: Path, nodes: Path) -> Iterator[Figure]:
-    """Idle GPUs by rule, and how many of them no waiting pod can use."""
-    asked, machines = read_pods(str(pods)), read_nodes(nodes)[::EVERY]
-    sorts, models = sorts_of(asked)
-    room = Room([], machines, asked, models)
-    filling = Filling(asked, sorts, room, Neighbours(models, [1] * len(models)), in_time=lambda: True)
-    sizes = room.sizes[sorts]
-    total = int(room.free[:, GPU].sum())
-    placed = {"the planner": filling.place(range(len(asked)))}
-    order = _biggest_first(sizes, room.free)
+    """Idle GPUs by rule."""
+    asked, machines = read_asked(str(pods)), read_nodes(nodes)[::EVERY]
+    sizes = _vectors([pod.requests + Resources({PODS: 1}) for pod in asked.pods])
+    free = _vectors([node.allocatable for node in machines])
+    total = int(free[:, GPU].sum())
+    number = {pod.name: one for one, pod in enumerate(asked.pods)}
+    placed = {"the planner": [number[name] for name in plan_offline(asked, (), machines).placements]}
+    order = _biggest_first(sizes, free)
     for name, chooser in (("first-fit", _first), ("best-fit", _best)):
-        placed[name] = _filled(order, sizes, room.free.copy(), chooser)
+        placed[name] = list(_filled(order, sizes, free.copy(), chooser))
     for name, there in placed.items():
-        idle = total - int(sizes[list(there), GPU].sum())
+        idle = total - int(sizes[there, GPU].sum())
         yield Figure(f"openb on {len(machines)} machines, {name}: GPUs idle while pods wait", idle, f"of {total}")
+
+
+def _vectors(amounts: list[Resources]) -> Amounts:
+    return np.array([[one[CPU], one[MEMORY], one[GPUS], one[PODS]] for one in amounts], dtype=np.int64)
 
 
 def _biggest_first(sizes: Amounts, free: Amounts) -> list[int]:

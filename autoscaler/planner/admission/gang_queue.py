@@ -8,8 +8,8 @@ served in strict order. A gang that has fewer pods than it may have grows when i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -28,9 +28,10 @@ from autoscaler.planner.placement.gang_packing import (
     still_to_come,
     taken_from_others,
 )
-from autoscaler.planner.placement.joint_packing import Pool, Proof, SearchLimits
+from autoscaler.planner.placement.joint_packing import Pool, Proof
 from autoscaler.planner.placement.offerings import CENT, Market
-from autoscaler.planner.placement.pooled_packing import may_be_pooled, place_together
+from autoscaler.planner.placement.pooled_packing import may_be_bought_jointly, may_be_pooled, place_together
+from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.placement.snapshot import Scene
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver.column_pool import Known
@@ -53,6 +54,12 @@ class _Served:
     def usd(self) -> float:
         """Dollars per hour of what was bought."""
         return sum(placed.usd for placed in self.placed.values() if placed is not None)
+
+
+def _proof(served: _Served, pooled: frozenset[str], other: Proof) -> Proof:
+    """What another purchase for the same pods has proven, for which all that is at hand could be had as well."""
+    found = [placed for name, placed in served.placed.items() if name in pooled and placed is not None]
+    return Proof(other.usd, frozenset(key for placed in found for key, place in placed.places if not place.price))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +138,21 @@ class Turns:
     def _after(self, settled: Mapping[str, Placed]) -> tuple[Packing, dict[str, Wait]]:
         """The others: together where they are many; else in turn, and then together, if that is cheaper."""
         start = self.market.scene.mark()
-        pooled = self._pooled(settled)
-        if pooled:
-            found = self._together(settled, pooled)
+        for may_be_bought in (may_be_bought_jointly, may_be_pooled):
+            pooled = self._pooled(settled, may_be_bought)
+            found = self._together(settled, pooled) if pooled else None
             if found is not None:
                 more, waits = found
-                both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
-                return packing_of(both), waits
+                return self._packing(settled, more), waits
         demands, placed, waits = self._each(self.gangs, settled)
-        more = place_together(demands, placed, self.market, start)
-        both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
-        return packing_of(both), waits
+        return self._packing(settled, place_together(demands, placed, self.market, start)), waits
 
-    def _pooled(self, settled: Mapping[str, Placed]) -> frozenset[str]:
+    def _packing(self, settled: Mapping[str, Placed], more: _Found) -> Packing:
+        """Of both, in the order in which gangs are served, in which the scheduler may bind them."""
+        both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
+        return packing_of({gang.name: both[gang.name] for gang in self.gangs if gang.name in both})
+
+    def _pooled(self, settled: Mapping[str, Placed], may_be_bought: Callable[[Demand, Market], bool]) -> frozenset[str]:
         """Names of the gangs that are bought for together before any is tried alone; none where they are few."""
         pods = sum(len(gang.waiting) for gang in self.gangs if gang.name not in settled)
         if pods * len(self.market.offerings) < self.limits.joint_at_least:
@@ -153,7 +162,7 @@ class Turns:
             for gang in self.gangs
             if gang.name not in settled
             and not self._is_patient(gang)
-            and may_be_pooled(self._demand(gang), self.market)
+            and may_be_bought(self._demand(gang), self.market)
         )
         many = sum(len(gang.waiting) for gang in self.gangs if gang.name in found)
         return found if many * len(self.market.offerings) >= self.limits.joint_at_least else frozenset()
@@ -250,10 +259,13 @@ class Turns:
         if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
             return at_once
         self.market.scene.undo(start)
-        return self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
+        again = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
+        return again if again is None or at_once is None else replace(again, proof=_proof(again, pooled, at_once.proof))
 
     def _has_few_kinds_at_hand(self, gangs: Iterable[Gang], pooled: frozenset[str]) -> bool:
         shapes = {shape for gang in gangs if gang.name in pooled for _, shape in self._demand(gang).pods}
+        if not all(map(self.market.scene.stands_alone, shapes)):
+            return False
         return AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds) is not None
 
     def _purchase(
@@ -304,9 +316,11 @@ class Turns:
             self.patience.forget()
         for gang in gangs:
             if pool is not None and gang.name in pooled:
-                if not pool.take(self._demand(gang)):
+                if pool.take(self._demand(gang)):
+                    continue
+                if may_be_pooled(self._demand(gang), self.market):
                     placed[gang.name] = None
-                continue
+                    continue
             demand = self._demand(gang)
             if gang.name in settled:
                 demand = still_to_come(demand, settled[gang.name])

@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from autoscaler.planner.placement.clustered_packing import SizeClusters
-from autoscaler.planner.placement.joint_packing import CuttingProblem, SearchLimits
-from autoscaler.planner.supply.candidate_nodes import Shape
+from autoscaler.planner.placement.cutting_problem import CuttingProblem, Want
+from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.solver.admission_lp import Reach, furthest
 from autoscaler.solver.column_pool import Known
 from autoscaler.solver.deadline import Watch, Work
@@ -30,11 +30,11 @@ _CLOSE = 1e-9
 class LimitedAdmission:
     """Gangs in the order in which they are served, by what they want of new nodes."""
 
-    def __init__(self, wanted: Sequence[Mapping[Shape, int]], problem: CuttingProblem, limits: SearchLimits) -> None:
+    def __init__(self, wanted: Sequence[Mapping[Want, int]], problem: CuttingProblem, limits: SearchLimits) -> None:
         """``problem``: for all of them, when nothing has been bought for any."""
         clusters = SizeClusters.of(problem.rows)
         cutting = Cutting.of(problem.rows if clusters is None else clusters.shapes, problem.kinds, problem.limits)
-        row_of = _rows(problem.shapes, cutting, clusters)
+        row_of = _rows(problem.wants, cutting, clusters)
         self._many = len(cutting.rows)
         self._wanted = [
             np.repeat([row_of[shape] for shape in shapes], list(shapes.values())).astype(np.int64) for shapes in wanted
@@ -95,16 +95,16 @@ class LimitedAdmission:
         return np.bincount(rows, minlength=self._many)
 
 
-def _rows(shapes: Sequence[Shape], cutting: Cutting, clusters: SizeClusters | None) -> dict[Shape, int]:
-    """Of each shape the row of the linear program that stands for it; -1: none."""
-    of_cluster = [-1] * (len(shapes) if clusters is None else len(clusters.shapes))
+def _rows(wants: Sequence[Want], cutting: Cutting, clusters: SizeClusters | None) -> dict[Want, int]:
+    """Of each want the row of the linear program that stands for it; -1: none."""
+    of_cluster = [-1] * (len(wants) if clusters is None else len(clusters.shapes))
     for row, numbers in enumerate(cutting.shape_of):
         for number in numbers:
             of_cluster[number] = row
     if clusters is None:
-        return dict(zip(shapes, of_cluster, strict=True))
+        return dict(zip(wants, of_cluster, strict=True))
     found = {}
     for cluster, members in enumerate(clusters.members):
         for number in members.tolist():
-            found[shapes[number]] = of_cluster[cluster]
+            found[wants[number]] = of_cluster[cluster]
     return found

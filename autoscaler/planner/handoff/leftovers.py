@@ -9,11 +9,13 @@ node has not joined is planned on one that has, if there is room.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
 from autoscaler.planner.placement.gang_packing import Packing, packing_of
@@ -24,13 +26,16 @@ from autoscaler.planner.supply.fleet import COMING_TIER
 
 
 def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packing:
-    """The same pods, with those that the scheduler decides about where it will put them. The scene changes for good."""
+    """The same pods, with those that the scheduler decides about where it will put them. The scene changes for good.
+
+    Pods that a rule counts by host stay where they are planned: elsewhere they would upset others.
+    """
     loose = {
-        pod.key: scene.shape(pod)
+        pod.key: shape
         for gang in gangs
         if gang.is_lone and packing.placed.get(gang.name) is not None
         for pod in gang.waiting
-        if not pod.gates
+        if not (pod.gates or scene.is_counted_by(shape := scene.shape(pod), HOSTNAME))
     }
     if not loose:
         return packing
@@ -74,18 +79,21 @@ class _Moving:
         moved = False
         names = {name for shape in self.loose.values() for name, _ in shape.amounts}
         table, at = RoomTable([place.free for place in ranked], names), {id(one): n for n, one in enumerate(ranked)}
+        many = Counter(shape.number for shape in self.loose.values())
         suit: dict[int, list[int]] = {}
         """Number of a shape -> the places that had room for it when it was first asked about."""
         for number, place in enumerate(ranked):
             for key in [key for key in place.guests if key in self.loose]:
                 shape = self.loose[key]
-                if shape.number not in suit:
-                    suit[shape.number] = [
-                        one
-                        for one in np.nonzero(table.enough(shape.amounts))[0].tolist()
-                        if ranked[one].guests and self.scene.why_not(shape, ranked[one]) is None
-                    ]
-                others = suit[shape.number]
+                others = suit.get(shape.number)
+                if others is None:
+                    others = np.nonzero(table.enough(shape.amounts))[0].tolist()
+                    if many[shape.number] > 1:  # of a kind of its own it is asked no more than once
+                        others = suit[shape.number] = [
+                            one
+                            for one in others
+                            if ranked[one].guests and self.scene.why_not(shape, ranked[one]) is None
+                        ]
                 behind = (ranked[one] for one in others[bisect_right(others, number) :] if ranked[one].guests)
                 if self._move(key, behind):
                     moved = True
@@ -111,7 +119,9 @@ class _Moving:
         """Whether there was room."""
         shape, home = self.loose[key], self.homes[key]
         for place in others:
-            if place is not home and self.scene.why_not(shape, place) is None:
+            if place is home or self.scene.is_counted_apart(shape, home, place):
+                continue
+            if self.scene.why_not(shape, place) is None:
                 self.scene.move(shape, home, place, key)
                 self.homes[key] = place
                 return True

@@ -47,6 +47,10 @@ class AtHandKinds:
         }
         return cls(places) if places else None
 
+    def untaken(self) -> AtHandKinds:
+        """The same with lists of its own, from which another may take."""
+        return AtHandKinds({name: list(places) for name, places in self.places.items()})
+
     def take(self, kind: str, market: Market) -> Place | None:
         """The next place of the kind, open to pods."""
         if not self.places[kind]:

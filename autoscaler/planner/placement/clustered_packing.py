@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.planner.demand.pod_rules import FREE
 from autoscaler.planner.placement.sized_slots import Middle, SizedSeats
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.problem import Kind, Shape
@@ -42,8 +41,8 @@ class SizeClusters:
             return None
         sizes = np.array([row.amounts for row in rows], dtype=np.int64)
         counts = np.array([row.count for row in rows], dtype=np.int64)
-        classes: dict[frozenset[str] | None, int] = {}
-        takers = np.array([classes.setdefault(row.kinds, len(classes)) for row in rows], dtype=np.int64)
+        classes: dict[tuple[frozenset[str] | None, str], int] = {}
+        takers = np.array([classes.setdefault((row.kinds, row.part), len(classes)) for row in rows], dtype=np.int64)
         groups = crowded(sizes, counts, np.column_stack([sizes[:, _DEVICES:], takers]))
         found = [
             replace(
@@ -65,18 +64,18 @@ class SizeClusters:
             first = len(row_of)
             row_of += [row for row in rows.tolist() for _ in range(self.rows[row].count)]
             crowds.append(range(first, len(row_of)))
-        lots = [(number_of[lot.kind], lot.pods) for lot in answer.nodes for _ in range(lot.times)]
+        lots = [(number_of[lot.kind], lot.pods, lot.part) for lot in answer.nodes for _ in range(lot.times)]
         sizes = np.array([row.amounts for row in self.rows], dtype=np.int64)
-        seats, _, _ = SizedSeats(sizes, row_of, [FREE] * len(self.rows)).seat(
-            ((kinds[kind].amounts, pods) for kind, pods in lots),
+        seats = SizedSeats(sizes, row_of).seat(
+            ((kinds[kind].amounts, pods) for kind, pods, _ in lots),
             crowds,
             [Middle(*shape.amounts[:_DEVICES]) for shape in self.shapes],
         )
         held = [Counter(row_of[pod] for pod in pods) for pods in seats]
         fitting = _Fitting(self.rows, kinds)
         return [
-            Nodes(kinds[fitting.cheapest(kind, pods)].name, 1, tuple(sorted(pods.items())))
-            for (kind, _), pods in zip(lots, held, strict=True)
+            Nodes(kinds[fitting.cheapest(kind, pods)].name, 1, tuple(sorted(pods.items())), part)
+            for (kind, _, part), pods in zip(lots, held, strict=True)
             if pods
         ]
 

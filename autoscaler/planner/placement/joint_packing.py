@@ -12,72 +12,30 @@ How long the solver searches is counted in work, not in seconds: the same look g
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from autoscaler.model.feasibility import NODE_NAME
-from autoscaler.model.labels import GPU
-from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.model.labels import ZONE
 from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
-from autoscaler.planner.placement.clustered_packing import SizeClusters
+from autoscaler.planner.placement.cutting_problem import (
+    CuttingProblem,
+    PartialPurchase,
+    Purchase,
+    Want,
+    cutting_problem,
+    rules_between,
+)
 from autoscaler.planner.placement.gang_packing import Demand, Placed
+from autoscaler.planner.placement.host_rules import FREE, Company, HostRules
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.room_table import RoomTable
-from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape, harm
+from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.placement.slots import seat
+from autoscaler.planner.placement.zone_assignment import Zones
+from autoscaler.planner.supply.candidate_nodes import Place, Shape, harm
 from autoscaler.solver.column_pool import Known
-from autoscaler.solver.deadline import Work
-from autoscaler.solver.problem import Kind, Limit
-from autoscaler.solver.problem import Shape as Row
-from autoscaler.solver.solution import Nodes
-from autoscaler.solver.solve import cheapest
-
-_MEBI = 2**20
-_FREE = 1e-6
-"""The solver wants a price of everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """How much is searched in one look, in counted work."""
-
-    joint_at_least: int = 300
-    """Pods that may be pooled times offerings: with fewer, each gang is tried in several ways, one after the other, and
-    the cheaper of that and the joint purchase is kept. Below it that takes some milliseconds."""
-    work: float = 15.0
-    """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
-    work_of_first: float = 0.155
-    """More for each of the first pods for which nodes are bought: rows are added with them."""
-    first: int = 500
-    work_per_pod: float = 0.1
-    """More for each further one."""
-    work_per_row: float = 18.0
-    """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
-    few_rows: int = 112
-    at_hand_kinds: int = 300
-    """Kinds at most of places that cost nothing more, to be filled in the same problem as nodes are bought in."""
-    work_at_hand: float = 4.0
-    """As much work as for a purchase alone, times this, for such a problem."""
-    work_otherwise: float = 0.25
-    """And for the purchase that is made where such places are filled first, which is compared with it."""
-    turns: int = 12
-    """Of buying for those that were left, where pods are of many sizes."""
-    rounds: int = 400
-    """Of pricing at most."""
-    turns_within_limits: int = 3
-    """Of admitting gangs and buying for them, where limits leave room for some only."""
-    work_of_admission: float = 3.0
-    """As much work as for a purchase, times this, to find out which gangs limits leave room for."""
-    left_out: float = 0.05
-    """Part of the gangs that a purchase within limits may leave out, to be served in turn."""
-    kept_back: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.3)
-    """Parts of what is scarce that are left for whole nodes, until a purchase is found."""
-
-    def work_for(self, pods: int, rows: int) -> float:
-        """The budget of one call of the solver."""
-        for_pods = self.work_of_first * min(pods, self.first) + self.work_per_pod * max(0, pods - self.first)
-        return self.work + for_pods + self.work_per_row * max(0, rows - self.few_rows)
 
 
 class IdleNodes:
@@ -105,26 +63,6 @@ class IdleNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Purchase:
-    """Nodes of one kind that hold the same."""
-
-    kind: str
-    times: int
-    pods: tuple[tuple[Shape, int], ...]
-    """(shape, how many of it on each node)"""
-
-
-@dataclass(frozen=True, slots=True)
-class PartialPurchase:
-    """Nodes for all pods of a pool but a few."""
-
-    purchases: tuple[Purchase, ...]
-    left: tuple[tuple[frozenset[Shape], int], ...]
-    """Of pods of about one size so many are left out."""
-    bound: float
-
-
-@dataclass(frozen=True, slots=True)
 class Proof:
     """What nodes for some pods cost at least."""
 
@@ -143,9 +81,9 @@ class Pool:
     demands: list[Demand] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)
     """Pod key -> where it goes."""
-    waiting: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
+    waiting: dict[Want, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Pods for which nodes are wanted, in the order in which their gangs are served."""
-    wanted: dict[str, Counter[Shape]] = field(default_factory=dict)
+    wanted: dict[str, Counter[Want]] = field(default_factory=dict)
     """By gang the pods for which nodes are wanted."""
     bound: float = 0.0
     """Dollars per hour that nodes for these pods cost at least."""
@@ -158,6 +96,10 @@ class Pool:
     times: float = 1.0
     """As much work as usual."""
     _there: AtHandKinds | None = None
+    _zones: Zones = field(init=False)
+    _rules: HostRules | None = None
+    _companies: dict[str, tuple[Place, Company]] = field(default_factory=dict)
+    """Nodes that were bought for pods of which some mind others, by name, with these."""
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
     _opened: int = 0
@@ -165,18 +107,23 @@ class Pool:
     _holdable: dict[int, bool] = field(default_factory=dict)
     _idle_nodes: IdleNodes | None = None
 
+    def __post_init__(self) -> None:
+        """Zones are given out with an eye on those that are there."""
+        self._zones = Zones(self.market)
+
     def take(self, demand: Demand) -> bool:
         """Put the gang's pods on standing places as far as there is room, and keep the others; ``False``: hopeless.
 
-        Hopeless is a gang of which a pod fits on no standing place and on no kind of node that may be bought.
+        Hopeless is a gang of which a pod fits on no standing place and on no kind of node that may be bought, or for
+        which there is no zone.
         """
         scene, mark = self.market.scene, self.market.scene.mark()
         self._note_opened()
         placed: dict[str, Place] = {}
-        rest: list[tuple[str, Shape]] = []
+        rest: list[tuple[str, Want]] = []
         for key, shape in demand.ranked if len(demand.pods) > 1 else demand.pods:
             if not self.fills_first and self._is_holdable(shape):
-                rest.append((key, shape))
+                rest.append((key, Want(shape, "")))
                 continue
             place = self._at_hand(shape) if shape.number not in self._full else None
             if place is not None:
@@ -185,16 +132,17 @@ class Pool:
                 self._note_opened()
                 continue
             self._full.add(shape.number)
-            if not self._is_holdable(shape):
+            zone = self._zones.assign(shape) if self._is_holdable(shape) else None
+            if zone is None:
                 scene.undo(mark)
                 self._full.clear()
                 return False
-            rest.append((key, shape))
+            rest.append((key, Want(shape, zone)))
         self.demands.append(demand)
         self.places |= placed
-        self.wanted[demand.name] = Counter(shape for _, shape in rest)
-        for key, shape in rest:
-            self.waiting[shape].append(key)
+        self.wanted[demand.name] = Counter(want for _, want in rest)
+        for key, want in rest:
+            self.waiting[want].append(key)
         return True
 
     def buy(self, *, binding: bool = False) -> bool:
@@ -207,13 +155,13 @@ class Pool:
         for turn in range(self.limits.turns):
             if not self.waiting:
                 return True
-            found = self.partial if not turn else None
-            found = found or self._searched(binding=binding or bool(turn))
+            found = (self.partial if not turn else None) or self._searched(binding=binding or bool(turn))
             if found is None or (found.left and found is not self.partial):
                 self.partial = found
                 return False
             self.bound = self.bound if turn else found.bound
-            if not all(map(self._is_opened_and_filled, found.purchases)):
+            self._there = found.there.untaken() if found.there is not None else None
+            if not self._are_opened_and_filled(found.purchases):
                 return False
             self._put_beside_others()
         return not self.waiting
@@ -231,25 +179,44 @@ class Pool:
 
     def problem(self) -> CuttingProblem:
         """Of the pods that wait."""
-        counts = {shape: len(keys) for shape, keys in self.waiting.items()}
+        counts = {want: len(keys) for want, keys in self.waiting.items()}
         if not self.fills_first:
-            self._there = AtHandKinds.of(counts, self.market, most=self.limits.at_hand_kinds)
-        return cutting_problem(counts, self.market, there=self._there)
+            shapes = dict.fromkeys(want.shape for want in counts)
+            self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds)
+        if self._rules is None:
+            self._rules = rules_between(counts)
+        return cutting_problem(counts, self.market, there=self._there, rules=self._rules)
 
     def _searched(self, *, binding: bool) -> PartialPurchase | None:
         problem = self.problem()
-        times = self.limits.work_at_hand if problem.free else self.times
-        return problem.solved(self.limits, binding=binding, known=self.known, times=times)
+        found = problem.solved(self.limits, binding=binding, known=self.known, times=self.times)
+        return found and replace(found, there=self._there)
 
     def _put_beside_others(self) -> None:
         """Pods that are left go on nodes that were bought for others, where there is room."""
-        for shape, keys in list(self.waiting.items()):
-            while keys and (place := self.market.scene.find(shape)) is not None:
+        for want, keys in list(self.waiting.items()):
+            within = (ZONE, want.zone) if want.zone else None
+            self._zones.leave(want, len(keys))
+            while keys and (place := self._beside_others(want.shape, within)) is not None:
                 key = keys.pop(0)
-                self.market.scene.put(shape, place, key)
+                self.market.scene.put(want.shape, place, key)
                 self.places[key] = place
+            self._zones.keep(want, len(keys))
             if not keys:
-                del self.waiting[shape]
+                del self.waiting[want]
+
+    def _beside_others(self, shape: Shape, within: tuple[str, str] | None) -> Place | None:
+        stance = self._rules.stance(shape) if self._rules is not None else FREE
+        if stance is FREE:
+            return self.market.scene.find(shape, within)
+        for place, company in self._companies.values():
+            has_room = all(place.free.get(name, 0) >= amount for name, amount in shape.amounts)
+            if not has_room or (within is not None and place.labels.get(within[0]) != within[1]):
+                continue
+            if company.admits(stance) and self.market.scene.suits(shape, place):
+                company.join(stance)
+                return place
+        return None
 
     def proof(self) -> Proof:
         """Of the purchase."""
@@ -304,24 +271,84 @@ class Pool:
             )
         return known
 
-    def _is_opened_and_filled(self, bought: Purchase) -> bool:
+    def _are_opened_and_filled(self, purchases: Sequence[Purchase]) -> bool:
         """Whether these nodes could be had, with room for all that they are to hold. What holds nothing is left."""
-        for _ in range(bought.times):
-            seated = [(shape, self.waiting[shape][:many]) for shape, many in bought.pods if shape in self.waiting]
-            asked = _asked(((name, amount * len(keys)) for name, amount in shape.amounts) for shape, keys in seated)
-            if not any(keys for _, keys in seated):
+        for kind, seated, company in self._seated(purchases):
+            may_be_at_hand = self._there is not None and kind not in self._there.places
+            guests = self._not_at_hand(seated) if may_be_at_hand else seated
+            if not guests:
                 continue
-            place = self._opened_node(bought.kind, asked)
+            asked = _asked(guests)
+            place = self._opened_node(kind, asked)
             if place is None:
                 return False
-            for shape, keys in seated:
+            if company is not None:
+                self._companies[place.name] = place, company
+            for want, keys in guests.items():
+                self._zones.leave(want, len(keys))
                 for key in keys:
-                    self.market.scene.put(shape, place, key)
+                    self.market.scene.put(want.shape, place, key)
                     self.places[key] = place
-                del self.waiting[shape][: len(keys)]
-                if not self.waiting[shape]:
-                    del self.waiting[shape]
+                self._have_places(want, keys)
         return True
+
+    def _not_at_hand(self, guests: Mapping[Want, list[str]]) -> dict[Want, list[str]]:
+        """Pods for a node to be bought but for those that find room on one that costs nothing more: they go there."""
+        left = {}
+        for want, keys in guests.items():
+            at_hand: list[str] = []
+            while len(at_hand) < len(keys) and want.shape.number not in self._full:
+                place = self.market.scene.find(want.shape)
+                if place is None or place.price:
+                    self._full.add(want.shape.number)
+                    break
+                key = keys[len(at_hand)]
+                self.market.scene.put(want.shape, place, key)
+                self.places[key] = place
+                at_hand.append(key)
+            if at_hand:
+                self._have_places(want, at_hand)
+            if len(at_hand) < len(keys):
+                left[want] = keys[len(at_hand) :]
+        return left
+
+    def _have_places(self, want: Want, keys: Sequence[str]) -> None:
+        left = self.waiting[want]
+        if left[: len(keys)] == keys:
+            del left[: len(keys)]
+        else:
+            taken = set(keys)
+            left = self.waiting[want] = [key for key in left if key not in taken]
+        if not left:
+            del self.waiting[want]
+
+    def _seated(self, purchases: Sequence[Purchase]) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
+        """For each node its kind and its pods: those in front, or where there are rules those that get on."""
+        if self._rules is not None and len(self._rules.stances) > 1:
+            yield from self._seated_by_rules(purchases, self._rules)
+            return
+        for bought in purchases:
+            for _ in range(bought.times):
+                found = ((want, self.waiting[want][:many]) for want, many in bought.pods if want in self.waiting)
+                yield bought.kind, {want: keys for want, keys in found if keys}, None
+
+    def _seated_by_rules(
+        self, purchases: Sequence[Purchase], rules: HostRules
+    ) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
+        row_of = self.problem().alike()
+        pods = [(want, key) for want, keys in self.waiting.items() for key in keys]
+        rows: list[list[int]] = [[] for _ in range(max(row_of.values()) + 1)]
+        for number, (want, _) in enumerate(pods):
+            rows[row_of[want]].append(number)
+        lots = [bought for bought in purchases for _ in range(bought.times)]
+        wanted = [[(row_of[want], many) for want, many in bought.pods if want in row_of] for bought in lots]
+        stances = [rules.number(want.shape) for want, _ in pods]
+        nodes, companies, _ = seat(wanted, rows, stances=rules.stances, number=stances)
+        for bought, numbers, company in zip(lots, nodes, companies, strict=True):
+            guests: dict[Want, list[str]] = defaultdict(list)
+            for want, key in map(pods.__getitem__, numbers):
+                guests[want].append(key)
+            yield bought.kind, guests, company
 
     def _opened_node(self, kind: str, asked: Mapping[str, int]) -> Place | None:
         """A node of it that has so much room."""
@@ -330,153 +357,15 @@ class Pool:
             return all(amount <= place.free.get(name, 0) for name, amount in asked.items())
 
         if self._there is not None and kind in self._there.places:
-            return self._there.take(kind, self.market)
+            place = self._there.take(kind, self.market)
+            return place if place is not None and fits(place) else None
         return self.market.open(self.market.offering(kind), fits, at_hand=False)
 
 
-def _asked(amounts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
+def _asked(guests: Mapping[Want, Sequence[str]]) -> dict[str, int]:
     """In sum."""
     total: dict[str, int] = {}
-    for some in amounts:
-        for name, amount in some:
-            total[name] = total.get(name, 0) + amount
+    for want, keys in guests.items():
+        for name, amount in want.shape.amounts:
+            total[name] = total.get(name, 0) + amount * len(keys)
     return total
-
-
-@dataclass(slots=True)
-class CuttingProblem:
-    """Pods by shape and the nodes that may be had, in the solver's words."""
-
-    market: Market
-    shapes: list[Shape]
-    names: tuple[str, ...]
-    """Of resources, in the order of the vectors."""
-    kinds: list[Kind]
-    takers: _Takers
-    free: frozenset[str] = frozenset()
-    """Kinds that cost nothing more."""
-    rows: list[Row] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
-
-    def vector(self, amounts: Mapping[str, int], *, up: bool) -> tuple[int, ...]:
-        """Amounts in the solver's units, rounded ``up`` or down."""
-        rounded = [max(0, amounts.get(name, 0)) for name in self.names]
-        return tuple(
-            -(-one // _unit(name)) if up else one // _unit(name) for name, one in zip(self.names, rounded, strict=True)
-        )
-
-    def row(self, shape: Shape, many: int, *, also: str = "") -> Row:
-        """So many pods of a shape. ``also``: a kind of node that lets every pod in."""
-        takers = self.takers.of(shape)
-        if also and takers is not None:
-            takers |= {also}
-        return Row(self.vector(dict(shape.amounts), up=True), many, takers)
-
-    def solved(
-        self, limits: SearchLimits, *, binding: bool, known: Known | None = None, times: float = 1.0
-    ) -> PartialPurchase | None:
-        """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits.
-
-        ``times``: as much work as usual.
-        """
-        clusters = SizeClusters.of(self.rows)
-        rows = clusters.shapes if clusters is not None else self.rows
-        work = times * limits.work_for(sum(row.count for row in rows), len(rows))
-        answer = cheapest(
-            rows,
-            self.kinds,
-            limits=self.limits if binding else [],
-            known=known,
-            deadline=work,
-            clock=Work(),
-            rounds=limits.rounds,
-        )
-        members = (
-            [[one] for one in range(len(rows))] if clusters is None else [one.tolist() for one in clusters.members]
-        )
-        left = tuple(
-            (frozenset(self.shapes[one] for one in several), many)
-            for several, many in zip(members, answer.left, strict=True)
-            if many
-        )
-        nodes = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
-        if any(_exceeds(nodes, limit) for limit in self.limits):
-            return None
-        purchases = tuple(
-            Purchase(lot.kind, lot.times, tuple((self.shapes[number], many) for number, many in lot.pods))
-            for lot in sorted(nodes, key=lambda lot: lot.kind not in self.free)
-        )
-        return PartialPurchase(purchases, left, answer.lower_bound)
-
-
-def cutting_problem(
-    counts: Mapping[Shape, int], market: Market, *, limited: bool = True, there: AtHandKinds | None = None
-) -> CuttingProblem:
-    """For so many pods of each shape. ``limited``: within all limits; else within none. ``there``: free places."""
-    most = sum(counts.values())
-    asked = {name for shape in counts for name, _ in shape.amounts}
-    offerings = {one.group.name: one for one in market.offerings if not limited or market.buyable(one)}
-    samples = {name: market.sample(one) for name, one in offerings.items()}
-    at_hand = there.places if there is not None else {}
-    problem = CuttingProblem(
-        market=market,
-        shapes=list(counts),
-        names=(CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS})),
-        kinds=[],
-        free=frozenset(at_hand),
-        takers=_Takers(market, samples | {name: places[0] for name, places in at_hand.items()}),
-    )
-    for name, places in at_hand.items():
-        room = problem.vector(places[0].free, up=False)
-        problem.kinds.append(Kind(name, room, _FREE * (1 + places[0].tier), len(places)))
-    for name, offering in offerings.items():
-        many = market.ceilings.of_entry(offering.group, market.buyable(offering)) if limited else most
-        room = problem.vector(samples[name].free, up=not limited)
-        problem.kinds.append(Kind(name, room, offering.usd or _FREE, None if many >= most else many))
-    problem.rows = [problem.row(shape, many) for shape, many in counts.items()]
-    if limited:
-        problem.limits = list(market.ceilings.shared([one.group for one in offerings.values()], most))
-    return problem
-
-
-def _exceeds(nodes: Iterable[Nodes], limit: Limit) -> bool:
-    return sum(limit.uses.get(lot.kind, 0.0) * lot.times for lot in nodes) > limit.most + 1e-9
-
-
-def _unit(resource: str) -> int:
-    """Bytes are counted in MiB: sizes in one problem should not be a billion apart."""
-    counted = resource in (CPU, GPU, PODS) or "/" in resource or resource.startswith(ATTACHMENTS)
-    return 1 if counted else _MEBI
-
-
-class _Takers:
-    """Which kinds of node let a shape in, by labels and taints; asked once of those that no rule tells apart."""
-
-    def __init__(self, market: Market, samples: Mapping[str, Place]) -> None:
-        self._market, self._samples = market, samples
-        self._alike: dict[tuple[str, ...], dict[object, list[str]]] = {}
-        self._known: dict[object, frozenset[str] | None] = {}
-
-    def of(self, shape: Shape) -> frozenset[str] | None:
-        """Names of kinds; ``None``: all of them."""
-        key = (shape.affinity, shape.ties, shape.tolerations)
-        if key not in self._known:
-            self._known[key] = self._asked(shape)
-        return self._known[key]
-
-    def _asked(self, shape: Shape) -> frozenset[str] | None:
-        names: list[str] = []
-        for several in self._classes(shape.asked_keys).values():
-            if self._market.scene.suits(shape, self._samples[several[0]]):
-                names += several
-        return None if len(names) == len(self._samples) else frozenset(names)
-
-    def _classes(self, keys: tuple[str, ...]) -> dict[object, list[str]]:
-        """Kinds with the same taints and the same values of these labels."""
-        known = self._alike.get(keys)
-        if known is None:
-            known = self._alike[keys] = defaultdict(list)
-            for name, sample in self._samples.items():
-                values = tuple([sample.name if key == NODE_NAME else sample.labels.get(key) for key in keys])
-                known[sample.taints, values].append(name)
-        return known

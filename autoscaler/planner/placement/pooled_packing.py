@@ -63,9 +63,20 @@ def _alone(demand: Demand, market: Market) -> Placed | None:
 
 def may_be_pooled(demand: Demand, market: Market) -> bool:
     """Nothing but room decides where its pods go, and all of them go or none."""
+    return _is_free(demand) and all(map(market.scene.stands_alone, {shape for _, shape in demand.pods}))
+
+
+def may_be_bought_jointly(demand: Demand, market: Market) -> bool:
+    """The same, or rules by host or zone, with which a purchase for many pods of many gangs knows how to deal."""
+    scene = market.scene
+    return _is_free(demand) and all(
+        scene.stands_alone(shape) or scene.has_common_rules(shape) for shape in {shape for _, shape in demand.pods}
+    )
+
+
+def _is_free(demand: Demand) -> bool:
     whole = demand.minimum is None or demand.minimum >= len(demand.pods)
-    shapes = {shape for _, shape in demand.pods}
-    return whole and not (demand.topology or demand.meant) and all(map(market.scene.stands_alone, shapes))
+    return whole and not (demand.topology or demand.meant)
 
 
 @dataclass(slots=True)

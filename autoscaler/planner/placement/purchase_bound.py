@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from autoscaler.planner.placement.clustered_packing import SizeClusters
+from autoscaler.planner.placement.cutting_problem import Want, cutting_problem
 from autoscaler.planner.placement.gang_packing import Packing
-from autoscaler.planner.placement.joint_packing import Proof, cutting_problem
+from autoscaler.planner.placement.joint_packing import Proof
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.problem import Kind
@@ -26,10 +27,10 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
     homes = packing.homes
     if proof.usd and all(place.price or key in proof.at_hand for key, place in homes.items()):
         return min(proof.usd, packing.usd_per_hour)
-    counts = Counter(shapes[key] for key in homes if key in shapes)
+    counts = Counter(Want(shapes[key], "") for key in homes if key in shapes)
     problem = cutting_problem(counts, market, limited=False)
     free: Counter[str] = Counter()
-    names = {name for shape in counts for name, _ in shape.amounts}
+    names = {name for want in counts for name, _ in want.shape.amounts}
     for place in market.scene.places:
         if not place.price:
             for name in names:
@@ -38,8 +39,9 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
         if not place.price and key in shapes:
             for name, amount in shapes[key].amounts:
                 free[name] += amount
-    there = Kind("what is there", problem.vector(free, up=True), 0.0, 1)
-    rows = [problem.row(shape, many, also=there.name) for shape, many in counts.items()]
+    endless = (len(homes),) * len(problem.rules.exclusive)
+    there = Kind("what is there", problem.vector(free, up=True, exclusive=endless), 0.0, 1)
+    rows = [problem.row(want, many, also=there.name) for want, many in counts.items()]
     clusters = SizeClusters.of(rows)
     shapes_of = rows if clusters is None else clusters.shapes
     return min(packing.usd_per_hour, lower_bound(shapes_of, [*problem.kinds, there]))

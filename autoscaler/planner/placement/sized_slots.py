@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from autoscaler.planner.demand.pod_rules import FREE, Company, Stance
-from autoscaler.planner.supply.capacity import Amounts
+from autoscaler.solver.lp.arrays import Whole
 
 _TRIES, _STRIDE = 12, 8
 """Pods that are looked at for a place, then every so many: with enough of one resource the other may be short."""
@@ -43,20 +42,19 @@ class _Line:
 class SizedSeats:
     """Pods of many sizes."""
 
-    def __init__(self, sizes: Amounts, sorts: Sequence[int], stances: Sequence[Stance]) -> None:
-        """``sizes``: by sort. ``sorts``: of each pod. ``stances``: by sort."""
-        self.sorts, self.stances = sorts, stances
+    def __init__(self, sizes: Whole, sorts: Sequence[int]) -> None:
+        """``sizes``: by sort. ``sorts``: of each pod."""
+        self.sorts = sorts
         self.cpu: list[int] = sizes[:, 0].tolist()
         self.memory: list[int] = sizes[:, 1].tolist()
-        self.strict = any(stance is not FREE for stance in stances)
 
     def seat(
         self,
         nodes: Iterable[tuple[Sequence[int], Sequence[Place]]],
         crowds: Sequence[Sequence[int]],
         middles: Sequence[Middle],
-    ) -> tuple[list[list[int]], list[Company], list[int]]:
-        """Pods for the places of each node (its room, its places); their company; and who is left."""
+    ) -> list[list[int]]:
+        """Pods for the places of each node (its room, its places)."""
         cpu, memory, sorts = self.cpu, self.memory, self.sorts
         asked = [[sorts[pod] for pod in crowd] for crowd in crowds]
         self._per_cpu = 1 / max(1, sum(cpu[sort] for several in asked for sort in several))
@@ -72,13 +70,9 @@ class SizedSeats:
         ]
         order = sorted(range(len(crowds)), key=lambda one: -self._weigh(middles[one].cpu, middles[one].memory))
         rank = {crowd: number for number, crowd in enumerate(order)}
-        seats, companies = [], []
-        for room, places in nodes:
-            company = Company()
-            largest_first = sorted(places, key=lambda place: rank[place[0]])
-            seats.append(self._node(room, largest_first, lines, middles, company))
-            companies.append(company)
-        return seats, companies, sorted(pod for line in lines for *_, pod in line.pods)
+        return [
+            self._node(room, sorted(places, key=lambda place: rank[place[0]]), lines, middles) for room, places in nodes
+        ]
 
     def _weigh(self, cpu: float, memory: float) -> float:
         return cpu * self._per_cpu + memory * self._per_byte
@@ -89,7 +83,6 @@ class SizedSeats:
         places: Sequence[Place],
         lines: Sequence[_Line],
         middles: Sequence[Middle],
-        company: Company,
     ) -> list[int]:
         free_cpu, free_memory = room[0], room[1]
         rest_cpu = sum(middles[crowd].cpu * many for crowd, many in places)
@@ -101,9 +94,7 @@ class SizedSeats:
             more_cpu, more_memory = (
                 _spared(lines[slots[number]], middles[slots[number]]) if number < len(slots) else (0, 0)
             )
-            found = self._taken(
-                lines[crowd], free_cpu - rest_cpu + more_cpu, free_memory - rest_memory + more_memory, company
-            )
+            found = self._taken(lines[crowd], free_cpu - rest_cpu + more_cpu, free_memory - rest_memory + more_memory)
             if found is not None:
                 _, cpu, memory, pod = found
                 guests.append(pod)
@@ -111,16 +102,12 @@ class SizedSeats:
                 free_memory -= memory
         return guests
 
-    def _taken(self, line: _Line, cpu: int, memory: int, company: Company) -> tuple[float, int, int, int] | None:
+    def _taken(self, line: _Line, cpu: int, memory: int) -> tuple[float, int, int, int] | None:
         end = bisect_right(line.weighs, self._weigh(min(cpu, line.cpu), min(memory, line.memory)) * (1 + 1e-12))
         for position in chain(range(end - 1, max(-1, end - 1 - _TRIES), -1), range(end - 1 - _TRIES, -1, -_STRIDE)):
             found = line.pods[position]
             if found[1] > cpu or found[2] > memory:
                 continue
-            if self.strict and (stance := self.stances[self.sorts[found[3]]]) is not FREE:
-                if not company.admits(stance):
-                    continue
-                company.join(stance)
             del line.pods[position], line.weighs[position]
             return found
         return None

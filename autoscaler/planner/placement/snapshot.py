@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Taint, Term
 from autoscaler.model.feasibility import NODE_NAME, Reason, term_holds, why_no_room, why_not_on, why_not_tied
-from autoscaler.model.labels import HOSTNAME
+from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.pod_index import Roll, roll_of
 from autoscaler.planner.placement.topology_spread import Spreading, Watch, count_domain, in_words
 from autoscaler.planner.supply.candidate_nodes import Place, Ranking, Shape, Shelf, shape_of
@@ -78,7 +78,52 @@ class Scene:
         """Whether no other pod, there or to come, has a say in where a pod of that shape goes."""
         if shape.host_ports or self._minded(shape):
             return False
-        return not any(_is_meant(term, shape) for term in self._keepers)
+        return not self._meaning(shape)
+
+    def has_common_rules(self, shape: Shape) -> bool:
+        """Whether all rules that have a say in where a pod of that shape goes are by zone, or keep it off hosts."""
+        keys = {term.topology_key for term in (*shape.apart_from, *self._meaning(shape))}
+        keys |= {one.topology_key for one in shape.spread}
+        return keys <= {HOSTNAME, ZONE} and all(term.topology_key == ZONE for term in shape.near_to)
+
+    def counts_by(self, topology_key: str) -> bool:
+        """Whether a rule of some pod counts by the key."""
+        return any(topology_key in watch.by_key for watch in self._watches.values()) or any(
+            term.topology_key == topology_key for term in (*self._repelling, *self._keepers)
+        )
+
+    def is_counted_by(self, shape: Shape, topology_key: str) -> bool:
+        """Whether a rule, its own or another pod's, counts pods of that shape by the key."""
+        if self._lonely:
+            return False
+        keys = {term.topology_key for term in (*shape.apart_from, *shape.near_to, *self._meaning(shape))}
+        keys |= {one.topology_key for one in shape.spread}
+        return topology_key in keys or any(
+            topology_key in watch.by_key and watch.concerns_shape(shape) for watch in self._watches.values()
+        )
+
+    def counted_with(self, shape: Shape, topology_key: str, value: str) -> int:
+        """Pods in a domain, as often as a rule counts them and a pod of that shape."""
+        return sum(
+            watch.by_key[topology_key].get(value, 0)
+            for watch in self._watches.values()
+            if topology_key in watch.by_key and watch.concerns_shape(shape)
+        )
+
+    def suits_others(self, shape: Shape, place: Place) -> bool:
+        """Whether the rules between pods let a pod of that shape on a place that is empty."""
+        return self._why_not_beside(shape, place) is None
+
+    def _meaning(self, shape: Shape) -> tuple[PodTerm, ...]:
+        """The anti-affinity of others, there or to come, that means pods of that shape."""
+        return tuple(term for term in (*self._repellers(shape), *self._keepers) if _is_meant(term, shape))
+
+    def is_counted_apart(self, shape: Shape, one: Place, other: Place) -> bool:
+        """Whether it makes a difference to the rules of some pod on which of the two a pod of that shape is."""
+        return any(
+            watch.concerns_shape(shape) and any(one.labels.get(key) != other.labels.get(key) for key in watch.by_key)
+            for watch in self._watches.values()
+        )
 
     def place_on(self, hostname: str) -> Place | None:
         """The place whose host name label says so."""
@@ -188,6 +233,11 @@ class Scene:
         while len(self._journal) > mark:
             self._journal.pop()()
 
+    def count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
+        """So many more pods of the shape are counted in the domains of these labels, though they have no place yet."""
+        self._count(shape, labels, by)
+        self._journal.append(lambda: self._count(shape, labels, -by))
+
     def note(self, undo: Callable[[], None]) -> None:
         """Remember how to take back something of the caller's with what is put."""
         self._journal.append(undo)
@@ -218,13 +268,16 @@ class Scene:
             free[name] = free.get(name, 0) - amount * by
         if shape.host_ports:
             place.ports = place.ports | shape.host_ports if by > 0 else place.ports - shape.host_ports
-        for watch in self._watches.values():
-            if watch.concerns_shape(shape):
-                watch.count(place.labels, by)
-        for term in shape.apart_from:
-            self._repel(term, place.labels, by)
+        self._count(shape, place.labels, by)
         place.version += 1
         self._changed.append(place)
+
+    def _count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
+        for watch in self._watches.values():
+            if watch.concerns_shape(shape):
+                watch.count(labels, by)
+        for term in shape.apart_from:
+            self._repel(term, labels, by)
 
     def _repel(self, term: PodTerm, labels: Mapping[str, str], by: int) -> None:
         value = labels.get(term.topology_key)

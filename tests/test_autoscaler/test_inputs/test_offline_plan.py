@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from autoscaler.cli import autoscale
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
-from autoscaler.inputs.tables import read_catalog, read_nodes, read_pods
+from autoscaler.inputs.tables import Asked, read_asked, read_catalog, read_nodes
 from autoscaler.model.errors import BadInput
 from tests import ROOT
 from tests.checker import faults, read_table
@@ -175,7 +175,7 @@ def test_a_pod_too_big_for_everything_waits(tmp_path: Path) -> None:
     made = plan(tmp_path, PODS + "big,900000,8000,0,,,,\nsmall,1000,1000,0,,,,\n")
     assert check(tmp_path, made) == []
     assert made["waiting"][0]["pod"] == "big"
-    assert "900 cpu" in made["waiting"][0]["would_fit_if"]
+    assert "asks 900 cpu on one node" in made["waiting"][0]["reason"]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -208,11 +208,11 @@ def test_who_is_on_nobodys_offer_is_told_what_keeps_it(tmp_path: Path) -> None:
     rows = ["big,999000,1,0,pair,,,", "mate,10,1,0,pair,,,", "picky,10,1,0,,,,tier=gold"]
     made = plan(tmp_path, PODS + "\n".join(rows) + "\n")
     told = {one["pod"]: (one["reason"], one["would_fit_if"]) for one in made["waiting"]}
-    assert told["big"][0] == "no kind of node on offer holds it (999 cpu, 1 MiB and 0 GPUs)"
+    assert told["big"][0] == "asks 999 cpu on one node; the largest machine has 64 (c-huge-on-demand)"
     assert told["mate"] == (f"its gang waits for big: {told['big'][0]}", told["big"][1])
-    assert told["picky"] == (
-        "nothing on offer takes it: 5 offers: is not what the pod selects (tier is gold)",
-        "a node with 0.01 cpu, 1 MiB and 0 GPUs is offered, where tier is gold",
+    assert told["picky"][0].endswith("takes it: 4 kinds of machine: is not what the pod selects (tier is gold)")
+    assert told["picky"][1] == (
+        "the pod's node selector, affinity or tolerations change, or a group that matches is added to the policy"
     )
 
 
@@ -232,7 +232,9 @@ def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) 
     items = json.dumps({"kind": "List", "items": [_pod_group("many", 4), _pod_group("few", 2), *pods]})
     made = plan(tmp_path, items, pods_as="pods.json")
     assert sorted(made["placements"]) == ["few-0", "few-1", "few-2"]
-    assert {one["reason"] for one in made["waiting"]} == {"its gang has 3 of 4 pods here"}
+    assert {one["reason"] for one in made["waiting"]} == {
+        "gang default/many is not complete: 3 of 4 pods have been created"
+    }
     policy = "cluster: c\ngroups:\n  - {name: gpu, instance_type: g.one, zones: [us-east-1a], max: 2}\n"
     made = plan(tmp_path, items, policy=policy, pods_as="pods.json")
     assert sorted(made["placements"]) == ["few-0", "few-1"]
@@ -256,7 +258,8 @@ def test_nobody_goes_whose_gang_lacks_those_who_must_be_together(tmp_path: Path,
     assert served == {f"g{gang}" for gang in range(5)}
     assert len(made["placements"]) == 4 * 5
     told = {one["pod"]: one["reason"] for one in made["waiting"]}
-    assert told["g7-3"] == "its gang waits for as many as must be together"
+    assert told["g7-3"].startswith("needs 2 more four nodes")
+    assert told["g7-3"].endswith("but max 11 of group four leaves 1")
 
 
 def test_a_machine_stays_useful_for_the_pods_that_wait(tmp_path: Path) -> None:
@@ -325,7 +328,7 @@ def test_the_same_input_gives_the_same_plan(tmp_path: Path) -> None:
     made = []
     for text in (rows, rows, [*rows, "p60,1000,2000,0,,,,"]):
         (tmp_path / "pods.csv").write_text(PODS + "\n".join(text) + "\n", encoding="utf-8")
-        made.append(plan_offline(read_pods(str(tmp_path / "pods.csv")), read_catalog(tmp_path / "catalog.csv")))
+        made.append(plan_offline(read_asked(str(tmp_path / "pods.csv")), read_catalog(tmp_path / "catalog.csv")))
     assert made[0] == made[1]
     assert abs(made[2].usd_per_hour - made[0].usd_per_hour) <= 3.6
 
@@ -424,9 +427,9 @@ def _every(step: int, *, seconds: int, clock: Callable[[], float]) -> OfflinePla
     """Some of openb's pods, with as many of its machines."""
     data = next(one for one in DATA if one.is_dir())
     catalog = read_catalog(str(data / "ec2_us_east_1_2026_07_20.csv"))
-    pods = read_pods(str(data / "openb_pod_list_default.csv"))[::step]
+    pods = read_asked(str(data / "openb_pod_list_default.csv")).pods[::step]
     machines = read_nodes(str(data / "openb_node_list_all_node.csv"))[::step]
-    return plan_offline(pods, catalog, machines, deadline=timedelta(seconds=seconds), clock=clock)
+    return plan_offline(Asked(pods), catalog, machines, deadline=timedelta(seconds=seconds), clock=clock)
 
 
 def _pod(name: str, *, gpus: int = 0, node: str = "") -> dict[str, Any]:
@@ -450,7 +453,7 @@ def test_an_amount_that_means_nothing_is_told_with_the_pod(tmp_path: Path) -> No
     pod = {"kind": "Pod", "metadata": {"name": "odd"}, "spec": {"containers": [container]}}
     path.write_text(json.dumps(pod), encoding="utf-8")
     with pytest.raises(BadInput, match=r"pods.json: Pod odd: .*'abc' is not a quantity such as 500m"):
-        read_pods(str(path))
+        read_asked(str(path))
 
 
 def test_a_machine_is_given_once(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from autoscaler.inputs.listed_pods import asked_in
 from autoscaler.inputs.tables import Asked, read_asked
 from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import GPU
 from autoscaler.model.resources import Resources
-from autoscaler.planner.supply.offers import Price
 from tests.builders import an_on_prem_node
 
 CATALOG = """\

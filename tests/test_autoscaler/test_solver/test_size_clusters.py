@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.inputs.offline_plan import plan_offline
-from autoscaler.inputs.tables import read_catalog, read_pods
+from autoscaler.inputs.tables import read_asked, read_catalog
 from autoscaler.solver.size_clusters import MANY, crowded, middles
 from tests.checker import faults, read_table
 from tests.test_autoscaler.test_inputs.test_offline_plan import CATALOG, PODS
@@ -57,7 +57,7 @@ def test_pods_that_all_ask_for_something_else_are_planned(tmp_path: Path) -> Non
     (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
     pods, catalog = tmp_path / "pods.csv", tmp_path / "catalog.csv"
     plan = plan_offline(
-        read_pods(str(pods)), read_catalog(catalog), deadline=timedelta(seconds=1), clock=time.process_time
+        read_asked(str(pods)), read_catalog(catalog), deadline=timedelta(seconds=1), clock=time.process_time
     )
     assert faults(plan.as_json(), pods=read_table(pods), catalog=read_table(catalog)) == []
     assert plan.waiting == ()

@@ -11,33 +11,19 @@ from autoscaler.model.cluster import DaemonSet, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
 from autoscaler.model.feasibility import why_not_on
-from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
-from autoscaler.solver.problem import Kind, Limit, Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """One row of the catalogue."""
-
-    instance_type: str
-    arch: str
-    room: Resources
-    usd: float
-    zone: str = ""
-    capacity_type: str = "on-demand"
-    gpu_model: str = ""
-    gpu_memory_mib: int = 0
-    """Of one GPU; 0: not said."""
+from autoscaler.model.instance_types import Price
+from autoscaler.model.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A kind of node that may be bought, with what pods see of it."""
 
-    kind: Kind
+    name: str
     price: Price
     zone: str
     entry: str
+    """Of the policy; empty where none is given."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
 
@@ -47,27 +33,7 @@ def offers_of(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | Non
     if policy is not None:
         return list(_of_policy(prices, policy))
     zones = sorted(set(zones)) or _zones(pods)
-    return [
-        _offer(price, zone=zone, entry="", available=None)
-        for price in prices
-        for zone in ((price.zone,) if price.zone else zones)
-    ]
-
-
-def limits_of(offers: Sequence[Offer], policy: Policy | None) -> list[Limit]:
-    """What offers share: an entry's nodes over all its zones, and the policy's nodes and GPUs over all entries."""
-    if policy is None:
-        return []
-    limits = [
-        Limit({one.kind.name: 1.0 for one in offers if one.entry == entry.name}, entry.max)
-        for entry in policy.groups
-        if len(entry.zones) > 1
-    ]
-    if policy.limits.nodes is not None:
-        limits.append(Limit({one.kind.name: 1.0 for one in offers}, policy.limits.nodes))
-    if policy.limits.gpus is not None:
-        limits.append(Limit({one.kind.name: float(one.kind.amounts[2]) for one in offers}, policy.limits.gpus))
-    return limits
+    return [_offer(price, zone=zone, entry="") for price in prices for zone in ((price.zone,) if price.zone else zones)]
 
 
 def _zones(pods: Iterable[Pod]) -> list[str]:
@@ -101,7 +67,6 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
                 replace(price, gpu_model=model, gpu_memory_mib=memory),
                 zone=zone,
                 entry=entry.name,
-                available=entry.max,
                 labels={words.GROUP: entry.name, words.REGION: policy.region, **entry.labels},
                 taints=tuple(taint.as_taint() for taint in entry.taints),
             )
@@ -124,7 +89,6 @@ def _offer(
     *,
     zone: str,
     entry: str,
-    available: int | None,
     labels: Mapping[str, str] | None = None,
     taints: tuple[Taint, ...] = (),
 ) -> Offer:
@@ -140,17 +104,7 @@ def _offer(
         **(labels or {}),
     }
     name = "/".join(part for part in (entry, price.instance_type, zone, price.capacity_type) if part)
-    kind = Kind(name, vector(price.room), price.usd, available)
-    return Offer(kind, price, zone, entry, seen, taints)
-
-
-def beside_daemons(offers: Iterable[Offer], daemon_sets: Sequence[DaemonSet]) -> list[Offer]:
-    """The same offers, less what the DaemonSets that match take of a new node."""
-
-    def room(one: Offer) -> Vector:
-        return _less(one.kind.amounts, _matching(daemon_sets, one.labels, one.taints))
-
-    return [replace(one, kind=replace(one.kind, amounts=room(one))) for one in offers]
+    return Offer(name, price, zone, entry, seen, taints)
 
 
 def nodes_beside_daemons(nodes: Iterable[Node], daemon_sets: Sequence[DaemonSet], pods: Iterable[Pod]) -> list[Node]:
@@ -173,20 +127,3 @@ def _matching(
         for one in daemon_sets
         if why_not_on(affinity=one.affinity, tolerations=one.tolerations, labels=labels, taints=taints) is None
     ]
-
-
-def _less(room: Vector, daemon_sets: Iterable[DaemonSet]) -> Vector:
-    taken = vector(Resources.total(one.requests for one in daemon_sets))
-    return tuple(max(0, have - less) for have, less in zip(room, taken, strict=True))
-
-
-def vector(amounts: Resources) -> Vector:
-    """Amounts as the solver counts them; what is not among them is not modelled."""
-    known = dict(amounts.items())
-    return (known.get(CPU, 0), known.get(MEMORY, 0), known.get(words.GPU, 0), known.get(PODS, 0))
-
-
-def wanted(pod: Pod) -> Vector:
-    """What a pod takes of a node."""
-    cpu, memory, gpus, pods = vector(pod.requests)
-    return (cpu, memory, gpus, pods or 1)

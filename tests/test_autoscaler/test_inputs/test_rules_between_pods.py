@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler.inputs.offline_plan import plan_offline
-from autoscaler.inputs.tables import read_catalog, read_pods
+from autoscaler.inputs.tables import read_asked, read_catalog
 from tests.bench.diverse import ZONES, diverse_pods
 from tests.checker import read_table
 from tests.checker_of_lists import HOST, ZONE, faults_of_list
@@ -29,7 +29,7 @@ def plan(directory: Path, pods: list[dict[str, Any]]) -> dict[str, Any]:
     (directory / "pods.json").write_text(json.dumps({"kind": "List", "items": pods}), encoding="utf-8")
     (directory / "catalog.csv").write_text(CATALOG, encoding="utf-8")
     made = plan_offline(
-        read_pods(str(directory / "pods.json")),
+        read_asked(str(directory / "pods.json")),
         read_catalog(directory / "catalog.csv"),
         zones=ZONES,
         deadline=timedelta(seconds=1),
@@ -82,7 +82,7 @@ def test_host_ports_and_pods_that_stay_in_one_zone(tmp_path: Path) -> None:
     assert max(Counter(zone[made["placements"][f"g-{number}"]] for number in range(4)).values()) == 4
 
 
-def test_a_rule_that_is_not_kept_is_said(tmp_path: Path) -> None:
+def test_a_rule_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     """Affinity to pods of another kind waits with its reason."""
     pod = _pod("picky")
     pod["spec"]["affinity"] = {
@@ -93,7 +93,7 @@ def test_a_rule_that_is_not_kept_is_said(tmp_path: Path) -> None:
         }
     }
     made = plan(tmp_path, [pod])
-    assert "pods of another kind" in made["waiting"][0]["reason"]
+    assert "no pod that it must be near to is in the same zone" in made["waiting"][0]["reason"]
 
 
 def _pod(name: str, *, port: int = 0, gang: str = "") -> dict[str, Any]:

@@ -1,0 +1,295 @@
+"""Pods and the nodes that may be had for them as a cutting-stock problem, in the words of :mod:`autoscaler.solver`.
+
+A row is for pods that want the same: a shape, in a zone where rules between pods have decided on one. Pods that keep
+their like off their node take an *exclusive place*, of which every node has one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from autoscaler.model.feasibility import NODE_NAME
+from autoscaler.model.labels import GPU, HOSTNAME, ZONE
+from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
+from autoscaler.planner.placement.clustered_packing import SizeClusters
+from autoscaler.planner.placement.host_rules import HostRules
+from autoscaler.planner.placement.offerings import Market, Offering
+from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape
+from autoscaler.solver.column_pool import Known
+from autoscaler.solver.deadline import Work
+from autoscaler.solver.problem import Kind, Limit
+from autoscaler.solver.problem import Shape as Row
+from autoscaler.solver.solution import Answer, Nodes
+from autoscaler.solver.solve import cheapest
+
+_MEBI = 2**20
+_MUCH_MORE = 2.0
+"""Times the usual work: less than that is not worth beginning twice."""
+_FREE = 1e-6
+"""The solver wants a price of everything."""
+
+
+class Want(NamedTuple):
+    """What a pod wants of a node that is bought."""
+
+    shape: Shape
+    zone: str
+    """Empty where any will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Nodes of one kind that hold the same."""
+
+    kind: str
+    times: int
+    pods: tuple[tuple[Want, int], ...]
+    """(what pods want, how many of them on each node)"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPurchase:
+    """Nodes for all pods of a pool but a few."""
+
+    purchases: tuple[Purchase, ...]
+    left: tuple[tuple[frozenset[Want], int], ...]
+    """Of pods of about one size so many are left out."""
+    bound: float
+    """Of what any nodes for these pods cost; zero where zones that were given out may cost more than others."""
+    there: AtHandKinds | None = None
+    """The kinds that cost nothing more, all of their places still free."""
+
+
+@dataclass(slots=True)
+class CuttingProblem:
+    """Pods by shape and the nodes that may be had, in the solver's words."""
+
+    market: Market
+    wants: list[Want]
+    names: tuple[str, ...]
+    """Of resources, in the order of the vectors."""
+    kinds: list[Kind]
+    takers: _Takers
+    rules: HostRules
+    free: frozenset[str] = frozenset()
+    """Kinds that cost nothing more."""
+    zones: OneForAllZones | None = None
+    """``None``: each zone has kinds of its own."""
+    rows: list[Row] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+
+    def vector(self, amounts: Mapping[str, int], *, up: bool, exclusive: tuple[int, ...]) -> tuple[int, ...]:
+        """Amounts in the solver's units, rounded ``up`` or down, and of each exclusive place so many."""
+        rounded = [max(0, amounts.get(name, 0)) for name in self.names]
+        amounts_of = (
+            -(-one // _unit(name)) if up else one // _unit(name) for name, one in zip(self.names, rounded, strict=True)
+        )
+        return (*amounts_of, *exclusive)
+
+    def row(self, want: Want, many: int, *, also: str = "") -> Row:
+        """So many pods that want the same. ``also``: a kind of node that lets every pod in."""
+        vector = self.vector(dict(want.shape.amounts), up=True, exclusive=self.rules.needs(want.shape))
+        if self.zones is not None:
+            return Row(vector, many, self.takers.of(Want(want.shape, "")), part=want.zone)
+        takers = self.takers.of(want)
+        if also and takers is not None:
+            takers |= {also}
+        return Row(vector, many, takers)
+
+    def alike(self) -> dict[Want, int]:
+        """The number of a want's row: pods of one may take places of each other's."""
+        numbers: dict[object, int] = {}
+        return {
+            want: numbers.setdefault((row.amounts, row.kinds, row.part), len(numbers))
+            for want, row in zip(self.wants, self.rows, strict=True)
+        }
+
+    def _offering(self, lot: Nodes) -> str:
+        return lot.kind if self.zones is None else self.zones.names[lot.kind][lot.part]
+
+    def _answer(
+        self, rows: Sequence[Row], limits: SearchLimits, *, binding: bool, known: Known | None, times: float
+    ) -> Answer:
+        """With little work first, and with all that is allowed where that leaves something to be found."""
+        size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
+        works = [
+            times * (one.work_at_hand if self.free else 1.0) * one.work_for(*size)
+            for one in (limits.first, limits)
+            if one is not None
+        ]
+        for work in works if works[-1] > _MUCH_MORE * works[0] else works[-1:]:
+            answer = cheapest(
+                rows,
+                self.kinds,
+                limits=self.limits if binding else [],
+                known=known,
+                deadline=work,
+                clock=Work(),
+                rounds=limits.rounds,
+            )
+            if not any(answer.left) and answer.gap < limits.as_good_as_proven:
+                break
+        return answer
+
+    def solved(
+        self, limits: SearchLimits, *, binding: bool, known: Known | None = None, times: float = 1.0
+    ) -> PartialPurchase | None:
+        """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits.
+
+        ``times``: as much work as usual.
+        """
+        clusters = SizeClusters.of(self.rows)
+        rows = clusters.shapes if clusters is not None else self.rows
+        answer = self._answer(rows, limits, binding=binding, known=known, times=times)
+        members = (
+            [[one] for one in range(len(rows))] if clusters is None else [one.tolist() for one in clusters.members]
+        )
+        left = tuple(
+            (frozenset(self.wants[one] for one in several), many)
+            for several, many in zip(members, answer.left, strict=True)
+            if many
+        )
+        nodes = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
+        if any(_exceeds(nodes, limit) for limit in self.limits):
+            return None
+        purchases = tuple(
+            Purchase(self._offering(lot), lot.times, tuple((self.wants[number], many) for number, many in lot.pods))
+            for lot in sorted(nodes, key=lambda lot: lot.kind not in self.free)
+        )
+        is_bound = self.zones is not None or not any(want.zone for want in self.wants)
+        return PartialPurchase(purchases, left, answer.lower_bound if is_bound else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OneForAllZones:
+    """Offerings that are to be had alike in every zone, without an end: the solver sees one kind for all of them."""
+
+    names: Mapping[str, Mapping[str, str]]
+    """By the name of the kind and zone the offering."""
+
+    @classmethod
+    def of(
+        cls, counts: Iterable[Want], offerings: Mapping[str, Offering], samples: Mapping[str, Place]
+    ) -> OneForAllZones | None:
+        """``None``: something differs, or a pod may go to any zone."""
+        zones = {want.zone for want in counts}
+        if not zones or "" in zones:
+            return None
+        alike: dict[object, dict[str, str]] = defaultdict(dict)
+        for name, offering in offerings.items():
+            sample = samples[name]
+            labels = frozenset((key, value) for key, value in sample.labels.items() if key not in (ZONE, HOSTNAME))
+            room = tuple(sorted(sample.free.items()))
+            alike[room, labels, sample.taints, offering.usd].setdefault(sample.labels.get(ZONE, ""), name)
+        if not all(several.keys() >= zones for several in alike.values()):
+            return None
+        return cls({next(iter(several.values())): several for several in alike.values()})
+
+
+def rules_between(counts: Mapping[Want, int]) -> HostRules:
+    """Of so many pods that want the same."""
+    shapes = Counter[Shape]()
+    for want, many in counts.items():
+        shapes[want.shape] += many
+    return HostRules(shapes)
+
+
+def cutting_problem(
+    counts: Mapping[Want, int],
+    market: Market,
+    *,
+    limited: bool = True,
+    there: AtHandKinds | None = None,
+    rules: HostRules | None = None,
+) -> CuttingProblem:
+    """For so many pods that want the same. ``limited``: within all limits; else within none. ``there``: free places.
+
+    ``rules``: between pods, also of others; without, those of these.
+    """
+    most = sum(counts.values())
+    asked = {name for want in counts for name, _ in want.shape.amounts}
+    offerings = {one.group.name: one for one in market.offerings if not limited or market.buyable(one)}
+    samples = {name: market.sample(one) for name, one in offerings.items()}
+    at_hand = there.places if there is not None else {}
+    rules = rules or rules_between(counts)
+    available = {
+        name: market.ceilings.of_entry(one.group, market.buyable(one)) if limited else most
+        for name, one in offerings.items()
+    }
+    shared = list(market.ceilings.shared([one.group for one in offerings.values()], most)) if limited else []
+    endless = not (shared or at_hand) and all(many >= most for many in available.values())
+    zones = OneForAllZones.of(counts, offerings, samples) if endless else None
+    if zones is not None:
+        samples = {name: samples[name] for name in zones.names}
+    problem = CuttingProblem(
+        market=market,
+        wants=list(counts),
+        names=(CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS})),
+        kinds=[],
+        free=frozenset(at_hand),
+        takers=_Takers(market, samples | {name: places[0] for name, places in at_hand.items()}),
+        rules=rules,
+        zones=zones,
+        limits=shared,
+    )
+    one_each = (1,) * len(rules.exclusive)
+    for name, places in at_hand.items():
+        room = problem.vector(places[0].free, up=False, exclusive=one_each)
+        problem.kinds.append(Kind(name, room, _FREE * (1 + places[0].tier), len(places)))
+    for name in offerings if problem.zones is None else problem.zones.names:
+        room = problem.vector(samples[name].free, up=not limited, exclusive=one_each)
+        many = available[name]
+        problem.kinds.append(Kind(name, room, offerings[name].usd or _FREE, None if many >= most else many))
+    problem.rows = [problem.row(want, many) for want, many in counts.items()]
+    return problem
+
+
+def _exceeds(nodes: Iterable[Nodes], limit: Limit) -> bool:
+    return sum(limit.uses.get(lot.kind, 0.0) * lot.times for lot in nodes) > limit.most + 1e-9
+
+
+def _unit(resource: str) -> int:
+    """Bytes are counted in MiB: sizes in one problem should not be a billion apart."""
+    counted = resource in (CPU, GPU, PODS) or "/" in resource or resource.startswith(ATTACHMENTS)
+    return 1 if counted else _MEBI
+
+
+class _Takers:
+    """Which kinds of node let pods in, by labels and taints; asked once of shapes that no rule tells apart."""
+
+    def __init__(self, market: Market, samples: Mapping[str, Place]) -> None:
+        self._market, self._samples = market, samples
+        self._alike: dict[tuple[str, ...], dict[object, list[str]]] = {}
+        self._known: dict[object, frozenset[str] | None] = {}
+
+    def of(self, want: Want) -> frozenset[str] | None:
+        """Names of kinds; ``None``: all of them."""
+        shape = want.shape
+        key = (shape.affinity, shape.ties, shape.tolerations, shape.asked_keys, want.zone)
+        if key not in self._known:
+            self._known[key] = self._asked(want)
+        return self._known[key]
+
+    def _asked(self, want: Want) -> frozenset[str] | None:
+        names: list[str] = []
+        keys = (*want.shape.asked_keys, *((ZONE,) if want.zone else ()))
+        for several in self._classes(keys).values():
+            sample = self._samples[several[0]]
+            if want.zone in ("", sample.labels.get(ZONE)) and self._market.scene.suits(want.shape, sample):
+                names += several
+        return None if len(names) == len(self._samples) else frozenset(names)
+
+    def _classes(self, keys: tuple[str, ...]) -> dict[object, list[str]]:
+        """Kinds with the same taints and the same values of these labels."""
+        known = self._alike.get(keys)
+        if known is None:
+            known = self._alike[keys] = defaultdict(list)
+            for name, sample in self._samples.items():
+                values = tuple([sample.name if key == NODE_NAME else sample.labels.get(key) for key in keys])
+                known[sample.taints, values].append(name)
+        return known

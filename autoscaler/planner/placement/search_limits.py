@@ -1,0 +1,67 @@
+"""How much is searched in one look, in counted work: the same look gives the same plan on any machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How much is searched in one look, in counted work."""
+
+    joint_at_least: int = 300
+    """Pods that may be pooled times offerings: with fewer, each gang is tried in several ways, one after the other, and
+    the cheaper of that and the joint purchase is kept. Below it that takes some milliseconds."""
+    work: float = 15.0
+    """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
+    work_of_first: float = 0.155
+    """More for each of the first pods for which nodes are bought: rows are added with them."""
+    first_pods: int = 500
+    work_per_pod: float = 0.1
+    """More for each further one."""
+    work_per_row: float = 18.0
+    """More for each row beyond those: what is as good as 112 rows of openb takes so much longer (199 rows: twice)."""
+    few_rows: int = 112
+    at_hand_kinds: int = 300
+    """Kinds at most of places that cost nothing more, to be filled in the same problem as nodes are bought in."""
+    work_at_hand: float = 4.0
+    """As much work as for a purchase alone, times this, for such a problem."""
+    work_otherwise: float = 0.25
+    """And for the purchase that is made where such places are filled first, which is compared with it."""
+    turns: int = 12
+    """Of buying for those that were left, where pods are of many sizes."""
+    first: SearchLimits | None = None
+    """Searched within these before; what is found is enough if it is as good as proven."""
+    as_good_as_proven: float = 1e-4
+    """Above the bound, as a part of it."""
+    rounds: int = 400
+    """Of pricing at most."""
+    turns_within_limits: int = 3
+    """Of admitting gangs and buying for them, where limits leave room for some only."""
+    work_of_admission: float = 3.0
+    """As much work as for a purchase, times this, to find out which gangs limits leave room for."""
+    left_out: float = 0.05
+    """Part of the gangs that a purchase within limits may leave out, to be served in turn."""
+    kept_back: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.3)
+    """Parts of what is scarce that are left for whole nodes, until a purchase is found."""
+
+    @classmethod
+    def within(cls, span: timedelta) -> SearchLimits:
+        """For a person who asks for a plan: what a core of 2024 does in about that time, and for few pods less."""
+        seconds = span.total_seconds()
+        return cls(
+            first=cls(),
+            joint_at_least=0,
+            work=250 * seconds,
+            work_of_first=0.1 * seconds,
+            work_per_pod=0.04 * seconds,
+            work_per_row=8 * seconds,
+            work_of_admission=1.0,
+            work_at_hand=1.0,
+        )
+
+    def work_for(self, pods: int, rows: int) -> float:
+        """The budget of one call of the solver."""
+        for_pods = self.work_of_first * min(pods, self.first_pods) + self.work_per_pod * max(0, pods - self.first_pods)
+        return self.work + for_pods + self.work_per_row * max(0, rows - self.few_rows)

@@ -1,0 +1,71 @@
+"""Zones for pods that nodes are bought for together, where rules between pods count by zone.
+
+Each pod in its turn goes to the zone with fewest of the pods that it is counted with, where the rules of all pods that
+have a place or a zone let it. From then on it is counted there: pods that come later see it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.model.labels import ZONE
+from autoscaler.planner.placement.cutting_problem import Want
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+
+
+@dataclass(slots=True)
+class Zones:
+    """Given out so far."""
+
+    market: Market
+    _load: Counter[str] = field(default_factory=Counter)
+    _samples: dict[object, dict[str, Place]] = field(default_factory=dict)
+    """What a shape asks of a node -> zone -> a node that may be bought there and holds it."""
+
+    def assign(self, shape: Shape) -> str | None:
+        """The zone of one more pod; empty where it does not matter, ``None``: there is none."""
+        scene = self.market.scene
+        if not scene.counts_by(ZONE):
+            return ""
+        samples = self._possible(shape)
+        if not scene.is_counted_by(shape, ZONE):
+            return self._least(samples)
+        for zone in sorted(samples, key=lambda zone: (scene.counted_with(shape, ZONE, zone), self._load[zone], zone)):
+            if scene.suits_others(shape, samples[zone]):
+                self._load[zone] += 1
+                scene.count(shape, {ZONE: zone}, 1)
+                return zone
+        return None
+
+    def _least(self, samples: Mapping[str, Place]) -> str:
+        """For pods that no rule counts: where fewest go, so that each zone has some of every size."""
+        zone = min(samples, key=lambda zone: (self._load[zone], zone), default="")
+        self._load[zone] += 1
+        return zone
+
+    def leave(self, want: Want, many: int) -> None:
+        """So many pods are no longer counted where they were to go: they get a place."""
+        if want.zone and many:
+            self.market.scene.count(want.shape, {ZONE: want.zone}, -many)
+
+    def keep(self, want: Want, many: int) -> None:
+        """So many pods are counted again, for they got none."""
+        if want.zone and many:
+            self.market.scene.count(want.shape, {ZONE: want.zone}, many)
+
+    def _possible(self, shape: Shape) -> dict[str, Place]:
+        key = (shape.amounts, shape.affinity, shape.ties, shape.tolerations, shape.asked_keys)
+        known = self._samples.get(key)
+        if known is None:
+            known = self._samples[key] = {}
+            for offering in self.market.with_room(shape.amounts):
+                sample = self.market.sample(offering)
+                zone = sample.labels.get(ZONE)
+                if zone is None or zone in known or not self.market.buyable(offering):
+                    continue
+                if self.market.capacity(offering, shape):
+                    known[zone] = sample
+        return known
