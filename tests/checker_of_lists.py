@@ -41,7 +41,7 @@ def faults_of_list(
     ]
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     found = faults(plan, pods=[_row(pod) for pod in waiting], catalog=catalog, nodes=machines)
-    found += [*_selected(placed, catalog), *_apart(placed), *_near(placed), *_ports(placed)]
+    found += [*_selected(placed, catalog), *_apart(placed), *_ports(placed)]
     found += _even(placed, list(nodes.values()), plan["nodes"], catalog)
     if max_nodes is not None and len(nodes) > max_nodes:
         found.append(f"{len(nodes)} nodes, {max_nodes} are allowed")
@@ -125,17 +125,6 @@ def _apart(placed: Placed) -> Iterator[str]:
             yield f"{pod['metadata']['name']}: must be apart from {met[0]['metadata']['name']}"
 
 
-def _near(placed: Placed) -> Iterator[str]:
-    meant: dict[str, list[Any]] = {}
-    for pod, others, term in _company(placed, "podAffinity"):
-        words = repr(term.get("labelSelector"))
-        if words not in meant:
-            meant[words] = [one for one, _ in placed if _means(term.get("labelSelector"), one)]
-        elsewhere = any(one is not pod for one in meant[words][:2])
-        if elsewhere and not any(other is not pod for other in others):
-            yield f"{pod['metadata']['name']}: nobody that it must be near to is in its {term['topologyKey']}"
-
-
 def _company(placed: Placed, kind: str) -> Iterator[tuple[Any, list[Any], Mapping[str, Any]]]:
     """Each pod that has such a term, everyone in its domain, and the term; those it cannot mean are left out early."""
     by_domain: dict[tuple[str, Any, str], list[Any]] = defaultdict(list)
@@ -153,7 +142,7 @@ def _company(placed: Placed, kind: str) -> Iterator[tuple[Any, list[Any], Mappin
 
 
 def _even(placed: Placed, nodes: Collection[Node], bought: Sequence[Node], catalog: Sequence[Row]) -> Iterator[str]:
-    """Pods that a spread keeps off their nodes at last."""
+    """Pods that a spread or an affinity keeps off their nodes at last."""
     yield from _Binding(nodes, {node["name"] for node in bought}, catalog).of(placed)
 
 
@@ -192,17 +181,24 @@ class _Binding:
     catalog: Sequence[Row]
     spreads: dict[str, _Spread] = field(default_factory=dict)
     means: dict[str, list[_Spread]] = field(default_factory=dict)
+    near: dict[str, tuple[Mapping[str, Any], Counter[Any]]] = field(default_factory=dict)
+    """By term the pods that it means, by domain."""
 
     def of(self, placed: Placed) -> Iterator[str]:
         """What is left at last."""
-        for pod, _ in placed:
+        for pod, node in placed:
             self._of(pod)
+            self._is_near(pod, node)
         left = self._all_bound([one for one in placed if one[1]["name"] not in self.bought])
         for spread in self.spreads.values():
             spread.join()
-        for pod, _ in self._all_bound(left + [one for one in placed if one[1]["name"] in self.bought]):
-            keys = {one["topologyKey"] for one in pod["spec"]["topologySpreadConstraints"]}
-            yield f"{pod['metadata']['name']}: spread unevenly over {' and '.join(sorted(keys))}"
+        for pod, node in self._all_bound(left + [one for one in placed if one[1]["name"] in self.bought]):
+            name = pod["metadata"]["name"]
+            for one in self._of(pod):
+                if one.keeps_off(pod, node):
+                    yield f"{name}: spread unevenly over {one.constraint['topologyKey']}"
+            if not self._is_near(pod, node):
+                yield f"{name}: nobody that it must be near to is in its topology.kubernetes.io/zone"
 
     def _all_bound(self, placed: Placed) -> Placed:
         """As far as they can be, again and again; gives those that are left."""
@@ -213,15 +209,29 @@ class _Binding:
 
     def _is_bound(self, pod: Pod, node: Node) -> bool:
         """Whether it could be, and is."""
-        if not pod["spec"].get("nodeName") and any(one.keeps_off(pod, node) for one in self._of(pod)):
+        is_new = not pod["spec"].get("nodeName")
+        if is_new and (any(one.keeps_off(pod, node) for one in self._of(pod)) or not self._is_near(pod, node)):
             return False
         self._bind(pod, node)
+        return True
+
+    def _is_near(self, pod: Pod, node: Node) -> bool:
+        """Whether pods that it must be near to are bound in its domain; the first of its kind may go anywhere."""
+        for term in _terms(pod, "podAffinity"):
+            selector, domain = term.get("labelSelector"), _domain(term["topologyKey"])
+            counts = self.near.setdefault(repr((selector, term["topologyKey"])), (term, Counter()))[1]
+            is_first = not counts.total() and _means(selector, pod)
+            if not (is_first or counts[domain(node)]):
+                return False
         return True
 
     def _bind(self, pod: Pod, node: Node) -> None:
         labels = repr(pod["metadata"].get("labels"))
         if labels not in self.means:
             self.means[labels] = [one for one in self.spreads.values() if one.means(pod)]
+        for term, counts in self.near.values():
+            if _means(term.get("labelSelector"), pod):
+                counts[_domain(term["topologyKey"])(node)] += 1
         for one in self.means[labels]:
             home = _domain(one.constraint["topologyKey"])(node)
             if home in one.counts:

@@ -148,9 +148,8 @@ class Turns:
         return self._packing(settled, place_together(demands, placed, self.market, start)), waits
 
     def _packing(self, settled: Mapping[str, Placed], more: _Found) -> Packing:
-        """Of both, in the order in which gangs are served, in which the scheduler may bind them."""
-        both = {name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)}
-        return packing_of({gang.name: both[gang.name] for gang in self.gangs if gang.name in both})
+        """Of both, in the order in which they were served, in which the scheduler may bind them."""
+        return packing_of({name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)})
 
     def _pooled(self, settled: Mapping[str, Placed], may_be_bought: Callable[[Demand, Market], bool]) -> frozenset[str]:
         """Names of the gangs that are bought for together before any is tried alone; none where they are few."""
@@ -285,7 +284,9 @@ class Turns:
             pool = Pool(self.market, self.limits, partial=partial, known=known, fills_first=fills_first, times=times)
             _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
             if pool.buy(binding=binding):
-                return _Served({gang.name for gang in gangs}, {**placed, **pool.found()}, waits, pool.proof())
+                both = placed | pool.found()
+                in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
+                return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof())
             self.market.scene.undo(start)
             partial, left_out = pool.partial, pool.last_left()
             if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):

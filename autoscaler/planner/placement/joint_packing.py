@@ -152,6 +152,7 @@ class Pool:
         cheapest nodes exceed one. Of pods of many sizes some may be left at first: they go beside others, or are bought
         for once more.
         """
+        self._know_rules()
         for turn in range(self.limits.turns):
             if not self.waiting:
                 return True
@@ -183,9 +184,13 @@ class Pool:
         if not self.fills_first:
             shapes = dict.fromkeys(want.shape for want in counts)
             self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds)
+        return cutting_problem(counts, self.market, there=self._there, rules=self._know_rules())
+
+    def _know_rules(self) -> HostRules:
+        """Between all pods for which nodes are wanted, also when some of them have places by now."""
         if self._rules is None:
-            self._rules = rules_between(counts)
-        return cutting_problem(counts, self.market, there=self._there, rules=self._rules)
+            self._rules = rules_between({want: len(keys) for want, keys in self.waiting.items()})
+        return self._rules
 
     def _searched(self, *, binding: bool) -> PartialPurchase | None:
         problem = self.problem()

@@ -10,6 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.config.policy import read_policy
 from autoscaler.inputs.offline_plan import plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog
 from tests.bench.diverse import ZONES, diverse_pods
@@ -24,14 +29,15 @@ c.huge,amd64,64,131072,63000,125000,100,0,3.0
 """
 
 
-def plan(directory: Path, pods: list[dict[str, Any]]) -> dict[str, Any]:
+def plan(directory: Path, pods: list[dict[str, Any]], *, policy: Path | None = None) -> dict[str, Any]:
     """Plan for a List of these pods, with three zones."""
     (directory / "pods.json").write_text(json.dumps({"kind": "List", "items": pods}), encoding="utf-8")
     (directory / "catalog.csv").write_text(CATALOG, encoding="utf-8")
     made = plan_offline(
         read_asked(str(directory / "pods.json")),
         read_catalog(directory / "catalog.csv"),
-        zones=ZONES,
+        policy=read_policy(policy) if policy is not None else None,
+        zones=() if policy is not None else ZONES,
         deadline=timedelta(seconds=1),
         clock=time.process_time,
     )
@@ -80,6 +86,52 @@ def test_host_ports_and_pods_that_stay_in_one_zone(tmp_path: Path) -> None:
     assert len({made["placements"][f"web-{number}"] for number in range(3)}) == 3
     zone = {node["name"]: node["zone"] for node in made["nodes"]}
     assert max(Counter(zone[made["placements"][f"g-{number}"]] for number in range(4)).values()) == 4
+
+
+def _required(kind: str, key: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": key}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _spread(key: str, skew: int) -> dict[str, Any]:
+    selector = {"matchLabels": {"app": "web"}}
+    one = {"topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector, "maxSkew": skew}
+    return {"topologySpreadConstraints": [one]}
+
+
+RULES: list[dict[str, Any]] = [
+    {},
+    _required("podAntiAffinity", HOST),
+    _required("podAntiAffinity", ZONE),
+    _required("podAffinity", ZONE),
+    *(_spread(key, skew) for key in (HOST, ZONE) for skew in (1, 2)),
+]
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_rules_are_kept_within_limits_too(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Any mix of rules, of pods that others mean and pods that none does, for few nodes in two or three zones."""
+    pods = []
+    for number in range(data.draw(st.integers(2, 24))):
+        pod = _pod(f"p{number}", port=80 if data.draw(st.integers(0, 9)) == 0 else 0)
+        pod["metadata"]["labels"] = {"app": data.draw(st.sampled_from(["web", "web", "db"]))}
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(data.draw(st.sampled_from([1, 2, 5])))
+        pod["spec"] |= data.draw(st.sampled_from(RULES))
+        pods.append(pod)
+    zones = list(ZONES[: data.draw(st.integers(2, 3))])
+    nodes = data.draw(st.integers(1, 12))
+    directory = tmp_path_factory.mktemp("rules")
+    groups = "".join(
+        f"  - {{name: {kind}, instance_type: c.{kind}, zones: [{', '.join(zones)}], max: {most}}}\n"
+        for kind, most in (("small", data.draw(st.integers(1, 20))), ("large", data.draw(st.integers(1, 20))))
+    )
+    policy = directory / "policy.yaml"
+    policy.write_text(f"cluster: c\nlimits: {{nodes: {nodes}}}\ngroups:\n{groups}", encoding="utf-8")
+    made = plan(directory, pods, policy=policy)
+    assert check(directory, made, pods) == []
+    assert len(made["nodes"]) <= nodes
+    assert len(made["placements"]) + len(made["waiting"]) == len(pods)
 
 
 def test_a_rule_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
