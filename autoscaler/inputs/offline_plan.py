@@ -1,4 +1,4 @@
-"""A plan without a cluster: pods, prices and machines from files in; nodes to buy, who goes where, and who waits, out.
+"""A plan without a cluster: pods, prices and machines from files in; nodes to buy, where pods go, and which wait, out.
 
 The plan is the autoscaler's own (:mod:`autoscaler.planner.plan`), for a cluster that is made of the files.
 """
@@ -54,7 +54,7 @@ class BoughtNode:
 
 @dataclass(frozen=True, slots=True)
 class OfflinePlan:
-    """What to buy and who goes where."""
+    """What to buy and where pods go."""
 
     nodes: tuple[BoughtNode, ...]
     placements: Mapping[str, str]
@@ -216,7 +216,7 @@ def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
     gap = f", at most {plan.usd_per_hour / bound - 1:.2%} above the cheapest there is" if bound > 0 else ""
     nodes = _many(len(plan.nodes), "node")
     bought = f"{plan.usd_per_hour:.4f} $/h for {nodes} (no plan costs less than {bound:.4f} $/h{gap})"
-    idle = "nothing may be bought for those who wait" if plan.waiting else "nothing has to be bought"
+    idle = "nothing may be bought for the pods that wait" if plan.waiting else "nothing has to be bought"
     echo(bought if counted else idle)
     took = f"{plan.seconds:.2f} s, after {plan.reading_seconds:.2f} s to read the files"
     echo(f"{_many(len(plan.placements), 'pod')} placed, {len(plan.waiting)} waiting, {took}")

@@ -219,14 +219,14 @@ class Unmet:
     def _busy(self, demand: Demand) -> Verdict:
         """Where only machines that are there could hold it, and they are full or closed."""
         shape = min((shape for _, shape in demand.pods), key=lambda shape: shape.rank)
-        words = [sum_up(self.market.scene.reasons(shape)) or self._beside_nobody(shape)]
+        words = [sum_up(self.market.scene.reasons(shape)) or self._why_no_new_node(shape)]
         shut = Counter(self.fleet.unusable.values())
         words += [f"{count} node{'s' if count > 1 else ''}: {why}" for why, count in sorted(shut.items())]
         many = f"its {len(demand.pods)} pods do not fit together" if len(demand.pods) > 1 else "it fits nowhere now"
         told = "; ".join(one for one in words if one)
         return Verdict(f"{many}, and what may be bought does not change that: {told or 'no node'}", "other work ends")
 
-    def _beside_nobody(self, shape: Shape) -> str:
+    def _why_no_new_node(self, shape: Shape) -> str:
         """Where no node is there: what is against a new one."""
         samples = map(self.market.sample, self.market.offerings)
         found = [why for sample in samples if (why := self.market.scene.why_not(shape, sample)) is not None]

@@ -1,1 +1,1 @@
-"""Which gangs are served: their order, who waits instead of buying, who is filled in afterwards."""
+"""Which gangs are served: their order, which wait for machines of ours, which limits leave room for."""

@@ -1,8 +1,8 @@
 """Whose turn it is: gangs that were planned before, then the others by priority and age; then as the scheduler has it.
 
-What was bought for a gang, or is kept for it, stays its own while its pods wait for it: nobody who was refused a moment
-ago takes it from them, to have it bought again. Where somebody of higher priority would find no place that way, all are
-served in strict order. A gang that has fewer pods than it may have grows when it is its turn again.
+What was bought for a gang, or is kept for it, stays its own while its pods wait for it: no gang that was refused a
+moment ago takes it from them, to have it bought again. Where a gang of higher priority would find no place that way,
+all are served in strict order. A gang that has fewer pods than it may have grows when it is its turn again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Turns:
     def serve(self) -> tuple[Packing, dict[str, Wait]]:
         """Each gang's outcome, and which wait for machines that we own. The scene changes for good.
 
-        Who has no place is asked again: who waits for room, where others have been placed there since, and who was
+        Gangs without a place are asked again: those that wait for room, where others have been placed since, and those
         refused, where the scheduler puts pods without our gate so that less need be bought and limits have room again.
         """
         packing, waits = self._in_order()
@@ -216,7 +216,7 @@ class Turns:
     def _admission(
         self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
     ) -> tuple[list[str], LimitedAdmission]:
-        """The gangs that want new nodes, by name, and who of them is served. The scene stays as it is."""
+        """The gangs that want new nodes, by name, and which of them are served. The scene stays as it is."""
         start = self.market.scene.mark()
         pool = Pool(self.market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs, pooled))
         self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
@@ -363,7 +363,7 @@ class Turns:
         return frozenset(Counter(shape.number for _, shape in demand.pods).items())
 
     def _price(self, found: Placed, demand: Demand) -> float:
-        """Dollars per hour of what is bought, or was bought for others, who would have to buy again."""
+        """Dollars per hour of what is bought, or was bought for others, which would have to buy again."""
         others = taken_from_others(found, demand, self.market)
         return found.usd + sum(place.group.usd_per_hour for place in others.values() if place.group is not None)
 

@@ -47,7 +47,7 @@ class LimitedAdmission:
         self._there = problem.free
         self._guess = 0
         self.known = Known()
-        """Fillings that are good for those who are served, for the purchase to begin with."""
+        """Fillings that are good for the gangs that are served, for the purchase to begin with."""
         self._explore()
 
     def served(self, kept_back: float) -> list[int]:

@@ -66,7 +66,7 @@ class _Moving:
     def off_what_is_bought(self, bought: Sequence[Place]) -> set[int]:
         """Ids of the places that need not be bought.
 
-        Each in turn gives its pods to those behind it: who has devices, and most pods, comes last. What is there
+        Each in turn gives its pods to those behind it: nodes with devices, and with most pods, come last. What is there
         already was asked before anything was bought.
         """
         ranked = sorted(bought, key=self._rank)
@@ -75,7 +75,7 @@ class _Moving:
         return {id(place) for place in ranked if not place.guests}
 
     def _pass_on(self, ranked: Sequence[Place]) -> bool:
-        """Whether a pod has moved, to a place behind its own; nobody ever goes back."""
+        """Whether a pod has moved, to a place behind its own; none ever goes back."""
         moved = False
         names = {name for shape in self.loose.values() for name, _ in shape.amounts}
         table, at = RoomTable([place.free for place in ranked], names), {id(one): n for n, one in enumerate(ranked)}

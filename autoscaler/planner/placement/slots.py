@@ -1,8 +1,8 @@
-"""Who takes which of the places that the solver planned, so that those who share a node get on with each other.
+"""Which pod takes which of the places that the solver planned, so that the rules between pods of one node hold.
 
 A place is for any pod of a *row*: pods that ask for the same in the same zone. Which of them takes it is free, and that
 is used: a node with a spread by host may have few of those that it counts, so pods of the same spread are seated
-together, first, and the others beside those who do not count them.
+together, first, and the others beside pods that do not count them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Line:
 
 
 class _Queue:
-    """The pods of one row who are not seated yet: in lines of one stance, by the spreads by host that they have."""
+    """The pods of one row that are not seated yet: in lines of one stance, by the spreads by host that they have."""
 
     def __init__(self, pods: Iterable[int], stances: Sequence[Stance], number: Sequence[int]) -> None:
         """``number``: of each pod's stance."""
@@ -40,7 +40,7 @@ class _Queue:
         self.many = {keys: sum(len(line.pods) for line in group) for keys, group in self.lines.items()}
 
     def next(self, company: Company, prefer: _Keys) -> int | None:
-        """One who gets on with the company: of the preferred spread, else of none, else of any."""
+        """A pod that the company admits: of the preferred spread, else of none, else of any."""
         for keys in dict.fromkeys((prefer, _NOBODY, *self.lines)) if len(self.lines) > 1 else self.lines:
             if not self.many.get(keys):
                 continue
@@ -64,7 +64,7 @@ def seat(
     stances: Sequence[Stance],
     number: Sequence[int],
 ) -> tuple[list[list[int]], list[Company], list[int]]:
-    """Pods for the places of each node, (row, how many); their company; and who is left.
+    """Pods for the places of each node, (row, how many); their company; and the pods that are left.
 
     ``rows``: pods by row. ``number``: of each pod's stance.
     """
@@ -89,7 +89,7 @@ def seat(
 def _anywhere(
     wanted: Iterable[Sequence[tuple[int, int]]], rows: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[Company], list[int]]:
-    """The same where nobody minds anybody."""
+    """The same without rules between pods."""
     ends = [0] * len(rows)
     nodes, companies = [], []
     for places in wanted:
@@ -103,7 +103,7 @@ def _anywhere(
 
 
 def _preferred(queues: Iterable[_Queue]) -> _Keys:
-    """The spread that most of those have who may be seated here."""
+    """The spread that most of the pods have that may be seated here."""
     many: Counter[_Keys] = Counter()
     for queue in queues:
         if len(queue.lines) > 1:

@@ -222,7 +222,7 @@ def test_people_are_not_told_that_all_is_well_where_nobody_can_be_served(tmp_pat
     (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
     words = ["plan", "--pods", str(tmp_path / "pods.csv"), "--catalog", str(tmp_path / "catalog.csv")]
     told = CliRunner().invoke(autoscale, words, catch_exceptions=False).output
-    assert "nothing may be bought for those who wait\n0 pods placed, 1 waiting" in told
+    assert "nothing may be bought for the pods that wait\n0 pods placed, 1 waiting" in told
 
 
 def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) -> None:
