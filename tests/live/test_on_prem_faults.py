@@ -117,7 +117,7 @@ def test_a_login_without_root_is_told(host: SshMachine, tmp_path: Path) -> None:
     try:
         host.program("sudo", "exit 1")
         with pytest.raises(Unavailable) as unfit:
-            machine._probed(machine.read_args(wanted(host, gpus={"product": "X", "count": 1, "memory": "1Gi"})))
+            machine._probed(machine.read_args(wanted(host, gpus={"product": "X", "count": 1, "memory": "1Gi"})), None)
         assert "2 things are in the way" in str(unfit.value)
         assert "sudo asks the login for a password: put 'USER ALL=(ALL) NOPASSWD: ALL'" in str(unfit.value)
         assert "0 GPUs are seen by" in str(unfit.value)
