@@ -92,18 +92,19 @@ def taken_from_others(placed: Placed, demand: Demand, market: Market) -> dict[st
 
 
 def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
-    """All of the gang; else as many as must be together, and of the others those that fit at no price."""
+    """All of the gang; else as many as must be together, and of the others those that fit at no price.
+
+    For what is left then nodes may be bought, as the next plan would that remembers these.
+    """
     kept = as_meant(demand, market) if demand.meant else None
     if kept is not None:
         more = _place_elastic(still_to_come(demand, kept), market, buy=buy)
         return replace(kept, places=(*kept.places, *more.places), bought=more.bought) if more is not None else kept
-    start = market.scene.mark()
     if demand.minimum is None or demand.minimum >= len(demand.pods):
         return _nearly_as_meant(demand, market, buy=buy) if demand.meant else _place(demand, market, buy=buy)
-    whole = _place(demand, market, buy=buy)
-    if whole is not None and not taken_from_others(whole, demand, market):
+    whole = _grown(demand, market, buy=buy)
+    if whole is not None:
         return whole
-    market.scene.undo(start)
     core = _place(replace(demand, pods=demand.pods[: demand.minimum]), market, buy=buy) if demand.minimum else None
     if core is None and demand.minimum:
         return None
@@ -112,7 +113,25 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
     for item in demand.pods[demand.minimum :]:
         extra = _place(replace(demand, pods=(item,), anchor=anchor), market, buy=False)
         places += extra.places if extra else ()
-    return Placed(places=tuple(places), bought=core.bought if core else ()) if places else None
+    if not places:
+        return None
+    placed = Placed(places=tuple(places), bought=core.bought if core else ())
+    more = _grown(still_to_come(demand, placed), market, buy=buy)
+    return (
+        placed
+        if more is None
+        else replace(placed, places=(*places, *more.places), bought=(*placed.bought, *more.bought))
+    )
+
+
+def _grown(rest: Demand, market: Market, *, buy: bool) -> Placed | None:
+    """All of the other pods; ``None``: there are none, or that fails, or takes nodes that were bought for others."""
+    start = market.scene.mark()
+    whole = _place(rest, market, buy=buy) if rest.pods else None
+    if whole is not None and not taken_from_others(whole, rest, market):
+        return whole
+    market.scene.undo(start)
+    return None
 
 
 def as_meant(demand: Demand, market: Market) -> Placed | None:

@@ -617,6 +617,16 @@ def test_what_was_meant_and_is_gone_is_forgotten() -> None:
     assert [step.placements[0][1] for step in steps(decided, Admit)] == ["dgx-01"]
 
 
+def test_what_an_elastic_gang_lacks_is_bought_in_the_plan_that_finds_the_others_a_place() -> None:
+    """After a restart without memory, on a node that is on its way; the next plan buys nothing more then."""
+    elastic = a_gang("elastic", 3, gpus=2, minimum=1)
+    coming = a_group("gpu-a10g", desired=1, maximum=3)
+    first = decide(a_cluster(pods=elastic, groups=[coming]))
+    assert grown(first) == {coming.name: 1}
+    again = decide(a_cluster(pods=elastic, groups=[replace(coming, desired=2)]), memory=first.memory)
+    assert grown(again) == {}
+
+
 def test_what_is_more_than_an_elastic_gang_needs_takes_no_node_of_another() -> None:
     """Its further pods have what is free at no price; a node that was bought for a later gang is not."""
     elastic = a_gang("elastic", 3, gpus=8, minimum=1)
