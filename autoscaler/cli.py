@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_at = click.option("--at", metavar="14:02", help="At that time, by the clocks here; or 2026-11-23T14:02:31.")
 kubeconfig_option = click.option(
     "--kubeconfig", type=_FILE, default=None, help="Else $KUBECONFIG, ~/.kube/config, or the pod's own account."
 )
@@ -33,6 +36,14 @@ def autoscale() -> None:
     "--log-format", type=click.Choice(["text", "json"]), default=None, help="Else text on a terminal, JSON elsewhere."
 )
 @click.option("--metrics-port", type=click.IntRange(1, 65535), default=None, help="Serve Prometheus metrics there.")
+@click.option("--record", type=_FOLDER, default=None, help="Write every decision down in this folder.")
+@click.option(
+    "--record-mib",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="The folder holds no more than that.",
+)
 def run(
     *,
     policy: str,
@@ -43,6 +54,8 @@ def run(
     identity: str | None,
     log_format: str | None,
     metrics_port: int | None,
+    record: Path | None,
+    record_mib: int,
 ) -> None:
     """Watch the cluster and resize its EC2 groups, on every change."""
     from autoscaler.service import Settings, run_once, serve  # noqa: PLC0415 - see the module's docstring
@@ -55,6 +68,8 @@ def run(
         dry_run=dry_run,
         log_format=log_format,
         metrics_port=metrics_port,
+        record=record,
+        record_bytes=record_mib * 2**20,
     )
     (run_once if once else serve)(settings)
 
@@ -136,7 +151,6 @@ def pause(
 ) -> None:
     """Buy and terminate nothing, everywhere or in one group; pods are placed on what is there all the same."""
     import os  # noqa: PLC0415 - see the module's docstring
-    from datetime import UTC, datetime  # noqa: PLC0415
 
     from autoscaler import service  # noqa: PLC0415
     from autoscaler.config.documents import parse_span  # noqa: PLC0415
@@ -181,8 +195,7 @@ def _scope(group: str | None, *, buying: bool) -> str:
 @kubeconfig_option
 def spend(*, month: str | None, by: str, wants_csv: bool, namespace: str, kubeconfig: Path | None) -> None:
     """Say what EC2 nodes have cost, at list prices, by what the autoscaler has written down."""
-    from datetime import UTC, datetime  # noqa: PLC0415 - see the module's docstring
-    from typing import Any, cast  # noqa: PLC0415
+    from typing import Any, cast  # noqa: PLC0415 - see the module's docstring
 
     from autoscaler import service  # noqa: PLC0415
 
@@ -195,6 +208,30 @@ def spend(*, month: str | None, by: str, wants_csv: bool, namespace: str, kubeco
         f"{asked:%Y-%m}", chosen, kubeconfig=kubeconfig, namespace=namespace, wants_csv=wants_csv
     ):
         click.echo(line)
+
+
+@autoscale.command()
+@click.argument("record", type=click.Path(path_type=Path, exists=True))
+@_at
+def replay(*, record: Path, at: str | None) -> None:
+    """Decide again what RECORD has (a folder of `run --record`, or a file of it): exit status 1 on any difference."""
+    from autoscaler.record.replay import Tally, replay  # noqa: PLC0415 - see the module's docstring
+
+    tally = Tally()
+    for line in replay(record, at=_moment(at), tally=tally):
+        click.echo(line)
+    click.echo(f"{record}: {tally}")
+    if tally.differ or not (tally.same or tally.doubted):
+        raise click.exceptions.Exit(1)
+
+
+def _moment(at: str | None) -> datetime | None:
+    from autoscaler.record.reader import moment  # noqa: PLC0415
+
+    try:
+        return moment(at, datetime.now().astimezone()) if at else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--at") from None
 
 
 @autoscale.group()
@@ -222,8 +259,6 @@ def explain_pod(*, name: str, namespace: str, memory: str, policy: Path | None, 
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
 def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
     """Which GPUs exist, who holds them, how long they have idled."""
-    from datetime import UTC, datetime  # noqa: PLC0415
-
     from rich.console import Console  # noqa: PLC0415
 
     from autoscaler.gpu_usage import as_json, read_gpus, show  # noqa: PLC0415

@@ -43,8 +43,9 @@ from autoscaler.model.actions import (
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.pod_index import roll_of
-from autoscaler.planner.quarantine import Planner, plan_around
+from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.planner.sanity_check import Counts
+from autoscaler.record.decisions import Decision
 from autoscaler.report import Messenger, Report
 
 LOOK_AGAIN: Final = 60.0
@@ -60,6 +61,8 @@ _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, 
 
 
 _SETS_MONEY_FREE: Final = (Cancel, Remove)
+DONE: Final = "done"
+"""What came of a step that was taken."""
 
 
 class Leader(Protocol):
@@ -67,6 +70,26 @@ class Leader(Protocol):
 
     def is_mine(self) -> bool:
         """Whether we may act now."""
+
+
+class Records(Protocol):
+    """Where decisions are written down: told of each before its steps are taken, then of what came of these."""
+
+    def decided(self, decision: Decision) -> None:
+        """This is done next."""
+
+    def came_of(self, outcomes: tuple[str, ...]) -> None:
+        """Of its steps, as far as they were come to."""
+
+
+class NoRecord:
+    """Decisions are written down nowhere."""
+
+    def decided(self, decision: Decision) -> None:
+        """Nothing."""
+
+    def came_of(self, outcomes: tuple[str, ...]) -> None:
+        """Nothing."""
 
 
 class GroupWatch:
@@ -160,6 +183,7 @@ class Loop:
         clock: Callable[[], float] = time.monotonic,
         confirm: Callable[[], Counts] | None = None,
         bookkeeper: Bookkeeper | None = None,
+        recorder: Records | None = None,
     ) -> None:
         """``set_in_motion`` is called after a step that AWS was asked for.
 
@@ -180,6 +204,9 @@ class Loop:
         self._clock = clock
         self._confirm = confirm
         self._bookkeeper = bookkeeper
+        self._recorder = recorder or NoRecord()
+        self._outcomes: list[str] = []
+        """Of the steps of the plan at hand."""
         self._trusted: Counts | None = None
         """How much the last look showed that was acted on."""
         self._memory: Memory | None = None
@@ -223,13 +250,10 @@ class Loop:
 
     def once(self) -> Plan:
         """Look, decide, act, tell."""
-        policy, cluster = self._look()
-        self._report.paused(cluster.pauses)
-        memory = self._recall()
-        began = self._clock()
-        plan = self._plan(cluster, policy, memory)
-        self._report.decided(plan, cluster, took=self._clock() - began)
         knows = self._store.knows_groups()
+        decision = self._decide()
+        plan, cluster = decision.plan, decision.cluster
+        self._recorder.decided(decision)
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
             self._policies.compare(cluster.groups)
             self._memory = plan.memory
@@ -240,6 +264,8 @@ class Loop:
             self._report.would(steps)
         else:
             self._apply(steps)
+            came = dict(zip(steps, self._outcomes, strict=False))
+            self._recorder.came_of(tuple(came.get(step, "not tried") for step in plan.steps))
         self._forget_answered()
         if knows:  # before AWS has answered, nobody can say that a pod is hopeless
             self._tell(plan, cluster)
@@ -268,18 +294,17 @@ class Loop:
         self._store.forget_groups()
         self._set_in_motion()
 
-    def _plan(self, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
-        """What to do by this look: nothing where it is doubted, or where planning breaks on no object in particular."""
-        doubt = self._doubt(cluster)
+    def _decide(self) -> Decision:
+        """What to do by a new look: nothing where that is doubted, or where planning breaks on no object alone."""
+        policy, cluster = self._look()
+        self._report.paused(cluster.pauses)
+        memory, began, doubt = self._recall(), self._clock(), self._doubt(cluster)
         if doubt:
-            return Plan(memory=memory, warnings=(doubt,), wake_at=self._now() + _CONFIRM_AGAIN)
-        try:
-            return plan_around(self._planner, cluster, policy, memory)
-        except Exception as error:  # noqa: BLE001 - a defect must not end what cares for running jobs
-            self._report.broken(error)
-            return Plan(
-                memory=memory, warnings=(f"planning breaks ({type(error).__name__}: {error}): nothing is done",)
-            )
+            plan = Plan(memory=memory, warnings=(doubt,), wake_at=self._now() + _CONFIRM_AGAIN)
+        else:
+            plan = plan_or_tell(self._planner, cluster, policy, memory, broken=self._report.broken)
+        self._report.decided(plan, cluster, took=self._clock() - began)
+        return Decision(cluster, policy, memory, plan, doubt)
 
     def _doubt(self, cluster: Cluster) -> str:
         """Why the look is not to be acted on; empty where it is."""
@@ -314,14 +339,19 @@ class Loop:
         Nor after an order that AWS refused: the gang that it was for may be better off elsewhere; the next plan says.
         """
         owing = self._refused = False
+        self._outcomes = []
         for step in steps:
             if self._stopping.is_set() or not self._leader.is_mine():
                 return
             held = self._held.get(describe(step))
             if (owing or self._refused) and isinstance(step, Grow):
-                continue
-            done = (held is None or held.until <= self._clock()) and self._take(step)
-            owing |= not done and isinstance(step, _SETS_MONEY_FREE)
+                outcome = "not tried: an order before it was refused, or money was not set free"
+            elif held is not None and held.until > self._clock():
+                outcome = "left alone for a while after it failed"
+            else:
+                outcome = self._take(step)
+            self._outcomes.append(outcome)
+            owing |= outcome != DONE and isinstance(step, _SETS_MONEY_FREE)
 
     def _answered(self, step: Step, *, is_known: bool) -> None:
         if isinstance(step, Grow):
@@ -333,29 +363,29 @@ class Loop:
             orders = {name: order for name, order in self._memory.orders.items() if name in self._unanswered}
             self._memory = replace(self._memory, orders=orders)
 
-    def _take(self, step: Step) -> bool:
-        """One step fails alone, and is left alone for a while. Gives whether it was done."""
+    def _take(self, step: Step) -> str:
+        """One step fails alone, and is left alone for a while. Gives what came of it."""
         try:
             self._hands.take(step)
         except NotYet:
             self._held.pop(describe(step), None)  # the store will tell when: until then there is nothing to retry
-            return False
+            return "not taken: the cluster has changed since the plan"
         except FAILURES as error:
             self._answered(step, is_known=not isinstance(error, errors.NoAnswer))
             self._refused |= isinstance(step, Grow) and isinstance(error, errors.Refused | Changed)
             held = self._held.setdefault(describe(step), _Held())
             held.until = self._clock() + held.pause.longer()
             self._report.failed(step, error)
-            done = False
+            outcome = f"failed: {error}"
         else:
-            done = True
+            outcome = DONE
             self._answered(step, is_known=True)
             self._held.pop(describe(step), None)
             keys = getattr(step, "demand", ())
             self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])
         if not isinstance(step, _WITHOUT_AWS):
             self._set_in_motion()
-        return done
+        return outcome
 
     def _tell(self, plan: Plan, cluster: Cluster) -> None:
         self._report.waiting(plan.waiting, is_there=lambda key: self._store.pod(key) is not None)

@@ -41,6 +41,7 @@ from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.policy_words import acting
+from autoscaler.record.writer import Recorder
 from autoscaler.report import Log, Messenger, Metrics, Report
 from autoscaler.spending import By, as_focus, sums
 
@@ -57,6 +58,9 @@ class Settings:
     dry_run: bool = False
     log_format: Any = None
     metrics_port: int | None = None
+    record: Path | None = None
+    """Folder in which every decision is written down."""
+    record_bytes: int = 256 * 2**20
 
     def name(self) -> str:
         """Who we are in the lease: two autoscalers on one host differ."""
@@ -91,6 +95,7 @@ def serve(settings: Settings) -> None:
         metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=status)
     books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
     bookkeeper = Bookkeeper(books)
+    recorder = _recorder(settings, identity, report)
     loop = parties.loop(
         settings,
         policies,
@@ -99,6 +104,7 @@ def serve(settings: Settings) -> None:
         messenger=messenger,
         bookkeeper=bookkeeper,
         set_in_motion=groups.soon,
+        recorder=recorder,
     )
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
@@ -113,11 +119,18 @@ def serve(settings: Settings) -> None:
     finally:
         if lease.is_mine():
             bookkeeper.close()
-        for part in (source, groups, observer, messenger, lease):
+        for part in (source, groups, observer, messenger, lease, *([recorder] if recorder else [])):
             part.stop()
         report.note("stopped; another autoscaler may act now")
     if broken:
         raise broken[0]
+
+
+def _recorder(settings: Settings, identity: str, report: Report) -> Recorder | None:
+    """What writes decisions down; ``None`` where that is not asked for."""
+    if settings.record is None:
+        return None
+    return Recorder(settings.record, at_most=settings.record_bytes, identity=identity, tell=report.outage)
 
 
 def _teller(settings: Settings, messenger: Messenger) -> Callable[[str, str, bool], None]:
@@ -150,15 +163,21 @@ def run_once(settings: Settings) -> None:
     policy = parsed(_source(settings.policy, kube, store).read())
     parties = _Parties.of(kube, store, policy, settings.namespace, warn=report.note)
     parties.look()
-    lease = Lease(parties.kube, namespace=settings.namespace, identity=settings.name())
+    identity = settings.name()
+    lease = Lease(parties.kube, namespace=settings.namespace, identity=identity)
     messenger = Messenger(Writes(parties.kube), failed=report.outage)
-    loop = parties.loop(settings, OnePolicy(policy), report=report, leader=lease, messenger=messenger)
+    recorder = _recorder(settings, identity, report)
+    loop = parties.loop(
+        settings, OnePolicy(policy), report=report, leader=lease, messenger=messenger, recorder=recorder
+    )
     if not settings.dry_run:
         _hold(lease, settings.namespace)
     try:
         decided = loop.once()
     finally:
         messenger.stop()
+        if recorder is not None:
+            recorder.stop()
         if not settings.dry_run:
             lease.stop()
     if not decided.steps:
@@ -291,6 +310,7 @@ class _Parties:
         messenger: Messenger,
         bookkeeper: Bookkeeper | None = None,
         set_in_motion: Callable[[], None] = lambda: None,
+        recorder: Recorder | None = None,
     ) -> Loop:
         """What decides by the store and acts on the parties."""
         self.ec2.may_write = leader.is_mine
@@ -307,6 +327,7 @@ class _Parties:
             bookkeeper=bookkeeper,
             set_in_motion=set_in_motion,
             dry_run=settings.dry_run,
+            recorder=recorder,
         )
 
 

@@ -17,6 +17,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    PlainSerializer,
     SecretStr,
     ValidationError,
     WithJsonSchema,
@@ -97,6 +98,7 @@ def span_in_words(span: timedelta) -> str:
 Span = Annotated[
     timedelta,
     BeforeValidator(parse_span),
+    PlainSerializer(lambda span: f"{span.total_seconds()!r}s", when_used="json"),
     WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h|d)$"}),
 ]
 """A field that a person writes as ``10m``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
@@ -54,21 +53,18 @@ def parse_quantity(text: str | float) -> Decimal:
     return Decimal(number) * _SUFFIXES[suffix]
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Resources(Mapping[str, int]):
     """Amounts by resource name: ``cpu`` in millicores, everything else in its own unit (bytes, devices, pods).
 
-    Immutable and hashable; absent means zero. Amounts may be negative (a node that is over-committed).
+    Never changed, and hashable; absent means zero. Amounts may be negative (a node that is over-committed).
     """
 
-    _amounts: Mapping[str, int]
-    _hash: int
+    __slots__ = ("_amounts", "_hash")
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
         """Keep only the amounts that are not zero, so that equal amounts are equal values."""
-        kept = {name: amount for name, amount in (amounts or {}).items() if amount}
-        object.__setattr__(self, "_amounts", kept)
-        object.__setattr__(self, "_hash", hash(frozenset(kept.items())))
+        self._amounts: Mapping[str, int] = {name: amount for name, amount in (amounts or {}).items() if amount}
+        self._hash = hash(frozenset(self._amounts.items()))
 
     @classmethod
     def parse(cls, quantities: Mapping[str, str | int | float]) -> Resources:
@@ -143,6 +139,10 @@ class Resources(Mapping[str, int]):
         """Whether every amount asked for is there. What is not asked for may be over-committed (< 0)."""
         available = room._amounts
         return all(amount <= available.get(name, 0) for name, amount in self._amounts.items() if amount > 0)
+
+    def __repr__(self) -> str:
+        """For whoever mends a defect."""
+        return f"Resources({dict(self._amounts)})"
 
     def __str__(self) -> str:
         """For people: ``8 nvidia.com/gpu, 32 cpu, 128Gi memory``."""

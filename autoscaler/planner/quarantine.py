@@ -49,6 +49,22 @@ def plan_around(planner: Planner, cluster: Cluster, policy: Policy, memory: Memo
     raise broken
 
 
+def plan_or_tell(
+    planner: Planner,
+    cluster: Cluster,
+    policy: Policy,
+    memory: Memory,
+    *,
+    broken: Callable[[Exception], None] = lambda _error: None,
+) -> Plan:
+    """As :func:`plan_around`; where planning breaks on no object alone, a plan that does nothing and says so."""
+    try:
+        return plan_around(planner, cluster, policy, memory)
+    except Exception as error:  # noqa: BLE001 - a defect must not end what cares for running jobs
+        broken(error)
+        return Plan(memory=memory, warnings=(f"planning breaks ({type(error).__name__}: {error}): nothing is done",))
+
+
 def _culprit(planner: Planner, cluster: Cluster, policy: Policy, memory: Memory) -> Culprit | None:
     """One object without which fewer things break: found by halving, in each kind of object."""
 

@@ -52,6 +52,7 @@ from autoscaler.model.cluster import Cluster, Group, Instance, Pod, Refusal
 from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
+from autoscaler.record.decisions import Decision
 from autoscaler.report import Log, Report
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.fake_api import FakeApi
@@ -422,6 +423,59 @@ def test_nothing_is_bought_with_money_that_was_not_set_free(step: Step, door: st
         held.until = 0
     loop.once()
     assert made.did()[3:] == [door, "grow", "cordon"]
+
+
+@dataclass
+class Written:
+    """A record in memory."""
+
+    told: list[Any] = field(default_factory=list)
+
+    def decided(self, decision: Decision) -> None:
+        """With what was seen."""
+        self.told.append(decision)
+
+    def came_of(self, outcomes: tuple[str, ...]) -> None:
+        """Of the steps."""
+        self.told.append(outcomes)
+
+
+def test_a_decision_is_written_down_before_its_steps_are_taken_and_then_what_came_of_each() -> None:
+    """A process that is killed in between has written what it was about to do."""
+    made, record = bench(Cancel("g", 1, 0, "r"), GROW, Cordon("n", "r")), Written()
+    made.fakes.failures["cancel"] = autoscaling_groups.Changed("g is not as it was")
+    cancel = made.fakes.cancel
+
+    def ask(name: str, *, was: int, to: int) -> Group:
+        record.told.append("the door")
+        return cancel(name, was=was, to=to)
+
+    made.fakes.cancel = ask  # type: ignore[method-assign]
+    loop = made.loop(recorder=record)
+    made.knows_aws()
+    plan = loop.once()
+    decision, door, outcomes = record.told
+    assert (decision.cluster, decision.plan, door) == (made.seen[0], plan, "the door")
+    assert outcomes[0] == "failed: g is not as it was"
+    assert outcomes[1].startswith("not tried: ")
+    assert outcomes[2] == "done"
+
+
+def test_what_came_of_a_plan_stands_by_its_steps_where_some_were_not_for_now() -> None:
+    """Before AWS has answered, and where the lease is lost on the way."""
+    made, record = bench(GROW, END, Cordon("n", "r")), Written()
+    made.loop(recorder=record).once()
+    assert record.told[1] == ("not tried", "done", "not tried")
+
+
+def test_a_dry_run_writes_what_it_would_do() -> None:
+    """And nothing of what came of it."""
+    made, record = bench(GROW), Written()
+    loop = made.loop(recorder=record, dry_run=True)
+    made.knows_aws()
+    loop.once()
+    [decision] = record.told
+    assert decision.plan.steps == (GROW,)
 
 
 def test_a_step_that_failed_is_tried_again_when_its_time_has_come() -> None:
