@@ -239,19 +239,49 @@ def explain() -> None:
     """Why something is as it is."""
 
 
-@explain.command(name="pod")
-@click.argument("name")
-@click.option("--namespace", "-n", default="default", show_default=True, help="The pod's.")
-@click.option("--memory", default="spillway", show_default=True, help="The autoscaler's namespace, with what it plans.")
-@click.option("--policy", type=_FILE, default=None, help="A policy file; else that of the acting autoscaler.")
-@kubeconfig_option
-def explain_pod(*, name: str, namespace: str, memory: str, policy: Path | None, kubeconfig: Path | None) -> None:
-    """Say why the pod NAME waits and what would change it, or where it is."""
-    from autoscaler.config.policy import read_policy  # noqa: PLC0415
-    from autoscaler.service import explain_one  # noqa: PLC0415
+def _explain(kind: str, *, is_namespaced: bool, says: str) -> None:
+    """A sub-command for one kind of thing."""
 
-    read = read_policy(policy) if policy else None
-    click.echo(explain_one(f"{namespace}/{name}", policy=read, kubeconfig=kubeconfig, namespace=memory))
+    def command(
+        *,
+        name: str,
+        memory: str,
+        policy: Path | None,
+        kubeconfig: Path | None,
+        at: str | None,
+        record: Path | None,
+        namespace: str = "",
+    ) -> None:
+        from autoscaler import explaining  # noqa: PLC0415 - see the module's docstring
+        from autoscaler.config.policy import read_policy  # noqa: PLC0415
+
+        key, when = f"{namespace}/{name}" if namespace else name, _moment(at)
+        if record is not None:
+            lines = explaining.explained_by_record(kind, key, record=record, at=when)
+        else:
+            read = read_policy(policy) if policy else None
+            lines = explaining.explained(kind, key, policy=read, kubeconfig=kubeconfig, namespace=memory, at=when)
+        for line in lines:
+            click.echo(line)
+
+    options = [
+        click.argument("name"),
+        *([click.option("--namespace", "-n", default="default", show_default=True)] if is_namespaced else []),
+        click.option("--memory", default="spillway", show_default=True, help="The autoscaler's own namespace."),
+        click.option("--policy", type=_FILE, help="What it would come to by this policy; else by the acting one."),
+        _at,
+        click.option("--record", type=click.Path(path_type=Path, exists=True), help="Answer from this record."),
+        kubeconfig_option,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    explain.command(name=kind, help=says)(command)
+
+
+_explain("pod", is_namespaced=True, says="Say why the pod NAME waits and what would change it, or where it is.")
+_explain("job", is_namespaced=True, says="Say it of every pod of the job or gang NAME.")
+_explain("node", is_namespaced=False, says="Say why the node NAME, or instance, is still there, and what is to come.")
+_explain("group", is_namespaced=False, says="Say why no node of the group NAME is bought, or what is.")
 
 
 @click.command()

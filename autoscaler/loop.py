@@ -209,6 +209,8 @@ class Loop:
         """Of the steps of the plan at hand."""
         self._trusted: Counts | None = None
         """How much the last look showed that was acted on."""
+        self.last: Decision | None = None
+        """What was decided last, while we act."""
         self._memory: Memory | None = None
         """Unknown until what the last one wrote is read."""
         self._unanswered: set[str] = set()
@@ -254,6 +256,7 @@ class Loop:
         decision = self._decide()
         plan, cluster = decision.plan, decision.cluster
         self._recorder.decided(decision)
+        self.last = decision
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
             self._policies.compare(cluster.groups)
             self._memory = plan.memory
@@ -284,7 +287,7 @@ class Loop:
     def _forget(self) -> None:
         """Another may write now."""
         self._waited = True
-        self._memory = None
+        self._memory = self.last = None
         if self._bookkeeper is not None:
             self._bookkeeper.forget()
 

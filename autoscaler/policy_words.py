@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from autoscaler.config.documents import span_in_words
+from autoscaler.acting_replica import Replica
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.config.policy_changes import PriceOf, changes, most, own_price
-from autoscaler.kube.leader_election import LASTS
 from autoscaler.kube.policy_configmap import Record
 from autoscaler.model.instance_types import Price
 from autoscaler.model.pauses import Pause
@@ -33,17 +32,9 @@ def compared(old: Policy, new: Policy, *, price_of: PriceOf = own_price) -> Iter
     yield f"after: {_at_most(most(new, price_of=price_of))}"
 
 
-def acting(
-    record: Record | None, *, holder: str, renewed: datetime | None, now: datetime, pauses: Sequence[Pause] = ()
-) -> Iterator[str]:
+def acting(record: Record | None, *, replica: Replica, now: datetime, pauses: Sequence[Pause] = ()) -> Iterator[str]:
     """Whether an autoscaler acts; by which policy, since when, from where; what was refused, what is pending."""
-    age = now - renewed if renewed else timedelta.max
-    if not holder:
-        yield "no autoscaler acts: the lease is not held"
-    elif age > timedelta(seconds=LASTS):
-        yield f"no autoscaler acts: {holder} held the lease last, and renewed it {_ago(age)} ago"
-    else:
-        yield f"acting: {holder}"
+    yield replica.in_words(now)
     yield from map(str, pauses)
     if record is None:
         yield "policy: none was written down yet"
@@ -73,7 +64,3 @@ def prices_of(catalog: Sequence[Price]) -> PriceOf:
 
 def _at_most(usd: float | None) -> str:
     return "no ceiling in dollars that is known" if usd is None else f"{usd:.2f} $/h at most"
-
-
-def _ago(age: timedelta) -> str:
-    return span_in_words(timedelta(seconds=round(age.total_seconds()))) if age < timedelta(days=9999) else "long"

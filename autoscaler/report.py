@@ -22,7 +22,6 @@ from autoscaler.kube.writes import Writes
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
 from autoscaler.model.cluster import Cluster, Pod
-from autoscaler.model.errors import BadInput
 from autoscaler.model.pauses import Pause
 
 if TYPE_CHECKING:
@@ -90,41 +89,11 @@ class Metrics:
             **made,
         )
 
-    def serve(
-        self, port: int, *, why_not_alive: Callable[[], str], status: Callable[[], Mapping[str, Any]] = dict
-    ) -> None:
-        """Answer on the port: ``/metrics``, ``/status`` as JSON, ``/healthz``: 503 with a reason where the loop hangs.
+    def app(self) -> Any:
+        """The WSGI application that answers with them."""
+        from prometheus_client import make_wsgi_app  # noqa: PLC0415 - only where wanted
 
-        Raises ``BadInput`` where the port is taken.
-        """
-        from wsgiref.simple_server import WSGIRequestHandler, make_server  # noqa: PLC0415 - only where wanted
-
-        from prometheus_client import make_wsgi_app  # noqa: PLC0415
-        from prometheus_client.exposition import ThreadingWSGIServer  # noqa: PLC0415
-
-        metrics: Any = make_wsgi_app(self._registry)
-
-        class Silent(WSGIRequestHandler):
-            """Logs no requests."""
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base class
-                """Nothing."""
-
-        def answer(environ: dict[str, Any], start: Any) -> Any:
-            if environ.get("PATH_INFO") == "/status":
-                start("200 OK", [("Content-Type", "application/json")])
-                return [json.dumps(status(), default=str).encode()]
-            if environ.get("PATH_INFO") != "/healthz":
-                return metrics(environ, start)
-            why = why_not_alive()
-            start("503 Service Unavailable" if why else "200 OK", [("Content-Type", "text/plain")])
-            return [(why or "ok\n").encode()]
-
-        try:
-            server = make_server("", port, answer, ThreadingWSGIServer, handler_class=Silent)
-        except OSError as error:
-            raise BadInput(f"--metrics-port {port}: {error.strerror or error}: choose another port") from None
-        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+        return make_wsgi_app(self._registry)
 
 
 class Report:

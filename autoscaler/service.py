@@ -1,4 +1,4 @@
-"""Puts the autoscaler's parts together: as a service, for one decision, or to explain one pod."""
+"""Puts the autoscaler's parts together: as a service, or for one decision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,16 +16,18 @@ from typing import Any
 import msgspec
 
 from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, of_record, parsed
+from autoscaler.acting_replica import acting_replica, door_of
 from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
+from autoscaler.door import Answer, open_door
 from autoscaler.executor import Hands
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
-from autoscaler.kube.leader_election import Lease, holder_of
+from autoscaler.kube.leader_election import Lease
 from autoscaler.kube.ledger_configmaps import LedgerBooks
 from autoscaler.kube.memory_configmap import Notebook
 from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
@@ -36,11 +38,12 @@ from autoscaler.loop import GroupWatch, Loop
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
-from autoscaler.planner.explain import explain_pod
+from autoscaler.planner.explain import KINDS, explain
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.policy_words import acting
+from autoscaler.record.reader import decision_at
 from autoscaler.record.writer import Recorder
 from autoscaler.report import Log, Messenger, Metrics, Report
 from autoscaler.spending import By, as_focus, sums
@@ -78,7 +81,7 @@ def serve(settings: Settings) -> None:
     told = PolicyReport(log, metrics, tell=_teller(settings, messenger))
     record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
     policies = ActingPolicy(source, record, report=told, identity=identity)
-    parties = _Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
+    parties = Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
     followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
     observer = Observer(kube, store, also=[pauses_kind(settings.namespace), *followed], tell=report.outage)
     groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
@@ -89,10 +92,13 @@ def serve(settings: Settings) -> None:
         report.note(line)
         store.wake()
 
-    lease = Lease(kube, namespace=settings.namespace, identity=identity, on_change=changed_hands)
-    if metrics and settings.metrics_port:
-        status = partial(_status, lease, report, policies)
-        metrics.serve(settings.metrics_port, why_not_alive=report.why_not_alive, status=status)
+    lease = Lease(
+        kube,
+        namespace=settings.namespace,
+        identity=identity,
+        door=door_of(settings.metrics_port),
+        on_change=changed_hands,
+    )
     books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
     bookkeeper = Bookkeeper(books)
     recorder = _recorder(settings, identity, report)
@@ -106,6 +112,12 @@ def serve(settings: Settings) -> None:
         set_in_motion=groups.soon,
         recorder=recorder,
     )
+    if metrics and settings.metrics_port:
+        answers: dict[str, Answer] = {
+            "status": lambda _path, _query: _status(lease, report, policies),
+            "explain": partial(_explained, settings, loop),
+        }
+        open_door(settings.metrics_port, metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, policies.current(), kube))
@@ -161,7 +173,7 @@ def run_once(settings: Settings) -> None:
     report = Report(Log(settings.log_format))
     kube, store = _connect(settings), Store()
     policy = parsed(_source(settings.policy, kube, store).read())
-    parties = _Parties.of(kube, store, policy, settings.namespace, warn=report.note)
+    parties = Parties.of(kube, store, policy, settings.namespace, warn=report.note)
     parties.look()
     identity = settings.name()
     lease = Lease(parties.kube, namespace=settings.namespace, identity=identity)
@@ -186,22 +198,21 @@ def run_once(settings: Settings) -> None:
         raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
 
 
-def explain_one(key: str, *, policy: Policy | None, kubeconfig: Path | None, namespace: str) -> str:
-    """One line about the pod ``key``, worked out now from what the acting one sees and remembers in ``namespace``.
+def _explained(settings: Settings, loop: Loop, path: tuple[str, ...], query: Mapping[str, str]) -> dict[str, Any]:
+    """What ``/explain/KIND/NAME`` answers: lines, and when what they are about was decided.
 
-    ``policy``: ``None`` is the acting one's. Raises ``BadInput`` where there is none, ``Unavailable``.
+    With ``?at=`` and a time: of the decision that held then. Raises ``BadInput`` or ``Unavailable``.
     """
-    kube = k8s.Kube.connect(kubeconfig)
-    if policy is None:
-        record = PolicyRecord(kube, namespace).read()
-        if record is None:
-            raise BadInput(f"no autoscaler has written down its policy in namespace {namespace}: name one (--policy)")
-        policy = of_record(record)
-    parties = _Parties.of(kube, Store(), policy, namespace, warn=lambda _line: None)
-    parties.look()
-    cluster = parties.store.cluster(datetime.now(UTC))
-    memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
-    return explain_pod(cluster, plan(cluster, policy.at(cluster.seen_at), memory), key)
+    if len(path) < 2 or path[0] not in KINDS:  # noqa: PLR2004 - its kind, and its name
+        raise BadInput(f"/explain/KIND/NAME: KIND is one of {', '.join(KINDS)}")
+    if "at" in query and settings.record is None:
+        raise BadInput("the acting autoscaler keeps no record: start it with --record FOLDER")
+    at = datetime.fromisoformat(query["at"]) if "at" in query else None
+    found = decision_at(settings.record, at) if at and settings.record else loop.last
+    if found is None:
+        raise Unavailable("the record begins later" if at else "nothing was decided yet by this replica")
+    lines = explain(path[0], "/".join(path[1:]), found.cluster, found.policy, found.plan)
+    return {"lines": lines, "decided": found.cluster.seen_at.isoformat()}
 
 
 def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wants_csv: bool) -> Iterator[str]:
@@ -223,15 +234,17 @@ def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) 
     kube = k8s.Kube.connect(kubeconfig)
     try:
         record = PolicyRecord(kube, namespace).read()
-        holder, renewed = holder_of(kube, namespace=namespace)
+        replica = acting_replica(kube, namespace=namespace)
         pauses = in_force(read_pauses(kube, namespace=namespace), datetime.now(UTC))
     except k8s.Refused as refused:
         raise Unavailable(f"the API server refuses: {refused}") from None
     if wants_json:
-        said = {"holder": holder, "renewed": renewed, "paused": pauses} | ({"text": record.text} if record else {})
+        said = {"holder": replica.name, "renewed": replica.renewed, "paused": pauses} | (
+            {"text": record.text} if record else {}
+        )
         yield msgspec.json.encode(said | (msgspec.to_builtins(record.about) if record else {})).decode()
         return
-    yield from acting(record, holder=holder, renewed=renewed, now=datetime.now(UTC), pauses=pauses)
+    yield from acting(record, replica=replica, now=datetime.now(UTC), pauses=pauses)
     if record:
         yield from ("---", record.text.rstrip("\n"))
 
@@ -269,7 +282,7 @@ def resume(scope: str, *, kubeconfig: Path | None, namespace: str) -> Iterator[s
 
 
 @dataclass(frozen=True, slots=True)
-class _Parties:
+class Parties:
     """Whom we talk to, and the store of what they say."""
 
     kube: k8s.Kube
@@ -281,7 +294,7 @@ class _Parties:
     @classmethod
     def of(
         cls, kube: k8s.Kube, store: Store, policy: Policy, namespace: str, *, warn: Callable[[str], None]
-    ) -> _Parties:
+    ) -> Parties:
         """Raises ``BadInput`` or ``Unavailable`` where AWS cannot be reached."""
         return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store, namespace)
 

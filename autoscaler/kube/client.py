@@ -172,7 +172,7 @@ class Kube:
         try:
             yield from _lines(answer)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unavailable(f"the answer of the API server at {self.url} broke off ({_reason(error)})") from None
+            raise Unavailable(f"the answer of the API server at {self.url} broke off ({reason_of(error)})") from None
         finally:
             answer.close()
 
@@ -182,7 +182,7 @@ class Kube:
                 if line:
                     yield _change(line)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise Unavailable(f"the watch on the API server at {self.url} broke ({_reason(error)})") from None
+            raise Unavailable(f"the watch on the API server at {self.url} broke ({reason_of(error)})") from None
 
     def _open(
         self,
@@ -204,7 +204,7 @@ class Kube:
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Unavailable(
-                f"the API server at {self.url} does not answer ({_reason(error)}): is it running, and is "
+                f"the API server at {self.url} does not answer ({reason_of(error)}): is it running, and is "
                 "the kubeconfig the right one?"
             ) from None
         if answer.status == 401 and again:  # noqa: PLR2004 - our token is not known: perhaps it was replaced
@@ -266,7 +266,7 @@ def _refusal(answer: urllib3.BaseHTTPResponse, url: str) -> Exception:
             return Refused(status, message)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The shortest true word for what broke a connection."""
     text = str(error).lower()
     for known in ("connection refused", "timed out", "certificate verify failed", "name or service not known"):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -39,15 +39,20 @@ class Lease:
         namespace: str,
         identity: str,
         name: str = words.LEASE,
+        door: str = "",
         on_change: Tell = lambda _line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``on_change`` is told in words who holds the lease, whenever that changes."""
+        """``on_change`` is told in words who holds the lease, whenever that changes.
+
+        ``door``: where we answer, for those that ask the holder.
+        """
         self.identity = identity
         self._kube = kube
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace = namespace
         self._name = name
+        self._door = door
         self._on_change = on_change
         self._clock = clock
         self._renewed = float("-inf")
@@ -106,8 +111,10 @@ class Lease:
         if spec.get("holderIdentity") != self.identity:
             spec |= {"acquireTime": now, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1}
         spec |= {"holderIdentity": self.identity, "leaseDurationSeconds": int(LASTS), "renewTime": now}
+        metadata = lease["metadata"]
+        marks = (metadata.get("annotations") or {}) | {words.DOOR: self._door}
         try:
-            self._kube.send(method, path, lease | {"spec": spec})
+            self._kube.send(method, path, lease | {"metadata": metadata | {"annotations": marks}, "spec": spec})
         except Refused as refused:
             if refused.status != 409:  # noqa: PLR2004 - another autoscaler wrote in between
                 raise
@@ -154,8 +161,19 @@ class Lease:
             self._on_change(line)
 
 
-def holder_of(kube: Kube, *, namespace: str, name: str = words.LEASE) -> tuple[str, datetime | None]:
-    """Identity of the holder of the lease, and when it was renewed by its clock; an empty name where none holds it.
+class Holder(NamedTuple):
+    """Who holds a lease."""
+
+    name: str = ""
+    """Empty where it is not held."""
+    renewed: datetime | None = None
+    """By the holder's clock."""
+    door: str = ""
+    """Where the holder answers; empty where it does not."""
+
+
+def holder_of(kube: Kube, *, namespace: str, name: str = words.LEASE) -> Holder:
+    """The holder of the lease.
 
     Raises ``Refused`` or ``Unavailable``.
     """
@@ -164,7 +182,12 @@ def holder_of(kube: Kube, *, namespace: str, name: str = words.LEASE) -> tuple[s
     except Refused as refused:
         if refused.status != _NOT_FOUND:
             raise
-        return "", None
-    spec = msgspec.json.decode(found).get("spec", {})
+        return Holder()
+    lease = msgspec.json.decode(found)
+    spec, marks = lease.get("spec", {}), lease.get("metadata", {}).get("annotations") or {}
     renewed = spec.get("renewTime")
-    return str(spec.get("holderIdentity") or ""), datetime.fromisoformat(renewed) if renewed else None
+    return Holder(
+        str(spec.get("holderIdentity") or ""),
+        datetime.fromisoformat(renewed) if renewed else None,
+        str(marks.get(words.DOOR, "")),
+    )

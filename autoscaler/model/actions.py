@@ -277,6 +277,8 @@ class Plan:
     """What an operator should know: nodes that do not answer, limits that are exceeded, in words."""
     wake_at: datetime | None = None
     """When time alone changes the decision (an idle node's end, a back-off's): look again then."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Name of an EC2 node without pods, or closed by us, that stays -> why, in words."""
 
 
 def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of step

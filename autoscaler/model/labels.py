@@ -115,6 +115,8 @@ APPROVER: Final = "spillway-approver"
 
 LEASE: Final = "spillway-autoscaler"
 """Name of the coordination.k8s.io Lease that the acting autoscaler holds, in its own namespace."""
+DOOR: Final = f"{PREFIX}/door"
+"""Annotation on that Lease: where its holder answers, ``http://HOST:PORT``, or ``pod:NAME:PORT``."""
 MEMORY: Final = "spillway-autoscaler-memory"
 """Name of the ConfigMap, in the same namespace, in which it writes down what its plans remember."""
 POLICY: Final = "spillway-autoscaler-policy"

@@ -64,6 +64,75 @@ def why_not_moved(pod: Pod) -> str:
     return _why_never_moved(pod) or ("" if pod.safe_to_evict else _why_not_unless_allowed(pod))
 
 
+def why_not_emptied(
+    node: Node, cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, wanted: Collection[str]
+) -> str:
+    """Why a node of a group, with pods on it, is not emptied to save its price: in words, the first thing in the way.
+
+    ``wanted``: names of nodes that pods are planned on.
+    """
+    rules, group, pods = policy.scale_down.consolidation, fleet.group_of[node.name], fleet.residents[node.name]
+    if not (policy.scale_down.enabled and rules.enabled):
+        return f"scale_down.{'consolidation.' if policy.scale_down.enabled else ''}enabled is false"
+    recent = _recent(memory, policy, cluster.seen_at)
+    spare = fleet.size_of(group) - group.minimum
+    why = _why_never(node, group, spare, fleet, rules) or _why_not_now(node, fleet, wanted, recent)
+    if why:
+        return why
+    stuck = [f"{pod.key}: {why}" for pod in pods if (why := why_not_moved(pod))]
+    if stuck:
+        return "; ".join(stuck[:3]) + (f"; and {len(stuck) - 3} more pods" if len(stuck) > 3 else "")  # noqa: PLR2004
+    why, _ = _why_unsettled(pods, policy.idle_after(group.entry), rules, cluster.seen_at)
+    begun = [name for name, since in recent.items() if since + rules.every > cluster.seen_at]
+    if not why and len(begun) >= rules.nodes:
+        return f"{', '.join(sorted(begun))} was begun with: {rules.nodes} in each window of {rules.every}"
+    return why or "its pods have room nowhere else, nor on a node that is cheaper by enough, or dearer nodes come first"
+
+
+def _recent(memory: Memory, policy: Policy, now: datetime) -> dict[str, datetime]:
+    """Nodes that were begun with not long ago."""
+    longest = max(policy.scale_down.consolidation.every, _AGAIN)
+    return {name: since for name, since in memory.draining.items() if now < since + longest}
+
+
+def _why_never(node: Node, group: Group, spare: int, fleet: Fleet, rules: ConsolidationRules) -> str:
+    """Why it is no candidate, whatever its pods are; empty where it is. ``spare``: nodes that the group may lose."""
+    if spare <= 0:
+        return f"{group.name} keeps {group.minimum} nodes"
+    if group.usd_per_hour <= rules.saving_usd_per_hour:
+        return f"its price is not above scale_down.consolidation.saving_usd_per_hour, {rules.saving_usd_per_hour:g} $/h"
+    if node.do_not_disrupt:
+        return "it is marked do-not-disrupt"
+    return "terminating in its group is paused" if group.name in fleet.hands_off else ""
+
+
+def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], recent: Mapping[str, datetime]) -> str:
+    """Why it is no candidate at this look; empty where it is."""
+    if node.cordoned or node.deleting or not node.ready or node.name in fleet.leaving:
+        return "it is closed, not ready, or on its way out"
+    if node.name in wanted:
+        return "more pods are to come onto it"
+    if node.name in recent:
+        return f"it was begun with at {recent[node.name]:%H:%M:%S} UTC, and could not be emptied: it has an hour's rest"
+    return ""
+
+
+def _why_unsettled(
+    pods: Collection[Pod], idle: timedelta, rules: ConsolidationRules, now: datetime
+) -> tuple[str, list[datetime]]:
+    """Why its pods, which may all be moved, are left alone for now, and when to ask again; empty where they are not."""
+    if any(pod.deleting or pod.started is None for pod in pods):
+        return "a pod on it has not started, or is being deleted", []
+    settled = max(pod.started for pod in pods if pod.started is not None) + rules.after
+    if settled > now:
+        return f"its pods have run for less than scale_down.consolidation.after: until {settled:%H:%M:%S} UTC", [
+            settled
+        ]
+    ends = [pod.started + pod.duration for pod in pods if pod.started and pod.duration is not None]
+    soon = [end for end in ends if timedelta(0) < end - now <= idle]
+    return (f"a pod on it is expected to end by {max(soon):%H:%M:%S} UTC", soon) if soon else ("", [])
+
+
 def _why_never_moved(pod: Pod) -> str:
     if pod.do_not_disrupt:
         return "it is marked do-not-disrupt"
@@ -121,8 +190,7 @@ class _Consolidating:
     @property
     def recent(self) -> dict[str, datetime]:
         """Nodes that were begun with not long ago."""
-        longest, now = max(self.rules.every, _AGAIN), self.cluster.seen_at
-        return {name: since for name, since in self.memory.draining.items() if now < since + longest}
+        return _recent(self.memory, self.policy, self.cluster.seen_at)
 
     def _begun(self) -> Iterator[tuple[Node, datetime]]:
         """Nodes that we have closed and that pods are still on, for as long as emptying them may take."""
@@ -175,27 +243,18 @@ class _Consolidating:
             node, group = nodes.get(name), self.fleet.group_of.get(name)
             if node is None or group is None or not pods:
                 continue
-            if spare[group.name] <= 0 or group.usd_per_hour <= self.rules.saving_usd_per_hour:
-                continue
-            is_left = node.cordoned or node.deleting or node.do_not_disrupt or not node.ready
-            is_left |= name in self.fleet.leaving or name in self.up.wanted or name in recent
-            is_left |= group.name in self.fleet.hands_off
+            is_left = _why_never(node, group, spare[group.name], self.fleet, self.rules)
+            is_left = is_left or _why_not_now(node, self.fleet, self.up.wanted, recent)
             if not is_left and self._is_settled(pods, group):
                 yield node, group
 
     def _is_settled(self, pods: Collection[Pod], group: Group) -> bool:
         """All may be moved and have run for long enough, and none of them ends by itself soon."""
-        if any(map(why_not_moved, pods)) or any(pod.deleting or pod.started is None for pod in pods):
+        if any(map(why_not_moved, pods)):
             return False
-        settled = max(pod.started for pod in pods if pod.started is not None) + self.rules.after
-        if settled > self.cluster.seen_at:
-            self.due.append(settled)
-            return False
-        ends = [pod.started + pod.duration for pod in pods if pod.started and pod.duration is not None]
-        idle = self.policy.idle_after(group.entry)
-        soon = [end for end in ends if timedelta(0) < end - self.cluster.seen_at <= idle]
-        self.due += soon
-        return not soon
+        why, due = _why_unsettled(pods, self.policy.idle_after(group.entry), self.rules, self.cluster.seen_at)
+        self.due += due
+        return not why
 
     def _move(self, node: Node, *, saves: float = 0.0) -> bool:
         """Close the node and evict its pods, where the nodes that are there have room for all of them."""

@@ -1,10 +1,28 @@
-"""Why a pod waits and what would change it, or where it is or goes: one line, worked out from a plan. Pure."""
+"""Why something is as it is: a pod, a job, a node or a group, in lines worked out from one look and its plan. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from autoscaler.config.policy import Policy
+from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, describe
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.planner.explain_groups import explain_group
+from autoscaler.planner.explain_nodes import explain_node
+
+_NAMED: Final = 3
+
+
+def explain(kind: str, name: str, cluster: Cluster, policy: Policy, plan: Plan) -> tuple[str, ...]:
+    """Lines about it. ``kind``: one of ``KINDS``; ``name`` of a pod or job: ``namespace/name``.
+
+    Raises ``BadInput`` where there is no such thing.
+    """
+    return tuple(KINDS[kind](name, cluster, policy, plan))
 
 
 def explain_pod(cluster: Cluster, plan: Plan, key: str) -> str:
@@ -13,15 +31,48 @@ def explain_pod(cluster: Cluster, plan: Plan, key: str) -> str:
     if pod is None:
         namespace, _, name = key.partition("/")
         raise BadInput(f"there is no pod {name!r} in namespace {namespace!r}: see `kubectl get pods -n {namespace}`")
+    return f"{pod.key} {_said(pod, plan)}"
+
+
+def _of_pod(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator[str]:
+    yield explain_pod(cluster, plan, key)
+
+
+def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator[str]:
+    """A line for each thing that is to be said of its pods, the pods that it holds for first."""
+    pods = [pod for pod in cluster.pods if _is_of(pod, key)]
+    if not pods:
+        namespace, _, name = key.partition("/")
+        raise BadInput(f"no pod in namespace {namespace!r} is of a job or gang {name!r}")
+    said: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        said[_said(pod, plan)].append(pod)
+    ref = next((pod.gang for pod in pods if pod.gang is not None), None)
+    wanted = ref.size if ref is not None else None
+    missing = f", of {wanted} that it is to have" if wanted is not None and wanted > len(pods) else ""
+    yield f"{key} has {_count(len(pods))}{missing}"
+    for line, alike in sorted(said.items(), key=lambda one: (-len(one[1]), one[0])):
+        names = ", ".join(pod.name for pod in alike[:_NAMED])
+        more = f" and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
+        yield f"{names}{more}: {line}"
+
+
+def _is_of(pod: Pod, key: str) -> bool:
+    namespace, _, name = key.partition("/")
+    gang = pod.gang.name if pod.gang is not None else ""
+    return pod.namespace == namespace and name in (gang, pod.labels.get(words.JOB), pod.owner.partition("/")[2])
+
+
+def _said(pod: Pod, plan: Plan) -> str:
     return _whereabouts(pod) or _with_caveats(_future(pod, plan), pod)
 
 
 def _whereabouts(pod: Pod) -> str:
     if pod.is_finished:
-        return f"{pod.key} has {'succeeded' if pod.phase == 'Succeeded' else 'failed'} on {pod.node or 'no node'}"
+        return f"has {'succeeded' if pod.phase == 'Succeeded' else 'failed'} on {pod.node or 'no node'}"
     if pod.deleting:
-        return f"{pod.key} is being deleted"
-    return f"{pod.key} is on node {pod.node}" if pod.node else ""
+        return "is being deleted"
+    return f"is on node {pod.node}" if pod.node else ""
 
 
 def _future(pod: Pod, plan: Plan) -> str:
@@ -29,15 +80,15 @@ def _future(pod: Pod, plan: Plan) -> str:
         if isinstance(step, Admit):
             for key, node in step.placements:
                 if key == pod.key:
-                    return f"{key} starts on node {node} next: {step.because}"
+                    return f"starts on node {node} next: {step.because}"
     bought = next((step for step in plan.steps if isinstance(step, Grow) and pod.key in step.demand), None)
     waits = next((one for one in plan.waiting if one.pod == pod.key), None)
     if bought is not None:
-        return f"{pod.key} waits; the next step is for it: {describe(bought)}: {bought.because}"
+        return f"waits; the next step is for it: {describe(bought)}: {bought.because}"
     if waits is None:
-        return f"{pod.key} has a place on a node that is there: the scheduler binds it next"
+        return "has a place on a node that is there: the scheduler binds it next"
     change = f"; it would fit if {waits.would_fit_if}" if waits.would_fit_if else ""
-    return f"{pod.key} {'cannot run as things are' if waits.hopeless else 'waits'}: {waits.because}{change}"
+    return f"{'cannot run as things are' if waits.hopeless else 'waits'}: {waits.because}{change}"
 
 
 def _with_caveats(line: str, pod: Pod) -> str:
@@ -45,3 +96,15 @@ def _with_caveats(line: str, pod: Pod) -> str:
     strange = [rule for rule in pod.not_understood if rule not in line]
     line += f" (not looked at by Spillway: {'; '.join(strange)})" if strange else ""
     return line + (f" ({'; '.join(pod.unread)})" if pod.unread else "")
+
+
+def _count(many: int) -> str:
+    return f"{many} pod{'' if many == 1 else 's'}"
+
+
+KINDS: Final[Mapping[str, Callable[[str, Cluster, Policy, Plan], Iterator[str]]]] = {
+    "pod": _of_pod,
+    "job": _of_job,
+    "node": explain_node,
+    "group": explain_group,
+}

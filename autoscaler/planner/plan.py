@@ -86,6 +86,7 @@ def plan(
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
         warnings=(*above.warnings, *sick.warnings),
+        kept=down.kept,
     )
 
 

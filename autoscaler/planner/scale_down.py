@@ -25,6 +25,8 @@ class ScaleDown:
     leaving: tuple[Step, ...]
     wake_at: datetime | None
     """When the next node has stood idle for long enough."""
+    kept: Mapping[str, str]
+    """Name of a node without pods, or closed by us, that stays -> why, in words."""
 
 
 def scale_down(
@@ -47,6 +49,7 @@ def scale_down(
     uncordons: list[Step] = []
     leaving: list[Step] = []
     due: list[datetime] = []
+    kept: dict[str, str] = {}
     may_go = _spare(cluster, fleet)
     live = _live(cluster)
     for node in _own_nodes(cluster, fleet):
@@ -56,14 +59,16 @@ def scale_down(
         is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
         why_kept = _why_kept(node, fleet, wanted)
         if group is None or why_kept:
+            kept[node.name] = why_kept or "no Auto Scaling group has its instance"
             uncordons += [Uncordon(node=node.name, because=why_kept)] if is_ours and why_kept else []
             continue
-        if not policy.scale_down.enabled or group.name in fleet.hands_off or not _may_touch(node, group, live):
+        why_left = _why_left(node, group, policy, fleet, live)
+        if why_left:
+            kept[node.name] = why_left
             continue
         if may_go[group.name] < 1:
-            uncordons += (
-                [Uncordon(node=node.name, because=f"{group.name} keeps {group.minimum} nodes")] if is_ours else []
-            )
+            kept[node.name] = keeps_minimum(group)
+            uncordons += [Uncordon(node=node.name, because=keeps_minimum(group))] if is_ours else []
             continue
         may_go[group.name] -= 1
         at_once = _why_at_once(node, surplus=surplus, leftovers=leftovers)
@@ -73,9 +78,17 @@ def scale_down(
             leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, at_once=at_once)))
         elif end > cluster.seen_at:
             due.append(end)
-        elif group.name not in growing:
+            kept[node.name] = f"it has stood idle since {node.cordoned_at:%H:%M:%S} UTC, and goes at {end:%H:%M:%S} UTC"
+        elif group.name in growing:
+            kept[node.name] = "nodes are ordered in its group at this moment"
+        else:
             leaving.append(_remove(node, group, policy, at_once=at_once))
-    return ScaleDown(uncordons=tuple(uncordons), leaving=tuple(leaving), wake_at=min(due, default=None))
+    return ScaleDown(tuple(uncordons), tuple(leaving), min(due, default=None), kept)
+
+
+def keeps_minimum(group: Group) -> str:
+    """Why a node stays of a group that has no more than it is to have at all times."""
+    return f"{group.name} keeps {group.minimum} nodes"
 
 
 def _spare(cluster: Cluster, fleet: Fleet) -> Counter[str]:
@@ -115,10 +128,15 @@ def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
     return "it is marked do-not-disrupt" if node.do_not_disrupt else ""
 
 
-def _may_touch(node: Node, group: Group, live: Mapping[str | None, str]) -> bool:
-    """Ours to end: its instance is in the group, and nobody else has cordoned it."""
-    ours = not node.cordoned or node.cordoned_by == AUTOSCALER
-    return ours and live.get(node.instance_id) == group.name
+def _why_left(node: Node, group: Group, policy: Policy, fleet: Fleet, live: Mapping[str | None, str]) -> str:
+    """Why it is not ours to end, whatever it does; empty where it is."""
+    if not policy.scale_down.enabled:
+        return "scale_down.enabled is false"
+    if group.name in fleet.hands_off:
+        return f"terminating in group {group.entry} is paused"
+    if node.cordoned and node.cordoned_by != AUTOSCALER:
+        return f"it was cordoned by {node.cordoned_by or 'another'}, and is left to that"
+    return "" if live.get(node.instance_id) == group.name else f"AWS does not list its instance in {group.name}"
 
 
 def _live(cluster: Cluster) -> dict[str | None, str]:

@@ -217,6 +217,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "lower_bound_usd_per_hour": _Whole(float),
     "warnings": _Whole(tuple[str, ...]),
     "wake_at": _Whole(datetime | None),
+    "kept": _Whole(dict[str, str]),
     "doubt": _Whole(str),
 }
 """In the order in which they are written."""

@@ -68,7 +68,7 @@ def differences(was: Plan, now: Plan) -> Iterator[str]:
         )
     if was.waiting != now.waiting:
         yield from _of_lists("waiting", [repr(one) for one in was.waiting], [repr(one) for one in now.waiting])
-    for name in ("usd_per_hour", "lower_bound_usd_per_hour", "warnings", "wake_at"):
+    for name in ("usd_per_hour", "lower_bound_usd_per_hour", "warnings", "wake_at", "kept"):
         if getattr(was, name) != getattr(now, name):
             yield f"{name}: was {getattr(was, name)!r}, is {getattr(now, name)!r}"
     for part in fields(Memory):

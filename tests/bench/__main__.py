@@ -19,6 +19,7 @@ All of them: ``make bench``.
            files: ``python -m tests.bench live --pods PODS.csv --catalog CATALOG.csv [--first N] [--json]``
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
+``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
@@ -44,6 +45,7 @@ from rich.table import Table
 
 from autoscaler.model import labels as words
 from tests.bench.deaths import deaths
+from tests.bench.explain import explain
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
 from tests.bench.large import large
@@ -203,6 +205,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     "stacks": lambda _asked: stacks(),
     "scale": _scale,
     "large": lambda _asked: large(),
+    "explain": lambda asked: explain(nodes=asked.nodes, pods=asked.pods),
     "rivals": lambda asked: rivals(
         data_folder(), seed=asked.seed, hours=asked.hours, pods_per_hour=asked.pods_per_hour, speed=asked.speed
     ),

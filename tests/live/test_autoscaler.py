@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -575,3 +576,28 @@ def test_a_replica_that_starts_with_a_bad_file_goes_on_with_what_the_other_obeye
             until(lambda: "but max 1 of group gpu leaves 0" in second.texts(), told=second.texts)
             assert "groups[0] (gpu).max = 'one': must be a whole number" in second.texts()
     assert len(hybrid.aws.asked()) == 1
+
+
+def test_what_it_decided_is_explained_at_its_door_recorded_and_decided_again(hybrid: Hybrid, tmp_path: Path) -> None:
+    """By the replica that acts, of now and of before; after its end it is said first that none acts."""
+    kube, record = hybrid.plane.kube, tmp_path / "record"
+    (port,) = free_ports(1)
+    make_pod(kube, gpu_pod("p"))
+    with hybrid.run("--identity", "one", "--metrics-port", str(port), "--record", str(record)) as brain:
+        until(lambda: bound(kube, "p"), told=brain.texts)
+        until(lambda: "is on node" in spillway(hybrid, "autoscale", "explain", "pod", "p"), told=brain.texts)
+        node = kube.get("/api/v1/namespaces/default/pods/p")["spec"]["nodeName"]
+        told = spillway(hybrid, "autoscale", "explain", "node", node)
+        assert told.startswith(f"{node} is busy: default/p is on it\n")
+        assert "default/p: it holds a GPU" in told or "no controller would make it anew" in told
+        assert "test-gpu-us-east-1a (g5.12xlarge, 5.67 $/h a node): 1 busy" in spillway(
+            hybrid, "autoscale", "explain", "group", "gpu"
+        )
+        before = datetime.now().astimezone().isoformat()
+        assert "default/p is on node" in spillway(hybrid, "autoscale", "explain", "pod", "p", "--at", before)
+    done = spillway(hybrid, "autoscale", "explain", "pod", "p", "--record", str(record))
+    assert "default/p is on node" in done
+    asked = partial(spillway, hybrid, "autoscale", "explain", "pod", "p")
+    until(lambda: asked().startswith("no autoscaler acts: one held the lease last, and renewed it "), told=asked)
+    again = spillway(hybrid, "autoscale", "replay", str(record))
+    assert re.search(r": \d\d* decided the same again, 0 otherwise\n$", again)

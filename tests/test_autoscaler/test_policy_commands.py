@@ -6,7 +6,9 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autoscaler.acting_replica import Replica
 from autoscaler.inputs.tables import read_catalog
+from autoscaler.kube.leader_election import Holder
 from autoscaler.kube.policy_configmap import About, Record, Refusal
 from autoscaler.model import labels as words
 from autoscaler.policy_words import acting, prices_of
@@ -74,16 +76,16 @@ def test_of_a_set_of_types_the_dearest_is_counted(tmp_path: Path) -> None:
 
 def test_show_says_first_whether_an_autoscaler_acts() -> None:
     """Then by which policy, since when, from where; what was refused and what is pending."""
-    said = list(acting(RECORD, holder="one", renewed=NOW, now=later(seconds=2)))
+    said = list(acting(RECORD, replica=Replica.of(Holder("one", NOW), later(seconds=2)), now=later(seconds=2)))
     assert said == [
         "acting: one",
         "policy: of policy.yaml, obeyed since 2026-11-21 09:00:00 UTC, written down by one",
     ]
-    assert next(acting(None, holder="", renewed=None, now=NOW)) == "no autoscaler acts: the lease is not held"
-    gone = next(acting(RECORD, holder="one", renewed=NOW, now=later(minutes=5)))
+    assert next(acting(None, replica=Replica.of(Holder(), NOW), now=NOW)) == "no autoscaler acts: the lease is not held"
+    gone = next(acting(RECORD, replica=Replica.of(Holder("one", NOW), later(minutes=5)), now=later(minutes=5)))
     assert gone == "no autoscaler acts: one held the lease last, and renewed it 5m ago"
     about = About(since=NOW, origin="o", by="b", refused=Refusal(NOW, "line 7\nline 9"), pending=("groups[a]: x",))
-    told = list(acting(Record(GOOD, about), holder="one", renewed=NOW, now=NOW))
+    told = list(acting(Record(GOOD, about), replica=Replica.of(Holder("one", NOW), NOW), now=NOW))
     assert told[2:] == [
         "refused at 2026-11-21 09:00:00 UTC, so that the policy above goes on:",
         "  line 7",

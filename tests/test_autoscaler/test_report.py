@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import urllib.error
-import urllib.request
 from typing import Any
 
 import pytest
@@ -29,9 +27,8 @@ from autoscaler.model.actions import (
     Waiting,
     describe,
 )
-from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.errors import Unavailable
 from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Metrics, Report
-from stacks.local.process.supervisor import free_ports
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_kube.test_watcher import until
 
@@ -240,48 +237,3 @@ def test_metrics_count_what_happened() -> None:
     assert registry.get_sample_value("spillway_pending_to_request_seconds_count") == 1
     assert registry.get_sample_value("spillway_outages_total", {"party": "AWS"}) == 1
     assert registry.get_sample_value("spillway_acting") == 1
-
-
-def test_a_metrics_port_that_is_taken_is_bad_input() -> None:
-    """Named with the option."""
-    import socket  # noqa: PLC0415
-
-    (port,) = free_ports(1)
-    with socket.socket() as taken:
-        taken.bind(("0.0.0.0", port))  # noqa: S104 - where the metrics would be served
-        taken.listen()
-        with pytest.raises(BadInput, match=rf"--metrics-port {port}: .* choose another"):
-            Metrics(CollectorRegistry()).serve(port, why_not_alive=lambda: "")
-
-
-def test_health_is_that_of_the_loop() -> None:
-    """A loop that hangs is not alive, however well another thread answers; one that turns again is."""
-    time = iter([0.0, 0.0, 299.0, 301.0, 301.0, 302.0])
-    report = Report(Log("text", io.StringIO()), clock=lambda: next(time))
-    report.turned()
-    (port,) = free_ports(1)
-    Metrics(CollectorRegistry()).serve(port, why_not_alive=report.why_not_alive)
-    assert _asked(f"http://127.0.0.1:{port}/healthz") == (200, "ok\n")
-    assert _asked(f"http://127.0.0.1:{port}/healthz") == (503, "the loop has stood still for 301 s\n")
-    report.turned()
-    assert _asked(f"http://127.0.0.1:{port}/healthz")[0] == 200
-    assert "# HELP" in _asked(f"http://127.0.0.1:{port}/metrics")[1]
-
-
-def test_the_status_is_asked_for_as_json() -> None:
-    """Each time anew."""
-    refused = iter(["", "line 7"])
-    (port,) = free_ports(1)
-    Metrics(CollectorRegistry()).serve(
-        port, why_not_alive=lambda: "", status=lambda: {"policy": {"refused": next(refused)}}
-    )
-    assert _asked(f"http://127.0.0.1:{port}/status") == (200, '{"policy": {"refused": ""}}')
-    assert "line 7" in _asked(f"http://127.0.0.1:{port}/status")[1]
-
-
-def _asked(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()

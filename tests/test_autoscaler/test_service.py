@@ -47,7 +47,7 @@ def once(monkeypatch: pytest.MonkeyPatch, made: Bench, directory: Path) -> None:
         def loop(self, _settings: service.Settings, _policies: Any, *, report: Any, **_named: Any) -> Any:
             return made.loop(report=report)
 
-    monkeypatch.setattr(service, "_Parties", Parties)
+    monkeypatch.setattr(service, "Parties", Parties)
     monkeypatch.setattr(service, "Lease", Held)
     monkeypatch.setattr(service, "_connect", lambda _settings: None)
     path, _ = write_policy(directory)

@@ -1,0 +1,95 @@
+"""Why nodes of a group are not bought: everything that stands in the way, and what there is of the group. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Grow, Plan, describe
+from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.errors import BadInput
+from autoscaler.model.labels import GPU
+from autoscaler.planner.node_states import Standings, standings
+from autoscaler.planner.placement.available_offerings import affordable
+from autoscaler.planner.placement.offerings import CENT, Ceilings
+
+
+def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> Iterator[str]:
+    """Lines about a policy entry, or about one Auto Scaling group. Raises ``BadInput`` where there is none."""
+    groups = [group for group in cluster.groups if name in (group.entry, group.name)]
+    if not groups and policy.entry(name) is None:
+        known = ", ".join(entry.name for entry in policy.groups)
+        raise BadInput(f"there is no group {name!r}: the policy has {known or 'none'}")
+    if not groups:
+        yield f"{name} is in the policy, and AWS has no Auto Scaling group of it: run `pulumi up`"
+        return
+    found = standings(cluster, policy, plan)
+    left = affordable(cluster, policy, found.fleet)
+    for group in sorted(groups, key=lambda group: group.name):
+        yield _what(group, found)
+        yield from (f"  next step: {describe(one)}: {one.because}" for one in _purchases(plan, group))
+        whys = list(_whys(group, policy, found, left))
+        yield from (f"  nothing is bought: {why}" for why in whys)
+        if not whys:
+            yield "  nothing stands in the way: a node is bought when a pod needs it and no cheaper group has room"
+
+
+def _what(group: Group, found: Standings) -> str:
+    ours = Counter(one.state for one in found.nodes if one.group is not None and one.group.name == group.name)
+    have = ", ".join(f"{many} {state}" for state, many in sorted(ours.items())) or "no node"
+    spot = "spot, " if group.capacity_type == "spot" else ""
+    return f"{group.name} ({group.instance_type}, {spot}{group.usd_per_hour:.2f} $/h a node): {have}"
+
+
+def _purchases(plan: Plan, group: Group) -> list[Grow]:
+    return [step for step in plan.steps if isinstance(step, Grow) and step.group == group.name]
+
+
+def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings) -> Iterator[str]:
+    """Each thing that alone keeps one more node from being bought."""
+    fleet, entry = found.fleet, policy.entry(group.entry)
+    if entry is None:
+        yield f"the policy has no entry {group.entry} any more"
+    closed = fleet.closed.get(group.name)
+    if closed is not None:
+        again = f"failed {closed.tries} times, last" if closed.tries > 1 else "failed"
+        yield (
+            f"it {again} at {closed.failed:%H:%M:%S} UTC ({closed.code}), and is left alone until "
+            f"{closed.until:%H:%M:%S} UTC{_said(group, closed.code)}"
+        )
+    if group.name in fleet.paused:
+        yield str(fleet.paused[group.name])
+    yield from _limits(group, policy, left)
+    room = group.maximum - fleet.size_of(group)
+    if room < 1 and entry is not None:
+        yield _full(group, room + fleet.size_of(group))
+
+
+def _full(group: Group, maximum: int) -> str:
+    if group.max_size is not None and maximum < group.max_size:
+        return (
+            "the price of its nodes is not known: write usd_per_hour in its policy entry, or allow pricing:GetProducts"
+        )
+    return f"the MaxSize of the Auto Scaling group is {maximum}: `pulumi up` brings that of the policy"
+
+
+def _said(group: Group, code: str) -> str:
+    message = next((one.message for one in group.refusals if one.code == code and one.message), "")
+    return f": {message}" if message else ""
+
+
+def _limits(group: Group, policy: Policy, left: Ceilings) -> Iterator[str]:
+    limits, entry = policy.limits, policy.entry(group.entry)
+    if entry is not None and left.entries.get(group.entry, 1) < 1:
+        yield f"max of group {group.entry} is {entry.max}, and as many run or were asked for"
+    if left.usd is not None and group.usd_per_hour > left.usd + CENT:
+        yield f"limits.usd_per_hour is {limits.usd_per_hour:g}, which leaves {max(left.usd, 0.0):.4f} $/h"
+    if left.nodes is not None and left.nodes < 1:
+        yield f"limits.nodes is {limits.nodes}, which leaves none"
+    if left.gpus is not None and group.allocatable[GPU] > left.gpus:
+        of_node = group.allocatable[GPU]
+        yield f"limits.gpus is {limits.gpus}, which leaves {max(left.gpus, 0)} of the {of_node} of a node"
+    quota = left.quotas.get(group.quota)
+    if quota is not None and group.vcpus > quota:
+        yield f"quota {group.quota} of the AWS account leaves {max(quota, 0)} of the {group.vcpus} vCPUs of a node"

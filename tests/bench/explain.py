@@ -1,0 +1,64 @@
+"""How long `explain` takes to be answered at the door of an autoscaler that has decided about 1,000 nodes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from autoscaler import service
+from autoscaler.door import open_door
+from autoscaler.loop import Loop
+from autoscaler.model.actions import Memory
+from autoscaler.model.pod_index import roll_of
+from autoscaler.planner.plan import plan
+from autoscaler.record.decisions import Decision
+from autoscaler.report import Metrics
+from stacks.local.process.supervisor import free_ports
+from tests.bench.figure import Figure
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, nodes_of
+
+_TIMES = 20
+
+
+class _Decided:
+    """A loop that has decided, as far as the door looks at it."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        group = a_group("gpu-a100", joined=nodes, maximum=nodes)
+        there = nodes_of(group)
+        running = [
+            a_pod(f"p{number}", node=there[number % nodes].name, phase="Running", started=NOW) for number in range(pods)
+        ]
+        waiting = a_gang(pods=8, gpus=8, name="big")
+        look = a_cluster(nodes=there, groups=[group], pods=[*running, *waiting])
+        look = replace(look, pods=roll_of(look.pods))
+        policy = a_policy(an_entry("gpu-a100", max=nodes), limits={"nodes": nodes})
+        self.last = Decision(look, policy, Memory(), plan(look, policy, Memory()))
+        self.node = there[nodes // 2].name
+
+
+def explain(*, nodes: int, pods: int) -> Iterator[Figure]:
+    """The slowest of some answers of each kind, in milliseconds, from the request to the last byte."""
+    loop = _Decided(nodes, pods)
+    (port,) = free_ports(1)
+    answer = partial(service._explained, service.Settings(policy=""), cast("Loop", loop))
+    metrics: Any = Metrics(CollectorRegistry()).app()
+    open_door(port, metrics=metrics, why_not_alive=lambda: "", answers={"explain": answer})
+    for what in ("pod/team/big-worker-0", "job/team/big", f"node/{loop.node}", "group/gpu-a100"):
+        taken = []
+        for _ in range(_TIMES):
+            began = time.monotonic()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/explain/{what}", timeout=60) as said:
+                said.read()
+            taken.append((time.monotonic() - began) * 1000)
+        kind = what.partition("/")[0]
+        yield Figure(
+            f"explain {kind}, {nodes} nodes, {pods} pods, median of {_TIMES}", statistics.median(taken), "ms", 100
+        )

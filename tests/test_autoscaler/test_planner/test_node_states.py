@@ -1,0 +1,324 @@
+"""The state that each node is in, and why it is still there; why a group is not bought from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from autoscaler.config.policy import Consolidation, Policy
+from autoscaler.model import labels as words
+from autoscaler.model import node_states as states
+from autoscaler.model.actions import Backoff, Grow, Memory, Plan
+from autoscaler.model.cluster import Cluster, Instance, Refusal
+from autoscaler.model.constraints import Taint
+from autoscaler.model.errors import BadInput
+from autoscaler.model.pauses import Pause
+from autoscaler.planner.explain import explain
+from autoscaler.planner.node_states import Standing, standings
+from autoscaler.planner.plan import plan
+from tests.builders import (
+    NOW,
+    a_cluster,
+    a_gang,
+    a_group,
+    a_pod,
+    a_policy,
+    an_entry,
+    an_on_prem_node,
+    later,
+    nodes_of,
+)
+
+GROUP = a_group("cpu", joined=1)
+[NODE] = nodes_of(GROUP)
+OLD = NOW - timedelta(days=1)
+CLOSED = {"cordoned": True, "cordoned_by": words.AUTOSCALER, "cordoned_at": NOW}
+SERVICE = {"owner": "ReplicaSet/web", "phase": "Running", "started": OLD}
+
+
+def seen(node: dict[str, Any] | None = None, *, group: dict[str, Any] | None = None, pods: Any = ()) -> Cluster:
+    """One EC2 node of one group; ``node`` and ``group`` differ so from the ordinary."""
+    one = replace(NODE, **{"created": OLD} | (node or {}))
+    return a_cluster(nodes=[one], groups=[replace(GROUP, **group or {})], pods=pods)
+
+
+def on(node: str = NODE.name, **given: Any) -> Any:
+    """A pod that runs there."""
+    return a_pod(node=node, **{"phase": "Running", "started": OLD} | given)
+
+
+def state(cluster: Cluster, policy: Policy | None = None, memory: Memory | None = None) -> Standing:
+    """Of the first node."""
+    policy, memory = policy or a_policy(), memory or Memory()
+    return standings(cluster, policy, plan(cluster, policy, memory)).nodes[0]
+
+
+def said(kind: str, name: str, cluster: Cluster, policy: Policy | None = None, memory: Memory | None = None) -> str:
+    """What is explained, as one text."""
+    policy, memory = policy or a_policy(), memory or Memory()
+    return "\n".join(explain(kind, name, cluster, policy, plan(cluster, policy, memory)))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected", "why"),
+    [
+        (seen({"ready": False, "created": NOW}), states.JOINING, "its kubelet is not ready"),
+        (seen({"ready": False}), states.DEAD, "not ready since 2026-11-20 09:00:00 UTC"),
+        (seen(pods=[on()]), states.BUSY, "team/pod is on it"),
+        (seen(pods=[on(**SERVICE)]), states.UNDER_USED, "team/pod is on it, which may be moved"),
+        (seen(CLOSED), states.IDLE, "it has stood idle since 09:00:00 UTC, and goes at 09:10:00 UTC"),
+        (seen(), states.IDLE, "no pod is on it, and none is to come"),
+        (seen(CLOSED, pods=[on(**SERVICE)]), states.DRAINING, "team/pod is on it"),
+        (seen({"cordoned": True}), states.REPAIRING, "closed by another than the autoscaler"),
+        (seen({"cordoned": True, "cordoned_by": "ada"}), states.REPAIRING, "closed by ada"),
+        (seen(group={"minimum": 1}), states.MINIMUM, "local-cpu-us-east-1a keeps 1 nodes"),
+        (
+            seen({"taints": (Taint(words.RESERVED),)}, pods=[a_pod(cpu=4, created=OLD)]),
+            states.RESERVED,
+            "wanted for team/pod",
+        ),
+        (seen(pods=[a_pod()]), states.READY, "wanted for team/pod"),
+        (
+            seen(group={"instances": (replace(GROUP.instances[0], state="terminating"),)}, pods=[on()]),
+            states.INTERRUPTED,
+            "AWS ends its instance",
+        ),
+        (
+            seen(CLOSED, group={"instances": (replace(GROUP.instances[0], state="terminating"),)}),
+            states.GONE,
+            "its instance is being terminated",
+        ),
+        (seen(group={"instances": (), "desired": 0}), states.DETACHED, "no Auto Scaling group has its instance"),
+        (seen({"ready": False}, group={"instances": (), "desired": 0}), states.GONE, "no group has its instance"),
+        (a_cluster(nodes=[an_on_prem_node()]), states.READY, "no pod is on it"),
+        (a_cluster(nodes=[an_on_prem_node(ready=False)]), states.DEAD, "not ready since 2026-11-21 09:00:00 UTC"),
+        (a_cluster(groups=[a_group(joined=1)]), states.JOINING, "launched, and not a node yet"),
+        (a_cluster(groups=[a_group(desired=1)]), states.JOINING, "asked for: AWS has launched no instance yet"),
+        (
+            a_cluster(groups=[a_group(desired=1, instances=(Instance("i-1", "z", OLD),))]),
+            states.DEAD,
+            "the instance has not joined in time",
+        ),
+    ],
+)
+def test_each_node_is_in_one_state(cluster: Cluster, expected: str, why: str) -> None:
+    """By what the look shows and what the plan does; every state has a row in the table."""
+    found = state(cluster)
+    assert (found.state, found.why) == (expected, why)
+
+
+def test_every_state_can_be_told() -> None:
+    """The table has a row for each name, and nothing else."""
+    named = {value for name, value in vars(states).items() if name.isupper() and isinstance(value, str)}
+    assert named == set(states.STATES)
+
+
+def test_devices_that_are_not_there_yet_keep_a_node_joining() -> None:
+    """The device plugin has not registered them."""
+    group = a_group("gpu-a100", joined=1)
+    [node] = nodes_of(group)
+    bare = replace(node, allocatable=replace_gpus(node))
+    assert state(a_cluster(nodes=[bare], groups=[group])).why == "devices that its group promises are not there yet"
+
+
+def replace_gpus(node: Any) -> Any:
+    """Its amounts without GPUs."""
+    return type(node.allocatable)({name: many for name, many in node.allocatable.items() if name != words.GPU})
+
+
+def test_a_busy_node_names_its_pods_and_when_they_end() -> None:
+    """And why it is not emptied: each pod that may not be moved."""
+    pods = [
+        on(name="a", gpus=1, owner="Job/a", duration=timedelta(hours=30)),
+        on(name="b", duration=timedelta(hours=25)),
+    ]
+    text = said("node", NODE.name, seen(pods=pods))
+    assert "ip-i-local-cpu-us-east-1a-0 is busy: 2 pods are on it" in text
+    assert "of group cpu (local-cpu-us-east-1a, m5.4xlarge): 0.77 $/h" in text
+    assert "on it: team/a, team/b, expected to end at 2026-11-21 15:00:00 UTC" in text
+    assert (
+        "it is not emptied to save its price: team/a: it holds a GPU; team/b: no controller would make it anew" in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "given", "memory", "why"),
+    [
+        (seen(pods=[on(**SERVICE)], group={"minimum": 1}), {}, Memory(), "local-cpu-us-east-1a keeps 1 nodes"),
+        (seen({"do_not_disrupt": True}, pods=[on(**SERVICE)]), {}, Memory(), "it is marked do-not-disrupt"),
+        (seen(pods=[on(**SERVICE)]), {"enabled": False}, Memory(), "scale_down.enabled is false"),
+        (
+            seen(pods=[on(**SERVICE)]),
+            {"consolidation": Consolidation(enabled=False)},
+            Memory(),
+            "scale_down.consolidation.enabled is false",
+        ),
+        (
+            seen(pods=[on(**SERVICE)]),
+            {"consolidation": Consolidation(saving_usd_per_hour=1)},
+            Memory(),
+            "its price is not above scale_down.consolidation.saving_usd_per_hour, 1 $/h",
+        ),
+        (
+            seen(pods=[on(**SERVICE | {"started": NOW})]),
+            {},
+            Memory(),
+            "its pods have run for less than scale_down.consolidation.after: until 09:10:00 UTC",
+        ),
+        (
+            seen(pods=[on(**SERVICE, duration=timedelta(days=1, minutes=5))]),
+            {},
+            Memory(),
+            "a pod on it is expected to end by 09:05:00 UTC",
+        ),
+        (
+            seen(pods=[on(**SERVICE)]),
+            {},
+            Memory(draining={NODE.name: NOW}),
+            "it was begun with at 09:00:00 UTC, and could not be emptied",
+        ),
+        (seen(pods=[on(**SERVICE)]), {}, Memory(draining={"other": NOW}), "other was begun with: 1 in each window of"),
+        (seen(pods=[on(**SERVICE)]), {}, Memory(), "its pods have room nowhere else"),
+    ],
+)
+def test_why_a_node_is_not_emptied(cluster: Cluster, given: dict[str, Any], memory: Memory, why: str) -> None:
+    """The first thing in the way, which is what consolidation itself asks."""
+    assert f"it is not emptied to save its price: {why}" in said(
+        "node", NODE.name, cluster, a_policy(scale_down=given), memory
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "policy", "why"),
+    [
+        (seen(CLOSED | {"do_not_disrupt": True}), a_policy(), "it is marked do-not-disrupt"),
+        (seen(), a_policy(scale_down={"enabled": False}), "it is ready: scale_down.enabled is false"),
+        (
+            replace(seen(), pauses=(Pause("group.cpu", "audit"),)),
+            a_policy(),
+            "it is ready: terminating in group cpu is paused".removeprefix("it "),
+        ),
+        (seen(), a_policy(an_entry("cpu", headroom=1)), "wanted for the headroom of group cpu"),
+        (seen(pods=[a_pod()]), a_policy(), "planned on it: team/pod"),
+        (seen(CLOSED), a_policy(), "until 2026-11-21 09:10:00 UTC at the latest"),
+    ],
+)
+def test_why_a_node_without_pods_stays(cluster: Cluster, policy: Policy, why: str) -> None:
+    """By the words of what decides it."""
+    assert why.removeprefix("it ") in said("node", NODE.name, cluster, policy)
+
+
+def test_an_idle_node_says_its_next_step() -> None:
+    """And its end."""
+    text = said("node", NODE.name, seen())
+    assert f"next step: close node {NODE.name} to new pods" in text
+
+
+def test_a_machine_of_ours_is_never_terminated() -> None:
+    """Which is said; an instance is found by its id, too."""
+    assert "a machine that you own: it is never terminated" in said(
+        "node", "dgx-01", a_cluster(nodes=[an_on_prem_node()])
+    )
+    assert said("node", GROUP.instances[0].id, seen()).startswith(f"{NODE.name} is idle")
+    with pytest.raises(BadInput, match="there is no node 'x', nor an instance of that id"):
+        said("node", "x", seen())
+
+
+PRICED = a_group("cpu", maximum=10, max_size=10, vcpus=16, quota="L-1", quota_left=8)
+
+
+@pytest.mark.parametrize(
+    ("group", "given", "more", "whys"),
+    [
+        ({}, {}, {}, []),
+        ({"quota_left": 64}, {"limits": {"nodes": 0}}, {}, ["limits.nodes is 0, which leaves none"]),
+        (
+            {"quota_left": 8},
+            {"limits": {"usd_per_hour": 0.5, "nodes": 0}},
+            {"pauses": (Pause("buying", "audit", "ada"),)},
+            [
+                "buying is paused until it is resumed by ada: audit",
+                "limits.usd_per_hour is 0.5, which leaves 0.5000 $/h",
+                "limits.nodes is 0, which leaves none",
+                "quota L-1 of the AWS account leaves 8 of the 16 vCPUs of a node",
+            ],
+        ),
+        (
+            {"quota_left": 64, "maximum": 0},
+            {},
+            {},
+            [
+                "the price of its nodes is not known: write usd_per_hour in its policy entry, "
+                "or allow pricing:GetProducts"
+            ],
+        ),
+        (
+            {"quota_left": 64, "maximum": 0, "max_size": 0},
+            {},
+            {},
+            ["the MaxSize of the Auto Scaling group is 0: `pulumi up` brings that of the policy"],
+        ),
+    ],
+)
+def test_why_nothing_is_bought_in_a_group(
+    group: dict[str, Any], given: dict[str, Any], more: dict[str, Any], whys: list[str]
+) -> None:
+    """Everything that stands in the way; each by its policy key, or what AWS says."""
+    cluster = a_cluster(groups=[replace(PRICED, **{"quota_left": 64} | group)], **more)
+    text = said("group", "cpu", cluster, a_policy(**given))
+    assert [
+        line.removeprefix("  nothing is bought: ") for line in text.splitlines() if "nothing is bought" in line
+    ] == whys
+    assert ("nothing stands in the way" in text) == (not whys)
+
+
+def test_a_refusal_is_told_with_its_code_its_words_and_its_end() -> None:
+    """And how often it has failed."""
+    refused = replace(
+        PRICED, quota_left=64, desired=1, refusals=(Refusal(NOW, "InsufficientInstanceCapacity", "sold out"),)
+    )
+    memory = Memory(backoffs={refused.name: Backoff(later(minutes=6), 2, NOW, "InsufficientInstanceCapacity")})
+    text = said("group", refused.name, a_cluster(groups=[refused]), a_policy(), memory)
+    assert (
+        "it failed 2 times, last at 09:00:00 UTC (InsufficientInstanceCapacity), and is left alone until 09:06:00 UTC: "
+        "sold out" in text
+    )
+
+
+def test_an_entry_at_its_maximum_and_gpus_that_are_used_up_are_told() -> None:
+    """Of every Auto Scaling group of the entry."""
+    full = a_group("gpu-a100", joined=1)
+    cluster = a_cluster(groups=[full], nodes=nodes_of(full), pods=[on(nodes_of(full)[0].name, gpus=8)])
+    text = said("group", "gpu-a100", cluster, a_policy(an_entry("gpu-a100", max=1), limits={"gpus": 8}))
+    assert "max of group gpu-a100 is 1, and as many run or were asked for" in text
+    assert "limits.gpus is 8, which leaves 0 of the 8 of a node" in text
+
+
+def test_a_group_that_aws_does_not_have_or_the_policy_does_not_name() -> None:
+    """Each with what to do."""
+    assert "run `pulumi up`" in said("group", "gpu-a10g", a_cluster(groups=[PRICED]))
+    with pytest.raises(BadInput, match="there is no group 'x': the policy has gpu-a10g, gpu-a100, cpu"):
+        said("group", "x", a_cluster())
+
+
+def test_a_group_says_what_is_bought_next() -> None:
+    """With its reason."""
+    group = replace(PRICED, quota_left=64)
+    plan_ = Plan(steps=(Grow(group.name, 0, 1, 0.768, ("team/pod",), "team/pod needs it"),))
+    lines = explain("group", "cpu", a_cluster(groups=[group]), a_policy(), plan_)
+    assert "  next step: grow local-cpu-us-east-1a to 1 node (+1, $0.77 per hour): team/pod needs it" in lines
+
+
+def test_a_job_is_told_by_what_is_to_be_said_of_its_pods() -> None:
+    """Those that are alike in one line, the most first."""
+    ready, *rest = a_gang(pods=4, gpus=8)
+    pods = [replace(ready, node="dgx-01"), *rest[:-1]]
+    lines = said("job", "team/mnist", a_cluster(pods=pods, nodes=[an_on_prem_node()])).splitlines()
+    assert lines[0] == "team/mnist has 3 pods, of 4 that it is to have"
+    assert lines[1].startswith("mnist-worker-1, mnist-worker-2: waits; the next step is for it: grow ")
+    assert lines[2] == "mnist-worker-0: is on node dgx-01"
+    with pytest.raises(BadInput, match="no pod in namespace 'team' is of a job or gang 'x'"):
+        said("job", "team/x", a_cluster(pods=pods))
