@@ -68,9 +68,7 @@ def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings) -> Ite
 
 def _full(group: Group, maximum: int) -> str:
     if group.max_size is not None and maximum < group.max_size:
-        return (
-            "the price of its nodes is not known: write usd_per_hour in its policy entry, or allow pricing:GetProducts"
-        )
+        return "the price of its nodes is not known: write usd_per_hour into its policy entry"
     return f"the MaxSize of the Auto Scaling group is {maximum}: `pulumi up` brings that of the policy"
 
 

@@ -250,10 +250,7 @@ PRICED = a_group("cpu", maximum=10, max_size=10, vcpus=16, quota="L-1", quota_le
             {"quota_left": 64, "maximum": 0},
             {},
             {},
-            [
-                "the price of its nodes is not known: write usd_per_hour in its policy entry, "
-                "or allow pricing:GetProducts"
-            ],
+            ["the price of its nodes is not known: write usd_per_hour into its policy entry"],
         ),
         (
             {"quota_left": 64, "maximum": 0, "max_size": 0},
