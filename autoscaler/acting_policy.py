@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autoscaler.config.documents import parse_document
 from autoscaler.config.policy import Policy
@@ -20,7 +20,10 @@ from autoscaler.kube.client import Refused
 from autoscaler.kube.policy_configmap import About, PolicyRecord, Record, Refusal
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.report import Log, Metrics
+from autoscaler.report import Log
+
+if TYPE_CHECKING:
+    from autoscaler.metrics import Metrics
 
 Tell = Callable[[str, str, bool], None]
 """Writes an Event: its reason, its message, and whether it is a warning."""

@@ -306,7 +306,7 @@ class Loop:
             plan = Plan(memory=memory, warnings=(doubt,), wake_at=self._now() + _CONFIRM_AGAIN)
         else:
             plan = plan_or_tell(self._planner, cluster, policy, memory, broken=self._report.broken)
-        self._report.decided(plan, cluster, took=self._clock() - began)
+        self._report.decided(plan, cluster, took=self._clock() - began, doubted=bool(doubt))
         return Decision(cluster, policy, memory, plan, doubt)
 
     def _doubt(self, cluster: Cluster) -> str:

@@ -1,4 +1,4 @@
-"""What happened, told: log lines for people or as JSON, metrics for Prometheus, Events on pods that cannot be helped.
+"""What happened, told: log lines for people or as JSON, metrics, Events on pods that cannot be helped.
 
 A line is told when something changes, not at every look.
 """
@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from autoscaler.executor import FAILURES
 from autoscaler.kube.writes import Writes
@@ -25,7 +25,7 @@ from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.pauses import Pause
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from autoscaler.metrics import Metrics
 
 HOPELESS: Final = "NoPlaceAnywhere"
 """Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
@@ -59,41 +59,6 @@ class Log:
             line = f"{now.astimezone():%H:%M:%S} {text}"
         with self._lock:
             print(line, file=self._stream, flush=True)
-
-
-class Metrics:
-    """What Prometheus may ask. Served only where a port is given."""
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        from prometheus_client import REGISTRY, Counter, Gauge, Histogram  # noqa: PLC0415 - only where wanted
-
-        self._registry = registry or REGISTRY
-        made: dict[str, Any] = {"registry": self._registry}
-        self.steps = Counter("spillway_steps", "Steps by kind and outcome.", ["step", "outcome"], **made)
-        self.waiting = Gauge("spillway_pods_waiting", "Pods without a place on a node that is there.", **made)
-        self.hopeless = Gauge("spillway_pods_hopeless", "Pods that nothing the policy allows could hold.", **made)
-        self.usd = Gauge("spillway_ec2_usd_per_hour", "Price of all EC2 nodes wanted now.", **made)
-        self.desired = Gauge("spillway_group_desired_nodes", "Desired nodes of a group.", ["group"], **made)
-        self.acting = Gauge("spillway_acting", "1 where this autoscaler holds the lease.", **made)
-        self.warnings = Gauge("spillway_warnings", "What an operator should look at now: see the log.", **made)
-        self.outages = Counter("spillway_outages", "Times that a party went out of reach.", ["party"], **made)
-        self.paused = Gauge("spillway_paused", "1 while an operator has paused it.", ["scope"], **made)
-        self.edits = Counter("spillway_policy_edits", "Edits of the policy by outcome.", ["outcome"], **made)
-        self.refused = Gauge("spillway_policy_refused", "1 while the last edit of the policy is refused.", **made)
-        self.unbuilt = Gauge("spillway_policy_pending", "What of the policy waits for `pulumi up`.", **made)
-        self.took = Histogram("spillway_plan_seconds", "Time to decide.", **made)
-        self.pending = Histogram(
-            "spillway_pending_to_request_seconds",
-            "From the creation of the oldest pod that a purchase is for to the request to EC2.",
-            buckets=(0.1, 0.3, 1, 3, 10, 30, 60, 300),
-            **made,
-        )
-
-    def app(self) -> Any:
-        """The WSGI application that answers with them."""
-        from prometheus_client import make_wsgi_app  # noqa: PLC0415 - only where wanted
-
-        return make_wsgi_app(self._registry)
 
 
 class Report:
@@ -146,6 +111,8 @@ class Report:
 
     def broken(self, error: Exception) -> None:
         """A defect of ours: with its traceback, for whoever mends it."""
+        if self._metrics:
+            self._metrics.defects.inc()
         self._log.say("defect", "".join(traceback.format_exception(error)).rstrip())
 
     def turned(self) -> None:
@@ -161,6 +128,8 @@ class Report:
         """Whether we hold the lease."""
         if self._metrics:
             self._metrics.acting.set(mine)
+            if not mine:
+                self._metrics.stand_by()
 
     def outage(self, party: str, why: str) -> None:
         """A party is out of reach (told once), or answers again (``why`` is empty)."""
@@ -177,16 +146,10 @@ class Report:
         elif before and not why:
             self._log.say("recovered", f"{party}: answers again", party=party)
 
-    def decided(self, plan: Plan, cluster: Cluster, *, took: float) -> None:
-        """A plan was made."""
+    def decided(self, plan: Plan, cluster: Cluster, *, took: float, doubted: bool = False) -> None:
+        """A plan was made in so many seconds; one that does nothing where the look was ``doubted``."""
         if self._metrics:
-            self._metrics.took.observe(took)
-            self._metrics.usd.set(plan.usd_per_hour)
-            self._metrics.waiting.set(len(plan.waiting))
-            self._metrics.hopeless.set(sum(one.hopeless for one in plan.waiting))
-            for group in cluster.groups:
-                self._metrics.desired.labels(group.name).set(group.desired)
-
+            self._metrics.decided(plan, cluster, took=took, doubted=doubted)
         self._warn(plan.warnings)
 
     def _warn(self, warnings: Iterable[str]) -> None:
@@ -204,9 +167,8 @@ class Report:
         self._log.say("step", f"{describe(step)}: {step.because}", **_details(step))
         if self._metrics:
             self._metrics.steps.labels(type(step).__name__, "done").inc()
-            oldest = min((pod.created for pod in pods), default=None)
-            if isinstance(step, Grow) and oldest is not None:
-                self._metrics.pending.observe((datetime.now(UTC) - oldest).total_seconds())
+            if isinstance(step, Grow):
+                self._metrics.ordered(step, oldest=min((pod.created for pod in pods), default=None))
 
     def failed(self, step: Step, why: Exception) -> None:
         """A step could not be taken; the same failure is told once."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -45,8 +45,11 @@ from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.policy_words import acting
 from autoscaler.record.reader import decision_at
 from autoscaler.record.writer import Recorder
-from autoscaler.report import Log, Messenger, Metrics, Report
+from autoscaler.report import Log, Messenger, Report
 from autoscaler.spending import By, as_focus, sums
+
+if TYPE_CHECKING:
+    from autoscaler.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Settings:
 
 def serve(settings: Settings) -> None:
     """Watch and act until SIGTERM or SIGINT. Raises ``BadInput`` or ``Unavailable`` where it cannot begin."""
-    metrics = Metrics() if settings.metrics_port else None
+    metrics = _metrics(settings)
     log, identity = Log(settings.log_format), settings.name()
     report = Report(log, metrics)
     kube, store = _connect(settings), Store()
@@ -101,7 +104,7 @@ def serve(settings: Settings) -> None:
     )
     books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
     bookkeeper = Bookkeeper(books)
-    recorder = _recorder(settings, identity, report)
+    recorder = _recorder(settings, identity, report, metrics)
     loop = parties.loop(
         settings,
         policies,
@@ -113,6 +116,7 @@ def serve(settings: Settings) -> None:
         recorder=recorder,
     )
     if metrics and settings.metrics_port:
+        metrics.watch(lambda: loop.last)
         answers: dict[str, Answer] = {
             "status": lambda _path, _query: _status(lease, report, policies),
             "explain": partial(_explained, settings, loop),
@@ -138,11 +142,27 @@ def serve(settings: Settings) -> None:
         raise broken[0]
 
 
-def _recorder(settings: Settings, identity: str, report: Report) -> Recorder | None:
+def _metrics(settings: Settings) -> Metrics | None:
+    """Imported only where they are wanted."""
+    if not settings.metrics_port:
+        return None
+    from autoscaler.metrics import Metrics  # noqa: PLC0415
+
+    return Metrics()
+
+
+def _recorder(settings: Settings, identity: str, report: Report, metrics: Metrics | None = None) -> Recorder | None:
     """What writes decisions down; ``None`` where that is not asked for."""
     if settings.record is None:
         return None
-    return Recorder(settings.record, at_most=settings.record_bytes, identity=identity, tell=report.outage)
+
+    def written(at: datetime) -> None:
+        if metrics is not None:
+            metrics.recorded.set(at.timestamp())
+
+    return Recorder(
+        settings.record, at_most=settings.record_bytes, identity=identity, tell=report.outage, written=written
+    )
 
 
 def _teller(settings: Settings, messenger: Messenger) -> Callable[[str, str, bool], None]:

@@ -203,6 +203,33 @@ Step = (
 )
 
 
+STARTING: Final = "starting"
+HELD: Final = "held"
+PATIENCE: Final = "patience"
+IMPOSSIBLE: Final = "impossible"
+PAUSED: Final = "paused"
+REFUSED: Final = "refused"
+MONEY: Final = "money"
+LIMIT: Final = "limit"
+QUOTA: Final = "quota"
+STUCK: Final = "stuck"
+BUSY: Final = "busy"
+CAUSES: Final[Mapping[str, str]] = {
+    STARTING: "it has a place: its node is on its way, or the scheduler has been told",
+    HELD: "its gang is not whole yet, or it has a gate or a rule that Spillway does not plan for",
+    PATIENCE: "it waits for machines that you own, as the policy or its owner says",
+    IMPOSSIBLE: "no machine here and no group of the policy could hold it",
+    PAUSED: "buying is paused, or a budget is spent",
+    REFUSED: "EC2 has refused the groups that could hold it, which are left alone for a while",
+    MONEY: "`limits.usd_per_hour`",
+    LIMIT: "`limits.nodes`, `limits.gpus`, `max` of a group or its MaxSize",
+    QUOTA: "a quota of the AWS account",
+    STUCK: "it is bound for a node that is gone, or closed, or has no room",
+    BUSY: "only machines that are there could hold it, and they are full or closed",
+}
+"""Why a pod waits: what the metrics, the log and `top` count by -> its meaning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A pod that this plan does not place on a node that is there now."""
@@ -212,8 +239,13 @@ class Waiting:
     because: str
     would_fit_if: str = ""
     """What would change it, for a person who can change it; empty where waiting is all it takes."""
-    hopeless: bool = False
-    """No machine here and no group that the policy allows could ever hold it as things are."""
+    cause: str = BUSY
+    """One of ``CAUSES``."""
+
+    @property
+    def hopeless(self) -> bool:
+        """No machine here and no group that the policy allows could ever hold it as things are."""
+        return self.cause == IMPOSSIBLE
 
 
 class Meant(NamedTuple):

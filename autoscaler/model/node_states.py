@@ -118,6 +118,17 @@ STATES: Final[Mapping[str, NodeState]] = {state.name: state for state in _STATES
 """By name, in the order of a node's life."""
 
 
+BEGIN: Final = "<!-- begin of what `autoscaler.model.node_states` has -->\n"
+END: Final = "<!-- end of it -->\n"
+
+
+def with_table(page: str) -> str:
+    """The page with the table between its two marks made anew."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}{as_markdown()}{END}{tail}"
+
+
 def as_markdown() -> str:
     """The table of the documentation."""
     head = "| state | begins when | ends with | lasts at most | told |\n|---|---|---|---|---|\n"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Memory, Plan, Waiting
+from autoscaler.model.actions import IMPOSSIBLE, Memory, Plan, Waiting
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 
 Planner = Callable[[Cluster, Policy, Memory], Plan]
@@ -37,7 +37,7 @@ def plan_around(planner: Planner, cluster: Cluster, policy: Policy, memory: Memo
         told = f"planning breaks on it ({type(broken).__name__}: {broken}): it is left out until it changes"
         warnings.append(f"{_named(culprit)}: {told}")
         if isinstance(culprit, Pod) and culprit.node is None:
-            waiting.append(Waiting(culprit.key, told, hopeless=True))
+            waiting.append(Waiting(culprit.key, told, cause=IMPOSSIBLE))
         look = _without(look, culprit)
         try:
             plan = planner(look, policy, memory)

@@ -14,7 +14,17 @@ from types import MappingProxyType
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Admit, Meant, Recreate, Step, Waiting
+from autoscaler.model.actions import (
+    HELD,
+    PATIENCE,
+    STARTING,
+    STUCK,
+    Admit,
+    Meant,
+    Recreate,
+    Step,
+    Waiting,
+)
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.pod_index import roll_of
@@ -104,9 +114,9 @@ def scale_up(
     for gang in gangs:
         placed = packing.placed.get(gang.name)
         if gang.name in held:
-            waiting += [Waiting(pod=pod.key, because=held[gang.name]) for pod in gang.waiting]
+            waiting += [Waiting(pod=pod.key, because=held[gang.name], cause=HELD) for pod in gang.waiting]
         elif gang.name in waits:
-            waiting += [Waiting(pod=pod.key, because=waits[gang.name].because) for pod in gang.waiting]
+            waiting += [Waiting(pod=pod.key, because=waits[gang.name].because, cause=PATIENCE) for pod in gang.waiting]
         elif placed is None:
             waiting += unmet.explain(gang, demand_of(gang, scene))
         else:
@@ -189,7 +199,8 @@ def _settle(
         reason = scene.why_not(shape, place) if place else None
         if place is not None and pod.key in at_home:
             scene.put(shape, place, pod.key)
-            stuck.append(Waiting(pod.key, f"its node {place.name} is kept for it, and the scheduler has been told"))
+            told = f"its node {place.name} is kept for it, and the scheduler has been told"
+            stuck.append(Waiting(pod.key, told, cause=STARTING))
             continue
         if place is None:
             why = f"is bound for node {host}, which is {closed.get(host, 'not there')}"
@@ -202,7 +213,7 @@ def _settle(
         if in_vain and pod.admitted_to == host and pod.owner:
             again.append(Recreate(pod=pod.key, because=f"it {why}"))
         if why:
-            stuck.append(Waiting(pod.key, why, _change(pod, host) if place is None or reason else ""))
+            stuck.append(Waiting(pod.key, why, _change(pod, host) if place is None or reason else "", cause=STUCK))
     return stuck, again
 
 

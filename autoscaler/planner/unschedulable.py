@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Waiting
+from autoscaler.model.actions import (
+    BUSY,
+    IMPOSSIBLE,
+    LIMIT,
+    MONEY,
+    PAUSED,
+    QUOTA,
+    REFUSED,
+    Waiting,
+)
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import (
@@ -36,7 +45,7 @@ class Verdict:
 
     because: str
     would_fit_if: str = ""
-    hopeless: bool = False
+    cause: str = BUSY
 
 
 @dataclass(slots=True)
@@ -68,7 +77,7 @@ class Unmet:
                 pod=pod.key,
                 because=verdict.because if shape in (None, shapes.get(pod.key)) else mates,
                 would_fit_if=verdict.would_fit_if,
-                hopeless=verdict.hopeless,
+                cause=verdict.cause,
             )
             for pod in gang.waiting
         ]
@@ -84,7 +93,7 @@ class Unmet:
         """Where not even one pod of the shape could run on an empty machine of any kind."""
         kinds = self._kinds(shape)
         if not kinds:
-            return Verdict("there is no machine, and the policy names no group", _ADD_A_GROUP, hopeless=True)
+            return Verdict("there is no machine, and the policy names no group", _ADD_A_GROUP, IMPOSSIBLE)
         amounts = tuple((name, amount) for name, amount in shape.amounts if not name.startswith(ATTACHMENTS))
         shut_out: list[Reason] = []
         too_small: list[tuple[str, Reason]] = []
@@ -104,7 +113,7 @@ class Unmet:
             return _too_big(too_small)
         words = sum_up(shut_out, "kind of machine", "kinds of machine")
         return Verdict(
-            f"no machine that is large enough, here or in the policy, takes it: {words}", _CHANGE, hopeless=True
+            f"no machine that is large enough, here or in the policy, takes it: {words}", _CHANGE, IMPOSSIBLE
         )
 
     def _kinds(self, shape: Shape) -> list[_Kind]:
@@ -150,13 +159,14 @@ class Unmet:
     def _closed(self, group: Group, count: int) -> Verdict | None:
         paused = self.fleet.paused.get(group.name)
         if paused is not None:
-            return Verdict(f"needs {_nodes(count, group.entry)}, but {paused}", paused.ends_if)
+            return Verdict(f"needs {_nodes(count, group.entry)}, but {paused}", paused.ends_if, PAUSED)
         closed = self.fleet.closed.get(group.name)
         if closed is None:
             return None
         return Verdict(
             f"needs {_nodes(count, group.entry)}, but {group.instance_type} in {group.zone} is left alone until "
-            f"{closed.until:%H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it"
+            f"{closed.until:%H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it",
+            cause=REFUSED,
         )
 
     def _limited(self, needs: Counter[str], groups: dict[str, Group]) -> Verdict | None:
@@ -175,16 +185,19 @@ class Unmet:
             return Verdict(
                 f"{needed}, but limits.usd_per_hour {limits.usd_per_hour:g} leaves {max(0.0, left.usd):.2f}",
                 f"limits.usd_per_hour is {(limits.usd_per_hour or 0) + usd - left.usd:.2f} or more, or other work ends",
+                MONEY,
             )
         if left.gpus is not None and gpus > left.gpus:
             return Verdict(
                 f"{needed} with {gpus} GPUs, but limits.gpus {limits.gpus} leaves {max(0, left.gpus)}",
                 f"limits.gpus is {(limits.gpus or 0) + gpus - left.gpus} or more, or other work ends",
+                LIMIT,
             )
         if left.nodes is not None and needs.total() > left.nodes:
             return Verdict(
                 f"{needed}, but limits.nodes {limits.nodes} leaves {max(0, left.nodes)}",
                 f"limits.nodes is {(limits.nodes or 0) + needs.total() - left.nodes} or more, or other work ends",
+                LIMIT,
             )
         return self._over_quota(needed, needs, groups) or self._outgrown(needs, groups)
 
@@ -195,6 +208,7 @@ class Unmet:
                 return Verdict(
                     f"{needed} with {vcpus} vCPUs, but quota {code} of the AWS account leaves {max(0, left)}",
                     f"AWS raises quota {code} by {vcpus - left} vCPUs or more, or other work ends",
+                    QUOTA,
                 )
         return None
 
@@ -204,6 +218,7 @@ class Unmet:
         return Verdict(
             f"{needed}, but max {most} of group {name} leaves {max(0, left)}",
             f"max of group {name} is {most + count - left} or more, or nodes of it become free",
+            LIMIT,
         )
 
     def _outgrown(self, needs: Counter[str], groups: dict[str, Group]) -> Verdict | None:
@@ -213,6 +228,7 @@ class Unmet:
                 return Verdict(
                     f"needs {_nodes(count, name)}, but the MaxSize of this Auto Scaling group leaves {room}",
                     f"MaxSize of {name} is raised (pulumi up with the present policy)",
+                    LIMIT,
                 )
         return None
 
@@ -255,7 +271,7 @@ def _too_big(lacking: list[tuple[str, Reason]]) -> Verdict:
         f"the task is split into pods of at most {most} {noun}, or a group of larger instances is added to the policy"
         if free
         else f"a group of instances with {resource} is added to the policy",
-        hopeless=True,
+        IMPOSSIBLE,
     )
 
 

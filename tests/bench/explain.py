@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry
 from autoscaler import service
 from autoscaler.door import open_door
 from autoscaler.loop import Loop
+from autoscaler.metrics import Metrics
 from autoscaler.model.actions import Memory
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
-from autoscaler.report import Metrics
 from stacks.local.process.supervisor import free_ports
 from tests.bench.figure import Figure
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, nodes_of

@@ -160,9 +160,9 @@ class Listener(Report):
         self.plans: list[tuple[float, Plan, int]] = []
         self.came = threading.Condition()
 
-    def decided(self, plan: Plan, cluster: Cluster, *, took: float) -> None:
+    def decided(self, plan: Plan, cluster: Cluster, *, took: float, doubted: bool = False) -> None:
         """A plan was made."""
-        super().decided(plan, cluster, took=took)
+        super().decided(plan, cluster, took=took, doubted=doubted)
         with self.came:
             self.plans.append((time.process_time(), plan, len(cluster.pods)))
             self.came.notify_all()

@@ -20,9 +20,10 @@ from autoscaler.door import open_door
 from autoscaler.explaining import explained, explained_by_record
 from autoscaler.kube.client import Kube
 from autoscaler.kube.watched_kinds import PODS
+from autoscaler.metrics import Metrics
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.report import Log, Metrics, Report
+from autoscaler.report import Log, Report
 from stacks.local.process.supervisor import free_ports
 from tests.builders import later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api

@@ -28,6 +28,7 @@ from autoscaler.kube.writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
+    IMPOSSIBLE,
     Admit,
     Cancel,
     Cordon,
@@ -554,7 +555,7 @@ def test_a_dry_run_only_tells() -> None:
 
 def test_before_aws_has_answered_only_the_cluster_is_cared_for() -> None:
     """Nothing is bought or given back, and nobody is told that he waits in vain."""
-    made = bench(END, GROW, Cordon("n", "r"), waiting=[Waiting("team/lost", "no group", hopeless=True)])
+    made = bench(END, GROW, Cordon("n", "r"), waiting=[Waiting("team/lost", "no group", cause=IMPOSSIBLE)])
     made.loop().once()
     assert made.did() == ["end_job"]
     assert "team/lost" not in made.out.getvalue()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from autoscaler.metrics import Metrics
 from autoscaler.model.actions import (
+    IMPOSSIBLE,
     Admit,
     Cancel,
     Cordon,
@@ -28,7 +30,7 @@ from autoscaler.model.actions import (
     describe,
 )
 from autoscaler.model.errors import Unavailable
-from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Metrics, Report
+from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Report
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_kube.test_watcher import until
 
@@ -186,9 +188,9 @@ def test_a_hopeless_pod_is_told_once() -> None:
     messenger = Messenger(kube)  # type: ignore[arg-type]
     pods = {"team/a": a_pod("a"), "team/b": a_pod("b")}
     waiting = [
-        Waiting("team/a", "too big", "it were split", hopeless=True),
+        Waiting("team/a", "too big", "it were split", cause=IMPOSSIBLE),
         Waiting("team/b", "its node comes"),
-        Waiting("team/gone", "too big", hopeless=True),
+        Waiting("team/gone", "too big", cause=IMPOSSIBLE),
     ]
     for _ in range(3):
         messenger.hopeless(waiting, pods.get)
@@ -211,7 +213,7 @@ def test_an_event_that_could_not_be_written_is_written_at_the_next_look() -> Non
     kube, failures = Letters(), []
     kube.fails = 1
     messenger = Messenger(kube, failed=lambda party, _why: failures.append(party))  # type: ignore[arg-type]
-    waiting = [Waiting("team/a", "too big", hopeless=True)]
+    waiting = [Waiting("team/a", "too big", cause=IMPOSSIBLE)]
     messenger.hopeless(waiting, lambda _key: a_pod("a"))
     until(lambda: failures)
     messenger.hopeless(waiting, lambda _key: a_pod("a"))
@@ -223,13 +225,13 @@ def test_metrics_count_what_happened() -> None:
     """Under names that a dashboard can rely on."""
     registry = CollectorRegistry()
     report = Report(Log("text", io.StringIO()), Metrics(registry))
-    waiting = (Waiting("team/a", "r"), Waiting("team/b", "r", hopeless=True))
+    waiting = (Waiting("team/a", "r"), Waiting("team/b", "r", cause=IMPOSSIBLE))
     report.decided(Plan(waiting=waiting, usd_per_hour=5.672), a_cluster(), took=0.1)
     report.done(GROW, pods=[a_pod("p")])
     report.failed(GROW, Unavailable("away"))
     report.outage("AWS", "away")
     report.acting(mine=True)
-    assert registry.get_sample_value("spillway_pods_waiting") == 2
+    assert registry.get_sample_value("spillway_pods_waiting", {"cause": "busy"}) == 1
     assert registry.get_sample_value("spillway_pods_hopeless") == 1
     assert registry.get_sample_value("spillway_ec2_usd_per_hour") == 5.672
     assert registry.get_sample_value("spillway_steps_total", {"step": "Grow", "outcome": "done"}) == 1

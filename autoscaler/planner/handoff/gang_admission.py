@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autoscaler.model.actions import Admit, Waiting
+from autoscaler.model.actions import BUSY, STARTING, Admit, Waiting
 from autoscaler.model.labels import GATE
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
@@ -59,7 +59,7 @@ def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiti
             )
         else:
             continue
-        found.append(Waiting(pod=pod.key, because=because))
+        found.append(Waiting(pod=pod.key, because=because, cause=STARTING if place is not None else BUSY))
     return found
 
 

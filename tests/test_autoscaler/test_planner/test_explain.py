@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model.actions import Admit, Grow, Plan, Waiting
+from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Plan, Waiting
 from autoscaler.model.errors import BadInput
 from autoscaler.planner.explain import explain_pod
 from tests.builders import a_cluster, a_pod
@@ -35,7 +35,7 @@ GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it
         ({}, {"waiting": (Waiting(KEY, "its node is on its way"),)}, "team/pod waits: its node is on its way"),
         (
             {},
-            {"waiting": (Waiting(KEY, "too big", "it were split", hopeless=True),)},
+            {"waiting": (Waiting(KEY, "too big", "it were split", cause=IMPOSSIBLE),)},
             "team/pod cannot run as things are: too big; it would fit if it were split",
         ),
         ({}, {}, "team/pod has a place on a node that is there: the scheduler binds it next"),

@@ -11,6 +11,7 @@ import pytest
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
+    IMPOSSIBLE,
     Admit,
     Backoff,
     Cancel,
@@ -455,7 +456,7 @@ def test_a_pod_larger_than_any_machine_is_hopeless_and_told_what_to_do() -> None
         because="asks 16 nvidia.com/gpu on one node; the largest machine has 8 (gpu-a100)",
         would_fit_if="the task is split into pods of at most 8 GPUs, "
         "or a group of larger instances is added to the policy",
-        hopeless=True,
+        cause=IMPOSSIBLE,
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from autoscaler.config.documents import parse_document
 from autoscaler.config.policy import Policy, read_policy
 from autoscaler.model.actions import (
+    IMPOSSIBLE,
     Backoff,
     Cancel,
     DeleteNode,
@@ -102,7 +103,9 @@ STEPS = (
     DeleteNode("n", "i-1", "because"),
     Release("g", "i-1", None, "because"),
 )
-PLAN = Plan(STEPS, (Waiting("team/pod", "é", "more", hopeless=True),), MEMORY, 1e-7, 0.0, ("warning",), later(hours=1))
+PLAN = Plan(
+    STEPS, (Waiting("team/pod", "é", "more", cause=IMPOSSIBLE),), MEMORY, 1e-7, 0.0, ("warning",), later(hours=1)
+)
 
 
 def as_read(*decisions: Decision) -> list[Decision]:
