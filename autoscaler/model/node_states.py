@@ -118,15 +118,15 @@ STATES: Final[Mapping[str, NodeState]] = {state.name: state for state in _STATES
 """By name, in the order of a node's life."""
 
 
-BEGIN: Final = "<!-- begin of what `autoscaler.model.node_states` has -->\n"
-END: Final = "<!-- end of it -->\n"
+_BEGIN: Final = "<!-- begin of what `autoscaler.model.node_states` has -->\n"
+_END: Final = "<!-- end of it -->\n"
 
 
 def with_table(page: str) -> str:
     """The page with the table between its two marks made anew."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}{as_markdown()}{END}{tail}"
+    head, _, rest = page.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    return f"{head}{_BEGIN}{as_markdown()}{_END}{tail}"
 
 
 def as_markdown() -> str:
