@@ -303,3 +303,17 @@ def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
         click.echo(as_json(found, now=datetime.now(UTC)))
     else:
         show(found, console=Console())
+
+
+@click.command()
+@kubeconfig_option
+@_namespace
+@click.option("--every", type=click.FloatRange(min=0.5), default=2.0, show_default=True, help="Seconds between frames.")
+@click.option("--once", is_flag=True, help="Print one frame, then exit.")
+def top(*, kubeconfig: Path | None, namespace: str, every: float, once: bool) -> None:
+    """Watch nodes by group with use, price and state, what is on its way, what waits and why; end it with Ctrl-C."""
+    from rich.console import Console  # noqa: PLC0415 - see the module's docstring
+
+    from autoscaler.top import top as show_top  # noqa: PLC0415
+
+    show_top(kubeconfig=kubeconfig, namespace=namespace, every=every, once=once, console=Console())

@@ -16,6 +16,7 @@ from autoscaler.kube.policy_configmap import PolicyRecord
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.planner.explain import explain
 from autoscaler.planner.plan import plan
+from autoscaler.record.decisions import Decision
 from autoscaler.record.reader import decision_at
 from autoscaler.service import Parties
 
@@ -58,7 +59,7 @@ def explained(
             return
     if at:
         raise BadInput("--at is answered by the acting replica: where none acts, name its record (--record FOLDER)")
-    yield from _worked_out(kube, kind, name, _acting_policy(kube, namespace), namespace)
+    yield from _worked_out(kube, kind, name, None, namespace)
 
 
 def explained_by_record(kind: str, name: str, *, record: Path, at: datetime | None) -> Iterator[str]:
@@ -70,6 +71,20 @@ def explained_by_record(kind: str, name: str, *, record: Path, at: datetime | No
     yield from explain(kind, name, found.cluster, found.policy, found.plan)
 
 
+def decide_here(kube: k8s.Kube, namespace: str, policy: Policy | None = None) -> Decision:
+    """What would be decided now, from what the acting one would see and what it remembers.
+
+    ``policy``: ``None`` is the acting one's. Raises ``BadInput`` where there is none, ``Unavailable``.
+    """
+    obeyed = policy or _acting_policy(kube, namespace)
+    parties = Parties.of(kube, Store(), obeyed, namespace, warn=lambda _line: None)
+    parties.look()
+    cluster = parties.store.cluster(datetime.now(UTC))
+    memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
+    held = obeyed.at(cluster.seen_at)
+    return Decision(cluster, held, memory, plan(cluster, held, memory))
+
+
 def _acting_policy(kube: k8s.Kube, namespace: str) -> Policy:
     record = PolicyRecord(kube, namespace).read()
     if record is None:
@@ -77,11 +92,6 @@ def _acting_policy(kube: k8s.Kube, namespace: str) -> Policy:
     return of_record(record)
 
 
-def _worked_out(kube: k8s.Kube, kind: str, name: str, policy: Policy, namespace: str) -> tuple[str, ...]:
-    """From what the acting one would see now, and what it remembers."""
-    parties = Parties.of(kube, Store(), policy, namespace, warn=lambda _line: None)
-    parties.look()
-    cluster = parties.store.cluster(datetime.now(UTC))
-    memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
-    held = policy.at(cluster.seen_at)
-    return explain(kind, name, cluster, held, plan(cluster, held, memory))
+def _worked_out(kube: k8s.Kube, kind: str, name: str, policy: Policy | None, namespace: str) -> tuple[str, ...]:
+    found = decide_here(kube, namespace, policy)
+    return explain(kind, name, found.cluster, found.policy, found.plan)

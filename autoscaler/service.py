@@ -39,6 +39,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.planner.explain import KINDS, explain
+from autoscaler.planner.overview import overview
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
@@ -120,6 +121,7 @@ def serve(settings: Settings) -> None:
         answers: dict[str, Answer] = {
             "status": lambda _path, _query: _status(lease, report, policies),
             "explain": partial(_explained, settings, loop),
+            "top": lambda _path, _query: _overview(loop),
         }
         open_door(settings.metrics_port, metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
@@ -233,6 +235,14 @@ def _explained(settings: Settings, loop: Loop, path: tuple[str, ...], query: Map
         raise Unavailable("the record begins later" if at else "nothing was decided yet by this replica")
     lines = explain(path[0], "/".join(path[1:]), found.cluster, found.policy, found.plan)
     return {"lines": lines, "decided": found.cluster.seen_at.isoformat()}
+
+
+def _overview(loop: Loop) -> Any:
+    """What ``/top`` answers. Raises ``Unavailable``."""
+    last = loop.last
+    if last is None:
+        raise Unavailable("nothing was decided yet by this replica")
+    return msgspec.to_builtins(overview(last.cluster, last.policy, last.plan))
 
 
 def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wants_csv: bool) -> Iterator[str]:

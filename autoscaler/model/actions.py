@@ -215,19 +215,19 @@ QUOTA: Final = "quota"
 STUCK: Final = "stuck"
 BUSY: Final = "busy"
 CAUSES: Final[Mapping[str, str]] = {
-    STARTING: "it has a place: its node is on its way, or the scheduler has been told",
-    HELD: "its gang is not whole yet, or it has a gate or a rule that Spillway does not plan for",
-    PATIENCE: "it waits for machines that you own, as the policy or its owner says",
     IMPOSSIBLE: "no machine here and no group of the policy could hold it",
     PAUSED: "buying is paused, or a budget is spent",
-    REFUSED: "EC2 has refused the groups that could hold it, which are left alone for a while",
     MONEY: "`limits.usd_per_hour`",
     LIMIT: "`limits.nodes`, `limits.gpus`, `max` of a group or its MaxSize",
     QUOTA: "a quota of the AWS account",
+    REFUSED: "EC2 has refused the groups that could hold it, which are left alone for a while",
     STUCK: "it is bound for a node that is gone, or closed, or has no room",
+    HELD: "its gang is not whole yet, or it has a gate or a rule that Spillway does not plan for",
+    PATIENCE: "it waits for machines that you own, as the policy or its owner says",
     BUSY: "only machines that are there could hold it, and they are full or closed",
+    STARTING: "it has a place: its node is on its way, or the scheduler has been told",
 }
-"""Why a pod waits: what the metrics, the log and `top` count by -> its meaning."""
+"""Why a pod waits: what the metrics and `top` count by -> its meaning; what a person can change comes first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ class _Look:
             return self._with_pods(node, group, residents)
         if node.cordoned or node.name in self._closed_next:
             since = node.cordoned_at or self._now
-            end = since + self._policy.idle_after(group.entry) if group is not None else None
+            goes = group is not None and group.name not in self._fleet.hands_off and self._policy.scale_down.enabled
+            end = since + self._policy.idle_after(group.entry) if goes and group is not None else None
             return states.IDLE, kept or "no pod is on it, and none is to come", end
         if any(taint.key == words.RESERVED for taint in node.taints):
             boots_until = node.created + self._policy.scale_up.boot_timeout
