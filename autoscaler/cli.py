@@ -225,6 +225,41 @@ def replay(*, record: Path, at: str | None) -> None:
         raise click.exceptions.Exit(1)
 
 
+@autoscale.command()
+@click.option("--policy", required=True, type=_FILE, help="The scaling policy: it stands in a ConfigMap then.")
+@click.option("--image", required=True, help="Of the autoscaler, e.g. registry.example.org/spillway/autoscaler:0.1.0.")
+@click.option(
+    "--aws-access",
+    type=click.Choice(["irsa", "access-key"]),
+    default="irsa",
+    show_default=True,
+    help="irsa: by the role of its ServiceAccount. access-key: by the Secret spillway-autoscaler-aws, which you make.",
+)
+@click.option("--role-arn", default=None, help="That role; without it, EKS Pod Identity or the like gives one.")
+@click.option("--pull-secret", default=None, help="Name of the Secret that the image is pulled with.")
+@click.option("--service-monitor", is_flag=True, help="With a ServiceMonitor, for the Prometheus operator.")
+def manifests(
+    *, policy: Path, image: str, aws_access: str, role_arn: str | None, pull_secret: str | None, service_monitor: bool
+) -> None:
+    """Print what `pulumi up` makes in the cluster for the autoscaler, to be applied with `kubectl apply -f -`."""
+    from typing import Any, cast  # noqa: PLC0415 - see the module's docstring
+
+    from autoscaler.config import release_manifests as release  # noqa: PLC0415
+    from autoscaler.config.policy import read_policy  # noqa: PLC0415
+
+    if role_arn and aws_access != "irsa":
+        raise click.BadParameter("takes --aws-access irsa: a key has its own rights", param_hint="--role-arn")
+    spec = release.ReleaseSpec(
+        image=image,
+        region=read_policy(policy).region,
+        policy=policy.read_text(encoding="utf-8"),
+        aws_access=cast("Any", aws_access),
+        pull_secret=pull_secret,
+    )
+    made = [release.with_role(one, role_arn) for one in release.manifests(spec)]
+    click.echo(release.as_yaml([*made, *(release.monitoring() if service_monitor else [])]), nl=False)
+
+
 def _moment(at: str | None) -> datetime | None:
     from autoscaler.record.reader import moment  # noqa: PLC0415
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import yaml
 
+from autoscaler.config.release_manifests import Manifest, ReleaseSpec, container, two_replicas
 from autoscaler.model import labels as words
 from stacks import ROOT
-from stacks.release.autoscaler_manifests import Manifest, ReleaseSpec, container, two_replicas
 
 RBAC: Final = ROOT / "roles" / "rbac.yaml"
 NAME: Final = words.APPROVER

@@ -15,13 +15,13 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
+from autoscaler.config.release_manifests import NAME, NAMESPACE, Manifest, ReleaseSpec, aws_secret, manifests, with_role
 from stacks.aws.boundary import path_of
 from stacks.aws.identities import Role, boundary
 from stacks.aws.trust import trust_of_service_account
 from stacks.network.parts import ControlPlanePart
 from stacks.release.approver_manifests import approver_manifests, approver_rights
 from stacks.release.autoscaler_iam import autoscaler_rights
-from stacks.release.autoscaler_manifests import NAME, NAMESPACE, Manifest, ReleaseSpec, aws_secret, manifests
 from stacks.settings.outputs import ReleaseOutput
 from stacks.settings.stack import ReleaseSettings, access_of
 
@@ -83,7 +83,7 @@ class AutoscalerRelease(pulumi.ComponentResource):
         role_arn = self._role() if access == "irsa" else None
         objects = manifests(spec)
         for manifest in objects[:-2]:
-            self._declare(_annotated(manifest, role_arn))
+            self._declare(with_role(manifest, role_arn))
         if access == "access-key":
             for program in self._rights:
                 self._declare(self._secret(program))
@@ -161,11 +161,3 @@ class AutoscalerRelease(pulumi.ComponentResource):
     @property
     def _child(self) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self)
-
-
-def _annotated(manifest: Manifest, role_arn: pulumi.Output[str] | None) -> Manifest:
-    """By this annotation EKS hands the role to the ServiceAccount's pods."""
-    if manifest["kind"] != "ServiceAccount" or role_arn is None:
-        return manifest
-    metadata = manifest["metadata"] | {"annotations": {"eks.amazonaws.com/role-arn": role_arn}}
-    return manifest | {"metadata": metadata}

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from autoscaler.config.documents import Document, Span, parse_data
 from autoscaler.config.image_names import ImageName
+from autoscaler.config.release_manifests import AwsAccess
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
 from stacks.project import project_folder
@@ -33,9 +34,6 @@ _OWN_TAGS: Final = ("Name",)
 _STACK: Final = r"^[^/\s]+/[^/\s]+/[^/\s]+$"
 
 Program = Literal["all", "network", "control-plane", "node-pools", "on-prem", "release"]
-
-
-AwsAccess = Literal["irsa", "access-key"]
 
 
 Kind = Literal["existing", "eks", "kubeadm"]

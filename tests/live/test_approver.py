@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from autoscaler.config.release_manifests import RBAC as AUTOSCALER_RBAC
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
@@ -28,7 +29,6 @@ from roles.membership.tokens import LEDGER
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.kubeapi.client import KubeHttp
 from stacks.release.approver_manifests import RBAC
-from stacks.release.autoscaler_manifests import RBAC as AUTOSCALER_RBAC
 from tests.live.hybrid import Aws, stand_in_aws, until
 from tests.live.test_release import Audited, audited, granted, may, resources
 

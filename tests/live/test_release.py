@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +16,7 @@ import msgspec
 import pytest
 import yaml
 
+from autoscaler.config.release_manifests import RBAC, manifests
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import PodJson
@@ -24,7 +27,8 @@ from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from stacks.local.process.supervisor import free_ports
 from stacks.local.toolchain.pulumi_engine import pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.toolchain.tools import ensure_tools
-from stacks.release.autoscaler_manifests import RBAC, manifests
+from tests import ROOT
+from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, bound, gpu_pod, kept, make_pod, stand_in_aws, until, write_policy
 from tests.live.stacks import client, settings_for
 
@@ -143,7 +147,7 @@ def objects(kube: KubeHttp) -> list[dict[str, Any]]:
 
 def manifests_of_a_release() -> list[dict[str, Any]]:
     """By name."""
-    from stacks.release.autoscaler_manifests import ReleaseSpec  # noqa: PLC0415
+    from autoscaler.config.release_manifests import ReleaseSpec  # noqa: PLC0415
 
     return manifests(ReleaseSpec(image="x", region="us-east-1", policy="", aws_access="access-key"))
 
@@ -342,3 +346,30 @@ def may(
     }
     answer = account.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
     return bool(answer["status"]["allowed"])
+
+
+@pytest.mark.parametrize("access", ["irsa", "access-key"])
+def test_the_api_server_takes_what_autoscale_manifests_prints(plane: Plane, access: str) -> None:
+    """Strictly: a misspelt field is an error. The namespace is made for good, everything else is a dry run.
+
+    A ServiceMonitor is of the Prometheus operator, which is not here: its Service alone is tried.
+    """
+    policy = ROOT / "autoscaler" / "policies" / "lab.yaml"
+    line = ["autoscale", "manifests", "--policy", str(policy), "--image", "registry/autoscaler:1", "--service-monitor"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "spillway", *line, "--aws-access", access, "--pull-secret", "pull"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    taken = []
+    for manifest in yaml.safe_load_all(printed):
+        if manifest["kind"] == "ServiceMonitor":
+            continue
+        path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+        dry = "" if manifest["kind"] == "Namespace" else "&dryRun=All"
+        strict = f"{path}?fieldManager=tests&force=true&fieldValidation=Strict{dry}"
+        plane.kube.send("PATCH", strict, manifest, content="application/apply-patch+yaml")
+        taken.append(manifest["kind"])
+    assert {"Deployment", "PodDisruptionBudget", "ConfigMap", "ClusterRole", "Role", "Service"} <= set(taken)

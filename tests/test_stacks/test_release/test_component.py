@@ -17,6 +17,7 @@ import yaml
 import autoscaler
 import roles
 from autoscaler.cli import run
+from autoscaler.config.release_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, manifests
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
 from roles.cli import approve
@@ -24,7 +25,6 @@ from roles.membership.csr_policy import BINDING
 from stacks.network.parts import ControlPlanePart
 from stacks.release.approver_manifests import RBAC as APPROVER_RBAC
 from stacks.release.approver_manifests import approver_manifests
-from stacks.release.autoscaler_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, manifests
 from stacks.release.component import AutoscalerRelease
 from stacks.settings.outputs import ControlPlaneOutput
 from stacks.settings.stack import Kind, ReleaseSettings, access_of

@@ -1,4 +1,4 @@
-"""The objects of the autoscaler in the cluster, as plain manifests. Imports no Pulumi.
+"""The autoscaler in the cluster as plain manifests: what `autoscale manifests` prints and `pulumi up` makes. No Pulumi.
 
 Accounts and rights come from ``autoscaler/rbac.yaml``, the policy from the very file that the groups are made from. It
 stands in a ConfigMap that the autoscaler follows through the API: a policy that changed restarts no pod.
@@ -7,15 +7,14 @@ stands in a ConfigMap that the autoscaler follows through the API: a policy that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import yaml
 
 from autoscaler.model import labels as words
-from stacks import ROOT
-from stacks.settings.stack import AwsAccess
 
-RBAC: Final = ROOT / "autoscaler" / "rbac.yaml"
+RBAC: Final = Path(__file__).parents[1] / "rbac.yaml"
 NAME: Final = words.AUTOSCALER
 NAMESPACE: Final = words.NAMESPACE
 METRICS_PORT: Final = 9090
@@ -24,6 +23,10 @@ _MINE: Final = {_LABEL: NAME}
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
 Manifest = dict[str, Any]
+AwsAccess = Literal["irsa", "access-key"]
+"""How its pods come to their rights on AWS: by the role of their ServiceAccount, or by a key in a Secret."""
+_RECORD: Final = "/record"
+_RECORD_MIB: Final = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,54 @@ def manifests(spec: ReleaseSpec) -> list[Manifest]:
     """Every object but the Secret, in an order in which each finds what it needs."""
     rbac = [one for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")) if one]
     return [*rbac, _priority_class(), _policy_map(spec), _deployment(spec), _disruption_budget()]
+
+
+def monitoring() -> list[Manifest]:
+    """For a cluster with the Prometheus operator: a Service without an address, and the ServiceMonitor that asks it.
+
+    https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitor
+    """
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": _MINE},
+        "spec": {"clusterIP": "None", "selector": _MINE, "ports": [{"name": "metrics", "port": METRICS_PORT}]},
+    }
+    monitor = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": _MINE},
+        "spec": {"selector": {"matchLabels": _MINE}, "endpoints": [{"port": "metrics", "interval": "30s"}]},
+    }
+    return [service, monitor]
+
+
+def with_role(manifest: Manifest, role_arn: Any) -> Manifest:
+    """A ServiceAccount with the annotation by which EKS hands the role to its pods; any other manifest as it is."""
+    if manifest["kind"] != "ServiceAccount" or role_arn is None:
+        return manifest
+    metadata = manifest["metadata"] | {"annotations": {"eks.amazonaws.com/role-arn": role_arn}}
+    return manifest | {"metadata": metadata}
+
+
+def as_yaml(many: list[Manifest]) -> str:
+    """One document each; text of several lines as it stands in its file."""
+    return yaml.dump_all(many, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes the policy as a person does."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - as in the base class
+        """Each object is read by itself."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _priority_class() -> Manifest:
@@ -74,7 +125,10 @@ def _disruption_budget() -> Manifest:
 
 
 def _deployment(spec: ReleaseSpec) -> Manifest:
-    volumes = [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
+    volumes = [
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        {"name": "record", "emptyDir": {"sizeLimit": f"{_RECORD_MIB * 2}Mi"}},
+    ]
     return two_replicas(NAME, spec, container=_container(spec), volumes=volumes)
 
 
@@ -151,13 +205,17 @@ def _container(spec: ReleaseSpec) -> Manifest:
         *("autoscale", "run", "--policy", f"configmap:{NAMESPACE}/{words.POLICY}"),
         *("--namespace", NAMESPACE, "--identity", "$(POD_NAME)"),
         *("--log-format", "json", "--metrics-port", str(METRICS_PORT)),
+        *("--record", _RECORD, "--record-mib", str(_RECORD_MIB)),
     ]
     return container("autoscaler", spec, args=args, memory=("256Mi", "1Gi")) | {
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "readinessProbe": {**probe, "periodSeconds": 10},
         "livenessProbe": {**alive, "periodSeconds": 20, "failureThreshold": 3},
         "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 30},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - where Python expects it
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - where Python expects it
+            {"name": "record", "mountPath": _RECORD},
+        ],
     }
 
 
