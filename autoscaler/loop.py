@@ -24,6 +24,7 @@ from autoscaler.executor import FAILURES, Hands, NotYet
 from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import Notebook
 from autoscaler.kube.watcher import Pause
+from autoscaler.messenger import Messenger
 from autoscaler.model.actions import (
     Admit,
     Cancel,
@@ -46,7 +47,7 @@ from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
-from autoscaler.report import Messenger, Report
+from autoscaler.report import Report
 
 LOOK_AGAIN: Final = 60.0
 """Seconds after which the loop decides anew though nothing seems to have changed."""

@@ -6,7 +6,6 @@ A line is told when something changes, not at every look.
 from __future__ import annotations
 
 import json
-import queue
 import re
 import sys
 import threading
@@ -14,12 +13,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
-from autoscaler.executor import FAILURES
-from autoscaler.kube.writes import Writes
-from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.pauses import Pause
@@ -27,10 +22,6 @@ from autoscaler.model.pauses import Pause
 if TYPE_CHECKING:
     from autoscaler.metrics import Metrics
 
-HOPELESS: Final = "NoPlaceAnywhere"
-"""Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
-UNREAD: Final = "AnnotationNotRead"
-"""Reason of the Event on a pod with an annotation of ours that makes no sense."""
 STANDS_STILL: Final = 300.0
 """Seconds after which a loop that has begun no turn hangs: the longest plan takes a part of that."""
 _NAMED: Final = 3
@@ -48,6 +39,8 @@ class Log:
         self._stream = stream or sys.stdout
         self._form: LogFormat = form or ("text" if self._stream.isatty() else "json")
         self._lock = threading.Lock()
+        self.hears: Callable[[str, str, Mapping[str, object]], None] = lambda _event, _text, _details: None
+        """Is told of each line, too."""
 
     def say(self, event: str, text: str, **details: object) -> None:
         """``event`` names the kind of line for machines, ``text`` is for people."""
@@ -59,6 +52,7 @@ class Log:
             line = f"{now.astimezone():%H:%M:%S} {text}"
         with self._lock:
             print(line, file=self._stream, flush=True)
+        self.hears(event, text, details)
 
 
 class Report:
@@ -191,14 +185,16 @@ class Report:
 
     def waiting(self, waiting: Iterable[Waiting], *, is_there: Callable[[str], bool] = lambda _pod: True) -> None:
         """One line for each reason that is new, and one when nobody waits any more: placed, or not there any more."""
-        now = {one.pod: _reason(one) for one in waiting}
+        waiting = list(waiting)
+        now = {one.pod: in_words(one) for one in waiting}
+        causes = {in_words(one): one.cause for one in waiting}
         news: dict[str, list[str]] = {}
         for pod, reason in now.items():
-            if pod not in self._waiting or _gist(self._waiting[pod]) != _gist(reason):
+            if pod not in self._waiting or gist(self._waiting[pod]) != gist(reason):
                 news.setdefault(reason, []).append(pod)
         for reason, pods in news.items():
             verb = "waits" if len(pods) == 1 else "wait"
-            self._log.say("waiting", f"{_names(pods)} {verb}: {reason}", pods=pods)
+            self._log.say("waiting", f"{_names(pods)} {verb}: {reason}", pods=pods, cause=causes[reason])
         if self._waiting and not now:
             gone = [pod for pod in self._waiting if not is_there(pod)]
             whither = f": {_names(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
@@ -206,70 +202,12 @@ class Report:
         self._waiting = now
 
 
-_Letter = tuple[Callable[[Writes], object], Callable[[], None]]
-"""What writes an Event, and what is called where that fails."""
-
-
-class Messenger:
-    """Writes Events: on pods that cannot be helped or read, once per pod and reason, and of the policy; in a thread."""
-
-    def __init__(self, kube: Writes, *, failed: Callable[[str, str], None] = lambda _party, _why: None) -> None:
-        self._kube = kube
-        self._failed = failed
-        self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set()}
-        self._letters: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
-        self._thread.start()
-
-    def hopeless(self, waiting: Iterable[Waiting], pod: Callable[[str], Pod | None]) -> None:
-        """Tell each hopeless pod."""
-        now = [(pod(one.pod), _reason(one)) for one in waiting if one.hopeless]
-        self._write(HOPELESS, ((found, message) for found, message in now if found is not None))
-
-    def unread(self, pods: Iterable[Pod]) -> None:
-        """Tell each pod that says something that we cannot read."""
-        self._write(UNREAD, ((pod, "; ".join(pod.unread)) for pod in pods if pod.unread))
-
-    def _write(self, reason: str, now: Iterable[tuple[Pod, str]]) -> None:
-        """To those not told before; those gone are forgotten."""
-        told = self._told[reason]
-        uids = set()
-        for pod, message in now:
-            uids.add(pod.uid)
-            if pod.uid not in told:
-                told.add(pod.uid)
-                self._letters.put((partial(_tell_pod, pod, reason, message), partial(told.discard, pod.uid)))
-        told.intersection_update(uids)
-
-    def policy(self, namespace: str, reason: str, message: str, *, is_warning: bool) -> None:
-        """Tell of the acting policy, on its ConfigMap in the namespace."""
-        about = {"namespace": namespace, "name": words.ACTING_POLICY, "reason": reason, "message": message}
-        self._letters.put((lambda kube: kube.tell_configmap(**about, is_warning=is_warning), lambda: None))
-
-    def stop(self) -> None:
-        """Deliver what is written, then end."""
-        self._letters.put(None)
-        self._thread.join(timeout=5)
-
-    def _deliver(self) -> None:
-        while (letter := self._letters.get()) is not None:
-            deliver, failed = letter
-            try:
-                deliver(self._kube)
-            except FAILURES as error:
-                failed()
-                self._failed("API server (events)", str(error))
-
-
-def _tell_pod(pod: Pod, reason: str, message: str, kube: Writes) -> None:
-    kube.tell_pod(namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=reason, message=message)
-
-
-def _reason(one: Waiting) -> str:
+def in_words(one: Waiting) -> str:
+    """Why it waits, and what would change that."""
     return f"{one.because}; it would fit if {one.would_fit_if}" if one.would_fit_if else one.because
 
 
-def _gist(reason: str) -> frozenset[str]:
+def gist(reason: str) -> frozenset[str]:
     """What it says but for its numbers and their order: how many nodes are full changes with every node."""
     return frozenset(re.split(r"[:;] ", re.sub(r"\b(node|kind)s\b", r"\1", _NUMBERS.sub("#", reason))))
 

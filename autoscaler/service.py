@@ -35,9 +35,11 @@ from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyReco
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
+from autoscaler.messenger import Messenger
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
+from autoscaler.notifications import Notifier
 from autoscaler.planner.explain import KINDS, explain
 from autoscaler.planner.overview import overview
 from autoscaler.planner.plan import plan
@@ -46,7 +48,7 @@ from autoscaler.planner.supply.fleet import NodeCache
 from autoscaler.policy_words import acting
 from autoscaler.record.reader import decision_at
 from autoscaler.record.writer import Recorder
-from autoscaler.report import Log, Messenger, Report
+from autoscaler.report import Log, Report
 from autoscaler.spending import By, as_focus, sums
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ def serve(settings: Settings) -> None:
     told = PolicyReport(log, metrics, tell=_teller(settings, messenger))
     record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
     policies = ActingPolicy(source, record, report=told, identity=identity)
+    lease = _lease(settings, identity, kube, store, report)
+    log.hears = Notifier(messenger, policy=policies.current, acts=lease.is_mine).hear
     parties = Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
     followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
     observer = Observer(kube, store, also=[pauses_kind(settings.namespace), *followed], tell=report.outage)
@@ -92,17 +96,6 @@ def serve(settings: Settings) -> None:
     policies.on_change(parties.ec2.obey)
     policies.on_change(lambda _policy: groups.soon())
 
-    def changed_hands(line: str) -> None:
-        report.note(line)
-        store.wake()
-
-    lease = Lease(
-        kube,
-        namespace=settings.namespace,
-        identity=identity,
-        door=door_of(settings.metrics_port),
-        on_change=changed_hands,
-    )
     books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
     bookkeeper = Bookkeeper(books)
     recorder = _recorder(settings, identity, report, metrics)
@@ -142,6 +135,17 @@ def serve(settings: Settings) -> None:
         report.note("stopped; another autoscaler may act now")
     if broken:
         raise broken[0]
+
+
+def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report) -> Lease:
+    """Whoever acts is told, and the loop looks again, whenever that changes."""
+
+    def changed_hands(line: str) -> None:
+        report.note(line)
+        store.wake()
+
+    door = door_of(settings.metrics_port)
+    return Lease(kube, namespace=settings.namespace, identity=identity, door=door, on_change=changed_hands)
 
 
 def _metrics(settings: Settings) -> Metrics | None:

@@ -17,6 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from autoscaler.config.document_keys import infrastructure, live
 from autoscaler.config.documents import Document, Span, read_document
 from autoscaler.config.labels_and_taints import Name, NodeLabels, TaintEntry, Taints
+from autoscaler.config.notifications import Notification
 from autoscaler.config.schedules import Budget, Limits, Schedule
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
@@ -272,6 +273,9 @@ class Policy(Document):
     scale_up: ScaleUp = ScaleUp()
     waiting: Waiting = Waiting()
     scale_down: ScaleDown = ScaleDown()
+    notifications: Annotated[tuple[Notification, ...], live()] = Field(
+        default=(), description="what is posted outside the cluster, and where to"
+    )
 
     @field_validator("groups")
     @classmethod
@@ -290,6 +294,16 @@ class Policy(Document):
                 message = f"two entries were formerly {name!r}: a name goes to one entry"
                 raise ValueError(message)
         return groups
+
+    @field_validator("notifications")
+    @classmethod
+    def _rules_once(cls, rules: tuple[Notification, ...]) -> tuple[Notification, ...]:
+        names = [rule.name for rule in rules]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"two rules are named {twice[0]!r}: names must differ"
+            raise ValueError(message)
+        return rules
 
     @model_validator(mode="after")
     def _zones_in_region(self) -> Policy:

@@ -309,7 +309,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Resources):
         return dict(value.items())
     if isinstance(value, Policy):
-        return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
+        return msgspec.Raw(value.model_dump_json(by_alias=True, exclude={"notifications"}).encode())
     raise NotImplementedError(f"{type(value).__name__} is not recorded")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from autoscaler.messenger import HOPELESS, UNREAD, Messenger
 from autoscaler.metrics import Metrics
 from autoscaler.model.actions import (
     IMPOSSIBLE,
@@ -30,7 +31,7 @@ from autoscaler.model.actions import (
     describe,
 )
 from autoscaler.model.errors import Unavailable
-from autoscaler.report import HOPELESS, UNREAD, Log, Messenger, Report
+from autoscaler.report import Log, Report
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_kube.test_watcher import until
 
