@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.demand.gangs import Gang
@@ -62,6 +60,8 @@ class _Moving:
     loose: dict[str, Shape]
     homes: dict[str, Place]
     scene: Scene
+    _alone: dict[int, bool] = field(default_factory=dict)
+    """Number of a shape -> whether its pods mind no others."""
 
     def off_what_is_bought(self, bought: Sequence[Place]) -> set[int]:
         """Ids of the places that need not be bought.
@@ -70,36 +70,43 @@ class _Moving:
         already was asked before anything was bought.
         """
         ranked = sorted(bought, key=self._rank)
-        while self._pass_on(ranked):  # what those behind have given away leaves room for those before
-            continue
+        roomier: Collection[int] = range(len(ranked))
+        while roomier:  # what those behind have given away leaves room for those before
+            roomier = self._pass_on(ranked, roomier)
         return {id(place) for place in ranked if not place.guests}
 
-    def _pass_on(self, ranked: Sequence[Place]) -> bool:
-        """Whether a pod has moved, to a place behind its own; none ever goes back."""
-        moved = False
+    def _pass_on(self, ranked: Sequence[Place], roomier: Collection[int]) -> set[int]:
+        """The places that gave pods to places behind them; no pod ever goes back.
+
+        ``roomier``: the places that have more room than when all pods were last asked; no others are looked at, but
+        for pods that mind others.
+        """
         names = {name for shape in self.loose.values() for name, _ in shape.amounts}
-        table, at = RoomTable([place.free for place in ranked], names), {id(one): n for n, one in enumerate(ranked)}
+        every, some = _Room(ranked, range(len(ranked)), names), _Room(ranked, roomier, names)
         many = Counter(shape.number for shape in self.loose.values())
         suit: dict[int, list[int]] = {}
-        """Number of a shape -> the places that had room for it when it was first asked about."""
+        """Number of a shape -> the places behind that had room for it when it was first asked about."""
+        gave = set[int]()
         for number, place in enumerate(ranked):
             for key in [key for key in place.guests if key in self.loose]:
                 shape = self.loose[key]
                 others = suit.get(shape.number)
                 if others is None:
-                    others = np.nonzero(table.enough(shape.amounts))[0].tolist()
-                    if many[shape.number] > 1:  # of a kind of its own it is asked no more than once
-                        others = suit[shape.number] = [
-                            one
-                            for one in others
-                            if ranked[one].guests and self.scene.why_not(shape, ranked[one]) is None
-                        ]
-                behind = (ranked[one] for one in others[bisect_right(others, number) :] if ranked[one].guests)
-                if self._move(key, behind):
-                    moved = True
-                    for one in (place, self.homes[key]):
-                        table.change(at[id(one)], one.free)
-        return moved
+                    others = (some if self._is_alone(shape) else every).behind(number, shape)
+                    if others and many[shape.number] > 1:  # of a kind of its own it is asked no more than once
+                        others = [one for one in others if self.scene.why_not(shape, ranked[one]) is None]
+                        suit[shape.number] = others
+                if self._move(key, (ranked[one] for one in others[bisect_right(others, number) :])):
+                    gave.add(number)
+                    for room in (every, some):
+                        room.change(place, self.homes[key])
+        return gave
+
+    def _is_alone(self, shape: Shape) -> bool:
+        known = self._alone.get(shape.number)
+        if known is None:
+            known = self._alone[shape.number] = self.scene.stands_alone(shape)
+        return known
 
     def to_what_has_joined(self) -> None:
         """Pods whose node was bought before and has not; those first whose node stays in use without them."""
@@ -131,6 +138,30 @@ class _Moving:
         shapes = [self.loose.get(key) for key in place.guests]
         stays = any(shape is None or shape.devices for shape in shapes)
         return (stays, len(place.guests), -place.price, place.name)
+
+
+class _Room:
+    """What is free on some of these places that hold pods."""
+
+    def __init__(self, ranked: Sequence[Place], some: Collection[int], names: Iterable[str]) -> None:
+        """``some``: their numbers. ``names``: of resources."""
+        held = [place.free if number in some and place.guests else {} for number, place in enumerate(ranked)]
+        self._number = {id(place): number for number, place in enumerate(ranked) if held[number]}
+        self._table = RoomTable(held, names)
+        self._most = self._table.most_behind()
+
+    def behind(self, number: int, shape: Shape) -> list[int]:
+        """The places after this one with room for the shape."""
+        most = self._most[number]
+        if any(amount > most[name] for name, amount in shape.amounts):
+            return []
+        return self._table.with_room(shape.amounts, behind=number)
+
+    def change(self, *places: Place) -> None:
+        """These have other room now, or none if they hold no pod any more."""
+        for place in places:
+            if id(place) in self._number:
+                self._table.change(self._number[id(place)], place.free if place.guests else {})
 
 
 def _is_open(place: Place) -> bool:

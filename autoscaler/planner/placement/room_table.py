@@ -25,6 +25,18 @@ class RoomTable:
         found: Mask = np.all(self._free[:, columns] >= wanted, axis=1)
         return found
 
+    def with_room(self, amounts: Amounts, *, behind: int) -> list[int]:
+        """The places after this one where each amount is free."""
+        columns = [self._column[name] for name, _ in amounts]
+        enough = np.all(self._free[behind + 1 :, columns] >= [amount for _, amount in amounts], axis=1)
+        return [behind + 1 + one for one in np.nonzero(enough)[0].tolist()]
+
+    def most_behind(self) -> list[dict[str, float]]:
+        """By place the most that is free of each resource on any place after it."""
+        free = np.vstack([self._free, np.zeros((1, len(self._column)))])
+        most = np.maximum.accumulate(free[::-1])[::-1][1:]
+        return [dict(zip(self._column, row, strict=True)) for row in most.tolist()]
+
     def change(self, number: int, room: Mapping[str, int]) -> None:
         """So much is free on that place now."""
         self._free[number] = self._row(room)

@@ -32,6 +32,8 @@ class Scene:
         self._rankings: dict[int, Ranking] = {}
         self._shelf: Shelf | None = None
         self._repelled: dict[int, tuple[int, tuple[PodTerm, ...]]] = {}
+        self._concerned: dict[int, tuple[Watch, ...]] = {}
+        self._counted: dict[int, tuple[int, frozenset[str]]] = {}
         self._verdicts: dict[tuple[int, tuple[Taint, ...], tuple[str | None, ...]], Reason | None] = {}
         self._domains: dict[Spreading, dict[str, int]] = {}
         self._prospects: tuple[Place, ...] = ()
@@ -94,20 +96,30 @@ class Scene:
 
     def is_counted_by(self, shape: Shape, topology_key: str) -> bool:
         """Whether a rule, its own or another pod's, counts pods of that shape by the key."""
-        if self._lonely:
-            return False
-        keys = {term.topology_key for term in (*shape.apart_from, *shape.near_to, *self._meaning(shape))}
-        keys |= {one.topology_key for one in shape.spread}
-        return topology_key in keys or any(
-            topology_key in watch.by_key and watch.concerns_shape(shape) for watch in self._watches.values()
-        )
+        return not self._lonely and topology_key in self._counted_keys(shape)
+
+    def _counted_keys(self, shape: Shape) -> frozenset[str]:
+        """The keys by which rules, its own or other pods', count pods of that shape."""
+        known = self._counted.get(shape.number)
+        if known is None or known[0] != len(self._repelling):
+            keys = {term.topology_key for term in (*shape.apart_from, *shape.near_to, *self._meaning(shape))}
+            keys |= {one.topology_key for one in shape.spread}
+            keys = keys.union(*(watch.by_key for watch in self._watching(shape)))
+            known = self._counted[shape.number] = len(self._repelling), frozenset(keys)
+        return known[1]
+
+    def _watching(self, shape: Shape) -> tuple[Watch, ...]:
+        """What counts pods of that shape."""
+        known = self._concerned.get(shape.number)
+        if known is None:
+            found = (watch for watch in self._watches.values() if watch.concerns_shape(shape))
+            known = self._concerned[shape.number] = tuple(found)
+        return known
 
     def counted_with(self, shape: Shape, topology_key: str, value: str) -> int:
         """Pods in a domain, as often as a rule counts them and a pod of that shape."""
         return sum(
-            watch.by_key[topology_key].get(value, 0)
-            for watch in self._watches.values()
-            if topology_key in watch.by_key and watch.concerns_shape(shape)
+            watch.by_key[topology_key].get(value, 0) for watch in self._watching(shape) if topology_key in watch.by_key
         )
 
     def suits_others(self, shape: Shape, place: Place) -> bool:
@@ -121,8 +133,7 @@ class Scene:
     def is_counted_apart(self, shape: Shape, one: Place, other: Place) -> bool:
         """Whether it makes a difference to the rules of some pod on which of the two a pod of that shape is."""
         return any(
-            watch.concerns_shape(shape) and any(one.labels.get(key) != other.labels.get(key) for key in watch.by_key)
-            for watch in self._watches.values()
+            any(one.labels.get(key) != other.labels.get(key) for key in watch.by_key) for watch in self._watching(shape)
         )
 
     def place_on(self, hostname: str) -> Place | None:
@@ -158,8 +169,9 @@ class Scene:
     def find(self, shape: Shape, within: tuple[str, str] | None = None) -> Place | None:
         """The standing place where a pod of that shape does least harm; ``within`` names a label that it must have."""
         ranking = self._rankings.get(shape.number)
-        if ranking is None:
-            self._shelf = self._shelf or Shelf(self.places, self._changed)
+        if ranking is None or ranking.is_stale():
+            if self._shelf is None or self._shelf.is_stale():
+                self._shelf = Shelf(self.places, self._changed)
             ranking = self._rankings[shape.number] = Ranking(
                 shape, self._shelf, lambda place: self._why_not_ever(shape, place) is None
             )
@@ -273,9 +285,8 @@ class Scene:
         self._changed.append(place)
 
     def _count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
-        for watch in self._watches.values():
-            if watch.concerns_shape(shape):
-                watch.count(labels, by)
+        for watch in self._watching(shape):
+            watch.count(labels, by)
         for term in shape.apart_from:
             self._repel(term, labels, by)
 
