@@ -29,6 +29,8 @@ LIMITED: Final = (
     + "limits: {usd_per_hour: 8.0}\n"
 )
 """Money for one node."""
+PATIENT: Final = LIMITED.replace("boot_timeout: 4s", "boot_timeout: 120s")
+"""Waits longer for a node than AWS takes to refuse it."""
 
 _ROOM: Final = {"cpu": "48", "memory": "192Gi", "pods": "110", "nvidia.com/gpu": "4"}
 GHOST: Final = {
@@ -82,6 +84,10 @@ DENIED: Final = {"kind": "throttle", "actions": ["LaunchInstances"], "code": "Ac
 """An account in which nothing may be launched at once."""
 BOTH = pytest.mark.parametrize("fault", [(), (DENIED,)], ids=["at once", "by the desired capacity"])
 """The two ways to buy."""
+REFUSED = pytest.mark.parametrize(
+    ("fault", "late"), [((), "2s"), ((DENIED,), "2s"), ((DENIED,), "60s")], ids=["at once", "late", "a minute late"]
+)
+"""The two ways to be refused; AWS tells a group's refusal up to a minute after the order."""
 
 
 @contextmanager
@@ -105,12 +111,14 @@ def running(
         assert "Traceback" not in brain.texts()
 
 
-@BOTH
-def test_a_zone_that_refuses_is_left_for_another(plane: Plane, tmp_path: Path, fault: tuple[Any, ...]) -> None:
+@REFUSED
+def test_a_zone_that_refuses_is_left_for_another(
+    plane: Plane, tmp_path: Path, fault: tuple[Any, ...], late: str
+) -> None:
     """Late where the group launches: its order is cancelled before the other one is made. At once there is none."""
-    full = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": "2s"}
-    with running(plane, tmp_path, full, *fault) as (brain, bill, aws):
-        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+    full = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": late}
+    with running(plane, tmp_path, full, *fault, policy_text=PATIENT) as (brain, bill, aws):
+        until(partial(bound, plane.kube, "p"), within=120, told=brain.texts)
         assert bill.desired() == {FIRST: 0, SECOND: 1}
         cancelled = f"cancel the order of 1 node in {FIRST}: back to 0 nodes" in brain.texts()
         learnt = brain.texts().count("is grown by its desired capacity, not by LaunchInstances")
@@ -119,13 +127,14 @@ def test_a_zone_that_refuses_is_left_for_another(plane: Plane, tmp_path: Path, f
         assert "could not cancel" not in brain.texts()
 
 
-@BOTH
+@REFUSED
 def test_a_quota_refuses_in_every_zone_and_the_pod_is_told(
-    plane: Plane, tmp_path: Path, fault: tuple[Any, ...]
+    plane: Plane, tmp_path: Path, fault: tuple[Any, ...], late: str
 ) -> None:
     """Nothing stays ordered; once the quota is raised, the pod runs."""
-    with running(plane, tmp_path, {"kind": "quota", "late": "1s"}, *fault) as (brain, bill, aws):
-        until(lambda: "VcpuLimitExceeded" in brain.texts(), within=60, told=brain.texts)
+    quota = {"kind": "quota", "late": late}
+    with running(plane, tmp_path, quota, *fault, policy_text=PATIENT) as (brain, bill, aws):
+        until(lambda: "VcpuLimitExceeded" in brain.texts(), within=120, told=brain.texts)
         until(lambda: not any(bill.desired().values()), within=60, told=brain.texts)
         assert not bound(plane.kube, "p")
         aws.put_faults()
