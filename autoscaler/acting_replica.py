@@ -56,12 +56,15 @@ def acting_replica(kube: Kube, *, namespace: str) -> Replica:
     return Replica.of(holder_of(kube, namespace=namespace), datetime.now(UTC))
 
 
-def door_of(port: int | None) -> str:
-    """What a replica with that port writes into its lease: a pod is reached through the API server, a host by name."""
+def door_of(port: int | None, secret: str) -> str:
+    """What a replica with that port writes into its lease: a pod is reached through the API server, a host by name.
+
+    ``secret``: the first part of the path of answers that name pods and nodes. Whoever may read the lease may ask.
+    """
     if port is None:
         return ""
     pod = os.environ.get("POD_NAME", "") if "KUBERNETES_SERVICE_HOST" in os.environ else ""
-    return f"{_POD}{pod}:{port}" if pod else f"http://{socket.gethostname()}:{port}"
+    return f"{_POD}{pod}:{port}/{secret}" if pod else f"http://{socket.gethostname()}:{port}/{secret}"
 
 
 def asked(kube: Kube, replica: Replica, *path: str, namespace: str, query: Mapping[str, str] | None = None) -> Any:
@@ -73,7 +76,8 @@ def asked(kube: Kube, replica: Replica, *path: str, namespace: str, query: Mappi
         answer = msgspec.json.decode(_fetched(kube, replica.door, where, namespace))
     except (Refused, msgspec.DecodeError, urllib3.exceptions.HTTPError) as error:
         why = reason_of(error) if isinstance(error, urllib3.exceptions.HTTPError) else error
-        raise Unavailable(f"{replica.name} does not answer at {replica.door}: {why}") from None
+        shown = replica.door.rpartition("/")[0]  # without the secret
+        raise Unavailable(f"{replica.name} does not answer at {shown}: {why}") from None
     if isinstance(answer, dict) and ERROR in answer:
         raise BadInput(answer[ERROR])
     return answer
@@ -81,7 +85,8 @@ def asked(kube: Kube, replica: Replica, *path: str, namespace: str, query: Mappi
 
 def _fetched(kube: Kube, door: str, where: str, namespace: str) -> bytes:
     if door.startswith(_POD):
-        return kube.get(f"/api/v1/namespaces/{namespace}/pods/{door.removeprefix(_POD)}/proxy/{where}")
+        pod, _, secret = door.removeprefix(_POD).partition("/")
+        return kube.get(f"/api/v1/namespaces/{namespace}/pods/{pod}/proxy/{secret}/{where}")
     own = f"http://{socket.gethostname()}:"  # a host's own name need not be known to it
     base = door.replace(own, "http://127.0.0.1:", 1)
     with urllib3.PoolManager(retries=False, timeout=_WITHIN) as pool:

@@ -22,8 +22,8 @@ def open_door(
 ) -> None:
     """Answer on the port from now on: ``/metrics``; ``/healthz``: 503 with a reason where the loop hangs.
 
-    ``metrics``: the WSGI application of Prometheus. ``answers``: by the first part of the path. Raises ``BadInput``
-    where the port is taken.
+    ``metrics``: the WSGI application of Prometheus. ``answers``: by the beginning of the path, of one part or two.
+    Raises ``BadInput`` where the port is taken.
     """
     from wsgiref.simple_server import WSGIRequestHandler, make_server  # noqa: PLC0415 - only where wanted
 
@@ -36,13 +36,18 @@ def open_door(
             """Nothing."""
 
     def reply(environ: dict[str, Any], start: Any) -> Any:
-        first, *rest = [unquote(part) for part in environ.get("PATH_INFO", "").strip("/").split("/")]
-        if answers and first in answers:
-            query = {key: values[0] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
-            start("200 OK", [("Content-Type", "application/json")])
-            return [_answered(answers[first], tuple(rest), query)]
-        if first != "healthz":
+        path = [unquote(part) for part in environ.get("PATH_INFO", "").strip("/").split("/")]
+        for parts in (1, 2):
+            answer = answers.get("/".join(path[:parts])) if answers else None
+            if answer is not None:
+                query = {key: values[0] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
+                start("200 OK", [("Content-Type", "application/json")])
+                return [_answered(answer, tuple(path[parts:]), query)]
+        if path == ["metrics"]:
             return metrics(environ, start)
+        if path != ["healthz"]:
+            start("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"there are /metrics, /healthz and /status\n"]
         why = why_not_alive()
         start("503 Service Unavailable" if why else "200 OK", [("Content-Type", "text/plain")])
         return [(why or "ok\n").encode()]

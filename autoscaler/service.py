@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import socket
 import threading
@@ -87,7 +88,8 @@ def serve(settings: Settings) -> None:
     told = PolicyReport(log, metrics, tell=_teller(settings, messenger))
     record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
     policies = ActingPolicy(source, record, report=told, identity=identity)
-    lease = _lease(settings, identity, kube, store, report)
+    secret = secrets.token_urlsafe()
+    lease = _lease(settings, identity, kube, store, report, secret=secret)
     log.hears = Notifier(messenger, policy=policies.current, acts=lease.is_mine).hear
     parties = Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
     followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
@@ -113,8 +115,8 @@ def serve(settings: Settings) -> None:
         metrics.watch(lambda: loop.last)
         answers: dict[str, Answer] = {
             "status": lambda _path, _query: _status(lease, report, policies),
-            "explain": partial(_explained, settings, loop),
-            "top": lambda _path, _query: _overview(loop),
+            f"{secret}/explain": partial(_explained, settings, loop),
+            f"{secret}/top": lambda _path, _query: _overview(loop),
         }
         open_door(settings.metrics_port, metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
@@ -137,14 +139,14 @@ def serve(settings: Settings) -> None:
         raise broken[0]
 
 
-def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report) -> Lease:
+def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report, *, secret: str) -> Lease:
     """Whoever acts is told, and the loop looks again, whenever that changes."""
 
     def changed_hands(line: str) -> None:
         report.note(line)
         store.wake()
 
-    door = door_of(settings.metrics_port)
+    door = door_of(settings.metrics_port, secret)
     return Lease(kube, namespace=settings.namespace, identity=identity, door=door, on_change=changed_hands)
 
 

@@ -105,9 +105,10 @@ def test_the_acting_replica_says_why(tmp_path: Path) -> None:
     """From what it decided last, without asking the cluster anything but who acts."""
     loop = deciding()
     settings = service.Settings(policy="p")
-    url = opened(answers={"explain": partial(service._explained, settings, loop)})
+    url = opened(answers={"key/explain": partial(service._explained, settings, loop)})
+    assert _asked(f"{url}/explain/job/team/mnist")[0] == 404, "whoever may not read the lease learns no name"
     with fake_api() as api:
-        serving(api, lease(url))
+        serving(api, lease(f"{url}/key"))
         lines = list(explained("job", "team/mnist", kubeconfig=api.kubeconfig(tmp_path), namespace="spillway"))
         assert lines[0] == "team/mnist has 3 pods"
         assert any("the next step is for it: grow" in line for line in lines)
@@ -118,9 +119,9 @@ def test_the_acting_replica_says_why(tmp_path: Path) -> None:
 
 def test_a_replica_in_a_pod_is_asked_through_the_api_server(tmp_path: Path) -> None:
     """Its address is the cluster's own."""
-    path = "/api/v1/namespaces/spillway/pods/brain-0:9090/proxy/explain/pod/team/p"
+    path = "/api/v1/namespaces/spillway/pods/brain-0:9090/proxy/key/explain/pod/team/p"
     with fake_api() as api:
-        serving(api, lease("pod:brain-0:9090"), **{path: {"lines": ["team/p is on node n"]}})
+        serving(api, lease("pod:brain-0:9090/key"), **{path: {"lines": ["team/p is on node n"]}})
         found = explained("pod", "team/p", kubeconfig=api.kubeconfig(tmp_path), namespace="spillway")
         assert list(found) == ["team/p is on node n"]
 
@@ -172,8 +173,8 @@ def test_a_door_that_does_not_open_is_told(tmp_path: Path) -> None:
         serving(api, lease(""))
         kube = Kube.connect(api.kubeconfig(tmp_path))
         for door, said in (
-            (f"http://127.0.0.1:{port}", f"does not answer at http://127.0.0.1:{port}"),
-            ("pod:gone:9090", "does not answer at pod:gone:9090"),
+            (f"http://127.0.0.1:{port}/key", f"does not answer at http://127.0.0.1:{port}: "),
+            ("pod:gone:9090/key", "does not answer at pod:gone:9090: "),
             ("", "answers nowhere: it was started without --metrics-port"),
         ):
             replica = Replica("one", datetime.now(UTC), door, acts=True)
@@ -185,10 +186,10 @@ def test_a_replica_writes_where_it_is_reached(monkeypatch: pytest.MonkeyPatch) -
     """A pod by its name; without a port nowhere."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("POD_NAME", "brain-0")
-    assert door_of(9090) == f"http://{socket.gethostname()}:9090"
+    assert door_of(9090, "key") == f"http://{socket.gethostname()}:9090/key"
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert door_of(9090) == "pod:brain-0:9090"
-    assert door_of(None) == ""
+    assert door_of(9090, "key") == "pod:brain-0:9090/key"
+    assert door_of(None, "key") == ""
 
 
 def _asked(url: str) -> tuple[int, str]:
