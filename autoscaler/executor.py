@@ -234,9 +234,11 @@ class Hands:
         """After one more look: the node is still closed by us and holds no pod, or is not ready, or it never came."""
         if step.node is None:
             uid = self._never_came(step.instance)
+        elif step.is_taken_back:
+            uid = self._still_ours(step.node)
         else:
             uid = self._still_dead(step.node) if step.is_dead else self._still_idle(step.node)
-        self._ec2.terminate(step.instance, group=step.group, is_dead=step.is_dead)
+        self._ec2.terminate(step.instance, group=step.group, is_dead=step.is_dead or step.is_taken_back)
         group = self._store.group(step.group)
         if group is not None:
             left = tuple(
@@ -263,11 +265,12 @@ class Hands:
         if failures:
             raise kube.Refused(409, f"{len(failures)} of {len(pods)} pods were not evicted ({failures[0]})")
 
-    def _still_ours(self, node: str) -> None:
-        """Raises ``Refused`` where the node is not closed by us any more."""
+    def _still_ours(self, node: str) -> str:
+        """The uid of the node. Raises ``Refused`` where it is not closed by us any more."""
         now = self._kube.node(node)
         if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER or not now.spec.unschedulable:
             raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+        return now.metadata.uid
 
     def _still_dead(self, node: str) -> str:
         """The uid of the node. Raises ``Refused`` where it answers, or is not closed by us, any more."""

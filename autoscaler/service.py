@@ -26,6 +26,7 @@ from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
 from autoscaler.door import Answer, open_door
 from autoscaler.executor import Hands
+from autoscaler.interruption_watch import InterruptionWatch
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
 from autoscaler.kube.leader_election import Lease
@@ -119,11 +120,19 @@ def serve(settings: Settings) -> None:
             f"{secret}/top": lambda _path, _query: _overview(loop),
         }
         open_door(settings.metrics_port, metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
+    interruptions = InterruptionWatch(
+        parties.ec2.interruption_queue(),
+        store,
+        acts=lambda: lease.is_mine() and not settings.dry_run,
+        outage=report.outage,
+        note=report.note,
+    )
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, policies.current(), kube))
     observer.start()
     groups.start()
+    interruptions.start()
     source.start(store.wake)
     if not settings.dry_run:
         lease.start()
@@ -132,7 +141,7 @@ def serve(settings: Settings) -> None:
     finally:
         if lease.is_mine():
             bookkeeper.close()
-        for part in (source, groups, observer, messenger, lease, *([recorder] if recorder else [])):
+        for part in (source, groups, interruptions, observer, messenger, lease, *([recorder] if recorder else [])):
             part.stop()
         report.note("stopped; another autoscaler may act now")
     if broken:

@@ -10,6 +10,7 @@ import msgspec
 import pulumi
 import pulumi_aws as aws
 
+from autoscaler.config.policy import interruption_queue
 from autoscaler.model import labels as words
 from stacks.aws.prices import Prices
 from stacks.connectivity.component import connect
@@ -20,6 +21,7 @@ from stacks.network.parts import ControlPlanePart, NetworkPart
 from stacks.network.vpc import Network, NetworkArgs
 from stacks.nodes.bundle import NodeBundle
 from stacks.nodes.instance_types import adapters_of, first_adapter_card
+from stacks.nodes.interruptions import InterruptionQueue
 from stacks.nodes.join import NodeAdmission, eks_join_of, instance_tags, join_of, joined_by
 from stacks.nodes.node_groups import NodeGroup, NodeGroupArgs, NodeIdentity
 from stacks.nodes.on_prem_machines import Machines, MachinesArgs, describe_machine, hybrid_node_configs
@@ -209,6 +211,7 @@ class _Built:
             )
             for entry in policy.groups
         ]
+        InterruptionQueue(interruption_queue(policy.cluster), cluster=policy.cluster, opts=self._on_aws)
         groups = pulumi.Output.all(*(one.described for one in node_groups)).apply(
             lambda described: [msgspec.to_builtins(group) for groups in described for group in groups]
         )

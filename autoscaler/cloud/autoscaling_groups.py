@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.cloud.errors import NotAllowed, NotLeader, Refused, one_failure_alone, refusal_code, told_in_words
+from autoscaler.cloud.interruption_queue import InterruptionQueue
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.cloud.node_templates import allocatable_of, capacity_type_of, labels_of, tag_of, taints_of, types_of
 from autoscaler.cloud.price_list import least_usd, on_demand, price_list_region
@@ -67,6 +68,8 @@ class Clients:
     """Made when a price is asked for: the price list is served in few regions."""
     quotas: Callable[[], Any] | None = None
     """Of Service Quotas; ``None``: quotas are not read."""
+    sqs: Callable[[], Any] = lambda: None
+    """Of SQS, for the queue of interruption notices."""
 
 
 def connect(region: str) -> Clients:
@@ -87,6 +90,7 @@ def connect(region: str) -> Clients:
             ec2=session.client("ec2", config=config),
             pricing=lambda: session.client("pricing", region_name=price_list_region(region), config=config),
             quotas=lambda: session.client("service-quotas", config=config),
+            sqs=lambda: session.client("sqs", config=config),
         )
 
 
@@ -243,6 +247,10 @@ class Ec2:
             if _AT_MINIMUM not in str(refused) or not (is_dead or self._has_too_many(group)):
                 raise
             self._end(instance, lowers=False)
+
+    def interruption_queue(self) -> InterruptionQueue:
+        """The cluster's: its client is made when it is asked for the first time."""
+        return InterruptionQueue(self._clients.sqs, cluster=self._policy.cluster, region=self._policy.region)
 
     def has_ended(self, instance: str) -> bool:
         """Whether EC2 says that the instance is terminated, or knows it no more."""

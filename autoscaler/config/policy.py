@@ -372,6 +372,11 @@ def read_policy(path: Path) -> Policy:
     return read_document(path, Policy, what="policy")
 
 
+def interruption_queue(cluster: str) -> str:
+    """Name of the queue in which a cluster's autoscaler reads what EC2 is about to take back."""
+    return f"{cluster}-interruptions"
+
+
 def asg_name(cluster: str, entry: str, zone: str) -> str:
     """Name of the Auto Scaling group of a policy entry in one zone."""
     return f"{cluster}-{entry}-{zone}"

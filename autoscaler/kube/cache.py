@@ -29,7 +29,7 @@ from autoscaler.kube.watched_kinds import (
     STORAGE,
     Kind,
 )
-from autoscaler.model.cluster import Cluster, GangSize, Group, LingeringJob, Node, Pod
+from autoscaler.model.cluster import Cluster, GangSize, Group, LingeringJob, Node, Notice, Pod
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import Register, Roll
@@ -62,6 +62,7 @@ class Store:
         self._groups: dict[str, Group] | None = None
         self._groups_written: dict[str, float] = {}
         self._groups_forgotten = -math.inf
+        self._notices: tuple[Notice, ...] = ()
 
     # --- Asked by who decides ---
 
@@ -130,6 +131,7 @@ class Store:
                 storage=self._all_of_storage(),
                 namespaces=self._namespaces(),
                 pauses=self._pauses(now),
+                notices=self._notices,
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -246,6 +248,14 @@ class Store:
             }
             if merged != self._groups:
                 self._groups = merged
+                self._note()
+
+    def saw_notices(self, notices: Iterable[Notice]) -> None:
+        """All that EC2 is about to take back, as far as is known."""
+        found = tuple(sorted(notices, key=lambda one: one.instance))
+        with self._changed:
+            if found != self._notices:
+                self._notices = found
                 self._note()
 
     def forget_groups(self) -> None:

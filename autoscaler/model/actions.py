@@ -150,6 +150,8 @@ class Remove:
     instance: str
     node: str | None
     because: str
+    is_taken_back: bool = False
+    """EC2 takes the instance back at this moment: it ends with what is still on it, also at the minimum."""
     is_dead: bool = False
     """It never joined, or its node has not been ready for too long and may hold pods: it ends also at the minimum."""
 

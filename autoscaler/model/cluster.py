@@ -178,6 +178,29 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """EC2's word that it is going to take an instance back, or may."""
+
+    instance: str
+    kind: Literal["interruption", "rebalance", "maintenance"]
+    told: datetime
+    ends: datetime | None = None
+    """When EC2 acts; ``None``: it does not say."""
+
+    @property
+    def is_certain(self) -> bool:
+        """The instance ends or restarts then; else the risk of it is higher than usual."""
+        return self.kind != "rebalance"
+
+    def __str__(self) -> str:
+        """In words."""
+        if self.kind == "rebalance":
+            return "EC2 warns that its spot capacity is likely to be interrupted"
+        what = "EC2 takes its spot instance back" if self.kind == "interruption" else "EC2 has scheduled its end"
+        return what + (f" at {self.ends:%Y-%m-%d %H:%M:%S} UTC" if self.ends else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """EC2's word that it could not grow a group: data for the next plan."""
 
@@ -250,6 +273,8 @@ class Cluster:
     """Labels by name; ``None`` as above."""
     pauses: tuple[Pause, ...] = ()
     """What operators have told us to leave alone now."""
+    notices: tuple[Notice, ...] = ()
+    """What EC2 is about to take back, one for each instance."""
 
 
 @dataclass(frozen=True, slots=True)

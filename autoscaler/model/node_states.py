@@ -86,10 +86,12 @@ _STATES: Final = (
     ),
     NodeState(
         INTERRUPTED,
-        "AWS ends its instance: a spot interruption, a rebalance, an order of others",
-        "gone, when its pods have ended or the termination hook is over",
-        "that of the termination hook",
-        "log (when it is let go)",
+        "EC2 says that it takes its instance back, or is likely to: a spot interruption, a rebalance recommendation, "
+        "scheduled maintenance; or somebody else ends it",
+        "gone: its pods are evicted, and its instance is terminated before EC2 does; ended by others: when its "
+        "pods have ended or the termination hook is over",
+        "what EC2 says: two minutes of an interruption; an hour of a recommendation; that of the termination hook",
+        "log (the cordon, the evictions, the end)",
     ),
     NodeState(
         DETACHED,

@@ -108,6 +108,8 @@ def _why_never(node: Node, group: Group, spare: int, fleet: Fleet, rules: Consol
 
 def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], recent: Mapping[str, datetime]) -> str:
     """Why it is no candidate at this look; empty where it is."""
+    if node.name in fleet.noticed:
+        return str(fleet.noticed[node.name])
     if node.cordoned or node.deleting or not node.ready or node.name in fleet.leaving:
         return "it is closed, not ready, or on its way out"
     if node.name in wanted:
@@ -197,6 +199,7 @@ class _Consolidating:
         for node in sorted(self.cluster.nodes, key=lambda node: node.name):
             is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
             since = self.memory.draining.get(node.name) or node.cordoned_at
+            is_ours = is_ours and node.name not in self.fleet.noticed
             if not is_ours or since is None or not self.fleet.residents.get(node.name):
                 continue
             end = since + self.rules.timeout

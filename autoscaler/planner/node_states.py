@@ -79,6 +79,9 @@ class _Look:
         ours = node.cordoned_by == words.AUTOSCALER
         if node.name in self._fleet.ghosts or node.deleting:
             return states.GONE, "its Node is being deleted" if node.deleting else "no group has its instance", None
+        notice = self._fleet.noticed.get(node.name)
+        if notice is not None:
+            return states.INTERRUPTED, str(notice), notice.ends
         if node.name in self._fleet.leaving:
             if ours and not residents:
                 return states.GONE, "its instance is being terminated", None

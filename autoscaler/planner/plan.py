@@ -16,6 +16,7 @@ from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.consolidation import consolidate
 from autoscaler.planner.headroom import keep_free
+from autoscaler.planner.interruptions import interruptions
 from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
@@ -48,6 +49,7 @@ def plan(
     spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
     growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
+    taken_back = interruptions(cluster, policy, fleet, growing=growing)
     emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
     left = left_over(cluster, fleet, memory, up.meant, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
@@ -56,12 +58,13 @@ def plan(
         fleet,
         wanted={**spare.kept, **emptied.wanted, **up.wanted},
         growing=growing,
-        left_alone=sick.replaced | emptied.going,
+        left_alone=sick.replaced | emptied.going | fleet.noticed.keys(),
         surplus=above.nodes,
         leftovers=left,
     )
     steps = (
         *_ended(cluster),
+        *taken_back.steps,
         *down.uncordons,
         *dated((*spare.steps, *emptied.steps), cluster, besides=unanswered),
         *down.leaving,
@@ -71,7 +74,14 @@ def plan(
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     steps = _in_order(steps, made_again(cluster, unanswered, up.meant))
-    looks = (down.wake_at, sick.wake_at, emptied.wake_at, *up.looks, *(one.until for one in cluster.pauses))
+    looks = (
+        down.wake_at,
+        sick.wake_at,
+        taken_back.wake_at,
+        emptied.wake_at,
+        *up.looks,
+        *(one.until for one in cluster.pauses),
+    )
     return Plan(
         steps=steps,
         waiting=up.waiting,
@@ -85,7 +95,7 @@ def plan(
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
-        warnings=(*above.warnings, *sick.warnings),
+        warnings=(*above.warnings, *sick.warnings, *taken_back.warnings),
         kept=down.kept,
     )
 

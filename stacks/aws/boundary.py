@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from autoscaler.config.policy import interruption_queue
 from autoscaler.model import labels as words
 
 NAME: Final = "boundary"
@@ -76,6 +77,11 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
                 {"StringEquals": tagged},
             ),
             _allow("LaunchAtOnce", ("ec2:CreateFleet",), "*", {"StringEquals": {"aws:RequestedRegion": region}}),
+            _allow(
+                "OwnQueue",
+                ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"),
+                f"arn:*:sqs:{region}:*:{interruption_queue(cluster)}",
+            ),
             _allow(
                 "OwnParameters",
                 (

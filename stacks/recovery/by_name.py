@@ -29,15 +29,36 @@ class NamedFinder:
     def __init__(self, session: Any, *, cluster: str) -> None:
         self._session, self._cluster = session, cluster
         self.finders: dict[str, Finder] = {
+            "aws:cloudwatch/eventRule:EventRule": self._event_rule,
             "aws:cloudwatch/logGroup:LogGroup": self._log_group,
             "aws:kms/key:Key": self._key,
             "aws:lb/loadBalancer:LoadBalancer": self._balancer,
             "aws:lb/targetGroup:TargetGroup": self._target_group,
             "aws:s3/bucket:Bucket": self._bucket,
+            "aws:sqs/queue:Queue": self._queue,
             "aws:ssm/parameter:Parameter": self._parameter,
             "aws:iam/user:User": self._user,
             "aws:iam/accessKey:AccessKey": self._access_key,
         }
+
+    def _event_rule(self, inputs: Inputs) -> Found:
+        """One without targets: they are made after it."""
+        events, name = self._session.client("events"), inputs["name"]
+        try:
+            arn = events.describe_rule(Name=name)["Arn"]
+        except events.exceptions.ResourceNotFoundException:
+            return
+        if self._is_ours(mapped(events.list_tags_for_resource(ResourceARN=arn)["Tags"])):
+            yield name, partial(events.delete_rule, Name=name)
+
+    def _queue(self, inputs: Inputs) -> Found:
+        sqs = self._session.client("sqs")
+        try:
+            url = sqs.get_queue_url(QueueName=inputs["name"])["QueueUrl"]
+        except sqs.exceptions.QueueDoesNotExist:
+            return
+        if self._is_ours(sqs.list_queue_tags(QueueUrl=url).get("Tags", {})):
+            yield url, partial(sqs.delete_queue, QueueUrl=url)
 
     def _log_group(self, inputs: Inputs) -> Found:
         logs, name = self._session.client("logs"), inputs["name"]

@@ -15,6 +15,7 @@ from stacks.recovery.of_clusters import ClusterFinder
 
 _WRITTEN_OVER: Final = (
     *("kubernetes:", "spillway:", "spillway-onprem:", "pulumi:", "aws:autoscaling/lifecycleHook:"),
+    *("aws:cloudwatch/eventTarget:", "aws:sqs/queuePolicy:"),
     *("aws:iam/rolePolicy:", "aws:iam/rolePolicyAttachment:", "aws:iam/userPolicy:"),
     *("aws:iam/rolePoliciesExclusive:", "aws:iam/rolePolicyAttachmentsExclusive:"),
     *("aws:ec2/eipAssociation:", "aws:ec2/volumeAttachment:", "aws:ec2/vpnGatewayRoutePropagation:"),

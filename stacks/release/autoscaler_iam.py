@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from autoscaler.config.policy import interruption_queue
 from autoscaler.model import labels as words
 
 READS: Final = (
@@ -25,6 +26,9 @@ WRITES: Final = (
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
 )
+
+LISTENS: Final = ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage")
+"""To what EC2 is about to take back."""
 
 OF_LAUNCHES: Final = ("ec2:CreateFleet", "ec2:DescribeLaunchTemplateVersions")
 """What Auto Scaling does for ``LaunchInstances`` in its caller's name. Without ``ec2:RunInstances`` no fleet launches.
@@ -53,6 +57,12 @@ def autoscaler_rights(*, cluster: str, region: str) -> dict[str, Any]:
                 "Action": list(OF_LAUNCHES),
                 "Resource": "*",
                 "Condition": {"StringEquals": {"aws:RequestedRegion": region}},
+            },
+            {
+                "Sid": "Listen",
+                "Effect": "Allow",
+                "Action": list(LISTENS),
+                "Resource": f"arn:*:sqs:{region}:*:{interruption_queue(cluster)}",
             },
         ],
     }

@@ -19,6 +19,8 @@ WRITES: Final[Mapping[str, tuple[str, ...]]] = {
         *("ec2:RunInstances", "iam:CreateServiceLinkedRole", "iam:PassRole"),
     ),
     "autoscaling.LifecycleHook": ("autoscaling:PutLifecycleHook", "autoscaling:DeleteLifecycleHook"),
+    "cloudwatch.EventRule": ("events:PutRule", "events:DeleteRule", "events:TagResource", "events:UntagResource"),
+    "cloudwatch.EventTarget": ("events:PutTargets", "events:RemoveTargets"),
     "cloudwatch.LogGroup": (
         *("logs:CreateLogGroup", "logs:DeleteLogGroup", "logs:PutRetentionPolicy", "logs:DeleteRetentionPolicy"),
         *("logs:AssociateKmsKey", "logs:TagResource", "logs:UntagResource"),
@@ -147,6 +149,8 @@ WRITES: Final[Mapping[str, tuple[str, ...]]] = {
     "s3.BucketPublicAccessBlock": ("s3:PutBucketPublicAccessBlock",),
     "s3.BucketServerSideEncryptionConfiguration": ("s3:PutEncryptionConfiguration",),
     "s3.BucketVersioning": ("s3:PutBucketVersioning",),
+    "sqs.Queue": (*("sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:DeleteQueue", "sqs:TagQueue", "sqs:UntagQueue"),),
+    "sqs.QueuePolicy": ("sqs:SetQueueAttributes",),
     "ssm.Activation": ("ssm:CreateActivation", "ssm:DeleteActivation", "ssm:AddTagsToResource", "iam:PassRole"),
     "ssm.Association": (
         *("ssm:CreateAssociation", "ssm:UpdateAssociation", "ssm:DeleteAssociation", "ssm:AddTagsToResource"),

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.config.policy import interruption_queue
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
 from stacks.aws.boundary import NAME as BOUNDARY
@@ -268,6 +269,12 @@ def _stores(own: _Own) -> Iterable[Statement]:
     ]
     of_logs = [one for one in _calls("cloudwatch.LogGroup") if one not in UNBOUND]
     yield _allow("OwnLogs", of_logs, groups)
+    called = interruption_queue(own.cluster)
+    of_queues = ["sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:ListQueueTags"]
+    yield _allow("OwnQueue", [*of_queues, *_calls("sqs.Queue", "sqs.QueuePolicy")], own.arn("sqs", called))
+    of_rules = ["events:DescribeRule", "events:ListTagsForResource", "events:ListTargetsByRule"]
+    writes = _calls("cloudwatch.EventRule", "cloudwatch.EventTarget")
+    yield _allow("OwnRule", [*of_rules, *writes], own.arn("events", f"rule/{called}"))
     yield _allow("MakeKey", ["kms:CreateKey"], "*", _both(own.here, own.tagging))
     keys = own.arn("kms", "key/*")
     yield _allow("TagKey", ["kms:TagResource"], keys, own.tagging_nothing_of_others)

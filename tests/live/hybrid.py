@@ -20,11 +20,12 @@ from typing import Any
 
 import boto3
 
-from autoscaler.config.policy import Policy, asg_name, read_policy
+from autoscaler.config.policy import Policy, asg_name, interruption_queue, read_policy
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from stacks.local.kubeapi.client import KubeHttp
 from stacks.local.process.supervisor import Process, free_ports, start_keeper, stop_keeper
+from stacks.nodes.interruptions import PATTERN
 from stacks.nodes.node_groups import group_tags
 from stacks.nodes.user_data import NodeSpec, render_user_data
 
@@ -65,6 +66,20 @@ class Aws:
         body = json.dumps({"faults": list(faults)}).encode()
         request = urllib.request.Request(f"{self.url}/spillway/faults", data=body, method="PUT")  # noqa: S310
         urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+
+    def interrupt(self, instance: str, *, kind: str = "interruption", after: str = "2m") -> None:
+        """EC2 tells now that it takes the instance back, and does so later."""
+        body = json.dumps({"instance": instance, "kind": kind, "after": after}).encode()
+        request = urllib.request.Request(f"{self.url}/spillway/interruptions", data=body, method="POST")  # noqa: S310
+        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+
+    def make_interruption_queue(self, cluster: str) -> None:
+        """What EventBridge tells of instances goes there, as the stacks make it."""
+        sqs, events, name = self.client("sqs"), self.client("events"), interruption_queue(cluster)
+        url = sqs.create_queue(QueueName=name)["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        events.put_rule(Name=name, EventPattern=json.dumps(PATTERN))
+        events.put_targets(Rule=name, Targets=[{"Id": "autoscaler", "Arn": arn}])
 
     def make_groups(self, policy: Policy) -> None:
         """One Auto Scaling group for each entry and zone, as the stacks make them."""

@@ -7,7 +7,7 @@ not launched, a node whose GPUs the kubelet does not offer yet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from functools import partial
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Backoff
-from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Pod
+from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Notice, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.pauses import Pause
@@ -28,6 +28,8 @@ ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
 
 _LISTED_WITHIN = timedelta(minutes=2)
 """After a node has joined, its instance is in EC2's list."""
+_NOTICE_HOLDS = timedelta(hours=1)
+"""After it was given, or after the time that it names: then the node is one like others again."""
 _PASSING_TAINTS = frozenset(
     {
         "node.kubernetes.io/not-ready",
@@ -74,6 +76,8 @@ class Fleet:
     """Names of groups in which no node is cordoned or terminated, by an operator's pause."""
     ghosts: frozenset[str] = frozenset()
     """Names of nodes of ours that are not ready, and whose instances no group has."""
+    noticed: Mapping[str, Notice] = field(default_factory=dict)
+    """Name of a node of a group that EC2 is about to take back -> what it says."""
 
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or may get, when this plan's cancellations and removals are done.
@@ -195,6 +199,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     )
     ending = {one.id for group in groups for one in group.instances if one.state == "terminating"}
     leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
+    noticed = {name: one for name, one in _noticed(cluster, ids) if name in group_of and name not in leaving}
     known = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
     loads = roll_of(cluster.pods).loads
@@ -207,6 +212,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
     }
     unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
+    unusable |= {name: str(notice) for name, notice in noticed.items()}
     members: dict[str, int] = defaultdict(int)
     for name, group in group_of.items():
         members[group.name] += name not in leaving
@@ -244,6 +250,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         },
         hands_off=hands_off,
         ghosts=ghosts,
+        noticed=noticed,
     )
 
 
@@ -304,6 +311,15 @@ def _groups_by_node(
         if group is not None:
             found[node.name] = group
     return found
+
+
+def _noticed(cluster: Cluster, ids: Mapping[str, str]) -> Iterator[tuple[str, Notice]]:
+    """Name of a node -> what EC2 says of its instance, as far as that still holds."""
+    notices = {one.instance: one for one in cluster.notices}
+    for name, instance in ids.items():
+        notice = notices.get(instance)
+        if notice is not None and cluster.seen_at < (notice.ends or notice.told) + _NOTICE_HOLDS:
+            yield name, notice
 
 
 def _overhead(cluster: Cluster, group: Group) -> Resources:

@@ -70,6 +70,8 @@ class Member(InstanceState):
         self.waits: dict[str, float] = {}
         """Hook name -> when its heartbeat runs out."""
         self.ends_at = math.inf
+        self.taken_back_at = math.inf
+        """When EC2 ends it by itself, whatever the group wants."""
         self.template_version: str | None = None
 
     @property

@@ -90,6 +90,7 @@ def _advance_members(region: AutoScaling, group: Group, now: float) -> float | N
     """What time alone does to a group's instances; gives the next such time."""
     dues: list[float] = []
     _finish(region, group, [member for member in group.instance_states if _is_over(member, now)])
+    dues += [member.taken_back_at for member in group.instance_states if member.taken_back_at < math.inf]
     for member in list(group.instance_states):
         for hook in [hook for hook, deadline in member.waits.items() if deadline <= now]:
             del member.waits[hook]
@@ -111,7 +112,7 @@ def _arrive(region: AutoScaling, group: Group, member: Member) -> None:
 
 
 def _is_over(member: Member, now: float) -> bool:
-    return member.lifecycle_state in ENDING and member.ends_at <= now
+    return (member.lifecycle_state in ENDING and member.ends_at <= now) or member.taken_back_at <= now
 
 
 def _finish(region: AutoScaling, group: Group, members: list[Member]) -> None:

@@ -10,12 +10,14 @@ script (``wire/faults.py``), and a record of what was asked (``ledger.py``). Wha
     GET    /spillway/requests?since=N     calls that were meant to change something
     GET    /spillway/instances            every instance ever, with its times
     GET    /spillway/faults               the script in force; PUT another, DELETE it
+    POST   /spillway/interruptions        what EC2 is to tell of an instance, and to do (``interruptions.py``)
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import signal
@@ -48,6 +50,7 @@ from stacks.local.fake_aws.auto_scaling import AutoScaling, Group, Member
 from stacks.local.fake_aws.auto_scaling_calls import AutoScalingCalls
 from stacks.local.fake_aws.boot import Boot, Booted
 from stacks.local.fake_aws.instances import Ec2, Ec2Response, World
+from stacks.local.fake_aws.interruptions import Interruption, interrupt
 from stacks.local.fake_aws.reconciler import Scaling
 from stacks.local.wire.aws_protocol import Call, Refused, Reply, error_in, read_call, refusal
 from stacks.local.wire.extension import extension
@@ -90,12 +93,25 @@ class StandIn:
         if own is not None:
             self._record(call, at=at, began=began, error=error_in(own[0], own[2]))
             return _send(start_response, own)
-        with self._world.lock:
-            chunks, status, headers = run_wsgi_app(self._moto, environ, buffered=True)
-        body = b"".join(chunks)
+        body, status, headers = self._moto_answers(call, environ)
         self._record(call, at=at, began=began, error=error_in(int(status.split()[0]), body))
         start_response(status, list(headers))
         return [body]
+
+    def _moto_answers(self, call: Call, environ: dict[str, Any]) -> tuple[bytes, str, Any]:
+        """A wait for a message is cut into short ones: others are answered in between."""
+        waits = call.action == "ReceiveMessage"
+        end = time.monotonic() + (float(call.parameters.get("WaitTimeSeconds") or 0) if waits else 0.0)
+        asked = json.dumps({**call.parameters, "WaitTimeSeconds": 0}).encode() if waits else b""
+        while True:
+            if waits:
+                environ |= {"wsgi.input": io.BytesIO(asked), "CONTENT_LENGTH": str(len(asked))}
+            with self._world.lock:
+                chunks, status, headers = run_wsgi_app(self._moto, environ, buffered=True)
+            body = b"".join(chunks)
+            if b"ReceiptHandle" in body or time.monotonic() >= end or not status.startswith("200"):
+                return body, status, headers
+            time.sleep(0.1)
 
     def _answer_beside_moto(self, call: Call, environ: dict[str, Any]) -> Reply | None:
         """Answers of the services, or calls, that moto does not know; ``None`` for all that it does."""
@@ -150,11 +166,22 @@ class StandIn:
             ("GET", "faults"): lambda: _json(self._world.faults.as_json()),
             ("PUT", "faults"): lambda: self._put_faults(body.decode(errors="replace")),
             ("DELETE", "faults"): lambda: self._put_faults("faults: []"),
+            ("POST", "interruptions"): lambda: self._interrupt(body.decode(errors="replace")),
         }
         answer = answers.get((method, what))
         if answer is None:
             return _json({"error": f"{method} /spillway/{what} is not a request that the stand-in knows"}, status=404)
         return answer()
+
+    def _interrupt(self, text: str) -> Reply:
+        try:
+            asked = parse_document(text, Interruption, what="interruption", source="POST /spillway/interruptions")
+            with self._world.lock:
+                interrupt(asked, _regions(), self._world)
+        except BadInput as mistake:
+            return _json({"error": str(mistake)}, status=400)
+        self._world.changed()
+        return _json({})
 
     def _put_faults(self, text: str) -> Reply:
         try:

@@ -31,6 +31,16 @@ def log_group(url: str, name: str, tags: dict[str, str]) -> None:
     client(url, "logs").create_log_group(logGroupName=name, tags=tags)
 
 
+def event_rule(url: str, name: str, tags: dict[str, str]) -> None:
+    """A rule of EventBridge."""
+    client(url, "events").put_rule(Name=name, EventPattern='{"source": ["aws.ec2"]}', Tags=listed(tags))
+
+
+def queue(url: str, name: str, tags: dict[str, str]) -> None:
+    """A queue."""
+    client(url, "sqs").create_queue(QueueName=name, tags=tags)
+
+
 def key(url: str, name: str, tags: dict[str, str]) -> None:
     """A key, which has a description and no name."""
     client(url, "kms").create_key(Description=name, Tags=listed(tags, "TagKey", "TagValue"))
@@ -64,6 +74,8 @@ def balancer(url: str, name: str, tags: dict[str, str]) -> None:
     [
         ("aws:cloudwatch/logGroup:LogGroup", "name", log_group),
         ("aws:kms/key:Key", "description", key),
+        ("aws:cloudwatch/eventRule:EventRule", "name", event_rule),
+        ("aws:sqs/queue:Queue", "name", queue),
         ("aws:s3/bucket:Bucket", "bucket", bucket),
         ("aws:ssm/parameter:Parameter", "name", parameter),
         ("aws:lb/targetGroup:TargetGroup", "name", target_group),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import autoscaler.cloud.autoscaling_groups
+import autoscaler.cloud.interruption_queue
 import autoscaler.cloud.quotas
 from autoscaler.model import labels as words
 from stacks.aws.trust import trust_of_service_account
-from stacks.release.autoscaler_iam import OF_LAUNCHES, READS, WRITES, autoscaler_rights
+from stacks.release.autoscaler_iam import LISTENS, OF_LAUNCHES, READS, WRITES, autoscaler_rights
 
 
 def calls() -> set[str]:
@@ -33,12 +35,14 @@ def calls() -> set[str]:
 def test_it_may_make_each_call_that_it_makes_and_no_other() -> None:
     """A new call in the door needs a line in the policy; a call that goes takes its line with it."""
     assert calls() == {*READS, *WRITES} - {"servicequotas:GetServiceQuota"}
+    queue = Path(autoscaler.cloud.interruption_queue.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r"_sqs\.(\w+)\(", queue)) == {"get_queue_url", "receive_message", "delete_message_batch"}
     assert "client.get_service_quota(" in Path(autoscaler.cloud.quotas.__file__).read_text(encoding="utf-8")
 
 
 def test_only_groups_of_its_own_cluster_can_be_changed() -> None:
     """By the name that they have, and by the tag that only the stack writes."""
-    look, resize, launch = autoscaler_rights(cluster="lab", region="us-east-1")["Statement"]
+    look, resize, launch, listen = autoscaler_rights(cluster="lab", region="us-east-1")["Statement"]
     assert look["Action"] == list(READS)
     assert not set(look["Action"]) & set(WRITES)
     assert all(action.split(":")[1].startswith(("Describe", "Get")) for action in look["Action"])
@@ -47,6 +51,7 @@ def test_only_groups_of_its_own_cluster_can_be_changed() -> None:
     assert launch["Action"] == list(OF_LAUNCHES)
     assert "ec2:RunInstances" not in launch["Action"], "with it a fleet of any template could be launched"
     assert launch["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-east-1"}}
+    assert (listen["Action"], listen["Resource"]) == (list(LISTENS), "arn:*:sqs:us-east-1:*:lab-interruptions")
     assert resize["Condition"] == {"StringEquals": {f"autoscaling:ResourceTag/{words.TAG_CLUSTER}": "lab"}}
 
 

@@ -156,7 +156,7 @@ def test_elsewhere_it_has_an_access_key_that_is_secret_wherever_it_stands() -> N
     found = released("existing")
     [policy] = found.of_type("UserPolicy")
     assert [one["Sid"] for one in json.loads(policy.inputs["policy"])["Statement"]] == [
-        *("Look", "ResizeItsOwnGroups", "LaunchAtOnce")
+        *("Look", "ResizeItsOwnGroups", "LaunchAtOnce", "Listen")
     ]
     [key] = found.of_type("AccessKey")
     assert "secret" in key.secret_outputs

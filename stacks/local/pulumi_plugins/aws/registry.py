@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Final
 
-from stacks.local.pulumi_plugins.aws import auto_scaling, iam, lookups, security_groups, vpc
+from stacks.local.pulumi_plugins.aws import auto_scaling, events, iam, lookups, security_groups, vpc
 from stacks.local.pulumi_plugins.aws.kinds import Kind
 from stacks.local.wire.extension import extension
 
 _MORE: Final[Any] = extension("aws_plugin")
 _SERVICES: Final = (
-    *(vpc.KINDS, security_groups.KINDS, auto_scaling.KINDS, iam.KINDS),
+    *(vpc.KINDS, security_groups.KINDS, auto_scaling.KINDS, iam.KINDS, events.KINDS),
     *(_MORE.SERVICES if _MORE else ()),
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.token: kind for kind in chain.from_iterable(_SERVICES)}

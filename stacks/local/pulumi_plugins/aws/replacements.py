@@ -15,6 +15,8 @@ _RULE: Final = frozenset(
 REPLACED: Final[Mapping[str, frozenset[str]]] = {
     "aws:autoscaling/group:Group": frozenset({"name"}),
     "aws:autoscaling/lifecycleHook:LifecycleHook": frozenset({"name"}),
+    "aws:cloudwatch/eventRule:EventRule": frozenset({"name"}),
+    "aws:cloudwatch/eventTarget:EventTarget": frozenset({"rule", "targetId"}),
     "aws:cloudwatch/logGroup:LogGroup": frozenset({"name"}),
     "aws:ebs/volume:Volume": frozenset({"availabilityZone", "encrypted", "kmsKeyId"}),
     "aws:ec2/customerGateway:CustomerGateway": frozenset({"bgpAsn", "ipAddress", "type"}),
@@ -84,6 +86,8 @@ REPLACED: Final[Mapping[str, frozenset[str]]] = {
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": frozenset({"bucket"}),
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": frozenset({"bucket"}),
     "aws:s3/bucketVersioning:BucketVersioning": frozenset({"bucket"}),
+    "aws:sqs/queue:Queue": frozenset({"name"}),
+    "aws:sqs/queuePolicy:QueuePolicy": frozenset({"queueUrl"}),
     "aws:ssm/activation:Activation": frozenset(
         {"description", "expirationDate", "iamRole", "name", "registrationLimit"}
     ),

@@ -1,0 +1,89 @@
+"""Nodes that EC2 is about to take back: closed and emptied ahead of time, and ended before a successor is launched.
+
+A spot interruption leaves two minutes, scheduled maintenance days; a rebalance recommendation says that an interruption
+is likely. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Cordon, Evict, Remove, Step
+from autoscaler.model.cluster import Cluster, Group, Node, Notice, Pod
+from autoscaler.model.labels import AUTOSCALER
+from autoscaler.planner.consolidation import why_not_moved
+from autoscaler.planner.supply.fleet import Fleet
+
+_EVICT_ALL: Final = timedelta(minutes=10)
+"""So long before EC2 acts also pods go that would lose work: they would lose it anyway, without their grace."""
+_END: Final = timedelta(seconds=5)
+"""So long before EC2 acts the instance is ended with what is on it: its group launches no successor then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """What is done about nodes that EC2 is about to take back."""
+
+    steps: tuple[Step, ...]
+    wake_at: datetime | None
+    """When time alone asks for more."""
+    warnings: tuple[str, ...]
+
+
+def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, growing: Collection[str]) -> Interruptions:
+    """Close them, evict their pods, and terminate them in their groups once they are empty, or just before EC2 does.
+
+    Evicted at once are pods that may be moved (:func:`why_not_moved`); others when the end is certain and near. A group
+    that orders nodes in the same plan (``growing``) loses none by it. Nothing is done in a group whose terminating is
+    paused, nor on nodes that another has closed; without ``scale_down.enabled`` EC2 ends them itself.
+    """
+    steps: list[Step] = []
+    warnings: list[str] = []
+    due: list[datetime] = []
+    for node in sorted((one for one in cluster.nodes if one.name in fleet.noticed), key=lambda one: one.name):
+        group, notice = fleet.group_of[node.name], fleet.noticed[node.name]
+        why_left = _why_left_alone(node, group, fleet)
+        if why_left:
+            warnings.append(f"node {node.name}: {notice}; its pods stay, for {why_left}")
+            continue
+        may_end = policy.scale_down.enabled and group.name not in growing
+        steps += _about(node, group, notice, cluster.seen_at, fleet, may_end=may_end)
+        due += [notice.ends - _EVICT_ALL, notice.ends - _END] if notice.ends is not None else []
+    return Interruptions(
+        tuple(steps), min((one for one in due if one > cluster.seen_at), default=None), tuple(warnings)
+    )
+
+
+def _why_left_alone(node: Node, group: Group, fleet: Fleet) -> str:
+    if group.name in fleet.hands_off:
+        return f"terminating in group {group.entry} is paused"
+    if node.cordoned and node.cordoned_by != AUTOSCALER:
+        return f"it was cordoned by {node.cordoned_by or 'another'}"
+    return ""
+
+
+def _about(
+    node: Node, group: Group, notice: Notice, now: datetime, fleet: Fleet, *, may_end: bool
+) -> Iterator[Cordon | Evict | Remove]:
+    if not node.cordoned:
+        yield Cordon(node.name, str(notice))
+    residents = fleet.residents.get(node.name, ())
+    is_over = notice.ends is not None and now >= notice.ends - _END
+    if residents and not is_over:
+        pods = tuple(sorted(pod.key for pod in residents if not pod.deleting and _goes(pod, notice, now)))
+        if pods:
+            yield Evict(node.name, pods, str(notice))
+    elif node.cordoned and may_end and (notice.is_certain or fleet.size_of(group) > group.minimum):
+        state = f"{len(residents)} pods have not ended" if residents else "no pod is on it any more"
+        because = f"{node.name}: {notice}, and {state}"
+        yield Remove(group.name, node.instance_id or "", node.name, because, is_taken_back=notice.is_certain)
+
+
+def _goes(pod: Pod, notice: Notice, now: datetime) -> bool:
+    """Whether the pod is evicted now."""
+    is_near = notice.is_certain and (notice.ends is None or now >= notice.ends - _EVICT_ALL)
+    return is_near or not why_not_moved(pod)
