@@ -321,9 +321,10 @@ _explain("group", is_namespaced=False, says="Say why no node of the group NAME i
 
 @click.command()
 @kubeconfig_option
+@_namespace
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
-def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
-    """Which GPUs exist, who holds them, how long they have idled."""
+def gpus(*, kubeconfig: Path | None, namespace: str, wants_json: bool) -> None:
+    """Which GPUs exist or are on their way, which jobs hold them, how long they have idled, and what they cost."""
     from rich.console import Console  # noqa: PLC0415
 
     from autoscaler.gpu_usage import as_json, read_gpus, show  # noqa: PLC0415
@@ -331,13 +332,15 @@ def gpus(*, kubeconfig: Path | None, wants_json: bool) -> None:
     from autoscaler.model.errors import Unavailable  # noqa: PLC0415
 
     try:
-        found = read_gpus(Kube.connect(kubeconfig))
+        found, unsaid = read_gpus(Kube.connect(kubeconfig), namespace=namespace)
     except Refused as refused:
         raise Unavailable(f"the API server refuses: {refused}") from None
     if wants_json:
         click.echo(as_json(found, now=datetime.now(UTC)))
     else:
         show(found, console=Console())
+        if unsaid:
+            click.echo(unsaid, err=True)
 
 
 @click.command()

@@ -1,24 +1,28 @@
-"""Which GPUs exist, who holds them, how long they have idled: at a glance.
+"""Which GPUs exist or are on their way, which jobs hold them, how long they have idled, and why a node stays.
 
-:func:`read_gpus` asks the API server, :func:`gpus_of` turns the answer into one record per machine (pure), and
-:func:`show` prints them.
+:func:`read_gpus` asks the API server and the autoscaler that acts, :func:`gpus_of` and :func:`with_states` turn the
+answers into one record per machine (pure), and :func:`show` prints them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from autoscaler.acting_replica import acting_replica, asked
 from autoscaler.kube.client import Kube
 from autoscaler.kube.schema.convert import EPOCH, node_from, requests_of
 from autoscaler.kube.schema.core import Json, Meta, NodeJson, PodSpec
 from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
+from autoscaler.model.node_states import BUSY, IDLE, JOINING, READY
+from autoscaler.planner.overview import NodeLine, Overview
 
 _JOB_LABELS = (words.JOB, "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "job-name")
 
@@ -47,6 +51,12 @@ class GpuNode:
     """When the last GPU pod that is still on record ended, else when the node came; ``None`` while one is in use."""
     marks: tuple[str, ...]
     """What keeps pods away: ``not ready``, ``cordoned``, ``cordoned by Spillway``, ``leaving``."""
+    state: str = ""
+    """One of ``model.node_states``, by the autoscaler that acts; empty where none says."""
+    why: str = ""
+    """That it is in the state, and stays."""
+    usd_per_hour: float | None = None
+    """``None``: not known."""
 
     @property
     def free(self) -> int:
@@ -98,8 +108,52 @@ class GpuPod(Json, frozen=True):
         return f"{self.metadata.namespace}/{job}"
 
 
-def read_gpus(kube: Kube) -> tuple[GpuNode, ...]:
-    """Ask the API server. Raises ``Unavailable`` or ``kube.Refused``."""
+def read_gpus(kube: Kube, *, namespace: str = words.NAMESPACE) -> tuple[tuple[GpuNode, ...], str]:
+    """All of them; and in words what the autoscaler does not say, empty where it says all.
+
+    Raises ``Unavailable`` or ``kube.Refused``.
+    """
+    there = _read_gpus(kube)
+    replica = acting_replica(kube, namespace=namespace)
+    if not replica.acts:
+        return there, f"{replica.in_words(datetime.now(UTC))}; states are as the API server shows them"
+    try:
+        seen = msgspec.convert(asked(kube, replica, "top", namespace=namespace), Overview, strict=False)
+    except Unavailable as silent:
+        return there, f"{silent}; states are as the API server shows them"
+    return with_states(there, seen.nodes), ""
+
+
+def with_states(there: Iterable[GpuNode], lines: Iterable[NodeLine]) -> tuple[GpuNode, ...]:
+    """The same with state and price, and with what is on its way and is no node yet."""
+    by_name = {line.name: line for line in lines}
+    found = [
+        replace(node, state=line.state, why=line.why, usd_per_hour=line.usd_per_hour)
+        if (line := by_name.pop(node.name, None)) is not None
+        else node
+        for node in there
+    ]
+    found += [
+        GpuNode(
+            name=line.name if line.many == 1 and not line.name.startswith("+") else f"{line.name} {line.group}",
+            origin=words.EC2,
+            product="",
+            total=line.gpus.total,
+            used=0,
+            holders=(),
+            idle_since=None,
+            marks=(),
+            state=line.state,
+            why=line.why,
+            usd_per_hour=line.usd_per_hour,
+        )
+        for line in by_name.values()
+        if line.gpus.total and line.state == JOINING
+    ]
+    return tuple(found)
+
+
+def _read_gpus(kube: Kube) -> tuple[GpuNode, ...]:
     node, pod = msgspec.json.Decoder(NodeJson), msgspec.json.Decoder(GpuPod)
     nodes = [node.decode(raw) for raws, _ in kube.pages("/api/v1/nodes") for raw in raws]
     pods = [pod.decode(raw) for raws, _ in kube.pages("/api/v1/pods") for raw in raws]
@@ -158,7 +212,8 @@ def show(nodes: Iterable[GpuNode], *, console: Console, now: datetime | None = N
     table.add_column("NODE", no_wrap=True)
     table.add_column("FREE", justify="right", no_wrap=True)
     table.add_column("HELD BY", min_width=16, overflow="fold")
-    table.add_column("STATE")
+    table.add_column("STATE", min_width=16, overflow="fold")
+    table.add_column("$/H", justify="right", no_wrap=True)
     table.add_column("PRODUCT", no_wrap=True)
     for node in nodes:
         table.add_row(*_row(node, now))
@@ -171,15 +226,29 @@ def _row(node: GpuNode, now: datetime) -> tuple[str, ...]:
     held = "\n".join(f"{one.name} ({one.gpus})" for one in node.holders) or "-"
     seconds = _idle_seconds(node, now)
     idle = (f"idle {span(timedelta(seconds=seconds))}",) if seconds is not None else ()
-    state = ", ".join((*idle, *node.marks)) or "busy"
-    return node.name, f"{node.free}/{node.total}", held, state, node.product.removeprefix("NVIDIA-")
+    free = f"{0 if node.state == JOINING else node.free}/{node.total}"
+    usd = f"{node.usd_per_hour:.2f}" if node.usd_per_hour else "-"
+    return node.name, free, held, _state(node, idle), usd, node.product.removeprefix("NVIDIA-")
+
+
+def _state(node: GpuNode, idle: tuple[str, ...]) -> str:
+    """Its state, how long it has idled, and why it is so; what other columns say is left out."""
+    if not node.state:
+        return ", ".join((*idle, *node.marks)) or "busy"
+    shown = ", ".join(
+        ((node.state,) if node.state != IDLE or not idle else ()) + (idle if node.state != JOINING else ())
+    )
+    return shown if node.state in (BUSY, READY) or not node.why else f"{shown}: {node.why}"
 
 
 def _total(nodes: Iterable[GpuNode], origin: str) -> str:
-    ours = [node for node in nodes if node.origin == origin]
+    nodes = [node for node in nodes if node.origin == origin]
+    ours = [node for node in nodes if node.state != JOINING]
+    coming = sum(node.total for node in nodes if node.state == JOINING)
     name = "EC2" if origin == words.EC2 else origin
     total, used = sum(node.total for node in ours), sum(node.used for node in ours)
-    return f"{name}: {used} of {total} GPUs held on {len(ours)} machine{'' if len(ours) == 1 else 's'}"
+    held = f"{name}: {used} of {total} GPUs held on {len(ours)} machine{'' if len(ours) == 1 else 's'}"
+    return f"{held}, {coming} on their way" if coming else held
 
 
 def _idle_seconds(node: GpuNode, now: datetime) -> int | None:

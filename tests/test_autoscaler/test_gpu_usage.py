@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from autoscaler.gpu_usage import GpuNode, GpuPod, Holder, as_json, gpus_of, show, span
+from autoscaler.gpu_usage import GpuNode, GpuPod, Holder, as_json, gpus_of, read_gpus, show, span, with_states
+from autoscaler.kube.client import Kube
 from autoscaler.kube.schema.core import NodeJson
 from autoscaler.model import labels as words
+from autoscaler.planner.overview import NodeLine, Use
 from tests.builders import NOW, later
+from tests.test_autoscaler.fake_api import Answer, fake_api
 
 CREATED = later(hours=-2)
 
@@ -125,6 +129,69 @@ def test_the_view_fits_a_terminal_and_ends_with_totals() -> None:
     assert "idle 5m" in out.getvalue()
     assert "v/t (4)" in out.getvalue()
     assert "on-prem: 0 of 8 GPUs held on 1 machine; EC2: 4 of 4 GPUs held on 1 machine" in out.getvalue()
+
+
+def a_line(name: str = "dgx-01", state: str = "idle", **given: Any) -> NodeLine:
+    """What the autoscaler says of a node."""
+    ordinary: dict[str, Any] = {
+        "name": name,
+        "group": "lab-gpu",
+        "state": state,
+        "why": "no pod is on it, and none is to come",
+        "gpus": Use(0, 8),
+        "cpu": Use(),
+        "memory": Use(),
+        "pods": 0,
+        "usd_per_hour": 21.96,
+    }
+    return NodeLine(**ordinary | given)
+
+
+def test_state_price_and_what_is_on_its_way_are_the_autoscalers() -> None:
+    """One vocabulary with `top`, `explain` and the metrics; without the words that another column says."""
+    bought = a_gpu_node(name="ip-1", origin=words.EC2, used=2, holders=(Holder("v/t", 2),), idle_since=None)
+    lines = [
+        a_line("ip-1", "busy", why="1 pod is on it"),
+        a_line("i-2", "joining", why="launched, and not a node yet"),
+        a_line("+2", "joining", why="asked for", gpus=Use(0, 16), many=2),
+        a_line("cpu-1", "joining", gpus=Use()),
+    ]
+    found = with_states([a_gpu_node(), bought], lines)
+    assert [(one.name, one.state) for one in found] == [
+        *(("dgx-01", ""), ("ip-1", "busy"), ("i-2", "joining"), ("+2 lab-gpu", "joining"))
+    ]
+    out = io.StringIO()
+    show(found, console=Console(file=out, width=120), now=NOW)
+    text = out.getvalue()
+    assert "joining: launched, and not a node yet" in text
+    assert "1 pod is on it" not in text
+    assert "21.96" in text
+    assert "EC2: 2 of 8 GPUs held on 1 machine, 24 on their way" in text
+
+
+def test_an_idle_node_says_for_how_long_and_until_when_it_stays() -> None:
+    """Once."""
+    out = io.StringIO()
+    (found,) = with_states([a_gpu_node()], [a_line(why="it has stood idle since 08:55, and goes at 09:05")])
+    show([found], console=Console(file=out, width=160), now=NOW)
+    assert "idle 5m: it has stood idle since 08:55, and goes at 09:05" in out.getvalue()
+    assert "idle, idle" not in out.getvalue()
+
+
+def test_where_none_acts_that_is_said(tmp_path: Path) -> None:
+    """The states are those that the API server shows."""
+    listed = {"/api/v1/nodes": [msgspec.json.encode(node())], "/api/v1/pods": []}
+    with fake_api() as api:
+        api.answer = lambda asked: (
+            Answer({"items": [msgspec.json.decode(raw) for raw in listed[asked.path]], "metadata": {}})
+            if asked.path in listed
+            else Answer({"message": "no"}, status=404)
+            if asked.path != "/version"
+            else Answer({})
+        )
+        found, unsaid = read_gpus(Kube.connect(api.kubeconfig(tmp_path)))
+    assert [one.name for one in found] == ["dgx-01"]
+    assert unsaid == "no autoscaler acts: the lease is not held; states are as the API server shows them"
 
 
 def test_a_cluster_without_gpus_says_so() -> None:
