@@ -56,24 +56,35 @@ def acting_replica(kube: Kube, *, namespace: str) -> Replica:
     return Replica.of(holder_of(kube, namespace=namespace), datetime.now(UTC))
 
 
-def door_of(port: int | None, secret: str) -> str:
+def door_of(port: int, secret: str, *, is_reached_from_afar: bool) -> str:
     """What a replica with that port writes into its lease: a pod is reached through the API server, a host by name.
 
-    ``secret``: the first part of the path of answers that name pods and nodes. Whoever may read the lease may ask.
+    ``secret``: the first part of the path of answers that name pods and nodes. Whoever may read the lease may ask. A
+    port of the loopback alone is of no use in a pod.
     """
-    if port is None:
-        return ""
     pod = os.environ.get("POD_NAME", "") if "KUBERNETES_SERVICE_HOST" in os.environ else ""
-    return f"{_POD}{pod}:{port}/{secret}" if pod else f"http://{socket.gethostname()}:{port}/{secret}"
+    if pod:
+        return f"{_POD}{pod}:{port}/{secret}" if is_reached_from_afar else ""
+    return f"http://{socket.gethostname()}:{port}/{secret}"
 
 
-def asked(kube: Kube, replica: Replica, *path: str, namespace: str, query: Mapping[str, str] | None = None) -> Any:
-    """Its answer. Raises ``BadInput`` where it says that there is none, ``Unavailable`` where it says nothing."""
+def asked(
+    kube: Kube,
+    replica: Replica,
+    *path: str,
+    namespace: str,
+    query: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Any:
+    """Its answer; ``body``: JSON that goes with the question.
+
+    Raises ``BadInput`` where it says that there is none, ``Unavailable`` where it says nothing.
+    """
     if not replica.door:
         raise Unavailable(f"{replica.name} answers nowhere: it was started without --metrics-port")
     where = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
     try:
-        answer = msgspec.json.decode(_fetched(kube, replica.door, where, namespace))
+        answer = msgspec.json.decode(_fetched(kube, replica.door, where, namespace, body))
     except (Refused, msgspec.DecodeError, urllib3.exceptions.HTTPError) as error:
         why = reason_of(error) if isinstance(error, urllib3.exceptions.HTTPError) else error
         shown = replica.door.rpartition("/")[0]  # without the secret
@@ -83,11 +94,13 @@ def asked(kube: Kube, replica: Replica, *path: str, namespace: str, query: Mappi
     return answer
 
 
-def _fetched(kube: Kube, door: str, where: str, namespace: str) -> bytes:
+def _fetched(kube: Kube, door: str, where: str, namespace: str, body: bytes | None) -> bytes:
+    method = "GET" if body is None else "POST"
     if door.startswith(_POD):
         pod, _, secret = door.removeprefix(_POD).partition("/")
-        return kube.get(f"/api/v1/namespaces/{namespace}/pods/{pod}/proxy/{secret}/{where}")
+        proxied = f"/api/v1/namespaces/{namespace}/pods/{pod}/proxy/{secret}/{where}"
+        return kube.send(method, proxied, None if body is None else msgspec.Raw(body))
     own = f"http://{socket.gethostname()}:"  # a host's own name need not be known to it
     base = door.replace(own, "http://127.0.0.1:", 1)
     with urllib3.PoolManager(retries=False, timeout=_WITHIN) as pool:
-        return pool.request("GET", f"{base}/{where}").data
+        return pool.request(method, f"{base}/{where}", body=body).data

@@ -35,7 +35,10 @@ def autoscale() -> None:
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default=None, help="Else text on a terminal, JSON elsewhere."
 )
-@click.option("--metrics-port", type=click.IntRange(1, 65535), default=None, help="Serve Prometheus metrics there.")
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), default=None,
+    help="Serve Prometheus metrics and answers there; absent: on a free port that only this host reaches.",
+)  # fmt: skip
 @click.option("--record", type=_FOLDER, default=None, help="Write every decision down in this folder.")
 @click.option(
     "--record-mib",

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +24,7 @@ from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
-from autoscaler.door import Answer, open_door
+from autoscaler.door import Answer, Door, Question
 from autoscaler.executor import Hands
 from autoscaler.interruption_watch import InterruptionWatch
 from autoscaler.kube import client as k8s
@@ -39,6 +39,7 @@ from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
 from autoscaler.messenger import Messenger
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.notifications import Notifier
@@ -47,7 +48,9 @@ from autoscaler.planner.overview import overview
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
+from autoscaler.planner.what_if import what_if
 from autoscaler.policy_words import acting
+from autoscaler.record.decisions import from_json
 from autoscaler.record.reader import decision_at
 from autoscaler.record.writer import Recorder
 from autoscaler.report import Log, Report
@@ -80,7 +83,7 @@ class Settings:
 
 def serve(settings: Settings) -> None:
     """Watch and act until SIGTERM or SIGINT. Raises ``BadInput`` or ``Unavailable`` where it cannot begin."""
-    metrics = _metrics(settings)
+    metrics, door = _metrics(), Door(settings.metrics_port)
     log, identity = Log(settings.log_format), settings.name()
     report = Report(log, metrics)
     kube, store = _connect(settings), Store()
@@ -90,7 +93,8 @@ def serve(settings: Settings) -> None:
     record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
     policies = ActingPolicy(source, record, report=told, identity=identity)
     secret = secrets.token_urlsafe()
-    lease = _lease(settings, identity, kube, store, report, secret=secret)
+    address = door_of(door.port, secret, is_reached_from_afar=settings.metrics_port is not None)
+    lease = _lease(settings, identity, kube, store, report, door=address)
     log.hears = Notifier(messenger, policy=policies.current, acts=lease.is_mine).hear
     parties = Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
     followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
@@ -112,14 +116,14 @@ def serve(settings: Settings) -> None:
         set_in_motion=groups.soon,
         recorder=recorder,
     )
-    if metrics and settings.metrics_port:
-        metrics.watch(lambda: loop.last)
-        answers: dict[str, Answer] = {
-            "status": lambda _path, _query: _status(lease, report, policies),
-            f"{secret}/explain": partial(_explained, settings, loop),
-            f"{secret}/top": lambda _path, _query: _overview(loop),
-        }
-        open_door(settings.metrics_port, metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
+    metrics.watch(lambda: loop.last)
+    answers: dict[str, Answer] = {
+        "status": lambda _question: _status(lease, report, policies),
+        f"{secret}/explain": partial(_explained, settings, loop),
+        f"{secret}/top": lambda _question: _overview(loop),
+        f"{secret}/whatif": partial(_what_if, loop),
+    }
+    door.open(metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
     interruptions = InterruptionWatch(
         parties.ec2.interruption_queue(),
         store,
@@ -148,21 +152,18 @@ def serve(settings: Settings) -> None:
         raise broken[0]
 
 
-def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report, *, secret: str) -> Lease:
+def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report, *, door: str) -> Lease:
     """Whoever acts is told, and the loop looks again, whenever that changes."""
 
     def changed_hands(line: str) -> None:
         report.note(line)
         store.wake()
 
-    door = door_of(settings.metrics_port, secret)
     return Lease(kube, namespace=settings.namespace, identity=identity, door=door, on_change=changed_hands)
 
 
-def _metrics(settings: Settings) -> Metrics | None:
-    """Imported only where they are wanted."""
-    if not settings.metrics_port:
-        return None
+def _metrics() -> Metrics:
+    """Imported only where an autoscaler runs."""
     from autoscaler.metrics import Metrics  # noqa: PLC0415
 
     return Metrics()
@@ -235,11 +236,12 @@ def run_once(settings: Settings) -> None:
         raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
 
 
-def _explained(settings: Settings, loop: Loop, path: tuple[str, ...], query: Mapping[str, str]) -> dict[str, Any]:
+def _explained(settings: Settings, loop: Loop, question: Question) -> dict[str, Any]:
     """What ``/explain/KIND/NAME`` answers: lines, and when what they are about was decided.
 
     With ``?at=`` and a time: of the decision that held then. Raises ``BadInput`` or ``Unavailable``.
     """
+    path, query = question.path, question.query
     if len(path) < 2 or path[0] not in KINDS:  # noqa: PLR2004 - its kind, and its name
         raise BadInput(f"/explain/KIND/NAME: KIND is one of {', '.join(KINDS)}")
     if "at" in query and settings.record is None:
@@ -250,6 +252,18 @@ def _explained(settings: Settings, loop: Loop, path: tuple[str, ...], query: Map
         raise Unavailable("the record begins later" if at else "nothing was decided yet by this replica")
     lines = explain(path[0], "/".join(path[1:]), found.cluster, found.policy, found.plan)
     return {"lines": lines, "decided": found.cluster.seen_at.isoformat()}
+
+
+def _what_if(loop: Loop, question: Question) -> Any:
+    """What ``/whatif`` answers for the pods of the question. Raises ``BadInput`` or ``Unavailable``."""
+    last = loop.last
+    if last is None:
+        raise Unavailable("nothing was decided yet by this replica")
+    try:
+        pods = from_json(tuple[Pod, ...], question.body)
+    except msgspec.DecodeError as mistake:
+        raise BadInput(f"/whatif takes pods of this version of Spillway: {mistake}") from None
+    return msgspec.to_builtins(what_if(last.cluster, last.policy, last.plan.memory, pods))
 
 
 def _overview(loop: Loop) -> Any:

@@ -35,6 +35,10 @@ _backend = click.option(
     "--to", "backend", type=click.Choice(("kubernetes", "local")), default="kubernetes", show_default=True,
     help="Where it runs: a cluster, or processes of this machine.",
 )  # fmt: skip
+_autoscaler = click.option(
+    "--autoscaler-namespace", "autoscaler", default="spillway", show_default=True,
+    help="Where the autoscaler's lease and memory are.",
+)  # fmt: skip
 _target = click.option(
     "--to", "target", type=click.Choice(TARGETS), default="kubernetes", show_default=True, help="What will run it."
 )
@@ -125,14 +129,34 @@ def render(file: Path, params: tuple[str, ...], target: str) -> None:
 @jobs.command()
 @_file
 @_params
-@click.option("--catalog", type=_FILE, required=True, help="CSV of instance types: what they hold and cost.")
+@click.option("--catalog", type=_FILE, help="CSV of instance types; absent: the cluster's autoscaler is asked.")
 @click.option("--nodes", type=_FILE, help="Machines that are free: CSV or a Kubernetes List.")
 @click.option("--policy", type=_FILE, help="Buy only what this policy names, within its limits.")
-def plan(file: Path, params: tuple[str, ...], catalog: Path, nodes: Path | None, policy: Path | None) -> None:
-    """Show what a job would cost, without touching anything; exit status 1 where it could not start."""
-    from images.spending import plan as planned  # noqa: PLC0415
+@_autoscaler
+@_kubeconfig
+def plan(  # noqa: PLR0917 - click gives them by name
+    file: Path,
+    params: tuple[str, ...],
+    catalog: Path | None,
+    nodes: Path | None,
+    policy: Path | None,
+    autoscaler: str,
+    kubeconfig: Path | None,
+) -> None:
+    """Show what a job would cost, without touching anything; exit status 1 where it could not start now.
 
-    found = planned(_job(file, params), catalog=catalog, nodes=nodes, policy=policy)
+    Beside what runs in the cluster, as its autoscaler would have it; with --catalog from files alone.
+    """
+    from images.spending import plan as planned  # noqa: PLC0415
+    from images.spending import plan_live  # noqa: PLC0415
+
+    if catalog is None and (nodes or policy):
+        raise click.UsageError("--nodes and --policy are read with --catalog: without it the cluster says both")
+    job = _job(file, params)
+    if catalog is None:
+        found = plan_live(job, _kube(kubeconfig), namespace=autoscaler)
+    else:
+        found = planned(job, catalog=catalog, nodes=nodes, policy=policy)
     for line in found.lines():
         click.echo(line)
     if not found.can_start:
@@ -143,10 +167,25 @@ def plan(file: Path, params: tuple[str, ...], catalog: Path, nodes: Path | None,
 @_file
 @_params
 @_backend
+@click.option("--anyway", is_flag=True, help="Also a job that nothing could ever host, as machines and policy stand.")
+@_autoscaler
 @_kubeconfig
-def submit(file: Path, params: tuple[str, ...], backend: str, kubeconfig: Path | None) -> None:
-    """Start a job: as a whole or not at all."""
+def submit(  # noqa: PLR0917 - click gives them by name
+    file: Path,
+    params: tuple[str, ...],
+    backend: str,
+    anyway: bool,  # noqa: FBT001
+    autoscaler: str,
+    kubeconfig: Path | None,
+) -> None:
+    """Start a job: as a whole or not at all. One that nothing could ever host is refused with the reason."""
     job = _job(file, params)
+    if backend != "local" and not anyway:
+        from images.spending import refuse_hopeless  # noqa: PLC0415
+
+        unknown = refuse_hopeless(job, _kube(kubeconfig), namespace=autoscaler)
+        if unknown:
+            click.echo(f"not asked whether it can ever start: {unknown}", err=True)
     if backend == "local":
         from images.backends.local import submit as start  # noqa: PLC0415
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from autoscaler.inputs.live_what_if import ask_what_if
 from autoscaler.inputs.offline_plan import run_plan
+from autoscaler.kube.client import Kube
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.planner.what_if import Reason
 from images.jobs import Job
 from images.renderers.kubernetes import render
 
@@ -30,6 +34,8 @@ class Spending:
     usd_per_hour: float
     waiting: Counter[tuple[str, str]]
     """Tasks without a place, by reason and what would help."""
+    never: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Those that could not be placed even if nothing else ran, likewise; empty where that was not asked."""
 
     @property
     def can_start(self) -> bool:
@@ -48,7 +54,7 @@ class Spending:
         verdict = "the job starts" if not waiting else f"{_tasks(waiting)} would wait, and {self._rest()}"
         yield f"verdict: {verdict}"
         for (reason, remedy), count in self.waiting.items():
-            yield f"  {_tasks(count)}: {reason}; would fit if {remedy}"
+            yield f"  {_tasks(count)}: {reason}" + (f"; would fit if {remedy}" if remedy else "")
 
     def _cost(self) -> str:
         if not self.usd_per_hour:
@@ -82,6 +88,45 @@ def plan(job: Job, *, catalog: Path, nodes: Path | None, policy: Path | None) ->
             echo=said.append,
         )
     return _read(job, json.loads(said[0]))
+
+
+def plan_live(job: Job, kube: Kube, *, namespace: str) -> Spending:
+    """The same in a cluster, beside what is there, as the autoscaler that acts would have it.
+
+    ``namespace``: the autoscaler's. Raises ``BadInput`` where a task of that name is there, ``Unavailable`` where no
+    autoscaler answers.
+    """
+    found = ask_what_if(kube, render(job).text, source=job.name, namespace=namespace)
+    return Spending(
+        job=job,
+        at_home=Counter(found.on_nodes),
+        bought=Counter({(one.instance_type, one.capacity_type, one.usd_per_hour): one.nodes for one in found.bought}),
+        usd_per_hour=sum(one.usd_per_hour * one.nodes for one in found.bought),
+        waiting=_counted(found.waiting),
+        never=_counted(found.never),
+    )
+
+
+def refuse_hopeless(job: Job, kube: Kube, *, namespace: str) -> str:
+    """Why it is not known whether the job can ever start; empty where it can. Raises ``BadInput`` where it cannot."""
+    try:
+        found = plan_live(job, kube, namespace=namespace)
+    except Unavailable as silent:
+        return str(silent)
+    if found.never:
+        reasons = "; ".join(
+            f"{_tasks(count)}: {reason}" + (f" (would fit if {remedy})" if remedy else "")
+            for (reason, remedy), count in found.never.items()
+        )
+        raise BadInput(
+            f"job {job.name} could never start, even if nothing else ran: {reasons}. "
+            "Change the job, have the policy changed, or submit it with --anyway"
+        )
+    return ""
+
+
+def _counted(reasons: Iterable[Reason]) -> Counter[tuple[str, str]]:
+    return Counter({(one.because, one.would_fit_if): one.pods for one in reasons})
 
 
 def _read(job: Job, planned: dict[str, Any]) -> Spending:

@@ -60,7 +60,7 @@ class _Whole:
 
     def write(self, last: Any, now: Any) -> bytes | None:
         """As in :class:`_Part`."""
-        return None if last is now or last == now else _json(self.pack(now))
+        return None if last is now or last == now else to_json(self.pack(now))
 
     def read(self, last: Any, raw: msgspec.Raw) -> Any:  # noqa: ARG002 - as in _Part
         """As in :class:`_Part`."""
@@ -87,7 +87,7 @@ class _Items:
         return msgspec.json.encode([one if isinstance(one, list) else self._item(one.value) for one in runs])
 
     def _item(self, item: Any) -> msgspec.Raw:
-        return msgspec.Raw(_json(self.pack(item)))
+        return msgspec.Raw(to_json(self.pack(item)))
 
     def read(self, last: Any, raw: msgspec.Raw) -> Any:
         """As in :class:`_Part`."""
@@ -277,7 +277,7 @@ class Scribe:
     @staticmethod
     def came_of(outcomes: Sequence[str]) -> bytes:
         """The line of what came of its steps."""
-        return _json({"outcomes": outcomes}) + b"\n"
+        return to_json({"outcomes": outcomes}) + b"\n"
 
 
 class Reader:
@@ -302,7 +302,8 @@ class Reader:
         return _joined(now)
 
 
-def _json(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
+    """Values of the model as JSON."""
     return msgspec.json.encode(value, enc_hook=_plain)
 
 
@@ -320,6 +321,11 @@ def _noun(kind: type[Any], plain: Any) -> Any:
     if kind is Policy:
         return Policy.model_validate(plain)
     raise NotImplementedError(f"{kind.__name__} is not recorded")
+
+
+def from_json(kind: Any, raw: bytes) -> Any:
+    """Values of the model from JSON. Raises ``msgspec.DecodeError``."""
+    return _decoder(kind).decode(raw)
 
 
 @cache

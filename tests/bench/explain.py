@@ -13,14 +13,13 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from autoscaler import service
-from autoscaler.door import open_door
+from autoscaler.door import Door
 from autoscaler.loop import Loop
 from autoscaler.metrics import Metrics
 from autoscaler.model.actions import Memory
 from autoscaler.model.pod_index import roll_of
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
-from stacks.local.process.supervisor import free_ports
 from tests.bench.figure import Figure
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, nodes_of
 
@@ -47,15 +46,15 @@ class _Decided:
 def explain(*, nodes: int, pods: int) -> Iterator[Figure]:
     """The slowest of some answers of each kind, in milliseconds, from the request to the last byte."""
     loop = _Decided(nodes, pods)
-    (port,) = free_ports(1)
+    door = Door()
     answer = partial(service._explained, service.Settings(policy=""), cast("Loop", loop))
     metrics: Any = Metrics(CollectorRegistry()).app()
-    open_door(port, metrics=metrics, why_not_alive=lambda: "", answers={"explain": answer})
+    door.open(metrics=metrics, why_not_alive=lambda: "", answers={"explain": answer})
     for what in ("pod/team/big-worker-0", "job/team/big", f"node/{loop.node}", "group/gpu-a100"):
         taken = []
         for _ in range(_TIMES):
             began = time.monotonic()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/explain/{what}", timeout=60) as said:
+            with urllib.request.urlopen(f"http://127.0.0.1:{door.port}/explain/{what}", timeout=60) as said:
                 said.read()
             taken.append((time.monotonic() - began) * 1000)
         kind = what.partition("/")[0]

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler import service
 from autoscaler.acting_replica import Replica, asked, door_of
-from autoscaler.door import open_door
+from autoscaler.door import Door, Question
 from autoscaler.explaining import explained, explained_by_record
 from autoscaler.kube.client import Kube
 from autoscaler.kube.watched_kinds import PODS
@@ -34,9 +34,9 @@ from tests.test_autoscaler.test_record.test_writer import recorded
 
 def opened(**given: Any) -> str:
     """A door; gives its address."""
-    (port,) = free_ports(1)
-    open_door(port, **{"metrics": Metrics(CollectorRegistry()).app(), "why_not_alive": lambda: ""} | given)
-    return f"http://127.0.0.1:{port}"
+    door = Door()
+    door.open(**{"metrics": Metrics(CollectorRegistry()).app(), "why_not_alive": lambda: ""} | given)
+    return f"http://127.0.0.1:{door.port}"
 
 
 def test_a_metrics_port_that_is_taken_is_bad_input() -> None:
@@ -46,7 +46,7 @@ def test_a_metrics_port_that_is_taken_is_bad_input() -> None:
         taken.bind(("0.0.0.0", port))  # noqa: S104 - where the metrics would be served
         taken.listen()
         with pytest.raises(BadInput, match=rf"--metrics-port {port}: .* choose another"):
-            open_door(port, metrics=None, why_not_alive=lambda: "")
+            Door(port)
 
 
 def test_health_is_that_of_the_loop() -> None:
@@ -65,7 +65,7 @@ def test_health_is_that_of_the_loop() -> None:
 def test_the_status_is_asked_for_as_json() -> None:
     """Each time anew."""
     refused = iter(["", "line 7"])
-    url = opened(answers={"status": lambda _path, _query: {"policy": {"refused": next(refused)}}})
+    url = opened(answers={"status": lambda _question: {"policy": {"refused": next(refused)}}})
     assert _asked(f"{url}/status") == (200, '{"policy": {"refused": ""}}')
     assert "line 7" in _asked(f"{url}/status")[1]
 
@@ -132,13 +132,13 @@ def test_it_answers_of_another_time_by_its_record(tmp_path: Path) -> None:
     settings = service.Settings(policy="p", record=tmp_path / "record")
     answer = partial(service._explained, settings, deciding())
     at = {"at": later(seconds=30).isoformat()}
-    assert answer(("job", "team", "mnist"), at)["decided"] == later().isoformat()
+    assert answer(Question(("job", "team", "mnist"), at))["decided"] == later().isoformat()
     with pytest.raises(Unavailable, match="the record begins later"):
-        answer(("job", "team", "mnist"), {"at": later(seconds=-30).isoformat()})
+        answer(Question(("job", "team", "mnist"), {"at": later(seconds=-30).isoformat()}))
     with pytest.raises(BadInput, match="keeps no record: start it with --record"):
-        service._explained(service.Settings(policy="p"), deciding(), ("job", "team", "mnist"), at)
+        service._explained(service.Settings(policy="p"), deciding(), Question(("job", "team", "mnist"), at))
     with pytest.raises(BadInput, match="KIND is one of pod, job, node, group"):
-        answer(("cat", "tom"), {})
+        answer(Question(("cat", "tom")))
 
 
 def test_a_replica_that_does_not_act_says_nothing_of_the_past() -> None:
@@ -146,7 +146,7 @@ def test_a_replica_that_does_not_act_says_nothing_of_the_past() -> None:
     loop = deciding()
     loop._forget()
     with pytest.raises(Unavailable, match="nothing was decided yet"):
-        service._explained(service.Settings(policy="p"), loop, ("pod", "team", "p"), {})
+        service._explained(service.Settings(policy="p"), loop, Question(("pod", "team", "p")))
 
 
 def test_a_record_answers_without_any_cluster(tmp_path: Path) -> None:
@@ -183,13 +183,14 @@ def test_a_door_that_does_not_open_is_told(tmp_path: Path) -> None:
 
 
 def test_a_replica_writes_where_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod by its name; without a port nowhere."""
+    """A host, a pod by its name; a pod without a port of its own nowhere."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("POD_NAME", "brain-0")
-    assert door_of(9090, "key") == f"http://{socket.gethostname()}:9090/key"
+    found = partial(door_of, 9090, "key")
+    assert found(is_reached_from_afar=False) == f"http://{socket.gethostname()}:9090/key"
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert door_of(9090, "key") == "pod:brain-0:9090/key"
-    assert door_of(None, "key") == ""
+    assert found(is_reached_from_afar=True) == "pod:brain-0:9090/key"
+    assert found(is_reached_from_afar=False) == "", "nothing outside the pod reaches its loopback"
 
 
 def _asked(url: str) -> tuple[int, str]:

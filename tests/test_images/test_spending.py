@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client import CollectorRegistry
 
+from autoscaler import service
+from autoscaler.door import Door
+from autoscaler.metrics import Metrics
 from images.cli import jobs
+from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
+from tests.test_autoscaler.test_door import deciding, lease, serving
 
 JOB = """\
 name: mnist
@@ -86,3 +94,63 @@ def test_a_job_that_no_machine_could_ever_host_is_told_why() -> None:
     done = planned(JOB.replace("memory: 8Gi", "memory: 80Gi"), gpus=2)
     assert done.exit_code == 1
     assert "would fit if" in done.output
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeApi]:
+    """An API server whose lease names an autoscaler that has decided, and answers at its door."""
+    door = Door()
+    metrics = Metrics(CollectorRegistry()).app()
+    answers = {"key/whatif": partial(service._what_if, deciding())}
+    door.open(metrics=metrics, why_not_alive=lambda: "", answers=answers)
+    with fake_api() as api:
+        serving(api, lease(f"http://127.0.0.1:{door.port}/key"))
+        yield api
+
+
+def live(api: FakeApi, folder: Path, command: str, job: str = JOB, *options: str) -> Result:
+    """What the command said of a job beside that cluster."""
+    Path("job.yaml").write_text(job)
+    words = [command, "job.yaml", *options, "--kubeconfig", str(api.kubeconfig(folder))]
+    return CliRunner().invoke(jobs, words)
+
+
+def test_in_a_cluster_its_autoscaler_says_what_would_be_bought(cluster: FakeApi, tmp_path: Path) -> None:
+    """Without files, and without rights on AWS."""
+    done = live(cluster, tmp_path, "plan")
+    assert done.output.splitlines()[-2:] == [
+        "cost: 21.9576 $/h, 32.94 $ while it runs as long as expected",
+        "verdict: the job starts",
+    ]
+    assert "  buy 1 x p4d.24xlarge (on-demand) at 21.9576 $/h each" in done.output
+
+
+def test_a_job_that_nothing_could_ever_host_is_refused_at_submit(cluster: FakeApi, tmp_path: Path) -> None:
+    """With the reason and the ways out; nothing is created."""
+    done = live(cluster, tmp_path, "submit", JOB.replace("gpus: 1", "gpus: 16"))
+    refusal = str(done.exception)
+    assert refusal.startswith("job mnist could never start, even if nothing else ran: 2 tasks: ")
+    assert "16" in refusal
+    assert "submit it with --anyway" in refusal
+    assert not [one for one in cluster.asked if one.method == "POST"]
+
+
+def test_submitted_anyway_it_is_not_asked(cluster: FakeApi, tmp_path: Path) -> None:
+    """The API server is told at once."""
+    live(cluster, tmp_path, "submit", JOB.replace("gpus: 1", "gpus: 16"), "--anyway")
+    assert [one.path for one in cluster.asked if one.method == "POST"]
+
+
+def test_where_no_autoscaler_acts_a_job_is_submitted_all_the_same(tmp_path: Path) -> None:
+    """And that it was not asked is said."""
+    with fake_api() as api:
+        serving(api, Answer({"message": "no"}, status=404))
+        done = live(api, tmp_path, "submit", JOB.replace("gpus: 1", "gpus: 16"))
+        assert "not asked whether it can ever start: no autoscaler acts: the lease is not held" in done.output
+        assert [one.path for one in api.asked if one.method == "POST"]
+
+
+def test_files_are_read_with_a_catalogue_alone(cluster: FakeApi, tmp_path: Path) -> None:
+    """Half of one picture and half of another would be neither."""
+    done = live(cluster, tmp_path, "plan", JOB, "--policy", "policy.yaml")
+    assert "read with --catalog" in done.output

@@ -133,7 +133,7 @@ def openings(
         elif place.name in expected or any(_fits(pod, place, cluster) for pod in rivals):
             why = ""
         else:
-            why = "who it was reserved for is there"
+            why = "the pods that it was reserved for are there"
         if why:
             found[why].append(place.name)
     return [Unreserve(nodes=tuple(names), because=why) for why, names in sorted(found.items())]

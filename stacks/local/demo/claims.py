@@ -89,6 +89,8 @@ class Morning:
     instances: tuple[InstanceSeen, ...]
     groups: tuple[GroupSeen, ...]
     told: tuple[Told, ...]
+    refused: str
+    """What was said when it was submitted."""
     explained: str
     jobs_left: frozenset[str]
     """Names of the batch/v1 Jobs that are neither complete nor gone."""
@@ -180,11 +182,12 @@ def _impossible_is_told(morning: Morning) -> Claim:
     events = [told for told in morning.told if told.pod in names]
     bound = [pod for pod in pods if pod.bound_at is not None]
     return Claim(
-        text=f"{morning.impossible} is told why it waits and what would change it, once per pod",
+        text=f"{morning.impossible} is refused at submit; submitted anyway, it is told why it waits, once per pod",
         held=bool(pods)
         and not bound
         and {e.pod for e in events} == names
         and len(events) == len(names)
+        and "could never start" in morning.refused
         and bool(morning.explained),
         evidence=f"events {len(events)}, pods {len(pods)}; explain: {morning.explained or 'nothing'}",
     )

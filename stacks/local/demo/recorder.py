@@ -128,7 +128,7 @@ class Witness:
             for job in self._kube.get("/apis/batch/v1/namespaces/default/jobs")["items"]
         }
 
-    def morning(self, *, small: str, spill: str, impossible: str, explained: str) -> Morning:
+    def morning(self, *, small: str, spill: str, impossible: str, refused: str, explained: str) -> Morning:
         """All of it, for judging."""
         jobs = self.jobs()
         return Morning(
@@ -141,6 +141,7 @@ class Witness:
             instances=self.instances(),
             groups=self.groups(),
             told=self.told(),
+            refused=refused,
             explained=explained,
             jobs_left=frozenset(name for name, complete in jobs.items() if not complete),
         )

@@ -76,8 +76,8 @@ def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -
         View(console=console, witness=witness, voice=ground.directory / "logs" / "autoscaler.log") as view,
     ):
         story = _Story(commands=commands, witness=witness, view=view)
-        explained = story.tell(policy)
-        morning = witness.morning(small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, explained=explained)
+        refused, explained = story.tell(policy)
+        morning = witness.morning(small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, refused=refused, explained=explained)
     return claims(morning), morning
 
 
@@ -111,8 +111,8 @@ class _Story:
     witness: Witness
     view: View
 
-    def tell(self, policy: Path) -> str:
-        """All scenes; returns what `spillway autoscale explain` said of the job that cannot run."""
+    def tell(self, policy: Path) -> tuple[str, str]:
+        """All scenes; what `spillway jobs submit` and `spillway autoscale explain` said of the job that cannot run."""
         self._scene("A small job: it fits on the machines that we own.")
         self._submit(SMALL)
         self._until(lambda: self._all_bound(SMALL), "its pods are bound")
@@ -121,8 +121,9 @@ class _Story:
         self._submit(SPILL)
         self._until(lambda: self._all_bound(SPILL), "all of its pods are bound, none before the others")
 
-        self._scene("One that no policy allows: 16 GPUs in a single pod.")
-        self._submit(IMPOSSIBLE)
+        self._scene("One that no policy allows: 16 GPUs in a single pod. It is refused, and submitted anyway.")
+        refused = self._refused(IMPOSSIBLE)
+        self._submit(IMPOSSIBLE, "--anyway")
         self._until(self._impossible_told, "it is told why")
         explained = self._explain(policy)
         self.view.say(explained)
@@ -131,15 +132,25 @@ class _Story:
         self._scene("Jobs finish, EC2 goes back to its minimum.")
         self._until(lambda: self._ended(SMALL) and self._ended(SPILL), "both jobs have finished")
         self._until(self._drained, "no EC2 instance is left")
-        return explained
+        return refused, explained
 
     def _scene(self, title: str) -> None:
         self.view.scene(title)
 
-    def _submit(self, job: str) -> None:
+    def _submit(self, job: str, *options: str) -> None:
         file = ROOT / "images" / "examples" / f"{job}.yaml"
-        self.view.say(f"spillway jobs submit images/examples/{file.name}")
-        self.commands.run("jobs", "submit", str(file))
+        self.view.say(" ".join(("spillway jobs submit", f"images/examples/{file.name}", *options)))
+        self.commands.run("jobs", "submit", str(file), *options)
+
+    def _refused(self, job: str) -> str:
+        """What is said in place of submitting it; empty where it is submitted."""
+        try:
+            self._submit(job)
+        except Unavailable as refusal:
+            said = str(refusal).partition("failed: ")[2]
+            self.view.say(said)
+            return said
+        return ""
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         began = time.monotonic()

@@ -1,0 +1,123 @@
+"""What would be done for pods that are not there yet: where they would go, what would be bought, or why they could not.
+
+Asked twice: beside everything that is there now, and as if nothing else were, all machines in order and nothing paused.
+What has no place even then is never going to have one as machines and policy stand. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import IMPOSSIBLE, PATIENCE, STARTING, Memory, Plan, Waiting
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.errors import BadInput
+from autoscaler.planner.plan import plan
+
+_TRIED = timedelta(minutes=1)
+"""Since the pods were created: the scheduler has tried all of them."""
+_PASSING = "node.kubernetes.io/"
+"""Taints that Kubernetes itself sets: not ready, unreachable, under pressure, closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """Nodes of one group that would be bought."""
+
+    group: str
+    instance_type: str
+    capacity_type: str
+    usd_per_hour: float
+    """Of each."""
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why pods would wait."""
+
+    because: str
+    would_fit_if: str
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The answer."""
+
+    on_nodes: dict[str, int]
+    """Name of a node that is there -> pods that would go there."""
+    bought: tuple[Bought, ...]
+    waiting: tuple[Reason, ...]
+    never: tuple[Reason, ...]
+    """Of pods that no machine and no group could hold even if they were alone."""
+
+
+def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod]) -> WhatIf:
+    """For these pods. Nodes that are bought without them, too, are not counted.
+
+    Raises ``BadInput`` where a pod of that name is there already.
+    """
+    there = {pod.key for pod in cluster.pods}
+    taken = [pod.key for pod in pods if pod.key in there]
+    if taken:
+        raise BadInput(f"pod {taken[0]} is there already")
+    asked = tuple(replace(pod, created=cluster.seen_at - _TRIED) for pod in pods)
+    keys = {pod.key for pod in asked}
+    beside = replace(cluster, pods=(*cluster.pods, *asked))
+    memory = replace(memory, orders={})  # where an order is open, its group would order nothing more for now
+    before, decided = plan(cluster, policy, memory), plan(beside, policy, memory)
+    places = {key: home for key, home in decided.memory.meant.items() if key in keys}
+    nodes, groups = {node.name for node in cluster.nodes}, {group.name: group for group in cluster.groups}
+    new = _coming(decided, nodes) - _coming(before, nodes)
+    return WhatIf(
+        on_nodes=dict(sorted(Counter(home.node for home in places.values() if home.node in nodes).items())),
+        bought=tuple(
+            Bought(name, groups[name].instance_type, groups[name].capacity_type, groups[name].usd_per_hour, many)
+            for name, many in sorted(new.items())
+        ),
+        waiting=_reasons(one for one in decided.waiting if one.pod in keys and one.pod not in places),
+        never=_reasons(_never(plan(_alone(cluster, asked), policy, Memory()), asked)),
+    )
+
+
+def _coming(decided: Plan, there: Collection[str]) -> Counter[str]:
+    """Group -> its nodes that pods are planned on and that are not there yet."""
+    return Counter(home.group for home in set(decided.memory.meant.values()) if home.node not in there)
+
+
+def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
+    """The machines without other work, in order; daemons stay."""
+    daemons = tuple(pod for pod in cluster.pods if pod.is_daemon)
+    nodes = tuple(
+        replace(
+            node,
+            ready=True,
+            cordoned=False,
+            cordoned_by="",
+            cordoned_at=None,
+            taints=tuple(one for one in node.taints if not one.key.startswith(_PASSING)),
+        )
+        for node in cluster.nodes
+        if not node.deleting
+    )
+    groups = tuple(replace(group, refusals=()) for group in cluster.groups)
+    return replace(cluster, pods=(*daemons, *pods), nodes=nodes, groups=groups, pauses=(), notices=())
+
+
+def _never(decided: Plan, pods: Iterable[Pod]) -> Iterable[Waiting]:
+    """Of a gang every reason that keeps it from starting; of a pod that stands alone, that nothing could hold it."""
+    in_gangs = {pod.key for pod in pods if pod.gang is not None}
+    for one in decided.waiting:
+        if one.pod in decided.memory.meant:
+            continue
+        if one.cause == IMPOSSIBLE or (one.pod in in_gangs and one.cause not in (STARTING, PATIENCE)):
+            yield one
+
+
+def _reasons(waiting: Iterable[Waiting]) -> tuple[Reason, ...]:
+    many = Counter((one.because, one.would_fit_if) for one in waiting)
+    return tuple(Reason(because, change, count) for (because, change), count in many.most_common())

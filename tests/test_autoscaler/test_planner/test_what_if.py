@@ -1,0 +1,97 @@
+"""What would be done for pods that are not there yet, and which of them could never have a place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaler.model.actions import Memory
+from autoscaler.model.cluster import Pod, Refusal
+from autoscaler.model.errors import BadInput
+from autoscaler.model.pauses import Pause
+from autoscaler.planner.plan import plan
+from autoscaler.planner.what_if import Bought, WhatIf, what_if
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
+
+A100 = a_group()
+
+
+def asked(*pods: Pod, limits: Any = None, most: int = 4, **look: Any) -> WhatIf:
+    """Beside a machine with eight GPUs and a group of p4d, of which the policy allows so many."""
+    ordinary = {"nodes": (an_on_prem_node(),), "groups": [A100], "pods": ()}
+    policy = a_policy(an_entry("gpu-a100", max=most), **({"limits": limits} if limits else {}))
+    seen = a_cluster(**ordinary | look)
+    return what_if(seen, policy, plan(seen, policy, Memory()).memory, pods)
+
+
+def running(*, gpus: int = 8) -> Pod:
+    """What is on the machine."""
+    return a_pod("busy", node="dgx-01", phase="Running", started=NOW, gpus=gpus)
+
+
+def test_own_machines_first_and_the_rest_is_bought() -> None:
+    """Beside what runs there; nothing else of the plan is counted."""
+    found = asked(*a_gang(pods=3, gpus=4), a_pod("own", gpus=2), pods=(running(gpus=2),))
+    assert found.on_nodes == {"dgx-01": 2}
+    assert found.bought == (Bought(A100.name, "p4d.24xlarge", "on-demand", A100.usd_per_hour, 1),)
+    assert (found.waiting, found.never) == ((), ())
+
+
+def test_what_others_wait_for_is_not_counted() -> None:
+    """They are bought for all the same."""
+    found = asked(a_pod("own", gpus=8), pods=(running(), a_pod("other", gpus=8)))
+    assert [one.nodes for one in found.bought] == [1]
+
+
+def test_a_job_that_waits_for_others_to_end_is_not_hopeless() -> None:
+    """It waits now, and would not if it were alone."""
+    found = asked(a_pod("own", gpus=8), pods=(running(),), most=0)
+    assert [one.pods for one in found.waiting] == [1]
+    assert found.never == ()
+
+
+@pytest.mark.parametrize(
+    ("look", "limits"),
+    [
+        ({"pauses": (Pause("all"),)}, None),
+        ({"groups": [replace(A100, refusals=(Refusal(NOW, "InsufficientInstanceCapacity"),))]}, None),
+        ({"nodes": (an_on_prem_node(cordoned=True, cordoned_by="admin", ready=False),), "groups": []}, None),
+    ],
+    ids=["paused", "refused", "closed"],
+)
+def test_what_passes_is_no_reason_to_refuse(look: dict[str, Any], limits: Any) -> None:
+    """A pause ends, capacity comes back, a machine is repaired."""
+    found = asked(*a_gang(pods=1, gpus=8), limits=limits, **{"pods": ()} | look)
+    assert found.never == ()
+
+
+@pytest.mark.parametrize(
+    ("pods", "given", "said"),
+    [
+        ((a_pod("own", gpus=16),), {}, "16"),
+        (a_gang(pods=6, gpus=8), {}, "max"),
+        (a_gang(pods=3, gpus=8), {"limits": {"usd_per_hour": 30}}, "usd_per_hour"),
+        ((a_pod("own", gpus=1, affinity=()),), {"groups": [], "nodes": ()}, ""),
+    ],
+    ids=["a pod larger than any machine", "a gang larger than the policy", "a gang dearer than the limit", "nothing"],
+)
+def test_what_has_no_place_even_alone_is_hopeless(pods: tuple[Pod, ...], given: dict[str, Any], said: str) -> None:
+    """With the reason, and what would change it."""
+    found = asked(*pods, **{"pods": (running(),)} | given)
+    assert sum(one.pods for one in found.never) == len(pods)
+    assert said in " ".join(f"{one.because} {one.would_fit_if}" for one in found.never)
+
+
+def test_pods_that_stand_alone_may_take_turns() -> None:
+    """Two that the policy has one node for: the second runs after the first."""
+    found = asked(a_pod("a", gpus=8), a_pod("b", gpus=8), most=1, nodes=())
+    assert [one.pods for one in found.waiting] == [1]
+    assert found.never == ()
+
+
+def test_a_name_that_is_taken_is_a_mistake() -> None:
+    """Of the one that asks."""
+    with pytest.raises(BadInput, match="pod team/busy is there already"):
+        asked(a_pod("busy"), pods=(running(),))
