@@ -54,21 +54,20 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; what a person can mend is told in words, without a stack trace."""
     try:
-        cli.main(prog_name="spillway", standalone_mode=False)
+        status = cli.main(prog_name="spillway", standalone_mode=False)
     except BadInput as mistake:
         print(f"spillway: {mistake}", file=sys.stderr)
         sys.exit(2)
     except Unavailable as outage:
         print(f"spillway: {outage}", file=sys.stderr)
         sys.exit(1)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
     except click.ClickException as usage:
         usage.show()
         sys.exit(usage.exit_code)
     except (click.Abort, KeyboardInterrupt):
         print("spillway: interrupted", file=sys.stderr)
         sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)  # of `click.exceptions.Exit`, which is returned here
 
 
 if __name__ == "__main__":

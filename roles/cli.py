@@ -192,18 +192,17 @@ def main() -> None:
     """Run in the process that ``__main__`` has prepared, with the exit statuses of this command."""
     os.environ[_MARK] = "1"
     try:
-        nodes.main(prog_name="spillway nodes", standalone_mode=False)
+        status = nodes.main(prog_name="spillway nodes", standalone_mode=False)
     except BadInput as mistake:
         print(f"spillway: {mistake}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except Unavailable as outage:
         print(f"spillway: {outage}", file=sys.stderr)
         sys.exit(1)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
     except click.ClickException as usage:
         usage.show()
         sys.exit(BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
         print("spillway: interrupted; the next run goes on where this one stopped", file=sys.stderr)
         sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)  # of `click.exceptions.Exit`, which is returned here

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import spillway
+from autoscaler.model.actions import Plan
 from stacks.local.process.supervisor import free_ports
 from tests import ROOT
 from tests.live.hybrid import write_policy
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
+from tests.test_autoscaler.test_record.test_replay import decided
+from tests.test_autoscaler.test_record.test_writer import recorded
 
 
 def typed(*line: str, kubeconfig: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -54,6 +58,14 @@ def test_an_api_server_that_is_not_there_is_told(tmp_path: Path, line: tuple[str
     assert done.returncode == 1
     assert done.stderr.startswith("spillway: the API server at http://127.0.0.1:")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_record_that_is_decided_otherwise_ends_with_one(tmp_path: Path) -> None:
+    """Also where the command is run as a program, and not by a test's runner."""
+    recorded(tmp_path / "record", decided(), replace(decided(60), plan=Plan()))
+    done = typed("autoscale", "replay", str(tmp_path / "record"))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "1 decided the same again, 1 otherwise" in done.stdout
 
 
 def test_a_policy_that_is_wrong_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
