@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud.autoscaling_groups import Ec2
@@ -41,11 +41,11 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.cluster import Cluster, Group, Node, Notice, Pod
 from autoscaler.model.constraints import Taint, Toleration
 from tests.api import Api
 from tests.builders import NOW, nodes_of
-from tests.cloud import Cloud
+from tests.cloud import Cloud, Scaling
 
 if TYPE_CHECKING:
     from autoscaler.kube.client import Kube
@@ -80,6 +80,12 @@ class World:
     """New nodes come reserved."""
     guarded: float = 0.0
     """How often a PodDisruptionBudget forbids an eviction."""
+    interrupts: float = 0.0
+    """How often EC2 says of an instance that it takes it back in two minutes, or may."""
+    notices: dict[str, Notice] = field(default_factory=dict)
+    """Instance -> what EC2 says of it."""
+    struck: set[str] = field(default_factory=set)
+    """Jobs that lost a task by it, and stand in part until it is placed again."""
     now: datetime = NOW
     bought: int = 0
     joining: dict[str, bool] = field(default_factory=dict)
@@ -133,6 +139,7 @@ class World:
         self.store.replace(
             NODES, self._shuffled({("", k): (self.api.version("nodes", k), n) for k, n in self.nodes.items()})
         )
+        self.store.saw_notices(self.notices.values())
         self.store.saw_groups(self._shuffled(self.groups).values(), asked_at=time.monotonic())
         return self.store.cluster(self.now)
 
@@ -192,10 +199,14 @@ class World:
     def _make_anew(self, pod: Pod) -> None:
         """As its controller does."""
         self.tally["pods evicted, which found another node"] += 1
+        if pod.gang:
+            self.struck.add(_job(pod))
         name = f"{pod.name.partition('+')[0]}+{self.tally['pods evicted, which found another node']}"
         new = replace(
             pod, name=name, uid=f"uid-{name}", node=None, phase="Pending", started=None, created=self.now, nominated=""
         )
+        if new.gang and new.admitted_to:
+            new = replace(new, gates=(words.GATE,), admitted_to="")
         self.pods[new.key] = new
 
     def pass_time(self, span: timedelta) -> None:
@@ -204,6 +215,7 @@ class World:
         self.cloud.advance(self.now)
         self.tally["launches refused"] += self.cloud.refused
         self.cloud.refused = 0
+        self._take_back()
         for group in self.groups.values():
             living = tuple(one for one in group.instances if one.state != "terminating")
             for node in nodes_of(replace(group, instances=living), created=self.now):
@@ -212,6 +224,33 @@ class World:
                     self.nodes[node.name] = replace(node, taints=taints)
         self._schedule()
         self._check()
+
+    def _take_back(self) -> None:
+        """EC2 tells of some instances, and ends those whose time has come: their groups start successors."""
+        for group in self.cloud.groups.values():
+            for instance in [one for one, state in group.instances.items() if not state.startswith("Terminating")]:
+                notice = self.notices.get(instance)
+                if notice is None and self.chance.random() < self.interrupts:
+                    kind: Any = self.chance.choice(("interruption", "rebalance"))
+                    ends = self.now + timedelta(minutes=2) if kind == "interruption" else None
+                    self.notices[instance] = Notice(instance, kind, self.now, ends)
+                    self.tally[f"notices: {kind}"] += 1
+                elif notice is not None and notice.ends is not None and notice.ends <= self.now:
+                    self._lose(group, instance)
+
+    def _lose(self, group: Scaling, instance: str) -> None:
+        self.tally["instances that EC2 ended before the autoscaler did"] += 1
+        del group.instances[instance]
+        self.cloud.changes += 1
+        for name in [one.name for one in self.nodes.values() if one.instance_id == instance]:
+            for pod in self._residents(name):
+                del self.pods[pod.key]
+                self._make_anew(pod)
+            del self.nodes[name]
+
+    def _is_noticed(self, name: str) -> bool:
+        """Whether EC2 is about to take the node's instance back."""
+        return (self.nodes[name].instance_id or "") in self.notices
 
     def _joins(self, instance: str) -> bool:
         if instance not in self.joining:
@@ -258,10 +297,12 @@ class World:
                 assert step.to < step.was, step
             case Cordon(node=name):
                 assert self.nodes[name].instance_id, f"{step} on a node that is not EC2's"
-                assert all(map(_is_service, self._residents(name))), f"{step} on a busy node"
+                assert self._is_noticed(name) or all(map(_is_service, self._residents(name))), f"{step} on a busy node"
             case Evict(node=name, pods=keys):
                 assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} from a node that is open"
-                assert all(_is_service(self.pods[key]) for key in keys), f"{step} ends work"
+                notice = self.notices.get(self.nodes[name].instance_id or "")
+                is_lost = notice is not None and notice.is_certain
+                assert is_lost or all(_is_service(self.pods[key]) for key in keys), f"{step} ends work"
             case Uncordon(node=name):
                 assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} lifts another's cordon"
             case Remove():
@@ -299,6 +340,14 @@ class World:
     def _may_remove(self, step: Remove) -> None:
         group = self.cloud.groups[step.group]
         assert step.instance in group.instances, f"{step}: no such instance"
+        if step.is_taken_back:
+            assert self.notices[step.instance].is_certain, f"{step} though EC2 does not end it"
+            assert step.node is not None
+            assert self.nodes[step.node].cordoned_by == words.AUTOSCALER
+            soon = self.notices[step.instance].ends
+            assert soon is not None
+            assert not self._residents(step.node) or self.now >= soon - timedelta(seconds=5), f"{step} is too early"
+            return
         kept = max(group.desired, group.living) - 1
         assert kept >= group.shown.minimum, f"{step} goes below the minimum"
         if step.node is None:
@@ -308,7 +357,8 @@ class World:
         assert not self._residents(step.node), f"{step} ends a running job"
         assert node.cordoned_by == words.AUTOSCALER
         assert node.cordoned_at is not None
-        assert node.cordoned_at + self.policy.scale_down.idle_after <= self.now, f"{step} is too early"
+        patience = timedelta(0) if self._is_noticed(step.node) else self.policy.scale_down.idle_after
+        assert node.cordoned_at + patience <= self.now, f"{step} is too early"
 
     def _bind_pinned(self) -> None:
         """A pod whose gates were lifted can go to one node only, and the scheduler binds it at once."""
@@ -389,7 +439,7 @@ class World:
     def _check_gangs(self) -> None:
         jobs: dict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods.values():
-            if pod.gang:
+            if pod.gang and _job(pod) not in self.struck:
                 jobs[_job(pod)].append(pod)
         for job, pods in jobs.items():
             bound = sum(1 for pod in pods if pod.node)

@@ -80,6 +80,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
         at_once=draw(st.booleans()),
         reserves=draw(st.booleans()),
         guarded=draw(st.sampled_from((0.0, 0.5))) if trouble else 0.0,
+        interrupts=draw(st.sampled_from((0.0, 0.0, 0.1))) if trouble else 0.0,
     )
 
 
@@ -311,7 +312,8 @@ def test_services_do_not_keep_the_nodes_of_jobs_that_have_ended(
         if tick == 6:
             world.pods = {key: pod for key, pod in world.pods.items() if pod.owner}
             ran = {pod.name.partition("+")[0] for pod in world.pods.values() if pod.node}
-            world.refuses = world.cloud.refuses = 0.0
+            world.refuses = world.cloud.refuses = world.interrupts = 0.0
+            world.notices.clear()
     runs = {pod.name.partition("+")[0] for pod in world.pods.values() if pod.node}
     assert ran <= runs
     world.tally["mornings of services"] += 1
