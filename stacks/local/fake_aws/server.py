@@ -36,6 +36,7 @@ import moto.autoscaling.models
 import moto.autoscaling.urls
 import moto.ec2.urls
 import moto.iam.models
+import moto.sqs.models
 from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
 from moto.core.base_backend import BackendDict
 from moto.ec2.models import EC2Backend, ec2_backends
@@ -51,6 +52,7 @@ from stacks.local.fake_aws.auto_scaling_calls import AutoScalingCalls
 from stacks.local.fake_aws.boot import Boot, Booted
 from stacks.local.fake_aws.instances import Ec2, Ec2Response, World
 from stacks.local.fake_aws.interruptions import Interruption, interrupt
+from stacks.local.fake_aws.queues import set_attributes
 from stacks.local.fake_aws.reconciler import Scaling
 from stacks.local.wire.aws_protocol import Call, Refused, Reply, error_in, read_call, refusal
 from stacks.local.wire.extension import extension
@@ -208,6 +210,7 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.autoscaling.models, "InstanceState", Member),
         (moto.autoscaling.urls, "url_paths", {"{0}/$": AutoScalingCalls.dispatch}),
         (moto.ec2.urls, "url_paths", {"{0}/": Ec2Response.dispatch}),
+        (moto.sqs.models.Queue, "_set_attributes", set_attributes),
         # AWS's own policies, such as AmazonEKSClusterPolicy, are there to be attached
         (moto.iam.models, "load_iam_aws_managed_policies", lambda: True),
         *(_MORE.PLACES if _MORE else ()),

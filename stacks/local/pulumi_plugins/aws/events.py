@@ -42,7 +42,9 @@ class Queue(Kind):
         }
 
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
-        cloud.client("sqs").set_queue_attributes(QueueUrl=key, Attributes=_said(new))
+        changed = {name: value for name, value in new.items() if old.get(name) != value}
+        if _said(changed):
+            cloud.client("sqs").set_queue_attributes(QueueUrl=key, Attributes=_said(changed))
 
     def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
         cloud.client("sqs").tag_queue(QueueUrl=key, Tags=dict(tags))
