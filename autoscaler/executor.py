@@ -1,4 +1,4 @@
-"""The hands: carries out one step of a plan through the two doors, and tells the store what came of it.
+"""The executor: carries out one step of a plan through the two doors, and tells the store what came of it.
 
 A step is taken as planned or not at all: whatever changed in between (``Changed``, ``Refused``) or does not answer
 (``Unavailable``) is raised, and the next plan starts from what is true then.
@@ -52,7 +52,7 @@ class NotYet(Exception):  # noqa: N818 - reads as what it is at the raise site
     """The plan did not know of something: the next one, made as soon as the store knows it, takes the step or not."""
 
 
-class Hands:
+class Executor:
     """Takes steps, one at a time."""
 
     def __init__(

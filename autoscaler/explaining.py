@@ -11,7 +11,7 @@ from autoscaler.acting_replica import acting_replica, asked
 from autoscaler.config.policy import Policy
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
-from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.policy_configmap import PolicyRecord
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.planner.explain import explain
@@ -80,7 +80,7 @@ def decide_here(kube: k8s.Kube, namespace: str, policy: Policy | None = None) ->
     parties = Parties.of(kube, Store(), obeyed, namespace, warn=lambda _line: None)
     parties.look()
     cluster = parties.store.cluster(datetime.now(UTC))
-    memory = Notebook(parties.kube, namespace=namespace, read_only=True).read()
+    memory = MemoryConfigMap(parties.kube, namespace=namespace, read_only=True).read()
     held = obeyed.at(cluster.seen_at)
     return Decision(cluster, held, memory, plan(cluster, held, memory))
 

@@ -1,8 +1,8 @@
 """Observe, plan, apply, report: on every change, once, or as a dry run.
 
-The loop holds nothing that it could not lose: what was bought is in the groups' desired capacity, for whom is in the
-notebook before it is bought, what was closed is marked on the nodes. Stopped or killed at any point, the next one goes
-on from there.
+The loop holds nothing that it could not lose: what was bought is in the groups' desired capacity, for which pods is in
+the memory ConfigMap before it is bought, what was closed is marked on the nodes. Stopped or killed at any point, the
+next one goes on from there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.config.policy import Policy
-from autoscaler.executor import FAILURES, Hands, NotYet
+from autoscaler.executor import FAILURES, Executor, NotYet
 from autoscaler.kube.cache import Store
-from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.watcher import Pause
 from autoscaler.messenger import Messenger
 from autoscaler.model.actions import (
@@ -43,7 +43,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import Unavailable
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
@@ -173,10 +173,10 @@ class Loop:
         policies: Policies,
         planner: Planner,
         store: Store,
-        hands: Hands,
+        executor: Executor,
         report: Report,
         leader: Leader,
-        notebook: Notebook | None = None,
+        memory_map: MemoryConfigMap | None = None,
         messenger: Messenger | None = None,
         set_in_motion: Callable[[], None] = lambda: None,
         dry_run: bool = False,
@@ -194,10 +194,10 @@ class Loop:
         self._policies = policies
         self._planner = planner
         self._store = store
-        self._hands = hands
+        self._executor = executor
         self._report = report
         self._leader = leader
-        self._notebook = notebook
+        self._memory_map = memory_map
         self._messenger = messenger
         self._set_in_motion = set_in_motion
         self._dry_run = dry_run
@@ -261,8 +261,8 @@ class Loop:
         if knows:  # without groups nothing is on its way: that plan has nothing to remember
             self._policies.compare(cluster.groups)
             self._memory = plan.memory
-            if self._notebook is not None:
-                self._notebook.write(plan.memory)
+            if self._memory_map is not None:
+                self._memory_map.write(plan.memory)
         steps = plan.steps if knows else tuple(step for step in plan.steps if isinstance(step, _WITHOUT_AWS))
         if self._dry_run:
             self._report.would(steps)
@@ -326,14 +326,14 @@ class Loop:
     def _recall(self) -> Memory:
         """What was decided last, by us or by whoever acted before us. Raises ``Unavailable``."""
         if self._memory is None:
-            self._memory = self._notebook.read() if self._notebook is not None else Memory()
+            self._memory = self._memory_map.read() if self._memory_map is not None else Memory()
             self._unanswered = set(self._memory.orders)
         return self._memory
 
     def _recalls(self) -> bool:
         try:
             self._recall()
-        except Unavailable:  # the notebook has told it
+        except Unavailable:  # the memory has told it
             return False
         return True
 
@@ -370,7 +370,7 @@ class Loop:
     def _take(self, step: Step) -> str:
         """One step fails alone, and is left alone for a while. Gives what came of it."""
         try:
-            self._hands.take(step)
+            self._executor.take(step)
         except NotYet:
             self._held.pop(describe(step), None)  # the store will tell when: until then there is nothing to retry
             return "not taken: the cluster has changed since the plan"
@@ -395,7 +395,7 @@ class Loop:
         self._report.waiting(plan.waiting, is_there=lambda key: self._store.pod(key) is not None)
         if self._messenger is not None and not self._dry_run:
             self._messenger.hopeless(plan.waiting, self._store.pod)
-            self._messenger.unread(roll_of(cluster.pods).unbound)
+            self._messenger.unread(pod_index_of(cluster.pods).unbound)
 
     def _settle(self) -> int:
         """After a change: a moment for the rest of a job to come, but not for ever."""

@@ -17,7 +17,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import CAUSES, Grow, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance
 from autoscaler.model.node_states import STATES
-from autoscaler.model.pod_index import NO_LOAD, roll_of
+from autoscaler.model.pod_index import NO_LOAD, pod_index_of
 from autoscaler.planner.node_states import Standing, standings
 from autoscaler.record.decisions import Decision
 
@@ -189,7 +189,7 @@ class _Boots:
         if booting:
             nodes = {node.instance_id: node for node in cluster.nodes if node.provider_id}
             hosts = {node.name for _, one in booting if (node := nodes.get(one.id)) is not None}
-            loads = roll_of(cluster.pods).loads
+            loads = pod_index_of(cluster.pods).loads
             bound = {name for name in hosts if loads.get(name, NO_LOAD).residents}
             for group, one in booting:
                 node = nodes.get(one.id)

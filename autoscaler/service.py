@@ -25,13 +25,13 @@ from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
 from autoscaler.door import Answer, Door, Question
-from autoscaler.executor import Hands
+from autoscaler.executor import Executor
 from autoscaler.interruption_watch import InterruptionWatch
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
 from autoscaler.kube.leader_election import Lease
 from autoscaler.kube.ledger_configmaps import LedgerBooks
-from autoscaler.kube.memory_configmap import Notebook
+from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
 from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
 from autoscaler.kube.watcher import Observer
@@ -390,11 +390,13 @@ class Parties:
             policies=policies,
             planner=partial(plan, cache=NodeCache()),
             store=self.store,
-            hands=Hands(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
+            executor=Executor(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
             confirm=self.counts,
             report=report,
             leader=leader,
-            notebook=Notebook(self.kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run),
+            memory_map=MemoryConfigMap(
+                self.kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run
+            ),
             messenger=messenger,
             bookkeeper=bookkeeper,
             set_in_motion=set_in_motion,

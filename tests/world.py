@@ -1,6 +1,6 @@
 """A stand-in for all that is around the autoscaler: EC2 that refuses, machines that never join, a scheduler, jobs.
 
-Plans are carried out as in the loop, by the real hands through both real doors, against :mod:`tests.cloud` and
+Plans are carried out as in the loop, by the real executor through both real doors, against :mod:`tests.cloud` and
 :mod:`tests.api`. The world checks every step for itself, with none of the planner's code, and the limits at every
 moment at which something changes; it raises ``AssertionError`` in words.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
-from autoscaler.executor import Hands
+from autoscaler.executor import Executor
 from autoscaler.kube.cache import Store
 from autoscaler.kube.watched_kinds import NODES, PODS
 from autoscaler.kube.writes import Writes
@@ -122,7 +122,9 @@ class World:
         """A new process of the autoscaler, which knows nothing."""
         self.store = Store()
         self.door = Ec2(self.policy, self.cloud.clients(), warn=_never, now=lambda: self.now)
-        self._hands = Hands(kube=Writes(cast("Kube", self.api)), ec2=self.door, store=self.store, now=lambda: self.now)
+        self._executor = Executor(
+            kube=Writes(cast("Kube", self.api)), ec2=self.door, store=self.store, now=lambda: self.now
+        )
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -156,7 +158,7 @@ class World:
             policies=OnePolicy(self.policy),
             planner=lambda *_: plan,
             store=self.store,
-            hands=cast("Hands", self),
+            executor=cast("Executor", self),
             report=report,
             leader=_Leader(),
         )
@@ -168,10 +170,10 @@ class World:
         return not failures and (self.cloud.changes, self.now) == (before, began)
 
     def take(self, step: Step) -> None:
-        """As the hands do; and checked. What was bought before the process was killed counts as done."""
+        """As the executor does; and checked. What was bought before the process was killed counts as done."""
         self._may(step)
         try:
-            self._hands.take(step)
+            self._executor.take(step)
         except Killed:
             if isinstance(step, Grow) and self.cloud.groups[step.group].desired > step.was:
                 self.done.append(step)

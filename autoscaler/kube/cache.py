@@ -32,7 +32,7 @@ from autoscaler.kube.watched_kinds import (
 from autoscaler.model.cluster import Cluster, GangSize, Group, LingeringJob, Node, Notice, Pod
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
-from autoscaler.model.pod_index import Register, Roll
+from autoscaler.model.pod_index import PodIndex, Register
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
 
@@ -53,7 +53,7 @@ class Store:
         self._expected = {kind.name for kind in KINDS}
         self._sizes: dict[tuple[str, str], GangSize] | None = None
         self._register = Register()
-        self._roll: Roll | None = None
+        self._index: PodIndex | None = None
         self._may_nominate = True
         self._storage: Storage | None = None
         self._asked_about: set[Kind] = set()
@@ -276,16 +276,16 @@ class Store:
     def _have_come(self, before: int) -> bool:
         return self._arrivals > before
 
-    def _pods(self) -> Roll:
-        if self._roll is None:
-            self._roll = self._register.roll(self._all(PODS))
-        return self._roll
+    def _pods(self) -> PodIndex:
+        if self._index is None:
+            self._index = self._register.index(self._all(PODS))
+        return self._index
 
     def _count(self, kind: Kind, before: Any, after: Any) -> None:
         """Keep the pods' sums in step with them."""
         if kind is PODS:
             self._register.change(before, after)
-            self._roll = None
+            self._index = None
             if after is not None:
                 self._hear(after)
 

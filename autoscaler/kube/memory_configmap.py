@@ -41,16 +41,16 @@ class _ConfigMap(Json, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Notebook:
+class MemoryConfigMap:
     """The ConfigMap of one autoscaler. It holds some 20,000 waiting pods: what is larger the API server refuses."""
 
     def __init__(
         self, kube: Kube, *, namespace: str, tell: Tell = lambda _party, _why: None, read_only: bool = False
     ) -> None:
-        """``tell`` is told in words why the notebook is of no use now, and with no words when it is again."""
+        """``tell`` is told in words why the memory is of no use now, and with no words when it is again."""
         self._kube = kube
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
-        self._party = f"the notebook (ConfigMap {namespace}/{words.MEMORY})"
+        self._party = f"the memory (ConfigMap {namespace}/{words.MEMORY})"
         self._tell = tell
         self._read_only = read_only
         self._written: Memory | None = None

@@ -258,7 +258,7 @@ class Cluster:
 
     seen_at: datetime
     pods: Collection[Pod] = ()
-    """A tuple, or a ``roll.Roll``, which says the same faster."""
+    """A tuple, or a ``pod_index.PodIndex``, which says the same faster."""
     nodes: tuple[Node, ...] = ()
     groups: tuple[Group, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()

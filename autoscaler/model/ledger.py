@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from autoscaler.model.cluster import Cluster, Node
 from autoscaler.model.labels import GPU
-from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
+from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import CPU
 
 IDLE: Final = "(idle)"
@@ -71,7 +71,7 @@ def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
         return Ledger(ledger.costs, now if since is None else since)
     costs = defaultdict(Cost, ledger.costs)
     nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
-    loads = roll_of(cluster.pods).loads
+    loads = pod_index_of(cluster.pods).loads
     for group in cluster.groups:
         parts: dict[datetime, dict[str, float]] = {}
         """From when -> namespace -> nodes."""

@@ -1,8 +1,8 @@
 """All pods of a cluster, sorted by what a decision asks about them, and kept so as single pods change.
 
 A decision looks at the few pods that wait, and of the many that run only at sums: what they take of each node, how many
-of one sort are where. Whoever watches keeps a :class:`Register` in step, change by change, and takes a :class:`Roll`
-from it, which never changes; so a hundred thousand pods that did nothing since the last look cost nothing.
+of one sort are where. A :class:`Register` is kept in step, change by change; the :class:`PodIndex` taken from it never
+changes, so a hundred thousand pods that did nothing since the last look cost nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_LOAD: Final = Load(used=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Roll(Collection[Pod]):
+class PodIndex(Collection[Pod]):
     """The pods at one moment. A collection of all of them; equal to none but itself."""
 
     everyone: tuple[Pod, ...]
@@ -68,7 +68,7 @@ class Roll(Collection[Pod]):
         """Whether it is one of them."""
         return pod in self.everyone
 
-    def with_pending(self, node: str) -> Roll:
+    def with_pending(self, node: str) -> PodIndex:
         """The same without that node: its residents are the only pods that are pending, as if they were made anew.
 
         Those that are being deleted already are pending, or gone, by other names.
@@ -76,7 +76,7 @@ class Roll(Collection[Pod]):
         here = self.loads.get(node, NO_LOAD).residents
         left = [pod for pod in here if not pod.deleting]
         terms = {term for pod in here for term in pod.apart_from}
-        return Roll(
+        return PodIndex(
             everyone=self.everyone,
             unbound=tuple(replace(pod, node=None, phase="Pending", started=None, admitted_to="") for pod in left),
             loads={name: load for name, load in self.loads.items() if name != node},
@@ -95,14 +95,14 @@ def _without(node: str, counts: Mapping[T, Counts], of: Iterable[T]) -> dict[T, 
     return {**counts, **changed}
 
 
-def roll_of(pods: Iterable[Pod]) -> Roll:
+def pod_index_of(pods: Iterable[Pod]) -> PodIndex:
     """The same pods, sorted; at no cost where they are already."""
-    if isinstance(pods, Roll):
+    if isinstance(pods, PodIndex):
         return pods
     register, everyone = Register(), tuple(pods)
     for pod in everyone:
         register.change(None, pod)
-    return register.roll(everyone)
+    return register.index(everyone)
 
 
 def gang_key(ref: GangRef) -> GangKey:
@@ -111,7 +111,7 @@ def gang_key(ref: GangRef) -> GangKey:
 
 
 class Register:
-    """The same sums as a :class:`Roll`, that change pod by pod. Not for several threads at once."""
+    """The same sums as a :class:`PodIndex`, that change pod by pod. Not for several threads at once."""
 
     def __init__(self) -> None:
         self._unbound: dict[Key, Pod] = {}
@@ -121,7 +121,7 @@ class Register:
         self._sorts: _Tally[Sort] = _Tally()
         self._keepers: _Tally[PodTerm] = _Tally()
         self._stale: set[str] = set()
-        """Nodes on which a pod has changed since the last roll."""
+        """Nodes on which a pod has changed since the last index was taken."""
 
     def change(self, before: Pod | None, after: Pod | None) -> None:
         """A pod came, changed, or went (``None``: it is not there)."""
@@ -136,7 +136,7 @@ class Register:
         coming = (pod for pod in self._unbound.values() if pod.admitted_to == host)
         return Resources.total(pod.requests for pod in (*there, *coming))
 
-    def roll(self, everyone: tuple[Pod, ...]) -> Roll:
+    def index(self, everyone: tuple[Pod, ...]) -> PodIndex:
         """As it is now; ``everyone`` are the pods that the changes have led to."""
         for node in self._stale:
             here = self._on.get(node)
@@ -147,7 +147,7 @@ class Register:
         self._stale.clear()
         unbound = tuple(self._unbound.values())
         names = {gang_key(pod.gang) for pod in unbound if pod.gang is not None}
-        return Roll(
+        return PodIndex(
             everyone=everyone,
             unbound=unbound,
             loads=dict(self._loads),

@@ -17,7 +17,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER, GPU
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.fleet import COMING_TIER, Fleet
@@ -302,6 +302,6 @@ class _Consolidating:
             for place in self.fleet.places
             if place.name != node.name and (groups or place.tier != COMING_TIER)
         )
-        pods = roll_of(self.cluster.pods).with_pending(node.name)
+        pods = pod_index_of(self.cluster.pods).with_pending(node.name)
         alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, may_nominate=False)
         return scale_up(alone, self.policy, replace(self.fleet, places=places), limits=self.limits)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Meant, Memory, Remove
 from autoscaler.model.cluster import Cluster, Group, Node
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.supply.backoffs import NEVER_JOINED
 from autoscaler.planner.supply.fleet import Fleet
 
@@ -55,7 +55,7 @@ def given_back(cluster: Cluster, fleet: Fleet, instances: frozenset[str]) -> lis
 def _unhelped(cluster: Cluster, fleet: Fleet, memory: Memory, meant: Mapping[str, Meant]) -> Counter[str]:
     """Group name -> nodes that the last plan meant for gangs which have no place now, since EC2 has refused some."""
     gangs: dict[_Gang, set[Meant]] = defaultdict(set)
-    for pod in roll_of(cluster.pods).unbound:
+    for pod in pod_index_of(cluster.pods).unbound:
         if pod.gang is not None and pod.key in memory.meant and pod.key not in meant:
             gangs[pod.namespace, pod.gang.name].add(memory.meant[pod.key])
     refused = {name for name, one in fleet.closed.items() if one.code != NEVER_JOINED}

@@ -13,7 +13,7 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.consolidation import consolidate
 from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.interruptions import interruptions
@@ -25,7 +25,7 @@ from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
 from autoscaler.planner.supply.fleet import Fleet, NodeCache, survey
 from autoscaler.planner.surplus import surplus, without
-from autoscaler.planner.termination_hooks import let_go
+from autoscaler.planner.termination_hooks import release_hooks
 
 _LIMITS: Final = SearchLimits()
 
@@ -39,7 +39,7 @@ def plan(
     changed; it saves time and changes no plan.
     """
     unanswered = still_open(cluster, memory)
-    as_seen = replace(cluster, pods=roll_of(cluster.pods))
+    as_seen = replace(cluster, pods=pod_index_of(cluster.pods))
     cluster = as_ordered(as_seen, unanswered)
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
@@ -70,7 +70,7 @@ def plan(
         *down.leaving,
         *sick.steps,
     )
-    steps += (*given_back(cluster, fleet, left), *let_go(cluster, fleet))
+    steps += (*given_back(cluster, fleet, left), *release_hooks(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     steps = _in_order(steps, made_again(cluster, unanswered, up.meant))

@@ -12,7 +12,7 @@ from autoscaler.model.feasibility import amount_in_words
 from autoscaler.model.resources import CPU, MEMORY, Resources
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Packing, Placed
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
 
 
@@ -76,10 +76,10 @@ def _taken_on_prem(gang: Gang, placed: Placed) -> Resources:
     return Resources.total(pod.requests for pod in gang.waiting if pod.key in at_home)
 
 
-def free_on_prem(scene: Scene) -> Resources:
+def free_on_prem(snapshot: Snapshot) -> Resources:
     """What machines that we own have left, in sum."""
     free: Counter[str] = Counter()
-    for place in scene.places:
+    for place in snapshot.places:
         if place.tier == ON_PREM_TIER:
             for name, amount in place.free.items():
                 free[name] += max(0, amount)

@@ -27,26 +27,26 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.labels import HOSTNAME, ZONE
-from autoscaler.model.pod_index import roll_of
-from autoscaler.planner.admission.gang_queue import Turns, demand_of
+from autoscaler.model.pod_index import pod_index_of
+from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience
 from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
 from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
-from autoscaler.planner.handoff.scheduler_grace import may_be_bought, untried
+from autoscaler.planner.handoff.scheduler_grace import may_be_bought, not_tried_yet
 from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.purchase_bound import purchase_bound
 from autoscaler.planner.placement.search_limits import SearchLimits
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.placement.volume_constraints import Claims
 from autoscaler.planner.purchases import cancellations, free_on_prem, never_joined, purchases
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet
-from autoscaler.planner.unschedulable import Unmet
+from autoscaler.planner.unschedulable import Unschedulable
 
 _NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
 _LIMITS: Final = SearchLimits()
@@ -80,36 +80,36 @@ def scale_up(
 
     ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched.
     """
-    roll = resolved(roll_of(cluster.pods), cluster.namespaces)
-    at_home = let_in(roll, fleet.places)
-    roll = kept_where_let_in(roll, at_home)
+    index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
+    at_home = let_in(index, fleet.places)
+    index = kept_where_let_in(index, at_home)
     claims = Claims(cluster)
     pinned = [
         _whole(pod, cluster, claims)
-        for pod in sorted((pod for pod in roll.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
+        for pod in sorted((pod for pod in index.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
     ]
-    gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(roll, cluster.gang_sizes)]
+    gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(index, cluster.gang_sizes)]
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
     fleet = claims.equip(fleet, newcomers)
-    scene = Scene(
+    snapshot = Snapshot(
         [*fleet.places, *coming(cluster, fleet)],
-        residents=roll,
+        residents=index,
         newcomers=newcomers,
     )
-    free = free_on_prem(scene)
-    waiting, again = _settle(pinned, scene, _why_closed(cluster, fleet), at_home)
-    homes = _homes(gangs, meant, scene)
+    free = free_on_prem(snapshot)
+    waiting, again = _settle(pinned, snapshot, _why_closed(cluster, fleet), at_home)
+    homes = _homes(gangs, meant, snapshot)
     kept = {place.name for place in homes.values()}
-    market = Market(scene, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
-    scene.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
+    market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
+    snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
-    patience = Patience(cluster, policy, fleet, scene)
-    ends = untried(gangs, scene, cluster.seen_at)
-    turns = Turns([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
+    patience = Patience(cluster, policy, fleet, snapshot)
+    ends = not_tried_yet(gangs, snapshot, cluster.seen_at)
+    turns = GangQueue([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
     packing, waits = turns.serve()
     contended = cluster.may_nominate and is_contended(gangs)
-    taken = _overstayed(gangs, pinned, packing, fleet, scene) if cluster.may_nominate else frozenset()
-    unmet = Unmet(cluster=cluster, policy=policy, fleet=fleet, market=market)
+    taken = _overstayed(gangs, pinned, packing, fleet, snapshot) if cluster.may_nominate else frozenset()
+    unschedulable = Unschedulable(cluster=cluster, policy=policy, fleet=fleet, market=market)
     admits: list[Admit] = []
     for gang in gangs:
         placed = packing.placed.get(gang.name)
@@ -118,12 +118,12 @@ def scale_up(
         elif gang.name in waits:
             waiting += [Waiting(pod=pod.key, because=waits[gang.name].because, cause=PATIENCE) for pod in gang.waiting]
         elif placed is None:
-            waiting += unmet.explain(gang, demand_of(gang, scene))
+            waiting += unschedulable.explain(gang, demand_of(gang, snapshot))
         else:
             admit = start(gang, placed, contended=contended, taken=taken)
             admits += [admit] if admit else []
             waiting += not_yet(gang, placed, admitted=admit)
-    pins = [(pod, place) for pod in pinned if (place := scene.place_on(pinned_to(pod) or "")) is not None]
+    pins = [(pod, place) for pod in pinned if (place := snapshot.place_on(pinned_to(pod) or "")) is not None]
     expected = {pod.key: place for pod, place in pins} | packing.homes
     return ScaleUp(
         steps=(
@@ -140,15 +140,15 @@ def scale_up(
         meant=_meant(packing),
         bound=purchase_bound(packing, turns.shapes, market, turns.proof),
         looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in (wait.start, wait.ends))})),
-        wanted={place.name: place.guests[0] for place in scene.places if place.guests and place.node is not None},
+        wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
     )
 
 
 def _overstayed(
-    gangs: Iterable[Gang], pinned: Sequence[Pod], packing: Packing, fleet: Fleet, scene: Scene
+    gangs: Iterable[Gang], pinned: Sequence[Pod], packing: Packing, fleet: Fleet, snapshot: Snapshot
 ) -> frozenset[str]:
     waiting = [pod for gang in gangs for pod in gang.waiting]
-    pins = {pod.key: place.node for pod in pinned if (place := scene.place_on(pinned_to(pod) or ""))}
+    pins = {pod.key: place.node for pod in pinned if (place := snapshot.place_on(pinned_to(pod) or ""))}
     return overstayed([*waiting, *pinned], homes_of(packing.placed) | pins, fleet.residents)
 
 
@@ -159,18 +159,18 @@ def _meant(packing: Packing) -> dict[str, Meant]:
     }
 
 
-def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], scene: Scene) -> dict[str, Place]:
+def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], snapshot: Snapshot) -> dict[str, Place]:
     """Pod key -> the place that it was planned on before, whatever that is called now.
 
     A node that was still to come is the next of its group to be ready: the first gang gets the first one.
     """
     pods = [pod for gang in gangs for pod in gang.waiting if pod.key in meant]
-    there = {place.name: place for place in scene.places if place.node is not None}
+    there = {place.name: place for place in snapshot.places if place.node is not None}
     wanted = dict.fromkeys(meant[pod.key] for pod in pods)
     found = {one: there[one.node] for one in wanted if one.node in there}
     taken = {place.name for place in found.values()}
     fresh: dict[str, list[Place]] = defaultdict(list)
-    for place in sorted(scene.places, key=lambda place: (place.tier, place.node is None, place.name), reverse=True):
+    for place in sorted(snapshot.places, key=lambda place: (place.tier, place.node is None, place.name), reverse=True):
         if place.group is not None and not place.standing and place.name not in taken:
             fresh[place.group.name].append(place)
     for one in wanted:
@@ -184,7 +184,7 @@ def _is_pinned(pod: Pod) -> bool:
 
 
 def _settle(
-    pinned: Iterable[Pod], scene: Scene, closed: Mapping[str, str], at_home: Collection[str]
+    pinned: Iterable[Pod], snapshot: Snapshot, closed: Mapping[str, str], at_home: Collection[str]
 ) -> tuple[list[Waiting], list[Recreate]]:
     """Pods that can go to one node only take their room there before anyone else is planned.
 
@@ -194,11 +194,11 @@ def _settle(
     again: list[Recreate] = []
     for pod in pinned:
         host = pinned_to(pod) or ""
-        place = scene.place_on(host)
-        shape = scene.shape(pod)
-        reason = scene.why_not(shape, place) if place else None
+        place = snapshot.place_on(host)
+        shape = snapshot.shape(pod)
+        reason = snapshot.why_not(shape, place) if place else None
         if place is not None and pod.key in at_home:
-            scene.put(shape, place, pod.key)
+            snapshot.put(shape, place, pod.key)
             told = f"its node {place.name} is kept for it, and the scheduler has been told"
             stuck.append(Waiting(pod.key, told, cause=STARTING))
             continue
@@ -207,7 +207,7 @@ def _settle(
         elif reason is not None:
             why = f"is bound for node {host}, where it does not fit: {reason.kind}"
         else:
-            scene.put(shape, place, pod.key)
+            snapshot.put(shape, place, pod.key)
             why = f"the scheduler says: {pod.unschedulable_because}" if pod.unschedulable_because else ""
         in_vain = reason is not None or (place is None and host not in closed)
         if in_vain and pod.admitted_to == host and pod.owner:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from autoscaler.config.policy import Policy
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.labels import GPU, HOSTNAME
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.demand.gangs import pinned_to
 from autoscaler.planner.placement.available_offerings import ceilings
 from autoscaler.planner.placement.offerings import CENT, Ceilings
@@ -35,7 +35,7 @@ def surplus(cluster: Cluster, policy: Policy, fleet: Fleet) -> Surplus:
     warnings = tuple(_exceeded(left, cluster, policy, fleet))
     if not warnings:
         return Surplus(frozenset(), ())
-    pinned = {host for pod in roll_of(cluster.pods).unbound if (host := pinned_to(pod))}
+    pinned = {host for pod in pod_index_of(cluster.pods).unbound if (host := pinned_to(pod))}
     found = []
     spare = Counter({group.name: fleet.size_of(group) - group.minimum for group in cluster.groups})
     for place in sorted(fleet.places, key=lambda place: (-_usd(place.group), place.name)):

@@ -14,7 +14,7 @@ from autoscaler.model.cluster import Cluster, Group, Instance, Node
 from autoscaler.planner.supply.fleet import Fleet
 
 
-def let_go(cluster: Cluster, fleet: Fleet) -> tuple[Step, ...]:
+def release_hooks(cluster: Cluster, fleet: Fleet) -> tuple[Step, ...]:
     """Close the nodes of held instances; release the instances on which nothing runs."""
     if not any(instance.held for group in cluster.groups for instance in group.instances):
         return ()

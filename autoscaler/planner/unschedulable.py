@@ -49,7 +49,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Unmet:
+class Unschedulable:
     """Answers for gangs that found no place, after all others have found theirs."""
 
     cluster: Cluster
@@ -147,13 +147,13 @@ class Unmet:
         return self._limited(needs, groups)
 
     def _without_limits(self, demand: Demand) -> Placed | None:
-        scene = self.market.scene
-        mark = scene.mark()
+        snapshot = self.market.snapshot
+        mark = snapshot.mark()
         free = [replace(offering, buyable=len(demand.pods)) for offering in self.market.offerings]
-        found = pack([replace(demand, minimum=None)], Market(scene, free, Ceilings(), thorough=False)).placed[
+        found = pack([replace(demand, minimum=None)], Market(snapshot, free, Ceilings(), thorough=False)).placed[
             demand.name
         ]
-        scene.undo(mark)
+        snapshot.undo(mark)
         return found
 
     def _closed(self, group: Group, count: int) -> Verdict | None:
@@ -235,7 +235,7 @@ class Unmet:
     def _busy(self, demand: Demand) -> Verdict:
         """Where only machines that are there could hold it, and they are full or closed."""
         shape = min((shape for _, shape in demand.pods), key=lambda shape: shape.rank)
-        words = [sum_up(self.market.scene.reasons(shape)) or self._why_no_new_node(shape)]
+        words = [sum_up(self.market.snapshot.reasons(shape)) or self._why_no_new_node(shape)]
         shut = Counter(self.fleet.unusable.values())
         words += [f"{count} node{'s' if count > 1 else ''}: {why}" for why, count in sorted(shut.items())]
         many = f"its {len(demand.pods)} pods do not fit together" if len(demand.pods) > 1 else "it fits nowhere now"
@@ -245,7 +245,7 @@ class Unmet:
     def _why_no_new_node(self, shape: Shape) -> str:
         """Where no node is there: what is against a new one."""
         samples = map(self.market.sample, self.market.offerings)
-        found = [why for sample in samples if (why := self.market.scene.why_not(shape, sample)) is not None]
+        found = [why for sample in samples if (why := self.market.snapshot.why_not(shape, sample)) is not None]
         return sum_up(found, "kind of machine", "kinds of machine")
 
 

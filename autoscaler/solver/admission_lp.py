@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.solver.column_generation import UNITS, Generation
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.lp.arrays import Floats, Whole
 from autoscaler.solver.lp.capacity import Stock
@@ -113,7 +113,7 @@ class Reach:
         worth: Floats = np.maximum(asked, np.where(generation.smaller, asked[None, :], 0.0).max(axis=1))
         return worth
 
-    def remember(self, counts: Whole, known: Known, *, machines: frozenset[str]) -> None:
+    def remember(self, counts: Whole, known: ColumnPool, *, machines: frozenset[str]) -> None:
         """For plans to begin with: fillings for so many pods, for whom there are nodes.
 
         ``machines``: names of kinds that are not bought; it is kept with them and without them.

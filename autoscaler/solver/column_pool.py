@@ -20,7 +20,7 @@ Filling = tuple[str, tuple[tuple[Hashable, int], ...]]
 """The name of a kind; shapes, and how many of each."""
 
 
-class Known:
+class ColumnPool:
     """By kind and shape, as the caller names them."""
 
     def __init__(self) -> None:

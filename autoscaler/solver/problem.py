@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.solver.column_generation import Generation
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole
 from autoscaler.solver.lp.dual_bound import Apart, proven
 from autoscaler.solver.lp.master import Problem
@@ -131,12 +131,12 @@ class Cutting:
             else None,
         )
 
-    def recall(self, known: Known, generation: Generation) -> None:
+    def recall(self, known: ColumnPool, generation: Generation) -> None:
         """Begin with what an earlier search found."""
         for kind, pods in known.told(self.names, self.rows, self.problem.counts).items():
             generation.add(kind, pods)
 
-    def remember(self, known: Known, generation: Generation, *, without: frozenset[str] = frozenset()) -> None:
+    def remember(self, known: ColumnPool, generation: Generation, *, without: frozenset[str] = frozenset()) -> None:
         """Keep what is used, and what is good at the prices that the search came to.
 
         ``without``: as if there were no kinds of these names.

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autoscaler.solver.column_generation import Generation
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
@@ -42,7 +42,7 @@ def cheapest(
     kinds: Sequence[Kind],
     *,
     limits: Sequence[Limit] = (),
-    known: Known | None = None,
+    known: ColumnPool | None = None,
     deadline: float = 1.0,
     clock: Callable[[], float] = lambda: 0.0,
     rounds: int = 400,

@@ -17,7 +17,7 @@ from autoscaler.door import Door
 from autoscaler.loop import Loop
 from autoscaler.metrics import Metrics
 from autoscaler.model.actions import Memory
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
 from tests.bench.figure import Figure
@@ -37,7 +37,7 @@ class _Decided:
         ]
         waiting = a_gang(pods=8, gpus=8, name="big")
         look = a_cluster(nodes=there, groups=[group], pods=[*running, *waiting])
-        look = replace(look, pods=roll_of(look.pods))
+        look = replace(look, pods=pod_index_of(look.pods))
         policy = a_policy(an_entry("gpu-a100", max=nodes), limits={"nodes": nodes})
         self.last = Decision(look, policy, Memory(), plan(look, policy, Memory()))
         self.node = there[nodes // 2].name

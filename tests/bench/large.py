@@ -38,7 +38,7 @@ import msgspec
 from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy, asg_name, read_policy
-from autoscaler.executor import Hands
+from autoscaler.executor import Executor
 from autoscaler.kube.cache import Store
 from autoscaler.kube.client import Change, Kube
 from autoscaler.kube.watcher import Observer
@@ -187,12 +187,12 @@ def measure(*, nodes: int, pods: int, new: int) -> dict[str, float]:
     feed, store, rules, report = Feed(nodes, pods), Store(), _policy(), Listener()
     store.saw_groups(_groups(rules, nodes), asked_at=0.0)
     observer = Observer(cast("Kube", feed), store)
-    hands = Hands(kube=cast("Writes", feed), ec2=cast("Ec2", None), store=store)
+    executor = Executor(kube=cast("Writes", feed), ec2=cast("Ec2", None), store=store)
     loop = Loop(
         policies=OnePolicy(rules),
         planner=partial(plan, cache=NodeCache()),
         store=store,
-        hands=hands,
+        executor=executor,
         report=report,
         leader=Always(),
         dry_run=True,

@@ -28,7 +28,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Instance, Node
 from autoscaler.model.errors import BadInput
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.fleet import labels_of
 from tests.bench.figure import Figure
@@ -168,7 +168,7 @@ def come_and_go(pods: Path, catalog: Path, *, first: int) -> Iterator[float]:
     cluster = settled(cluster, plan(cluster, policy, Memory()))
     for turn in range(_LOOKS):
         look = changed(cluster, part=_PART, turn=turn)
-        look = replace(look, pods=roll_of(look.pods))  # which the store keeps from change to change
+        look = replace(look, pods=pod_index_of(look.pods))  # which the store keeps from change to change
         began = time.process_time()
         plan(look, policy, Memory())
         yield time.process_time() - began

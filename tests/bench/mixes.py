@@ -19,7 +19,7 @@ from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.pooled_packing import place_together
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import new_place
 from autoscaler.solver import solve
@@ -46,7 +46,7 @@ def mixes(many: int = MIXES) -> Iterator[Figure]:
     took = []
     for seed in range(many):
         demands, market = _mix(seed)
-        start = market.scene.mark()
+        start = market.snapshot.mark()
         one_by_one: Mapping[str, Placed | None] = {one.name: pack([one], market).placed[one.name] for one in demands}
         began = time.process_time()
         together = place_together(demands, one_by_one, market, start)
@@ -69,14 +69,14 @@ def _mix(seed: int) -> tuple[list[Demand], Market]:
         cpu = f"{dice.choice((250, 500, 1000, 2000, 3500, 6000))}m"
         memory = f"{dice.choice((512, 1024, 4096, 7000, 12_000))}Mi"
         gangs.append(a_gang(f"g{len(gangs)}", size, gpus=gpus, cpu=cpu, memory=memory))
-    scene = Scene([], (), [pod for gang in gangs for pod in gang])
+    snapshot = Snapshot([], (), [pod for gang in gangs for pod in gang])
     groups = [_group(kind) for kind in TYPES]
     offerings = [Offering(group, partial(_fresh, group), 1000) for group in groups]
     demands = [
-        Demand(f"g{number}", tuple((pod.key, scene.shape(pod)) for pod in gang), minimum=len(gang))
+        Demand(f"g{number}", tuple((pod.key, snapshot.shape(pod)) for pod in gang), minimum=len(gang))
         for number, gang in enumerate(gangs)
     ]
-    return demands, Market(scene, offerings, Ceilings())
+    return demands, Market(snapshot, offerings, Ceilings())
 
 
 def _group(kind: str) -> Group:

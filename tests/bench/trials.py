@@ -2,7 +2,7 @@
 
 In every one of them no gang may hold a part of its places, no limit or budget be broken, and nothing be bought twice.
 The mornings are hypothesis', in one process for each core; a morning that breaks a rule is made as small as it can be.
-Plans are carried out by the autoscaler's own hands through both its doors, against stand-ins in the process; EC2
+Plans are carried out by the autoscaler's own executor through both its doors, against stand-ins in the process; EC2
 refuses up to a minute late. A tenth as many are done once more by a process that is killed before or after any write
 at a door; the next one reads what it wrote.
 """

@@ -1,4 +1,4 @@
-"""Steps that the mornings do not have, from the planner through the hands and the real door to a stand-in's objects."""
+"""Steps that the mornings do not have, from the planner through executor and door to a stand-in's objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from autoscaler.executor import Hands
+from autoscaler.executor import Executor
 from autoscaler.kube import client
 from autoscaler.kube.cache import Store
 from autoscaler.kube.watched_kinds import NODES, PODS
@@ -26,13 +26,13 @@ LOST = replace(a_gang(pods=1, gpus=4, affinity=(selects(host="gone"),), gates=()
 
 
 class Desk:
-    """A planner, hands, the door to the API server, and its objects; no group."""
+    """A planner, executor, the door to the API server, and its objects; no group."""
 
     def __init__(self, *pods: Pod) -> None:
         nodes = {"dgx-1": an_on_prem_node("dgx-1")}
         self.api = Api({pod.key: pod for pod in pods}, nodes)
         self.store = Store()
-        self.hands = Hands(kube=Writes(cast("Kube", self.api)), ec2=cast("Ec2", None), store=self.store)
+        self.executor = Executor(kube=Writes(cast("Kube", self.api)), ec2=cast("Ec2", None), store=self.store)
 
     def decide(self) -> tuple[Step, ...]:
         """What to do, as the objects are now."""
@@ -48,7 +48,7 @@ def test_a_pod_that_is_pinned_to_a_node_which_is_gone_is_deleted() -> None:
     desk = Desk(LOST)
     [step] = desk.decide()
     assert isinstance(step, Recreate)
-    desk.hands.take(step)
+    desk.executor.take(step)
     assert desk.api.pods == {}
 
 
@@ -58,5 +58,5 @@ def test_a_pod_that_was_bound_since_is_not_deleted() -> None:
     [step] = desk.decide()
     desk.api.pods[LOST.key] = replace(LOST, node="gone")
     with pytest.raises(client.Refused, match="is bound to gone by now"):
-        desk.hands.take(step)
+        desk.executor.take(step)
     assert desk.api.pods.keys() == {LOST.key}

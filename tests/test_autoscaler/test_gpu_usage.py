@@ -56,10 +56,10 @@ def pod(
 
 def test_a_machine_in_use_names_who_holds_it() -> None:
     """By namespace and job, the largest holder first."""
-    pods = [pod("a", gpus=1, **{words.JOB: "notebook"}), pod("b"), pod("c"), pod("other", on="dgx-02")]
+    pods = [pod("a", gpus=1, **{words.JOB: "memory_map"}), pod("b"), pod("c"), pod("other", on="dgx-02")]
     (found,) = gpus_of([node()], pods)
     assert (found.total, found.used, found.free) == (8, 5, 3)
-    assert found.holders == (Holder("vision/train", 4), Holder("vision/notebook", 1))
+    assert found.holders == (Holder("vision/train", 4), Holder("vision/memory_map", 1))
     assert found.idle_since is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -163,6 +164,17 @@ def test_what_is_no_notice_is_deleted(made: Watching, sqs: Any) -> None:
 def test_strange_words_say_nothing(body: str) -> None:
     """And break nothing."""
     assert notices_in(body) == ()
+
+
+def test_a_queue_keeps_its_policy_when_another_attribute_is_set(sqs: Any) -> None:
+    """As SQS does: else nothing could be sent to it after an update of the stack."""
+    url = sqs.get_queue_url(QueueName=NAME)["QueueUrl"]
+    told = partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["Policy", "MessageRetentionPeriod"])
+    before = told()["Attributes"]["Policy"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"MessageRetentionPeriod": "60"})
+    assert told()["Attributes"] == {"Policy": before, "MessageRetentionPeriod": "60"}
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
+    assert "Policy" not in told()["Attributes"]
 
 
 def test_without_a_queue_that_is_said(here: StandIn) -> None:

@@ -19,7 +19,7 @@ from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud import autoscaling_groups, errors
 from autoscaler.cloud.purchases import Bought
 from autoscaler.config.policy import Policy
-from autoscaler.executor import Hands
+from autoscaler.executor import Executor
 from autoscaler.kube import client
 from autoscaler.kube.cache import Store
 from autoscaler.kube.schema.core import NodeJson, PodJson
@@ -225,7 +225,7 @@ class Bench:
             "policies": OnePolicy(a_policy(scale_up={"debounce": "10ms", "debounce_at_most": "50ms"})),
             "planner": planner,
             "store": self.store,
-            "hands": Hands(kube=self.fakes, ec2=self.fakes, store=self.store),  # type: ignore[arg-type]
+            "executor": Executor(kube=self.fakes, ec2=self.fakes, store=self.store),  # type: ignore[arg-type]
             "report": Report(Log("text", self.out)),
             "leader": self.leader,
             "set_in_motion": lambda: self.motions.append(None),
@@ -928,7 +928,7 @@ def test_groups_are_looked_at_again_when_something_is_set_in_motion() -> None:
 
 @dataclass
 class Notes:
-    """A notebook, in the order in which it and the doors were used."""
+    """A memory, in the order in which it and the doors were used."""
 
     fakes: Fakes
     memory: Memory = field(default_factory=Memory)
@@ -954,7 +954,7 @@ def test_what_is_bought_for_whom_is_written_down_before_it_is_bought() -> None:
     """Killed between the two, the next one knows."""
     made = bench(GROW, memory=BOUGHT)
     notes = Notes(made.fakes)
-    loop = made.loop(notebook=notes)
+    loop = made.loop(memory_map=notes)
     made.knows_aws()
     loop.once()
     assert made.did() == ["read", "write", "grow"]
@@ -970,7 +970,7 @@ def test_a_plan_made_before_aws_has_answered_is_not_written_down() -> None:
         given.append(memory)
         return Plan(memory=memory if made.store.knows_groups() else Memory())
 
-    loop = made.loop(notebook=Notes(made.fakes, memory=BOUGHT), planner=planner)
+    loop = made.loop(memory_map=Notes(made.fakes, memory=BOUGHT), planner=planner)
     loop.once()
     made.knows_aws()
     loop.once()
@@ -982,7 +982,7 @@ def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
     """And who lost it reads again: another has written since. Until it can be read nothing is decided."""
     made = bench()
     notes = Notes(made.fakes, silent=True)
-    loop = made.loop(notebook=notes)
+    loop = made.loop(memory_map=notes)
     made.knows_aws()
     thread = threading.Thread(target=loop.run)
     thread.start()

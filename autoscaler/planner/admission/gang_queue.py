@@ -32,9 +32,9 @@ from autoscaler.planner.placement.joint_packing import Pool, Proof
 from autoscaler.planner.placement.offerings import CENT, Market
 from autoscaler.planner.placement.pooled_packing import may_be_bought_jointly, may_be_pooled, place_together
 from autoscaler.planner.placement.search_limits import SearchLimits
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _Found = dict[str, Placed | None]
@@ -63,7 +63,7 @@ def _proof(served: _Served, pooled: frozenset[str], other: Proof) -> Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class GangQueue:
     """Gangs, the first to be served first, and what they are served from."""
 
     gangs: Sequence[Gang]
@@ -87,7 +87,7 @@ class Turns:
         return {key: shape for gang in self.gangs for key, shape in self._demand(gang).pods}
 
     def serve(self) -> tuple[Packing, dict[str, Wait]]:
-        """Each gang's outcome, and which wait for machines that we own. The scene changes for good.
+        """Each gang's outcome, and which wait for machines that we own. The snapshot changes for good.
 
         Gangs without a place are asked again: those that wait for room, where others have been placed since, and those
         refused, where the scheduler puts pods without our gate so that less need be bought and limits have room again.
@@ -95,7 +95,7 @@ class Turns:
         packing, waits = self._in_order()
         must_ask = bool(waits)
         while True:
-            before, packing = packing, as_scheduled(self.gangs, packing, self.market.scene)
+            before, packing = packing, as_scheduled(self.gangs, packing, self.market.snapshot)
             forgone = self.market.forgo(before.bought, but=packing.bought)
             unplaced = [gang for gang in self.gangs if packing.placed.get(gang.name) is None]
             if not unplaced or not (forgone or must_ask):
@@ -104,7 +104,7 @@ class Turns:
             packing, must_ask = packing_of({**packing.placed, **more}), False
 
     def _in_order(self) -> tuple[Packing, dict[str, Wait]]:
-        start = self.market.scene.mark()
+        start = self.market.snapshot.mark()
         settled = self._settled()
         packing, waits = self._after(settled)
         least = min((gang.priority for gang in self.gangs if gang.name in settled), default=0)
@@ -115,7 +115,7 @@ class Turns:
         ]
         if not outranked:
             return packing, waits
-        self.market.scene.undo(start)
+        self.market.snapshot.undo(start)
         could = any(self._could_be_placed(gang) for gang in outranked)
         return self._after({} if could else self._settled())
 
@@ -130,14 +130,14 @@ class Turns:
         return found
 
     def _could_be_placed(self, gang: Gang) -> bool:
-        mark = self.market.scene.mark()
+        mark = self.market.snapshot.mark()
         placed = pack([self._demand(gang)], self.market).placed[gang.name]
-        self.market.scene.undo(mark)
+        self.market.snapshot.undo(mark)
         return placed is not None
 
     def _after(self, settled: Mapping[str, Placed]) -> tuple[Packing, dict[str, Wait]]:
         """The others: together where they are many; else in turn, and then together, if that is cheaper."""
-        start = self.market.scene.mark()
+        start = self.market.snapshot.mark()
         for may_be_bought in (may_be_bought_jointly, may_be_pooled):
             pooled = self._pooled(settled, may_be_bought)
             found = self._together(settled, pooled) if pooled else None
@@ -169,7 +169,7 @@ class Turns:
     def _together(self, settled: Mapping[str, Placed], pooled: frozenset[str]) -> tuple[_Found, dict[str, Wait]] | None:
         """All of them; where limits leave some out, those that there is room for together, and the others in turn.
 
-        ``None``: not even one can be bought for. The scene is as it was then.
+        ``None``: not even one can be bought for. The snapshot is as it was then.
         """
         whole = self._attempt(self.gangs, settled, pooled)
         if whole is not None:
@@ -216,13 +216,13 @@ class Turns:
     def _admission(
         self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
     ) -> tuple[list[str], LimitedAdmission]:
-        """The gangs that want new nodes, by name, and which of them are served. The scene stays as it is."""
-        start = self.market.scene.mark()
+        """The gangs that want new nodes, by name, and which of them are served. The snapshot stays as it is."""
+        start = self.market.snapshot.mark()
         pool = Pool(self.market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs, pooled))
         self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
         names = [name for name, shapes in pool.wanted.items() if shapes]
         admission = LimitedAdmission([pool.wanted[name] for name in names], pool.problem(), self.limits)
-        self.market.scene.undo(start)
+        self.market.snapshot.undo(start)
         return names, admission
 
     def _attempt(
@@ -232,7 +232,7 @@ class Turns:
         pooled: frozenset[str],
         *,
         goes_on: bool = False,
-        known: Known | None = None,
+        known: ColumnPool | None = None,
     ) -> _Served | None:
         """These gangs, those that are pooled bought for together; ``None``, and no trace, if that fails.
 
@@ -249,21 +249,21 @@ class Turns:
     def _cheaper_purchase(
         self, gangs: Sequence[Gang], settled: Mapping[str, Placed], pooled: frozenset[str], *, goes_on: bool
     ) -> _Served | None:
-        start, less = self.market.scene.mark(), self.limits.work_otherwise
+        start, less = self.market.snapshot.mark(), self.limits.work_otherwise
         first = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
         if first is not None and not first.usd:
             return first
-        self.market.scene.undo(start)
+        self.market.snapshot.undo(start)
         at_once = self._purchase(gangs, settled, pooled, goes_on=goes_on, fills_first=False)
         if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
             return at_once
-        self.market.scene.undo(start)
+        self.market.snapshot.undo(start)
         again = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
         return again if again is None or at_once is None else replace(again, proof=_proof(again, pooled, at_once.proof))
 
     def _has_few_kinds_at_hand(self, gangs: Iterable[Gang], pooled: frozenset[str]) -> bool:
         shapes = {shape for gang in gangs if gang.name in pooled for _, shape in self._demand(gang).pods}
-        if not all(map(self.market.scene.stands_alone, shapes)):
+        if not all(map(self.market.snapshot.stands_alone, shapes)):
             return False
         return AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds) is not None
 
@@ -274,12 +274,12 @@ class Turns:
         pooled: frozenset[str],
         *,
         goes_on: bool,
-        known: Known | None = None,
+        known: ColumnPool | None = None,
         fills_first: bool = True,
         times: float = 1.0,
     ) -> _Served | None:
         """As in ``_attempt``, in one way. ``times``: as much work as usual."""
-        start, partial, binding = self.market.scene.mark(), None, known is not None
+        start, partial, binding = self.market.snapshot.mark(), None, known is not None
         for _ in range(2 if binding else 1):
             pool = Pool(self.market, self.limits, partial=partial, known=known, fills_first=fills_first, times=times)
             _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
@@ -287,7 +287,7 @@ class Turns:
                 both = placed | pool.found()
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
                 return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof())
-            self.market.scene.undo(start)
+            self.market.snapshot.undo(start)
             partial, left_out = pool.partial, pool.last_left()
             if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):
                 return None
@@ -340,10 +340,10 @@ class Turns:
 
         ``refused``: what found no place, and how many fresh nodes were in use then: its like finds none either.
         """
-        scene, alike = self.market.scene, self._alike(demand)
+        snapshot, alike = self.market.snapshot, self._alike(demand)
         if alike is not None and refused.get(alike) == len(self.market.opened):
             return None
-        before = scene.mark()
+        before = snapshot.mark()
         found = pack([demand], self.market).placed[gang.name]
         if found is None:
             if alike is not None:
@@ -351,7 +351,7 @@ class Turns:
             return None
         usd = self._price(found, demand) if may_wait else 0.0
         if usd:
-            scene.undo(before)
+            snapshot.undo(before)
             wait = self.patience.wait(gang, demand, usd_per_hour=usd)
             return wait if wait is not None else pack([demand], self.market).placed[gang.name]
         return found
@@ -370,17 +370,17 @@ class Turns:
     def _demand(self, gang: Gang) -> Demand:
         known = self._demands.get(gang.name)
         if known is None:
-            known = self._demands[gang.name] = demand_of(gang, self.market.scene, self.homes)
+            known = self._demands[gang.name] = demand_of(gang, self.market.snapshot, self.homes)
         return known
 
 
-def demand_of(gang: Gang, scene: Scene, homes: Mapping[str, Place] = _HOMELESS) -> Demand:
+def demand_of(gang: Gang, snapshot: Snapshot, homes: Mapping[str, Place] = _HOMELESS) -> Demand:
     """What a gang asks for; ``homes``: pod key -> where it was planned before."""
-    shapes = [(pod, scene.shape(pod)) for pod in gang.waiting]
+    shapes = [(pod, snapshot.shape(pod)) for pod in gang.waiting]
     topology = gang.topology or _common_ground(gang)
     anchor = None
     if topology and gang.topology:
-        known = [place for host in gang.nodes if (place := scene.place_on(host)) is not None]
+        known = [place for host in gang.nodes if (place := snapshot.place_on(host)) is not None]
         anchor = next((place.labels[topology] for place in known if topology in place.labels), None)
     return Demand(
         name=gang.name,

@@ -17,7 +17,7 @@ from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.cutting_problem import CuttingProblem, Want
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.solver.admission_lp import Reach, furthest
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.problem import Cutting
@@ -46,7 +46,7 @@ class LimitedAdmission:
         self._reach = Reach(cutting, watch=self._watch) if self._many else None
         self._there = problem.free
         self._guess = 0
-        self.known = Known()
+        self.known = ColumnPool()
         """Fillings that are good for the gangs that are served, for the purchase to begin with."""
         self._explore()
 

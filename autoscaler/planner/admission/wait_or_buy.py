@@ -14,7 +14,7 @@ from autoscaler.model.cluster import Cluster
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Demand
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
 from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, expected_end, worth_waiting
@@ -42,12 +42,12 @@ class Wait:
 class Patience:
     """Decides gang by gang, in the order in which they are served. The forecast is made when first asked for."""
 
-    def __init__(self, cluster: Cluster, policy: Policy, fleet: Fleet, scene: Scene) -> None:
+    def __init__(self, cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot) -> None:
         self._cluster = cluster
         self._policy = policy.waiting
         self._fleet = fleet
-        self._scene = scene
-        self._places = [place for place in scene.places if place.tier == ON_PREM_TIER]
+        self._snapshot = snapshot
+        self._places = [place for place in snapshot.places if place.tier == ON_PREM_TIER]
         self._releases: list[Release] | None = None
         self._waiting: list[tuple[list[Task], Start, timedelta | None]] = []
 
@@ -66,7 +66,7 @@ class Patience:
         self._waiting.clear()
 
     def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:
-        """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the scene."""
+        """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the snapshot."""
         now, ends = self._cluster.seen_at, gang.oldest + self.of(gang)
         if ends <= now or demand.topology is not None or not self._places:
             return None
@@ -105,7 +105,7 @@ class Patience:
         return found
 
     def _task(self, shape: Shape) -> Task:
-        takers = {id(place) for place in self._scene.takers(shape)}
+        takers = {id(place) for place in self._snapshot.takers(shape)}
         suits = frozenset(number for number, place in enumerate(self._places) if id(place) in takers)
         return Task(dict(shape.amounts), suits)
 

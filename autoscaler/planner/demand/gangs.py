@@ -12,7 +12,7 @@ from typing import Final
 from autoscaler.kube.schema.gang_detection import may_be_alone, must_be_told
 from autoscaler.model.cluster import GangRef, GangSize, Pod
 from autoscaler.model.labels import GATE, HOSTNAME
-from autoscaler.model.pod_index import GangKey, gang_key, roll_of
+from autoscaler.model.pod_index import GangKey, gang_key, pod_index_of
 
 _UNSAID: Final[Mapping[tuple[str, str], GangSize]] = MappingProxyType({})
 
@@ -63,16 +63,16 @@ Sizes = Mapping[tuple[str, str], GangSize]
 
 def gangs_of(pods: Iterable[Pod], sizes: Sizes = _UNSAID) -> tuple[Gang, ...]:
     """The gangs that wait for something, the first to be served first."""
-    roll = roll_of(pods)
+    index = pod_index_of(pods)
     lone: list[Pod] = []
     jobs: dict[GangKey, list[Pod]] = {}
-    for pod in roll.unbound:
+    for pod in index.unbound:
         if not waits(pod):
             continue
         if pod.gang is None or _is_alone(pod.gang, sizes):
             lone.append(pod)
         elif (key := gang_key(pod.gang)) not in jobs:
-            jobs[key] = [one for one in roll.gangs[key] if not one.deleting and one.phase != "Failed"]
+            jobs[key] = [one for one in index.gangs[key] if not one.deleting and one.phase != "Failed"]
     found = [_alone(pod) for pod in lone]
     plain = Counter((namespace, name) for namespace, name, _ in jobs)
     for (namespace, name, told_by), members in jobs.items():

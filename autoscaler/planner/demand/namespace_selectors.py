@@ -10,7 +10,7 @@ from typing import Final
 from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm
 from autoscaler.model.feasibility import term_holds
-from autoscaler.model.pod_index import Roll
+from autoscaler.model.pod_index import PodIndex
 
 Labels = Mapping[str, Mapping[str, str]]
 """Of each namespace, by its name."""
@@ -30,22 +30,22 @@ def why_held(pod: Pod, labels: Labels | None) -> str:
     return _UNKNOWN if labels is None and _asks(pod) else ""
 
 
-def resolved(roll: Roll, labels: Labels | None) -> Roll:
+def resolved(index: PodIndex, labels: Labels | None) -> PodIndex:
     """The same pods; of those that run, whom they keep away in names.
 
     While nothing is known of namespaces, a selector means every one that a pod waits in: better late than wrong.
     """
-    if not any(term.namespace_selector is not None for term in roll.keepers):
-        return roll
+    if not any(term.namespace_selector is not None for term in index.keepers):
+        return index
     known = labels if labels is not None else {}
-    feared = frozenset(pod.namespace for pod in roll.unbound) if labels is None else frozenset()
+    feared = frozenset(pod.namespace for pod in index.unbound) if labels is None else frozenset()
     keepers: dict[PodTerm, Counter[str]] = {}
-    for term, counts in roll.keepers.items():
+    for term, counts in index.keepers.items():
         named = _named(term, known)
         if term.namespace_selector is not None:
             named = replace(named, namespaces=named.namespaces | feared)
         keepers.setdefault(named, Counter()).update(counts)
-    return replace(roll, keepers=keepers)
+    return replace(index, keepers=keepers)
 
 
 def _asks(pod: Pod) -> bool:

@@ -18,13 +18,13 @@ from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
 from autoscaler.planner.placement.gang_packing import Packing, packing_of
 from autoscaler.planner.placement.room_table import RoomTable
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.planner.supply.fleet import COMING_TIER
 
 
-def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packing:
-    """The same pods, with those that the scheduler decides about where it will put them. The scene changes for good.
+def as_scheduled(gangs: Iterable[Gang], packing: Packing, snapshot: Snapshot) -> Packing:
+    """The same pods, with those that the scheduler decides about where it will put them. The snapshot changes for good.
 
     Pods that a rule counts by host stay where they are planned: elsewhere they would upset others.
     """
@@ -33,12 +33,12 @@ def as_scheduled(gangs: Iterable[Gang], packing: Packing, scene: Scene) -> Packi
         for gang in gangs
         if gang.is_lone and packing.placed.get(gang.name) is not None
         for pod in gang.waiting
-        if not (pod.gates or scene.is_counted_by(shape := scene.shape(pod), HOSTNAME))
+        if not (pod.gates or snapshot.is_counted_by(shape := snapshot.shape(pod), HOSTNAME))
     }
     if not loose:
         return packing
     homes = packing.homes
-    moving = _Moving(loose, homes, scene)
+    moving = _Moving(loose, homes, snapshot)
     needless = moving.off_what_is_bought(packing.bought)
     moving.to_what_has_joined()
     placed = {
@@ -59,7 +59,7 @@ class _Moving:
 
     loose: dict[str, Shape]
     homes: dict[str, Place]
-    scene: Scene
+    snapshot: Snapshot
     _alone: dict[int, bool] = field(default_factory=dict)
     """Number of a shape -> whether its pods mind no others."""
 
@@ -94,7 +94,7 @@ class _Moving:
                 if others is None:
                     others = (some if self._is_alone(shape) else every).behind(number, shape)
                     if others and many[shape.number] > 1:  # of a kind of its own it is asked no more than once
-                        others = [one for one in others if self.scene.why_not(shape, ranked[one]) is None]
+                        others = [one for one in others if self.snapshot.why_not(shape, ranked[one]) is None]
                         suit[shape.number] = others
                 if self._move(key, (ranked[one] for one in others[bisect_right(others, number) :])):
                     gave.add(number)
@@ -105,20 +105,20 @@ class _Moving:
     def _is_alone(self, shape: Shape) -> bool:
         known = self._alone.get(shape.number)
         if known is None:
-            known = self._alone[shape.number] = self.scene.stands_alone(shape)
+            known = self._alone[shape.number] = self.snapshot.stands_alone(shape)
         return known
 
     def to_what_has_joined(self) -> None:
         """Pods whose node was bought before and has not; those first whose node stays in use without them."""
         joined = [
             place
-            for place in self.scene.places
+            for place in self.snapshot.places
             if _is_open(place) and (not place.standing or place.tier == COMING_TIER)
         ]
         late = {id(home): home for home in self.homes.values() if home.node is None and not home.price}
         for home in sorted(late.values(), key=self._rank, reverse=True):
             for key in sorted((key for key in home.guests if key in self.loose), key=lambda key: self.loose[key].rank):
-                best = self.scene.find(self.loose[key])
+                best = self.snapshot.find(self.loose[key])
                 there = best if best is not None and _is_open(best) else None
                 self._move(key, [there] if there is not None else joined)
 
@@ -126,10 +126,10 @@ class _Moving:
         """Whether there was room."""
         shape, home = self.loose[key], self.homes[key]
         for place in others:
-            if place is home or self.scene.is_counted_apart(shape, home, place):
+            if place is home or self.snapshot.is_counted_apart(shape, home, place):
                 continue
-            if self.scene.why_not(shape, place) is None:
-                self.scene.move(shape, home, place, key)
+            if self.snapshot.why_not(shape, place) is None:
+                self.snapshot.move(shape, home, place, key)
                 self.homes[key] = place
                 return True
         return False

@@ -24,7 +24,7 @@ from autoscaler.model.actions import Admit, Reserve, Unreserve
 from autoscaler.model.cluster import Cluster, Node, Pod
 from autoscaler.model.constraints import Requirement, Taint
 from autoscaler.model.feasibility import tolerates, why_not_on
-from autoscaler.model.pod_index import NO_LOAD, Roll, roll_of
+from autoscaler.model.pod_index import NO_LOAD, PodIndex, pod_index_of
 from autoscaler.model.resources import Resources
 from autoscaler.planner.demand.gangs import Gang, waits
 from autoscaler.planner.placement.gang_packing import Placed
@@ -67,7 +67,7 @@ def reservations(
     return [Reserve(placements=tuple(news), because=because)] if news else []
 
 
-def let_in(roll: Roll, places: Iterable[Place]) -> dict[str, str]:
+def let_in(index: PodIndex, places: Iterable[Place]) -> dict[str, str]:
     """Pods that were let onto a node which is still reserved, and have room there -> its host name.
 
     They stay planned there, whatever else the plan could do with them: the scheduler may bind them at any moment.
@@ -80,7 +80,7 @@ def let_in(roll: Roll, places: Iterable[Place]) -> dict[str, str]:
     if not open_to:
         return {}
     found = {}
-    for pod in sorted((pod for pod in roll.unbound if waits(pod) and not pod.gates), key=lambda pod: pod.key):
+    for pod in sorted((pod for pod in index.unbound if waits(pod) and not pod.gates), key=lambda pod: pod.key):
         values = (one.value for one in reversed(pod.tolerations) if one.key == words.RESERVED)
         whose = next((value for value in values if value in open_to), None)
         if whose is None:
@@ -93,18 +93,18 @@ def let_in(roll: Roll, places: Iterable[Place]) -> dict[str, str]:
     return found
 
 
-def kept_where_let_in(roll: Roll, homes: Mapping[str, str]) -> Roll:
+def kept_where_let_in(index: PodIndex, homes: Mapping[str, str]) -> PodIndex:
     """The same pods; those with a home as if they named its host."""
     if not homes:
-        return roll
+        return index
 
     def kept(pod: Pod) -> Pod:
         host = homes.get(pod.key)
         at_home = (Requirement(words.HOSTNAME, "In", (host,)),) if host else ()
         return replace(pod, affinity=tuple((*term, *at_home) for term in pod.affinity or ((),))) if host else pod
 
-    unbound = tuple(map(kept, roll.unbound))
-    return replace(roll, unbound=unbound, gangs={name: tuple(map(kept, pods)) for name, pods in roll.gangs.items()})
+    unbound = tuple(map(kept, index.unbound))
+    return replace(index, unbound=unbound, gangs={name: tuple(map(kept, pods)) for name, pods in index.gangs.items()})
 
 
 def openings(
@@ -118,7 +118,7 @@ def openings(
     if not reserved:
         return []
     expected = {place.name for place in homes.values()}
-    loose = [pod for pod in roll_of(cluster.pods).unbound if pod.key in homes and not pod.gates]
+    loose = [pod for pod in pod_index_of(cluster.pods).unbound if pod.key in homes and not pod.gates]
     rivals = {(pod.requests, pod.affinity, pod.tolerations): pod for pod in loose}.values()
     found: dict[str, list[str]] = defaultdict(list)
     for place in reserved:
@@ -169,7 +169,7 @@ def _fits(pod: Pod, place: Place, cluster: Cluster) -> bool:
     """Whether it may go there and finds room, that which is kept for DaemonSets included."""
     if place.node is None:
         return False
-    taken = Resources(dict(roll_of(cluster.pods).loads.get(place.name, NO_LOAD).used))
+    taken = Resources(dict(pod_index_of(cluster.pods).loads.get(place.name, NO_LOAD).used))
     if not pod.requests.fits_in(place.node.allocatable - taken):
         return False
     why = why_not_on(affinity=pod.affinity, tolerations=pod.tolerations, labels=place.labels, taints=place.taints)

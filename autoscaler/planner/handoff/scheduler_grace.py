@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.model.actions import Grow
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import is_ready
 
@@ -26,22 +26,22 @@ _A_POD: Final = timedelta(seconds=1 / 50)
 _AT_MOST: Final = timedelta(seconds=30)
 
 
-def untried(gangs: Iterable[Gang], scene: Scene, now: datetime) -> dict[str, datetime]:
-    """Pod key -> until when it may still be bound to a node that is there. As the scene is before anyone is planned."""
+def not_tried_yet(gangs: Iterable[Gang], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
+    """Pod key -> until when it may still be bound to a node that is there; the snapshot has no pod planned yet."""
     unheard = [pod for gang in gangs for pod in gang.waiting if not (pod.gates or pod.unschedulable_because)]
     patience = min(_AT_MOST, _PATIENCE + len(unheard) * _A_POD)
     young = [pod for pod in unheard if now < pod.created + patience]
     if not young:
         return {}
-    fresh = [place for place in scene.places if not place.standing and _is_open(place)]
+    fresh = [place for place in snapshot.places if not place.standing and _is_open(place)]
     found: dict[int, bool] = {}
     ends = {}
     for pod in young:
-        shape = scene.shape(pod)
+        shape = snapshot.shape(pod)
         if shape.number not in found:
-            first = scene.find(shape)
+            first = snapshot.find(shape)
             found[shape.number] = (first is not None and _is_open(first)) or any(
-                scene.why_not(shape, place) is None for place in fresh
+                snapshot.why_not(shape, place) is None for place in fresh
             )
         if found[shape.number]:
             ends[pod.key] = pod.created + patience

@@ -62,6 +62,6 @@ class AtHandKinds:
 
 
 def _places(market: Market) -> Iterable[Place]:
-    for place in market.scene.places:
+    for place in market.snapshot.places:
         if place.standing or (place.group is not None and not place.price and not market.is_kept(place)):
             yield place

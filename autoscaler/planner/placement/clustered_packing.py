@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.planner.placement.sized_slots import Middle, SizedSeats
+from autoscaler.planner.placement.sized_slots import Middle, SizedSlots
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.size_clusters import MANY, crowded, middles
@@ -66,7 +66,7 @@ class SizeClusters:
             crowds.append(range(first, len(row_of)))
         lots = [(number_of[lot.kind], lot.pods, lot.part) for lot in answer.nodes for _ in range(lot.times)]
         sizes = np.array([row.amounts for row in self.rows], dtype=np.int64)
-        seats = SizedSeats(sizes, row_of).seat(
+        seats = SizedSlots(sizes, row_of).seat(
             ((kinds[kind].amounts, pods) for kind, pods, _ in lots),
             crowds,
             [Middle(*shape.amounts[:_DEVICES]) for shape in self.shapes],

@@ -20,7 +20,7 @@ from autoscaler.planner.placement.host_rules import HostRules
 from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Limit
 from autoscaler.solver.problem import Shape as Row
@@ -113,7 +113,7 @@ class CuttingProblem:
         return lot.kind if self.zones is None else self.zones.names[lot.kind][lot.part]
 
     def _answer(
-        self, rows: Sequence[Row], limits: SearchLimits, *, binding: bool, known: Known | None, times: float
+        self, rows: Sequence[Row], limits: SearchLimits, *, binding: bool, known: ColumnPool | None, times: float
     ) -> Answer:
         """With little work first, and with all that is allowed where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
@@ -137,7 +137,7 @@ class CuttingProblem:
         return answer
 
     def solved(
-        self, limits: SearchLimits, *, binding: bool, known: Known | None = None, times: float = 1.0
+        self, limits: SearchLimits, *, binding: bool, known: ColumnPool | None = None, times: float = 1.0
     ) -> PartialPurchase | None:
         """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits.
 
@@ -280,7 +280,7 @@ class _Takers:
         keys = (*want.shape.asked_keys, *((ZONE,) if want.zone else ()))
         for several in self._classes(keys).values():
             sample = self._samples[several[0]]
-            if want.zone in ("", sample.labels.get(ZONE)) and self._market.scene.suits(want.shape, sample):
+            if want.zone in ("", sample.labels.get(ZONE)) and self._market.snapshot.suits(want.shape, sample):
                 names += several
         return None if len(names) == len(self._samples) else frozenset(names)
 

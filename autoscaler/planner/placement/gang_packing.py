@@ -77,7 +77,7 @@ def packing_of(placed: Mapping[str, Placed | None]) -> Packing:
 
 
 def pack(demands: Iterable[Demand], market: Market, *, buy: bool = True) -> Packing:
-    """Place each demand as a whole, in order; what fits nowhere as a whole leaves no trace on the scene."""
+    """Place each demand as a whole, in order; what fits nowhere as a whole leaves no trace on the snapshot."""
     return packing_of({demand.name: _place_elastic(demand, market, buy=buy) for demand in demands})
 
 
@@ -126,11 +126,11 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
 
 def _grown(rest: Demand, market: Market, *, buy: bool) -> Placed | None:
     """All of the other pods; ``None``: there are none, or that fails, or takes nodes that were bought for others."""
-    start = market.scene.mark()
+    start = market.snapshot.mark()
     whole = _place(rest, market, buy=buy) if rest.pods else None
     if whole is not None and not taken_from_others(whole, rest, market):
         return whole
-    market.scene.undo(start)
+    market.snapshot.undo(start)
     return None
 
 
@@ -140,16 +140,16 @@ def as_meant(demand: Demand, market: Market) -> Placed | None:
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
     Those who were not planned before go to standing places, if it takes them to be enough.
     """
-    scene, start = market.scene, market.scene.mark()
+    snapshot, start = market.snapshot, market.snapshot.mark()
     places, moved = _settled(demand, market)
     least = len(demand.pods) if demand.minimum is None else demand.minimum
     for key, shape in demand.ranked if not moved and len(places) < least else ():
-        place = None if key in demand.meant else scene.find(shape)
+        place = None if key in demand.meant else snapshot.find(shape)
         if place is not None:
-            scene.put(shape, place, key)
+            snapshot.put(shape, place, key)
             places.append((key, place))
     if moved or len(places) < max(1, least) or _is_torn(demand, places):
-        scene.undo(start)
+        snapshot.undo(start)
         return None
     return Placed(places=tuple(places))
 
@@ -163,27 +163,27 @@ def still_to_come(demand: Demand, placed: Placed) -> Demand:
 
 def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """Those whose planned place is taken go elsewhere, the others stay; all of them anew only where that is cheaper."""
-    start = market.scene.mark()
+    start = market.snapshot.mark()
     stay = _stay(demand, market, buy=buy)
     if stay is not None and stay.usd <= CENT:
         return stay
-    market.scene.undo(start)
+    market.snapshot.undo(start)
     anew = _place(demand, market, buy=buy)
     if stay is None or (anew is not None and anew.usd < stay.usd - CENT):
         return anew
-    market.scene.undo(start)
+    market.snapshot.undo(start)
     return _stay(demand, market, buy=buy)
 
 
 def _stay(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """As many as can be where they were planned before, and the rest where it is cheapest; ``None`` if that fails."""
-    scene, start = market.scene, market.scene.mark()
+    snapshot, start = market.snapshot, market.snapshot.mark()
     places, _ = _settled(demand, market)
     settled = {key for key, _ in places}
     rest = tuple(item for item in demand.pods if item[0] not in settled)
     others = _place(replace(demand, pods=rest, anchor=_anchor(demand, places)), market, buy=buy)
     if not places or others is None or _is_torn(demand, (*places, *others.places)):
-        scene.undo(start)
+        snapshot.undo(start)
         return None
     return Placed(places=(*places, *others.places), bought=others.bought)
 
@@ -197,7 +197,7 @@ def _settled(demand: Demand, market: Market) -> tuple[list[tuple[str, Place]], l
         for key, shape in left:
             home = demand.meant[key]
             if market.settle(home, shape):
-                market.scene.put(shape, home, key)
+                market.snapshot.put(shape, home, key)
                 places.append((key, home))
             else:
                 stuck.append((key, shape))
@@ -223,21 +223,21 @@ def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:
 
 
 def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
-    """The cheapest of all ways over all values of the gang's topology, done on the scene."""
-    items, start = demand.ranked, market.scene.mark()
+    """The cheapest of all ways over all values of the gang's topology, done on the snapshot."""
+    items, start = demand.ranked, market.snapshot.mark()
     own = {place.name for place in demand.meant.values()}
     best: tuple[Cost, Callable[[], Way | None]] | None = None
     for within in _domains(demand, market):
         for cost, redo in ways(items, market, within, buy=buy, own=own):
             if best is None or cost < best[0]:
                 best = (cost, redo)
-        market.scene.undo(start)
+        market.snapshot.undo(start)
         if best is not None and best[0] <= (CENT, CENT):
             break
     opened = len(market.opened)
     way = best[1]() if best is not None else None
     if way is None:
-        market.scene.undo(start)
+        market.snapshot.undo(start)
         return None
     return Placed(
         places=tuple((key, place) for key, _, place in way),
@@ -252,7 +252,7 @@ def _domains(demand: Demand, market: Market) -> Iterable[Within]:
         return (None,)
     if demand.anchor is not None:
         return ((key, demand.anchor),)
-    values = {place.labels[key] for place in market.scene.places if key in place.labels}
+    values = {place.labels[key] for place in market.snapshot.places if key in place.labels}
     for offering in market.offerings:
         if key == HOSTNAME:
             values.add(market.next_name(offering))

@@ -35,7 +35,7 @@ from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.placement.slots import seat
 from autoscaler.planner.placement.zone_assignment import Zones
 from autoscaler.planner.supply.candidate_nodes import Place, Shape, harm
-from autoscaler.solver.column_pool import Known
+from autoscaler.solver.column_pool import ColumnPool
 
 
 class IdleNodes:
@@ -59,7 +59,9 @@ class IdleNodes:
         if nodes is None:
             enough = np.nonzero(self._table.enough(shape.amounts))[0].tolist() if self._nodes else []
             nodes = self._with_room[shape.number] = [self._nodes[one] for one in enough]
-        return next((one for one in nodes if not one.standing and self._market.scene.why_not(shape, one) is None), None)
+        return next(
+            (one for one in nodes if not one.standing and self._market.snapshot.why_not(shape, one) is None), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Pool:
     """Dollars per hour that nodes for these pods cost at least."""
     partial: PartialPurchase | None = None
     """What was found, and not bought, for it leaves some out; given, it is bought for a pool without these."""
-    known: Known | None = None
+    known: ColumnPool | None = None
     """Fillings that were found before, for the search to begin with."""
     fills_first: bool = True
     """Places that cost nothing more are filled before nodes are bought; else in the same problem."""
@@ -117,7 +119,7 @@ class Pool:
         Hopeless is a gang of which a pod fits on no standing place and on no kind of node that may be bought, or for
         which there is no zone.
         """
-        scene, mark = self.market.scene, self.market.scene.mark()
+        snapshot, mark = self.market.snapshot, self.market.snapshot.mark()
         self._note_opened()
         placed: dict[str, Place] = {}
         rest: list[tuple[str, Want]] = []
@@ -127,14 +129,14 @@ class Pool:
                 continue
             place = self._at_hand(shape) if shape.number not in self._full else None
             if place is not None:
-                scene.put(shape, place, key)
+                snapshot.put(shape, place, key)
                 placed[key] = place
                 self._note_opened()
                 continue
             self._full.add(shape.number)
             zone = self._zones.assign(shape) if self._is_holdable(shape) else None
             if zone is None:
-                scene.undo(mark)
+                snapshot.undo(mark)
                 self._full.clear()
                 return False
             rest.append((key, Want(shape, zone)))
@@ -146,7 +148,7 @@ class Pool:
         return True
 
     def buy(self, *, binding: bool = False) -> bool:
-        """Whether there are nodes for all that wait; they are opened and filled then. Else the scene is left dirty.
+        """Whether there are nodes for all that wait; they are opened and filled then. Else the snapshot is left dirty.
 
         ``binding``: it is searched within the limits; else they are only looked at, and nothing is bought where the
         cheapest nodes exceed one. Of pods of many sizes some may be left at first: they go beside others, or are bought
@@ -204,7 +206,7 @@ class Pool:
             self._zones.leave(want, len(keys))
             while keys and (place := self._beside_others(want.shape, within)) is not None:
                 key = keys.pop(0)
-                self.market.scene.put(want.shape, place, key)
+                self.market.snapshot.put(want.shape, place, key)
                 self.places[key] = place
             self._zones.keep(want, len(keys))
             if not keys:
@@ -213,12 +215,12 @@ class Pool:
     def _beside_others(self, shape: Shape, within: tuple[str, str] | None) -> Place | None:
         stance = self._rules.stance(shape) if self._rules is not None else FREE
         if stance is FREE:
-            return self.market.scene.find(shape, within)
+            return self.market.snapshot.find(shape, within)
         for place, company in self._companies.values():
             has_room = all(place.free.get(name, 0) >= amount for name, amount in shape.amounts)
             if not has_room or (within is not None and place.labels.get(within[0]) != within[1]):
                 continue
-            if company.admits(stance) and self.market.scene.suits(shape, place):
+            if company.admits(stance) and self.market.snapshot.suits(shape, place):
                 company.join(stance)
                 return place
         return None
@@ -247,7 +249,7 @@ class Pool:
 
     def _at_hand(self, shape: Shape) -> Place | None:
         """A standing place with room for the shape; else an idle node or one on its way, which is opened."""
-        place = self.market.scene.find(shape)
+        place = self.market.snapshot.find(shape)
         if place is None:
             place = self._idle().first(shape)
             if place is not None:
@@ -256,7 +258,7 @@ class Pool:
 
     def _idle(self) -> IdleNodes:
         if self._idle_nodes is None:
-            names = {name for shape in self.market.scene.shapes for name, _ in shape.amounts}
+            names = {name for shape in self.market.snapshot.shapes for name, _ in shape.amounts}
             self._idle_nodes = IdleNodes(self.market, names)
         return self._idle_nodes
 
@@ -292,7 +294,7 @@ class Pool:
             for want, keys in guests.items():
                 self._zones.leave(want, len(keys))
                 for key in keys:
-                    self.market.scene.put(want.shape, place, key)
+                    self.market.snapshot.put(want.shape, place, key)
                     self.places[key] = place
                 self._have_places(want, keys)
         return True
@@ -303,12 +305,12 @@ class Pool:
         for want, keys in guests.items():
             at_hand: list[str] = []
             while len(at_hand) < len(keys) and want.shape.number not in self._full:
-                place = self.market.scene.find(want.shape)
+                place = self.market.snapshot.find(want.shape)
                 if place is None or place.price:
                     self._full.add(want.shape.number)
                     break
                 key = keys[len(at_hand)]
-                self.market.scene.put(want.shape, place, key)
+                self.market.snapshot.put(want.shape, place, key)
                 self.places[key] = place
                 at_hand.append(key)
             if at_hand:

@@ -1,7 +1,7 @@
-"""What new nodes may be had: offerings, the ceilings over all of them, and the fresh nodes that a scene can be given.
+"""What new nodes may be had: offerings, the ceilings over all of them, and fresh nodes that a snapshot can be given.
 
 Fresh are nodes that are at hand (idle, cordoned by us, on their way; the bill has them already) and those that would be
-bought. What is opened is taken back with the scene.
+bought. What is opened is taken back with the snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autoscaler.model.cluster import Group
 from autoscaler.model.feasibility import Amounts
 from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.planner.placement.room_table import RoomTable
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.planner.supply.fleet import COMING_TIER
 from autoscaler.solver.problem import Limit
@@ -120,11 +120,11 @@ class Ceilings:
 
 
 class Market:
-    """Fresh nodes: at hand or to be bought, within the ceilings. What is opened is taken back with the scene."""
+    """Fresh nodes: at hand or to be bought, within the ceilings. What is opened is taken back with the snapshot."""
 
     def __init__(
         self,
-        scene: Scene,
+        snapshot: Snapshot,
         offerings: Iterable[Offering],
         ceilings: Ceilings,
         *,
@@ -137,7 +137,7 @@ class Market:
         """
         self.thorough = thorough
         self._kept = kept
-        self.scene = scene
+        self.snapshot = snapshot
         self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
         self._by_name = {one.group.name: one for one in self.offerings}
         self.ceilings = ceilings
@@ -150,7 +150,7 @@ class Market:
         self._asked: set[str] = set()
         """Resources that the table knows."""
         self._capacity: dict[tuple[str, int], int] = {}
-        for place in scene.places:
+        for place in snapshot.places:
             if place.group is not None and not place.standing:
                 self._at_hand[place.group.name].append(place)
         for places in self._at_hand.values():
@@ -171,7 +171,7 @@ class Market:
         return max(0, offering.buyable - self.bought[offering.group.name] + self.forgone[offering.group.name])
 
     def sample(self, offering: Offering) -> Place:
-        """A new node of it to ask questions of; it is in no scene."""
+        """A new node of it to ask questions of; it is in no snapshot."""
         name = offering.group.name
         if name not in self._samples:
             self._samples[name] = offering.new_place(f"{name}+?")
@@ -185,7 +185,7 @@ class Market:
         """How many pods of that shape a new node of it holds, other pods aside."""
         key = (offering.group.name, shape.number)
         if key not in self._capacity:
-            self._capacity[key] = _capacity(self.scene, self.sample(offering), shape)
+            self._capacity[key] = _capacity(self.snapshot, self.sample(offering), shape)
         return self._capacity[key]
 
     def with_room(self, amounts: Amounts) -> Iterator[Offering]:
@@ -221,7 +221,7 @@ class Market:
 
     def settle(self, place: Place, shape: Shape) -> bool:
         """Whether a pod of the shape may go to that very place, which counts as opened then if it was fresh."""
-        if self.scene.why_not(shape, place) is not None:
+        if self.snapshot.why_not(shape, place) is not None:
             return False
         if not place.standing and place.group is not None:
             self.take(place)
@@ -233,14 +233,14 @@ class Market:
         self._take(at_hand, at_hand.index(place))
 
     def forgo(self, bought: Iterable[Place], *, but: Iterable[Place]) -> list[Place]:
-        """What was bought is not, ``but`` these: their like may be bought again. The scene changes for good."""
+        """What was bought is not, ``but`` these: their like may be bought again. The snapshot changes for good."""
         kept = {id(place) for place in but}
         forgone = [place for place in bought if id(place) not in kept]
         for place in forgone:
             if place.group is not None:
                 self.forgone[place.group.name] += 1
                 self.ceilings.take(place.group, -1)
-            self.scene.remove(place)
+            self.snapshot.remove(place)
         return forgone
 
     def _take(self, at_hand: list[Place], position: int) -> Place:
@@ -251,17 +251,17 @@ class Market:
             self.opened.pop()
             at_hand.insert(position, place)
 
-        self.scene.note(put_back)
+        self.snapshot.note(put_back)
         return place
 
     def _buy(self, offering: Offering, fits: Callable[[Place], bool]) -> Place | None:
         name = offering.group.name
         place = offering.new_place(self.next_name(offering))
         place.price = offering.usd
-        mark = self.scene.mark()
-        self.scene.add(place)
+        mark = self.snapshot.mark()
+        self.snapshot.add(place)
         if not fits(place):
-            self.scene.undo(mark)
+            self.snapshot.undo(mark)
             return None
         self.bought[name] += 1
         self.ceilings.take(offering.group)
@@ -272,12 +272,12 @@ class Market:
             self.bought[name] -= 1
             self.ceilings.take(offering.group, -1)
 
-        self.scene.note(give_back)
+        self.snapshot.note(give_back)
         return place
 
 
-def _capacity(scene: Scene, sample: Place, shape: Shape) -> int:
-    if scene.why_not_new(shape, sample) is not None:
+def _capacity(snapshot: Snapshot, sample: Place, shape: Shape) -> int:
+    if snapshot.why_not_new(shape, sample) is not None:
         return 0
     most = min(sample.free.get(name, 0) // amount for name, amount in shape.amounts)
     alone = bool(shape.host_ports) or any(term.topology_key == HOSTNAME for term in shape.apart_from)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from autoscaler.model.feasibility import Amounts
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.placement.offerings import Market, Offering
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 
 Cost = tuple[float, float]
@@ -49,20 +50,20 @@ class _Script:
 def ways(
     items: Sequence[Item], market: Market, within: Within, *, buy: bool, own: Collection[str] = ()
 ) -> list[tuple[Cost, Callable[[], Way | None]]]:
-    """Each way found: its cost, and how to do it again from the same state. The scene is left dirty.
+    """Each way found: its cost, and how to do it again from the same state. The snapshot is left dirty.
 
     ``own``: names of fresh nodes that were bought for these very pods.
     """
-    scene = market.scene
-    _, rest = fill_standing(items, scene, within)
+    snapshot = market.snapshot
+    _, rest = fill_standing(items, snapshot, within)
     if not rest:
-        return [((0.0, 0.0), lambda: fill_standing(items, scene, within)[0])]
+        return [((0.0, 0.0), lambda: fill_standing(items, snapshot, within)[0])]
     found: list[tuple[Cost, Callable[[], Way | None]]] = []
-    filled = scene.mark()
+    filled = snapshot.mark()
     seen = set()
     for prefer in _preferences(rest, market, within, buy=buy):
         script = _open_for(rest, market, within, prefer, buy=buy)
-        scene.undo(filled)
+        snapshot.undo(filled)
         for one in (script, _shrunk(script, market, within, buy=buy)) if script else ():
             names = tuple(offering.group.name for offering in one.bins)
             if (names, one.puts) in seen:
@@ -71,23 +72,23 @@ def ways(
             first = len(market.opened)
             if _replay(one, market, within) is not None:
                 found.append((_cost(market.opened[first:], market, own), _redo(items, one, market, within)))
-            scene.undo(filled)
+            snapshot.undo(filled)
     return found
 
 
-def fill_standing(items: Iterable[Item], scene: Scene, within: Within) -> tuple[Way, list[Item]]:
+def fill_standing(items: Iterable[Item], snapshot: Snapshot, within: Within) -> tuple[Way, list[Item]]:
     """Put what fits on standing places; what does not is the rest."""
     way: Way = []
     rest: list[Item] = []
     hopeless: set[int] = set()
     for key, shape in items:
-        place = scene.find(shape, within) if shape.number not in hopeless else None
+        place = snapshot.find(shape, within) if shape.number not in hopeless else None
         if place is None:
             rest.append((key, shape))
             if not shape.near_to and not shape.spread:
                 hopeless.add(shape.number)
             continue
-        scene.put(shape, place, key)
+        snapshot.put(shape, place, key)
         way.append((key, shape, place))
     return way, rest
 
@@ -132,23 +133,24 @@ def _label(market: Market, offering: Offering, key: str) -> str | None:
 
 def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Preference, *, buy: bool) -> _Script | None:
     """Open fresh nodes until every pod has a place, filling each before the next; ``None`` where some pod has none."""
-    scene = market.scene
+    snapshot = market.snapshot
     left = Counter(shape.number for _, shape in rest)
     bins: list[Offering] = []
     opened: dict[str, int] = {}
     puts: list[tuple[str, Shape, int | Place]] = []
     for key, shape in rest:
-        place = scene.find(shape, within)
+        place = snapshot.find(shape, within)
         if place is None:
             for offering in _tries(shape, left[shape.number], market, within, prefer=prefer, bins=bins, buy=buy):
-                place = market.open(offering, lambda fresh, shape=shape: _suits(scene, fresh, [shape], within), buy=buy)  # type: ignore[misc]
+                fits = partial(_suits, snapshot, [shape], within)
+                place = market.open(offering, fits, buy=buy)
                 if place is not None:
                     opened[place.name] = len(bins)
                     bins.append(offering)
                     break
         if place is None:
             return None
-        scene.put(shape, place, key)
+        snapshot.put(shape, place, key)
         puts.append((key, shape, opened.get(place.name, place)))
         left[shape.number] -= 1
     return _Script(bins=tuple(bins), puts=tuple(puts))
@@ -164,7 +166,7 @@ def _tries(
     return [first, *(one for one in ranked if one is not first)]
 
 
-def _suits(scene: Scene, place: Place, contents: Sequence[Shape], within: Within) -> bool:
+def _suits(snapshot: Snapshot, contents: Sequence[Shape], within: Within, place: Place) -> bool:
     """Whether a fresh place can hold all of this, as far as it can be told before the pods are put."""
     if within is not None and place.labels.get(within[0]) != within[1]:
         return False
@@ -175,7 +177,7 @@ def _suits(scene: Scene, place: Place, contents: Sequence[Shape], within: Within
                 wanted[name] += amount
         if any(amount > place.free.get(name, 0) for name, amount in wanted.items()):
             return False
-    return scene.why_not(contents[0], place) is None
+    return snapshot.why_not(contents[0], place) is None
 
 
 def _shrunk(script: _Script, market: Market, within: Within, *, buy: bool) -> _Script:
@@ -219,12 +221,12 @@ def _holds(
         return False
     if any(not market.capacity(offering, shape) for shape in contents):
         return False
-    return _suits(market.scene, sample, contents, None) if len(contents) > 1 else True
+    return _suits(market.snapshot, contents, None, sample) if len(contents) > 1 else True
 
 
 def _replay(script: _Script, market: Market, within: Within) -> Way | None:
-    """Do what the script says; ``None`` where the scene does not allow it after all."""
-    scene = market.scene
+    """Do what the script says; ``None`` where the snapshot does not allow it after all."""
+    snapshot = market.snapshot
     contents = script.contents()
     opened: dict[int, Place] = {}
     way: Way = []
@@ -232,12 +234,12 @@ def _replay(script: _Script, market: Market, within: Within) -> Way | None:
         place = opened.get(target) if isinstance(target, int) else target
         if place is None and isinstance(target, int):
             held = contents[target]
-            place = market.open(script.bins[target], lambda fresh, held=held: _suits(scene, fresh, held, within))  # type: ignore[misc]
+            place = market.open(script.bins[target], partial(_suits, snapshot, held, within))
             if place is not None:
                 opened[target] = place
-        if place is None or scene.why_not(shape, place) is not None:
+        if place is None or snapshot.why_not(shape, place) is not None:
             return None
-        scene.put(shape, place, key)
+        snapshot.put(shape, place, key)
         way.append((key, shape, place))
     return way
 
@@ -251,7 +253,7 @@ def _cost(opened: Iterable[Place], market: Market, own: Collection[str]) -> Cost
 
 def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Way | None]:
     def redo() -> Way | None:
-        standing, _ = fill_standing(items, market.scene, within)
+        standing, _ = fill_standing(items, market.snapshot, within)
         fresh = _replay(script, market, within)
         return None if fresh is None else standing + fresh
 

@@ -35,9 +35,9 @@ Found = dict[str, Placed | None]
 
 
 def place_together(demands: Sequence[Demand], found: Mapping[str, Placed | None], market: Market, start: int) -> Found:
-    """The cheaper of what was ``found`` and one plan for all; the scene holds what is given back.
+    """The cheaper of what was ``found`` and one plan for all; the snapshot holds what is given back.
 
-    ``start`` is the scene's mark before any of the demands was placed. Who found no place is asked again in the end.
+    ``start`` is the snapshot's mark before any of the demands was placed. Who found no place is asked again in the end.
     """
     pooled = {demand.name for demand in demands if found[demand.name] is not None and may_be_pooled(demand, market)}
     buying = [one for name in pooled if (one := found[name]) is not None and one.bought]
@@ -45,10 +45,10 @@ def place_together(demands: Sequence[Demand], found: Mapping[str, Placed | None]
         return dict(found)
     placed = [demand for demand in demands if found[demand.name] is not None]
     usd = _usd(found)
-    market.scene.undo(start)
+    market.snapshot.undo(start)
     together = _together(placed, pooled, market)
     if together is None or _usd(together) > usd - _CENT:
-        market.scene.undo(start)
+        market.snapshot.undo(start)
         return dict(found) | {demand.name: _alone(demand, market) for demand in placed}
     return together | {demand.name: _alone(demand, market) for demand in demands if demand.name not in together}
 
@@ -63,14 +63,15 @@ def _alone(demand: Demand, market: Market) -> Placed | None:
 
 def may_be_pooled(demand: Demand, market: Market) -> bool:
     """Nothing but room decides where its pods go, and all of them go or none."""
-    return _is_free(demand) and all(map(market.scene.stands_alone, {shape for _, shape in demand.pods}))
+    return _is_free(demand) and all(map(market.snapshot.stands_alone, {shape for _, shape in demand.pods}))
 
 
 def may_be_bought_jointly(demand: Demand, market: Market) -> bool:
     """The same, or rules by host or zone, with which a purchase for many pods of many gangs knows how to deal."""
-    scene = market.scene
+    snapshot = market.snapshot
     return _is_free(demand) and all(
-        scene.stands_alone(shape) or scene.has_common_rules(shape) for shape in {shape for _, shape in demand.pods}
+        snapshot.stands_alone(shape) or snapshot.has_common_rules(shape)
+        for shape in {shape for _, shape in demand.pods}
     )
 
 
@@ -91,19 +92,19 @@ class _Pool:
 
 def _together(demands: Sequence[Demand], pooled: set[str], market: Market) -> Found | None:
     """All of them; ``None`` where one finds no place this way."""
-    scene = market.scene
+    snapshot = market.snapshot
     found: Found = {}
     pool = _Pool()
     for demand in demands:
-        mark = scene.mark()
+        mark = snapshot.mark()
         free = pack([demand], market, buy=demand.name not in pooled).placed[demand.name]
         if free is not None:
             found[demand.name] = free
         elif demand.name not in pooled:
             return None
         else:
-            scene.undo(mark)
-            way, rest = fill_standing(demand.ranked, scene, None)
+            snapshot.undo(mark)
+            way, rest = fill_standing(demand.ranked, snapshot, None)
             pool.places |= {key: place for key, _, place in way}
             for key, shape in rest:
                 pool.pods[shape].append(key)
@@ -136,15 +137,17 @@ def _bought(pool: _Pool, market: Market) -> bool:
 
 def _fill(pool: _Pool, offering: Offering, contents: Sequence[Shape], market: Market) -> bool:
     """One node that holds so many of each shape."""
-    place = market.open(offering, lambda fresh: all(market.scene.why_not(shape, fresh) is None for shape in contents))
+    place = market.open(
+        offering, lambda fresh: all(market.snapshot.why_not(shape, fresh) is None for shape in contents)
+    )
     if place is None:
         return False
     pool.bought.append(place)
     for shape in contents:
-        if market.scene.why_not(shape, place) is not None:
+        if market.snapshot.why_not(shape, place) is not None:
             return False
         key = pool.pods[shape].pop(0)
-        market.scene.put(shape, place, key)
+        market.snapshot.put(shape, place, key)
         pool.places[key] = place
     return True
 
@@ -158,7 +161,9 @@ def _as_columns(
     samples = {name: market.sample(offering) for name, offering in offerings.items()}
     shapes = []
     for shape, keys in pool.pods.items():
-        takers = frozenset(name for name, sample in samples.items() if market.scene.why_not_new(shape, sample) is None)
+        takers = frozenset(
+            name for name, sample in samples.items() if market.snapshot.why_not_new(shape, sample) is None
+        )
         amounts = dict(shape.amounts)
         vector = tuple(-(-amounts.get(name, 0) // _unit(name)) for name in names)
         shapes.append(problem.Shape(vector, len(keys), takers))

@@ -31,7 +31,7 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
     problem = cutting_problem(counts, market, limited=False)
     free: Counter[str] = Counter()
     names = {name for want in counts for name, _ in want.shape.amounts}
-    for place in market.scene.places:
+    for place in market.snapshot.places:
         if not place.price:
             for name in names:
                 free[name] += max(0, place.free.get(name, 0))

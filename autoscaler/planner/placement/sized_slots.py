@@ -39,7 +39,7 @@ class _Line:
         """The most that one of them asks for."""
 
 
-class SizedSeats:
+class SizedSlots:
     """Pods of many sizes."""
 
     def __init__(self, sizes: Whole, sorts: Sequence[int]) -> None:

@@ -12,14 +12,14 @@ from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Taint, Term
 from autoscaler.model.feasibility import NODE_NAME, Reason, term_holds, why_no_room, why_not_on, why_not_tied
 from autoscaler.model.labels import HOSTNAME, ZONE
-from autoscaler.model.pod_index import Roll, roll_of
+from autoscaler.model.pod_index import PodIndex, pod_index_of
 from autoscaler.planner.placement.topology_spread import Spreading, Watch, count_domain, in_words
 from autoscaler.planner.supply.candidate_nodes import Place, Ranking, Shape, Shelf, shape_of
 
 WatchKey = tuple[Term, frozenset[str]]
 
 
-class Scene:
+class Snapshot:
     """A cluster to try placements in."""
 
     def __init__(self, places: Sequence[Place], residents: Iterable[Pod], newcomers: Sequence[Pod]) -> None:
@@ -46,7 +46,7 @@ class Scene:
         """Anti-affinity of pods that are still to be placed."""
         for place in places:
             self.add(place)
-        self._look_around(roll_of(residents), newcomers)
+        self._look_around(pod_index_of(residents), newcomers)
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Scene:
         if value is not None:
             self._repelling.setdefault(term, defaultdict(int))[value] += by
 
-    def _look_around(self, residents: Roll, newcomers: Sequence[Pod]) -> None:
+    def _look_around(self, residents: PodIndex, newcomers: Sequence[Pod]) -> None:
         """Index what the newcomers' rules ask about those who are there, and the other way round."""
         wanted: dict[WatchKey, set[str]] = defaultdict(set)
         for pod in newcomers:
@@ -318,7 +318,7 @@ class Scene:
             self._count_residents(residents)
         self._lonely = not self._watches and not self._repelling
 
-    def _count_residents(self, residents: Roll) -> None:
+    def _count_residents(self, residents: PodIndex) -> None:
         """Most selectors name one value of a label: a sort of pods is asked only about those that name one of its."""
         naming: dict[tuple[str, str, str], list[Watch]] = defaultdict(list)
         others: dict[str, list[Watch]] = defaultdict(list)

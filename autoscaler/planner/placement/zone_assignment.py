@@ -27,16 +27,18 @@ class Zones:
 
     def assign(self, shape: Shape) -> str | None:
         """The zone of one more pod; empty where it does not matter, ``None``: there is none."""
-        scene = self.market.scene
-        if not scene.counts_by(ZONE):
+        snapshot = self.market.snapshot
+        if not snapshot.counts_by(ZONE):
             return ""
         samples = self._possible(shape)
-        if not scene.is_counted_by(shape, ZONE):
+        if not snapshot.is_counted_by(shape, ZONE):
             return self._least(samples)
-        for zone in sorted(samples, key=lambda zone: (scene.counted_with(shape, ZONE, zone), self._load[zone], zone)):
-            if scene.suits_others(shape, samples[zone]):
+        for zone in sorted(
+            samples, key=lambda zone: (snapshot.counted_with(shape, ZONE, zone), self._load[zone], zone)
+        ):
+            if snapshot.suits_others(shape, samples[zone]):
                 self._load[zone] += 1
-                scene.count(shape, {ZONE: zone}, 1)
+                snapshot.count(shape, {ZONE: zone}, 1)
                 return zone
         return None
 
@@ -49,12 +51,12 @@ class Zones:
     def leave(self, want: Want, many: int) -> None:
         """So many pods are no longer counted where they were to go: they get a place."""
         if want.zone and many:
-            self.market.scene.count(want.shape, {ZONE: want.zone}, -many)
+            self.market.snapshot.count(want.shape, {ZONE: want.zone}, -many)
 
     def keep(self, want: Want, many: int) -> None:
         """So many pods are counted again, for they got none."""
         if want.zone and many:
-            self.market.scene.count(want.shape, {ZONE: want.zone}, many)
+            self.market.snapshot.count(want.shape, {ZONE: want.zone}, many)
 
     def _possible(self, shape: Shape) -> dict[str, Place]:
         key = (shape.amounts, shape.affinity, shape.ties, shape.tolerations, shape.asked_keys)

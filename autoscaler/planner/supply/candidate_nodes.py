@@ -34,7 +34,7 @@ Harm = tuple[int, int, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What placing a pod depends on. Made by :meth:`Scene.shape`; pods that are alike get the same object."""
+    """What placing a pod depends on. Made by :meth:`Snapshot.shape`; pods that are alike get the same object."""
 
     requests: Resources
     amounts: Amounts
@@ -76,7 +76,7 @@ class Place:
     """Open to everyone; a fresh node becomes so with its first pod."""
     ports: frozenset[tuple[str, int]] = frozenset()
     guests: list[str] = field(default_factory=list)
-    """Keys of the pods put here in this scene."""
+    """Keys of the pods put here in this snapshot."""
     index: int = -1
     version: int = 0
     harm: tuple[int, Harm] | None = None
@@ -173,7 +173,7 @@ _Entry = tuple[Harm, str, int, Place, int]
 
 
 class Ranking:
-    """The standing places with room for one shape, best first, kept in step with the scene's changes.
+    """The standing places with room for one shape, best first, kept in step with the snapshot's changes.
 
     Most places never change: those are read off the shelf that all shapes share. Those that do are in a heap.
     """

@@ -19,7 +19,7 @@ from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, 
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.pauses import Pause
-from autoscaler.model.pod_index import NO_LOAD, Load, roll_of
+from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.backoffs import learnt
 from autoscaler.planner.supply.candidate_nodes import Place
@@ -202,7 +202,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     noticed = {name: one for name, one in _noticed(cluster, ids) if name in group_of and name not in leaving}
     known = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
-    loads = roll_of(cluster.pods).loads
+    loads = pod_index_of(cluster.pods).loads
 
     def make(node: Node, group: Group | None, load: Load) -> Place:
         return _place(node, group, load, cluster, policy)

@@ -22,7 +22,7 @@ from stacks.local.demo.claims import GroupSeen, InstanceSeen, Morning, NodeSeen,
 from stacks.local.kubeapi.client import KubeHttp
 
 
-class Witness:
+class Recorder:
     """Watches pods and nodes from ``start`` to ``stop``; everything else is asked when it is needed."""
 
     def __init__(self, *, kube: KubeHttp, env: Mapping[str, str], cluster: str, prices: Mapping[str, float]) -> None:

@@ -23,7 +23,7 @@ from autoscaler.config.policy import Policy, asg_name, read_policy
 from autoscaler.model.errors import Unavailable
 from stacks import ROOT
 from stacks.local.demo.claims import Claim, Morning, claims, figures
-from stacks.local.demo.recorder import Witness
+from stacks.local.demo.recorder import Recorder
 from stacks.local.demo.view import View, report
 from stacks.local.ground.lifecycle import Ground
 from stacks.local.kubeapi.client import KubeHttp
@@ -67,17 +67,19 @@ def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -
     kube = KubeHttp(ground.kubeconfig)
     commands = _Commands(env=ground.env, kubeconfig=ground.kubeconfig)
     with (
-        Witness(kube=kube, env=ground.env, cluster=rules.cluster, prices=prices) as witness,
+        Recorder(kube=kube, env=ground.env, cluster=rules.cluster, prices=prices) as recorder,
         ground.held(
             "autoscaler",
             [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy), *("--log-format", "text")],
             env=ground.env | {"KUBECONFIG": str(ground.autoscaler_kubeconfig)},
         ),
-        View(console=console, witness=witness, voice=ground.directory / "logs" / "autoscaler.log") as view,
+        View(console=console, recorder=recorder, voice=ground.directory / "logs" / "autoscaler.log") as view,
     ):
-        story = _Story(commands=commands, witness=witness, view=view)
+        story = _Story(commands=commands, recorder=recorder, view=view)
         refused, explained = story.tell(policy)
-        morning = witness.morning(small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, refused=refused, explained=explained)
+        morning = recorder.morning(
+            small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, refused=refused, explained=explained
+        )
     return claims(morning), morning
 
 
@@ -108,7 +110,7 @@ class _Story:
     """The morning, scene by scene. A scene that does not come to its end in time is left; the claims tell of it."""
 
     commands: _Commands
-    witness: Witness
+    recorder: Recorder
     view: View
 
     def tell(self, policy: Path) -> tuple[str, str]:
@@ -162,31 +164,31 @@ class _Story:
         self.view.say(f"[green]{what}[/] ({time.monotonic() - began:.1f} s)")
 
     def _all_bound(self, job: str) -> bool:
-        pods = [pod for pod in self.witness.pods() if pod.job == job]
+        pods = [pod for pod in self.recorder.pods() if pod.job == job]
         return bool(pods) and all(pod.bound_at is not None for pod in pods)
 
     def _impossible_told(self) -> bool:
-        pods = {pod.name for pod in self.witness.pods() if pod.job == IMPOSSIBLE}
-        return bool(pods) and pods <= {told.pod for told in self.witness.told()}
+        pods = {pod.name for pod in self.recorder.pods() if pod.job == IMPOSSIBLE}
+        return bool(pods) and pods <= {told.pod for told in self.recorder.told()}
 
     def _explain(self, policy: Path) -> str:
-        pods = [pod for pod in self.witness.pods() if pod.job == IMPOSSIBLE]
+        pods = [pod for pod in self.recorder.pods() if pod.job == IMPOSSIBLE]
         if not pods:
             return ""
         return self.commands.run("autoscale", "explain", "pod", pods[0].name, "--policy", str(policy)).strip()
 
     def _ended(self, job: str) -> bool:
         """Its workers succeeded and its other Jobs are complete or gone."""
-        workers = [pod for pod in self.witness.pods() if pod.job == job and pod.role == "worker"]
-        jobs = self.witness.jobs()
+        workers = [pod for pod in self.recorder.pods() if pod.job == job and pod.role == "worker"]
+        jobs = self.recorder.jobs()
         mine = {name: complete for name, complete in jobs.items() if name.startswith(f"{job}-")}
         return bool(workers) and all(pod.succeeded for pod in workers) and all(mine.values())
 
     def _drained(self) -> bool:
         return (
-            all(group.desired <= group.minimum for group in self.witness.groups())
-            and all(instance.ended_at is not None for instance in self.witness.instances())
-            and all(node.on_prem or node.gone for node in self.witness.nodes())
+            all(group.desired <= group.minimum for group in self.recorder.groups())
+            and all(instance.ended_at is not None for instance in self.recorder.instances())
+            and all(node.on_prem or node.gone for node in self.recorder.nodes())
         )
 
 

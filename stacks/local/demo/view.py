@@ -19,7 +19,7 @@ from rich.text import Text
 
 from autoscaler.model.errors import Unavailable
 from stacks.local.demo.claims import Claim, Figures, GroupSeen, InstanceSeen, NodeSeen, PodSeen
-from stacks.local.demo.recorder import Witness
+from stacks.local.demo.recorder import Recorder
 
 _TIME: Final = re.compile(r"^\S+ ")
 """The time that a log line begins with: the story has its own."""
@@ -28,12 +28,12 @@ _TIME: Final = re.compile(r"^\S+ ")
 class View:
     """The live board: jobs, machines, groups, dollars per hour. Lines said scroll above it."""
 
-    def __init__(self, *, console: Console, witness: Witness, voice: Path) -> None:
+    def __init__(self, *, console: Console, recorder: Recorder, voice: Path) -> None:
         """``voice``: the autoscaler's log, told along as it grows."""
         self._voice = voice
         self._heard = 0
         self._console = console
-        self._witness = witness
+        self._recorder = recorder
         self._began = time.monotonic()
         self._stopping = threading.Event()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -84,8 +84,8 @@ class View:
             return
 
     def _board(self) -> RenderableType:
-        pods, nodes = self._witness.pods(), self._witness.nodes()
-        instances, groups = self._witness.instances(), self._witness.groups()
+        pods, nodes = self._recorder.pods(), self._recorder.nodes()
+        instances, groups = self._recorder.instances(), self._recorder.groups()
         return Group(Text(), jobs_table(pods), machines_table(nodes, pods), groups_table(groups, instances))
 
 

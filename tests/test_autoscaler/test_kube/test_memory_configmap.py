@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.kube.client import Kube
 from autoscaler.kube.credentials import Account
-from autoscaler.kube.memory_configmap import Notebook, as_memory, as_text
+from autoscaler.kube.memory_configmap import MemoryConfigMap, as_memory, as_text
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Backoff, Grow, Meant, Memory, Order
 from autoscaler.model.errors import Unavailable
@@ -40,10 +40,10 @@ def told() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def notebook(api: FakeApi, tmp_path: Path, told: list[tuple[str, str]]) -> Notebook:
-    """The notebook in it."""
+def memory_map(api: FakeApi, tmp_path: Path, told: list[tuple[str, str]]) -> MemoryConfigMap:
+    """The memory in it."""
     kube = Kube(Account(api.kubeconfig(tmp_path)))
-    return Notebook(kube, namespace="spillway", tell=lambda party, why: told.append((party, why)))
+    return MemoryConfigMap(kube, namespace="spillway", tell=lambda party, why: told.append((party, why)))
 
 
 def keeps(api: FakeApi) -> dict[str, Any]:
@@ -70,62 +70,62 @@ def test_what_is_written_is_read_again() -> None:
     assert as_memory(as_text(Memory())) == Memory()
 
 
-def test_it_is_made_when_first_written_and_replaced_then(api: FakeApi, notebook: Notebook) -> None:
+def test_it_is_made_when_first_written_and_replaced_then(api: FakeApi, memory_map: MemoryConfigMap) -> None:
     """In one ConfigMap, and nothing is written that says nothing new."""
     kept = keeps(api)
-    assert notebook.read() == Memory()
-    notebook.write(MEMORY)
-    notebook.write(Memory())
-    assert notebook.read() == Memory()
-    notebook.write(MEMORY)
+    assert memory_map.read() == Memory()
+    memory_map.write(MEMORY)
+    memory_map.write(Memory())
+    assert memory_map.read() == Memory()
+    memory_map.write(MEMORY)
     asked = len(api.asked)
-    notebook.write(MEMORY)
+    memory_map.write(MEMORY)
     assert len(api.asked) == asked
-    assert notebook.read() == MEMORY
+    assert memory_map.read() == MEMORY
     assert list(kept) == [f"/api/v1/namespaces/spillway/configmaps/{words.MEMORY}"]
 
 
 def test_a_server_that_does_not_answer_is_asked_again(
-    api: FakeApi, notebook: Notebook, told: list[tuple[str, str]]
+    api: FakeApi, memory_map: MemoryConfigMap, told: list[tuple[str, str]]
 ) -> None:
     """Without what was bought for whom nothing is decided."""
     api.answer = lambda _asked: Answer({"message": "busy"}, status=503)
     with pytest.raises(Unavailable):
-        notebook.read()
+        memory_map.read()
     assert "busy" in told[-1][1]
 
 
 def test_missing_rights_are_told_and_the_work_goes_on(
-    api: FakeApi, notebook: Notebook, told: list[tuple[str, str]]
+    api: FakeApi, memory_map: MemoryConfigMap, told: list[tuple[str, str]]
 ) -> None:
     """As with an older autoscaler/rbac.yaml."""
     message = 'configmaps is forbidden: User "u" cannot get resource'
     api.answer = lambda _asked: Answer({"message": message}, status=403)
-    assert notebook.read() == Memory()
-    notebook.write(MEMORY)
+    assert memory_map.read() == Memory()
+    memory_map.write(MEMORY)
     assert [why for _, why in told] == [f"{message}: apply autoscaler/rbac.yaml"] * 2
     keeps(api)
-    notebook.write(MEMORY)
-    assert told[-1] == (f"the notebook (ConfigMap spillway/{words.MEMORY})", "")
+    memory_map.write(MEMORY)
+    assert told[-1] == (f"the memory (ConfigMap spillway/{words.MEMORY})", "")
 
 
 @pytest.mark.parametrize("text", ["{", '{"meant": 3}', '{"meant": {"g": {"n": [1]}}}'])
 def test_what_somebody_else_wrote_into_it_is_told(
-    api: FakeApi, notebook: Notebook, told: list[tuple[str, str]], text: str
+    api: FakeApi, memory_map: MemoryConfigMap, told: list[tuple[str, str]], text: str
 ) -> None:
     """And written over by the next plan."""
     kept = keeps(api)
     kept[f"/api/v1/namespaces/spillway/configmaps/{words.MEMORY}"] = {"data": {"memory.json": text}}
-    assert notebook.read() == Memory()
+    assert memory_map.read() == Memory()
     assert "cannot be read and is written anew" in told[-1][1]
-    notebook.write(MEMORY)
-    assert notebook.read() == MEMORY
+    memory_map.write(MEMORY)
+    assert memory_map.read() == MEMORY
 
 
 def test_a_dry_run_reads_it_and_writes_nothing(api: FakeApi, tmp_path: Path) -> None:
     """It belongs to the one that acts."""
     keeps(api)
-    Notebook(Kube(Account(api.kubeconfig(tmp_path))), namespace="spillway", read_only=True).write(MEMORY)
+    MemoryConfigMap(Kube(Account(api.kubeconfig(tmp_path))), namespace="spillway", read_only=True).write(MEMORY)
     assert api.asked == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoscaler.model.cluster import GangRef, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME
-from autoscaler.model.pod_index import Register, Roll, roll_of
+from autoscaler.model.pod_index import PodIndex, Register, pod_index_of
 from tests.builders import a_pod
 
 _APART = PodTerm(HOSTNAME, (Requirement("app", "In", ("a",)),), frozenset({"team"}))
@@ -37,36 +37,36 @@ def pods(draw: st.DrawFn) -> Pod:
 
 @given(changes=st.lists(pods() | st.sampled_from("pqrs"), max_size=20))
 def test_sums_kept_in_step_are_those_of_the_pods(changes: list[Pod | str]) -> None:
-    """Whatever came, changed or went, with a roll taken after each change."""
+    """Whatever came, changed or went, with an index taken after each change."""
     register, there = Register(), dict[str, Pod]()
-    rolls: list[tuple[Roll, dict[str, Any]]] = []
+    rolls: list[tuple[PodIndex, dict[str, Any]]] = []
     for change in changes:
         name, after = (change, None) if isinstance(change, str) else (change.name, change)
         register.change(there.pop(name, None), after)
         if after is not None:
             there[name] = after
-        rolls.append((register.roll(tuple(there.values())), _sums(roll_of(there.values()))))
-    assert [_sums(roll) for roll, _ in rolls] == [sums for _, sums in rolls]
+        rolls.append((register.index(tuple(there.values())), _sums(pod_index_of(there.values()))))
+    assert [_sums(index) for index, _ in rolls] == [sums for _, sums in rolls]
 
 
 def test_a_roll_does_not_change_with_the_register() -> None:
     """A decision that is being made looks at one moment."""
     pod, register = a_pod("p", node="n1", labels={"app": "a"}, apart_from=(_APART,)), Register()
     register.change(None, pod)
-    roll = register.roll((pod,))
-    before = _sums(roll)
+    index = register.index((pod,))
+    before = _sums(index)
     register.change(pod, replace(pod, node="n2"))
     register.change(None, a_pod("q", node="n1", labels={"app": "a"}, apart_from=(_APART,)))
-    assert _sums(roll) == before
+    assert _sums(index) == before
     assert before["loads"]["n1"]["cpu"] == 1000
 
 
-def _sums(roll: Roll) -> dict[str, Any]:
-    """All that a roll says, in an order of its own."""
+def _sums(index: PodIndex) -> dict[str, Any]:
+    """All that an index says, in an order of its own."""
     loads = {
         node: {**load.used, "ports": load.ports, "pods": sorted(map(repr, load.residents)), "daemons": load.daemons}
-        for node, load in roll.loads.items()
+        for node, load in index.loads.items()
     }
-    gangs = {name: sorted(map(repr, members)) for name, members in roll.gangs.items()}
-    unbound = sorted(map(repr, roll.unbound))
-    return {"loads": loads, "gangs": gangs, "unbound": unbound, "sorts": roll.sorts, "keepers": roll.keepers}
+    gangs = {name: sorted(map(repr, members)) for name, members in index.gangs.items()}
+    unbound = sorted(map(repr, index.unbound))
+    return {"loads": loads, "gangs": gangs, "unbound": unbound, "sorts": index.sorts, "keepers": index.keepers}

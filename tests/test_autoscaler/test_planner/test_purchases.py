@@ -1,4 +1,4 @@
-"""Orders from the planner through the hands and the real door to a stand-in for AWS, and back: one convention."""
+"""Orders from the planner through the executor and the real door to a stand-in for AWS, and back: one convention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.cloud.errors import NoAnswer, Refused
 from autoscaler.cloud.purchases import token_of
 from autoscaler.config.policy import Policy
-from autoscaler.executor import Hands
+from autoscaler.executor import Executor
 from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.kube.writes import Writes
@@ -31,7 +31,7 @@ P4D = TYPES["p4d.24xlarge"][1]
 
 
 class Buyer:
-    """A planner, hands, the door to AWS, and AWS; no pod or node is ever written."""
+    """A planner, executor, the door to AWS, and AWS; no pod or node is ever written."""
 
     def __init__(self, *groups: Group, pods: Sequence[Pod], limits: dict[str, Any] | None = None, **cloud: Any) -> None:
         entries = {one.entry: an_entry(one.entry, usd_per_hour=one.usd_per_hour) for one in groups}
@@ -52,9 +52,9 @@ class Buyer:
         self.door = Ec2(self.policy, self.cloud.clients(), now=lambda: self.cloud.now)
 
     @property
-    def hands(self) -> Hands:
+    def executor(self) -> Executor:
         """Of the process."""
-        return Hands(kube=cast("Writes", None), ec2=self.door, store=self.store)
+        return Executor(kube=cast("Writes", None), ec2=self.door, store=self.store)
 
     def decide(self, memory: Memory | None = None) -> tuple[Step, ...]:
         """What to do, as AWS is now; with nothing remembered, or what is given."""
@@ -74,7 +74,7 @@ class Buyer:
             if self.failed and isinstance(step, Grow):
                 continue
             try:
-                self.hands.take(step)
+                self.executor.take(step)
             except (Refused, NoAnswer, Changed) as failure:
                 self.failed.append(str(failure))
         return steps
@@ -161,7 +161,7 @@ def test_a_quota_that_is_known_is_never_asked_to_be_exceeded(at_once: bool) -> N
     made.cloud.touch = asked.append
     assert made.turn() == ()
     with pytest.raises(Refused, match=r"VcpuLimitExceeded: quota .*: 2 of 2 vCPUs are in use, and 1 node would be 1"):
-        made.hands.take(Grow(here.name, 2, 3, P4D, (), "a plan of before", at=NOW))
+        made.executor.take(Grow(here.name, 2, 3, P4D, (), "a plan of before", at=NOW))
     assert asked == []
 
 
@@ -225,7 +225,7 @@ def test_a_process_that_is_killed_at_a_purchase_buys_once(at_once: bool, when: s
 
 
 def through(made: Buyer, *, fails_at: int, failure: BaseException) -> int:
-    """Turns until all is quiet, with one fault point that fails. Gives how many there were."""
+    """GangQueue until all is quiet, with one fault point that fails. Gives how many there were."""
     seen = 0
 
     def touch(_what: str) -> None:
@@ -378,7 +378,7 @@ def test_of_several_nodes_those_that_were_refused_are_cancelled() -> None:
     made.after(1)
     [cancel] = [step for step in made.decide() if isinstance(step, Cancel)]
     assert describe(cancel) == f"cancel the order of 1 node in {group.shown.name}: back to 2 nodes"
-    made.hands.take(cancel)
+    made.executor.take(cancel)
     assert made.desired() == [2]
 
 
@@ -391,7 +391,7 @@ def test_an_instance_that_came_after_all_is_not_cancelled() -> None:
     made.cloud.refuses = 0.0
     made.after(60)
     with pytest.raises(Changed, match="has 1 node by now: EC2 delivered what it had refused"):
-        made.hands.take(cancel)
+        made.executor.take(cancel)
     assert made.desired() == [1]
     assert [len(group.instances) for group in made.store.cluster(NOW).groups] == [1]
 
@@ -407,7 +407,7 @@ def test_a_launch_that_begins_as_its_order_is_cancelled_is_paid_for() -> None:
     made.cloud.refuses, made.cloud.late = 0.0, (40.0, 40.0)
     made.cloud.begin(made.cloud.groups[here.name])
     with pytest.raises(Changed, match="is launching a node after all"):
-        made.hands.take(cancel)
+        made.executor.take(cancel)
     assert isinstance(grow, Grow)
     assert made.desired() == [0, 0]
     assert made.turn() == ()

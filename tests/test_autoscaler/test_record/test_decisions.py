@@ -30,7 +30,7 @@ from autoscaler.model.actions import (
 from autoscaler.model.cluster import Cluster, GangSize, LingeringJob, Refusal
 from autoscaler.model.constraints import PodTerm, Requirement, Spread
 from autoscaler.model.pauses import Pause
-from autoscaler.model.pod_index import roll_of
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass
 from autoscaler.planner.plan import plan
@@ -194,7 +194,7 @@ def test_what_is_read_is_decided_the_same_again(world: World) -> None:
     """Through a morning of trouble, bit for bit; what was found of the nodes before (a cache) has no say."""
     memory, decisions, keeper, cache = Memory(), [], Keeper(), NodeCache()
     for tick in range(8):
-        look = replace(world.look(), pods=keeper.roll(world.pods))
+        look = replace(world.look(), pods=keeper.index(world.pods))
         decided = plan(look, world.policy, memory, cache=cache)
         decisions.append(Decision(look, world.policy, memory, decided))
         world.carry_out(decided)
@@ -217,8 +217,8 @@ def test_a_file_that_does_not_begin_with_a_whole_decision_is_refused() -> None:
 
 
 def test_sorted_pods_are_written_like_any_others() -> None:
-    """The store hands over a roll."""
-    look = replace(FULL, pods=roll_of(FULL.pods), nodes=nodes_of(a_group(joined=2)))
+    """The store hands over an index."""
+    look = replace(FULL, pods=pod_index_of(FULL.pods), nodes=nodes_of(a_group(joined=2)))
     [found] = as_read(Decision(look, a_policy(), Memory(), Plan()))
     assert isinstance(found.cluster, Cluster)
     assert tuple(found.cluster.pods) == tuple(FULL.pods)

@@ -10,7 +10,7 @@ from autoscaler.model.resources import Resources
 from autoscaler.planner.demand.gangs import gangs_of
 from autoscaler.planner.handoff.leftovers import as_scheduled
 from autoscaler.planner.placement.gang_packing import Packing, Placed
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import new_place
@@ -31,13 +31,13 @@ def packed(homes: Sequence[tuple[Pod, Place]]) -> tuple[Packing, list[Pod]]:
     """After :func:`as_scheduled`: each pod is a gang that pays for its node if it is the first there."""
     pods = [pod for pod, _ in homes]
     places = list({id(place): place for _, place in homes}.values())
-    scene = Scene(places, (), pods)
+    snapshot = Snapshot(places, (), pods)
     placed = {}
     for pod, place in homes:
         payer = not place.guests
-        scene.put(scene.shape(pod), place, pod.key)
+        snapshot.put(snapshot.shape(pod), place, pod.key)
         placed[pod.key] = Placed(places=((pod.key, place),), bought=(place,) if payer else ())
-    return as_scheduled(gangs_of(pods), Packing(placed=placed, usd_per_hour=0.0), scene), pods
+    return as_scheduled(gangs_of(pods), Packing(placed=placed, usd_per_hour=0.0), snapshot), pods
 
 
 def test_a_node_is_not_bought_whose_pods_find_room_that_is_left_over() -> None:
@@ -72,14 +72,14 @@ def test_pods_behind_our_gate_stay_where_they_are_planned() -> None:
     (gated,) = a_gang("gated", pods=1, tolerations=(TOLERATES_GPU,))
     place = bought("cpu", "c")
     pods = [gated, a_pod("big", gpus=8)]
-    scene = Scene([place, other := bought("gpu-a100", "g")], (), pods)
-    scene.put(scene.shape(gated), place, gated.key)
-    scene.put(scene.shape(pods[1]), other, pods[1].key)
+    snapshot = Snapshot([place, other := bought("gpu-a100", "g")], (), pods)
+    snapshot.put(snapshot.shape(gated), place, gated.key)
+    snapshot.put(snapshot.shape(pods[1]), other, pods[1].key)
     placed = {
         "team/gated": Placed(places=((gated.key, place),), bought=(place,)),
         "team/big": Placed(places=((pods[1].key, other),), bought=(other,)),
     }
-    found = as_scheduled(gangs_of(pods), Packing(placed=placed, usd_per_hour=0.0), scene)
+    found = as_scheduled(gangs_of(pods), Packing(placed=placed, usd_per_hour=0.0), snapshot)
     assert found.placed["team/gated"] == placed["team/gated"]
 
 

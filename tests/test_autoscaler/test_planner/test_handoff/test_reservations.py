@@ -210,14 +210,14 @@ def test_the_taint_on_a_machine_that_is_no_group_s_is_a_taint_like_any_other() -
     assert [type(step) for step in decided.steps] == [Grow]
 
 
-def untried(name: str, **given: Any) -> Pod:
+def not_tried_yet(name: str, **given: Any) -> Pod:
     """A pod that has come this moment."""
     return loose(name, **{"created": NOW, "unschedulable_because": ""} | given)
 
 
 def test_nothing_is_bought_for_a_pod_that_the_scheduler_may_find_room_for_at_this_moment() -> None:
     """The plan has another in that room. When the scheduler has spoken, or is not heard of, it is bought for."""
-    pods = [untried("a", gpus=8), untried("b", gpus=8)]
+    pods = [not_tried_yet("a", gpus=8), not_tried_yet("b", gpus=8)]
     cluster = a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=[a_group("gpu-a100")])
     decided = decide(cluster)
     assert steps(decided, Grow) == []
@@ -231,14 +231,14 @@ def test_a_scheduler_with_hundreds_of_pods_to_try_is_heard_for_longer() -> None:
     """It binds some 50 in a second; half a minute is the most."""
     groups = [a_group("gpu-a100", maximum=9999)]
     for many, seconds in ((500, 13), (3000, 30)):
-        pods = [untried(f"p-{number}", gpus=8) for number in range(many)]
+        pods = [not_tried_yet(f"p-{number}", gpus=8) for number in range(many)]
         decided = decide(a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=groups))
         assert decided.wake_at == later(seconds=seconds)
 
 
 def test_a_plan_of_which_a_part_must_wait_buys_nothing() -> None:
     """What is bought for one alone could be taken by another, and be bought again."""
-    pods = [untried("a", gpus=8), untried("b", gpus=8), a_pod("cpu", cpu=200)]
+    pods = [not_tried_yet("a", gpus=8), not_tried_yet("b", gpus=8), a_pod("cpu", cpu=200)]
     cluster = a_cluster(pods=pods, nodes=[an_on_prem_node(cpu=8)], groups=[a_group("gpu-a100"), a_group("cpu")])
     pods[2] = a_pod("cpu", cpu=12)
     assert steps(decide(replace(cluster, pods=tuple(pods))), Grow) == []
@@ -248,7 +248,7 @@ def test_a_plan_of_which_a_part_must_wait_buys_nothing() -> None:
 
 def test_a_pod_that_fits_nowhere_is_bought_for_at_once() -> None:
     """Nobody needs to have tried it."""
-    pods = [untried("a", gpus=8)]
+    pods = [not_tried_yet("a", gpus=8)]
     cluster = a_cluster(pods=pods, nodes=[an_on_prem_node(gpus=4)], groups=[a_group("gpu-a100")])
     assert len(steps(decide(cluster), Grow)) == 1
     gang = a_gang("g", 2, gpus=8, created=NOW)

@@ -14,7 +14,7 @@ from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.resources import Resources
 from autoscaler.planner.placement.gang_packing import Demand, pack
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
-from autoscaler.planner.placement.snapshot import Scene
+from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import new_place
 from tests.builders import a_gang, a_group, a_pod, an_on_prem_node
@@ -26,7 +26,7 @@ PRICES = (("small", 4, 1, 1.0), ("medium", 16, 2, 3.1), ("large", 64, 8, 9.0), (
 def a_market(pods: Sequence[Pod], groups: Sequence[Group], places: Sequence[Place] = (), **ceilings: float) -> Market:
     """A market over an empty cluster, or over these places."""
     offerings = [Offering(group=one, new_place=partial(_new, one), buyable=one.maximum) for one in groups]
-    return Market(Scene(places, (), pods), offerings, Ceilings(**ceilings))
+    return Market(Snapshot(places, (), pods), offerings, Ceilings(**ceilings))
 
 
 def _new(group: Group, name: str) -> Place:
@@ -47,7 +47,7 @@ def groups_of(prices: Sequence[tuple[str, int, int, float]] = PRICES, maximum: i
 
 def a_demand(market: Market, pods: Sequence[Pod], name: str = "gang") -> Demand:
     """The pods as one gang."""
-    return Demand(name=name, pods=tuple((pod.key, market.scene.shape(pod)) for pod in pods))
+    return Demand(name=name, pods=tuple((pod.key, market.snapshot.shape(pod)) for pod in pods))
 
 
 def cheapest(pods: Sequence[Pod], groups: Sequence[Group]) -> float:
@@ -87,12 +87,12 @@ def test_a_small_gang_is_bought_for_at_about_the_least_cost(tasks: list[tuple[in
 
 
 def test_nothing_is_left_behind_by_a_gang_that_does_not_fit() -> None:
-    """The scene and the market are as before."""
+    """The snapshot and the market are as before."""
     pods = a_gang(pods=3, gpus=8)
     market = a_market(pods, groups_of(maximum=2))
     packing = pack([a_demand(market, pods)], market)
     assert packing.placed == {"gang": None}
-    assert (market.opened, market.scene.places, +market.bought) == ([], [], {})
+    assert (market.opened, market.snapshot.places, +market.bought) == ([], [], {})
 
 
 def test_ceilings_are_given_back_with_what_was_tried() -> None:

@@ -145,12 +145,12 @@ def test_a_pool_serves_whole_gangs_within_all_limits_or_buys_nothing(
         return
     found = pool.found()
     put = Counter(key for one in found.values() for key, _ in one.places)
-    assert put == Counter(key for place in market.scene.places for key in place.guests)
+    assert put == Counter(key for place in market.snapshot.places for key in place.guests)
     assert put == Counter(pod.key for gang in gangs for pod in gang)
-    assert all(amount >= 0 for place in market.scene.places for amount in place.free.values())
+    assert all(amount >= 0 for place in market.snapshot.places for amount in place.free.values())
     bought = [place for one in found.values() for place in one.bought]
     paid = sum(place.price for place in bought)
-    assert len({place.name for place in bought}) == len(bought) == market.bought.total() == len(market.scene.places)
+    assert len({place.name for place in bought}) == len(bought) == market.bought.total() == len(market.snapshot.places)
     assert nodes is None or len(bought) <= nodes
     assert gpus is None or sum(place.group.allocatable[GPU] for place in bought if place.group) <= gpus
     assert usd is None or paid <= usd + 1e-6
@@ -192,7 +192,7 @@ def test_pods_of_more_sizes_than_the_solver_takes_are_planned_for_in_clusters() 
     pool = Pool(market, ALWAYS)
     assert all(pool.take(a_demand(market, (pod,), pod.key)) for pod in pods)
     assert pool.buy()
-    places = market.scene.places
+    places = market.snapshot.places
     assert Counter(key for place in places for key in place.guests) == Counter(pod.key for pod in pods)
     assert all(amount >= 0 for place in places for amount in place.free.values())
     paid = sum(place.price for place in places)

@@ -23,7 +23,7 @@ Both = tuple[dict[str, Placed | None], dict[str, Placed | None]]
 
 def both(gangs: Sequence[tuple[Pod, ...]], market: Market) -> Both:
     """Gang by gang, and together."""
-    start = market.scene.mark()
+    start = market.snapshot.mark()
     demands = [a_demand(market, gang, f"g{number}") for number, gang in enumerate(gangs)]
     one_by_one = {one.name: pack([one], market).placed[one.name] for one in demands}
     return one_by_one, place_together(demands, one_by_one, market, start)
@@ -79,9 +79,9 @@ def test_no_gang_is_lost_and_no_limit_broken(
     if all(one_by_one.values()):
         assert usd(together) <= usd(one_by_one) + 1e-9
     put = Counter(key for one in together.values() if one for key, _ in one.places)
-    assert put == Counter(key for place in market.scene.places for key in place.guests)
+    assert put == Counter(key for place in market.snapshot.places for key in place.guests)
     assert all(len(one.places) == len(gangs[int(name[1:])]) for name, one in together.items() if one)
-    assert all(amount >= 0 for place in market.scene.places for amount in place.free.values())
+    assert all(amount >= 0 for place in market.snapshot.places for amount in place.free.values())
     bought = [place for one in together.values() if one for place in one.bought]
     assert len({place.name for place in bought}) == len(bought) == market.bought.total()
     assert nodes is None or len(bought) <= nodes

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.planner.placement.sized_slots import Middle, SizedSeats
+from autoscaler.planner.placement.sized_slots import Middle, SizedSlots
 
 SIZES = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40)
 
@@ -22,7 +22,7 @@ def test_nobody_sits_twice_and_no_node_is_over_committed(
     nodes = [(room, data.draw(places)) for room in rooms]
     middles = [Middle(data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))) for _ in crowds]
     amounts = np.array([(*size, 0, 1) for size in sizes])
-    by_size = SizedSeats(amounts, range(len(sizes)))
+    by_size = SizedSlots(amounts, range(len(sizes)))
     seats = by_size.seat(nodes, crowds, middles)
     assert len(seats) == len(nodes)
     seated = [pod for guests in seats for pod in guests]
@@ -36,5 +36,5 @@ def test_a_large_pod_sits_beside_a_small_one() -> None:
     """Two to a node, each node as large as two of the middle: nobody is left."""
     sizes = np.array([(size, 1, 0, 1) for size in range(10, 31)])
     nodes = [((40, 10), [(0, 2)])] * 10 + [((40, 10), [(0, 1)])]
-    seats = SizedSeats(sizes, range(21)).seat(nodes, [list(range(21))], [Middle(20, 1)])
+    seats = SizedSlots(sizes, range(21)).seat(nodes, [list(range(21))], [Middle(20, 1)])
     assert [len(guests) for guests in seats] == [2] * 10 + [1]

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from autoscaler.model.actions import Memory
 from autoscaler.model.cluster import DaemonSet, Pod
-from autoscaler.model.pod_index import Register, Roll, roll_of
+from autoscaler.model.pod_index import PodIndex, Register, pod_index_of
 from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.fleet import NodeCache, survey
@@ -24,14 +24,14 @@ class Keeper:
         self.pods: dict[str, Pod] = {}
         self.register = Register()
 
-    def roll(self, now: dict[str, Pod]) -> Roll:
+    def index(self, now: dict[str, Pod]) -> PodIndex:
         """As they are now."""
         for key in self.pods.keys() | now.keys():
             before, after = self.pods.get(key), now.get(key)
             if before is not after:
                 self.register.change(before, after)
         self.pods = dict(now)
-        return self.register.roll(tuple(now.values()))
+        return self.register.index(tuple(now.values()))
 
 
 @given(world=worlds())
@@ -40,7 +40,7 @@ def test_a_plan_is_the_same_with_what_the_last_looks_found(world: World) -> None
     """Through a morning of trouble."""
     keeper, cache, memory = Keeper(), NodeCache(), Memory()
     for tick in range(8):
-        look = replace(world.look(), pods=keeper.roll(world.pods))
+        look = replace(world.look(), pods=keeper.index(world.pods))
         decided = plan(look, world.policy, memory, cache=cache)
         assert decided == plan(look, world.policy, memory)
         world.carry_out(decided)
@@ -54,7 +54,7 @@ def test_what_one_plan_puts_on_a_node_takes_nothing_from_the_next() -> None:
     """The place is a new one in each look, though the node is the same."""
     cache = NodeCache()
     cluster = a_cluster(pods=[a_pod(gpus=8)], nodes=[an_on_prem_node(gpus=8)])
-    cluster = replace(cluster, pods=roll_of(cluster.pods))
+    cluster = replace(cluster, pods=pod_index_of(cluster.pods))
     plans = [plan(cluster, a_policy(), Memory(), cache=cache) for _ in range(3)]
     assert plans[0] == plans[1] == plans[2]
     assert plans[0].memory.meant
