@@ -17,6 +17,8 @@ All of them: ``make bench``.
            in the same run, what one look costs a design that lists and polls with the stock client
 ``live``   the live plan of openb on a made-up cluster, one empty group for each type, beside its bound; of any other
            files: ``python -m tests.bench live --pods PODS.csv --catalog CATALOG.csv [--first N] [--json]``
+``edl``    PaddlePaddle's two experiments with elastic jobs, in compressed time: ``python -m tests.bench edl --case 1|2
+           --policy off|edl|spillway [--passes 10] [--json]``
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods
@@ -45,6 +47,7 @@ from rich.table import Table
 
 from autoscaler.model import labels as words
 from tests.bench.deaths import deaths
+from tests.bench.edl import main as edl
 from tests.bench.explain import explain
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
@@ -71,6 +74,8 @@ def main() -> int:
     """Measure what is asked for and print it; 1 where a bound is not kept."""
     if sys.argv[1:2] == ["live"] and sys.argv[2:]:
         return live_of_files(sys.argv[2:])
+    if sys.argv[1:2] == ["edl"]:
+        return edl(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--nodes", type=int, default=Size().nodes)

@@ -1,0 +1,1 @@
+"""How many tasks each elastic job should have: a function of plain values."""

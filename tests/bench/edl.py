@@ -1,0 +1,285 @@
+"""PaddlePaddle's two experiments with elastic jobs, in compressed time.
+
+``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--json]``
+
+``off``: jobs of a fixed size. ``edl``: scaling as published (:mod:`tests.bench.edl_published`). ``spillway``: the
+product's own :func:`autoscaler.planner.elastic.sizes.sizes`; gangs wait behind a gate until all their pods have room.
+Case 1: 20 jobs, 10 s apart, of 2 to 60 trainers (5 CPUs), 10 parameter servers (4) and a master (1). Case 2: 400 nginx
+pods (3 CPUs) that go down to 100 and up again, and 6 jobs. Figures of ten passes, seeds 0 to 9.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from autoscaler.model.resources import CPU, Resources
+from autoscaler.planner.elastic.sizes import jain, may_begin, sizes
+from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Machine
+from tests.bench.edl_published import PublishedJob, PublishedLook, published
+from tests.bench.edl_world import MILLI, NODES, SYSTEM_CPUS, Pod, World
+
+POLICIES: Final = ("off", "edl", "spillway")
+TRAINER, SERVER, MASTER, NGINX = 5 * MILLI, 4 * MILLI, MILLI, 3 * MILLI
+SERVERS, LEAST, MOST = 10, 2, 60
+TOTAL: Final = sum(NODES) * MILLI
+EPOCH: Final = datetime(2017, 12, 1, tzinfo=UTC)
+WINDOW: Final = 550
+"""Seconds over which the original averages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What happens when, in seconds from the collector's start."""
+
+    jobs: tuple[tuple[int, str], ...]
+    nginx: tuple[tuple[int, int], ...]
+    trainers: int
+    """Of a job, where sizes are fixed."""
+    ends: int
+
+
+CASES: Final = {
+    1: Setup(tuple((5 + 10 * n, f"job-{n:02}") for n in range(20)), (), 60, 505),
+    2: Setup(
+        tuple((30 + 5 * n, f"job-{n:02}") for n in range(6)),
+        ((0, 400), (120, 300), (210, 200), (300, 100), (390, 200), (480, 300), (570, 400)),
+        15,
+        690,
+    ),
+}
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass of an experiment."""
+
+    setup: Setup
+    policy: str
+    world: World
+    submitted: dict[str, float] = field(default_factory=dict)
+    first: dict[str, float] = field(default_factory=dict)
+    """When a job's first trainer ran."""
+    whole: dict[str, float] = field(default_factory=dict)
+    changed: dict[str, float] = field(default_factory=dict)
+    nginx: int = 0
+    scaled: float = 0.0
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    after: list[float] = field(default_factory=list)
+    """Use of CPUs once all was ended."""
+    killed: int = 0
+    parameters: ElasticParameters = field(default_factory=ElasticParameters)
+
+    def run(self) -> dict[str, Any]:
+        """The figures of the pass."""
+        while self.world.now < max(self.setup.ends, WINDOW):
+            self._happen()
+            if self.world.now > self.setup.ends:
+                self._stop()
+                continue
+            self.world.tick()
+            if self.policy == "edl" and self.world.now % 5 == 0:
+                self._scale_as_published()
+            if self.policy == "spillway":
+                self._scale_as_decided()
+            self._note()
+        return self._figures()
+
+    def _happen(self) -> None:
+        for at, name in self.setup.jobs:
+            if at == self.world.now:
+                self._submit(name)
+        for at, count in self.setup.nginx:
+            if at == self.world.now:
+                self.nginx, self.scaled = count, at
+                self.world.scale("nginx", "nginx", NGINX, count)
+
+    def _stop(self) -> None:
+        """The experiment is over, and all jobs end; the original's means go on to 550 s."""
+        self.world.end([pod for pod in self.world.pods if pod.state != "ending"])
+        self.world.tick()
+        if self.world.now % 2 == 0:
+            used = sum(pod.cpu for pod in self.world.pods if pod.state == "running") + SYSTEM_CPUS * MILLI
+            self.after.append(used / TOTAL)
+
+    def _submit(self, name: str) -> None:
+        self.submitted[name] = self.world.now
+        size = self.setup.trainers if self.policy == "off" else LEAST
+        pods = [Pod(name, "master", 0, MASTER, self.world.now)]
+        pods += [Pod(name, "ps", number, SERVER, self.world.now) for number in range(SERVERS)]
+        pods += [Pod(name, "trainer", number, TRAINER, self.world.now) for number in range(size)]
+        for pod in pods:
+            pod.gated = self.policy == "spillway"
+        self.world.create(pods)
+        if self.policy == "edl":  # a job that comes is an event
+            self._scale_as_published()
+
+    def _scale_as_published(self) -> None:
+        jobs = []
+        for name in self.submitted:
+            trainers = self.world.of(name, "trainer")
+            running = sum(pod.state == "running" for pod in trainers)
+            waiting = sum(pod.state != "running" for pod in trainers)
+            jobs.append(PublishedJob(name, TRAINER, LEAST, MOST, len(trainers), running, waiting))
+        asked = sum(pod.cpu for pod in self.world.pods if pod.state != "ending") + int(SYSTEM_CPUS * MILLI)
+        idle = list(self.world.free)
+        self.world.dice.shuffle(idle)
+        for name, size in published(jobs, PublishedLook(TOTAL, asked, idle)).items():
+            before = len(self.world.of(name, "trainer"))
+            self.killed += max(0, before - size)
+            self.world.scale(name, "trainer", TRAINER, size)
+
+    def _scale_as_decided(self) -> None:
+        ending = self.world.ending()
+        held = [0] * len(NODES)
+        for pod in self.world.pods:
+            if pod.state == "pending" and pod.wants is not None:
+                held[pod.wants] += pod.cpu
+        now = [self.world.free[node] - held[node] for node in range(len(NODES))]
+        machines = tuple(Machine(str(node), Resources({CPU: now[node] + ending[node]})) for node in range(len(NODES)))
+        jobs = tuple(self._job(name) for name in self.submitted)
+        claims = tuple(_nginx(pod.index) for pod in self.world.of("nginx") if pod.state == "pending")
+        seen_at = EPOCH + timedelta(seconds=self.world.now)
+        decided = sizes(Look(seen_at, jobs, machines, claims), self.parameters)
+        free = {str(node): Resources({CPU: amount}) for node, amount in enumerate(now)}
+        for job in jobs:
+            tasks = decided.tasks.get(job.name, ())
+            if len(tasks) < len(job.tasks):
+                self._shrink(job, len(tasks))
+            elif len(tasks) > len(job.tasks) and may_begin(decided, job, free):
+                self._begin(job, tasks, decided.others.get(job.name, ()), free)
+
+    def _job(self, name: str) -> ElasticJob:
+        trainers = sorted(self.world.of(name, "trainer"), key=lambda pod: pod.index)
+        placed = tuple(str(pod.node if pod.node is not None else pod.wants) for pod in trainers if not pod.gated)
+        changed = self.changed.get(name)
+        return ElasticJob(
+            name=name,
+            task=Resources({CPU: TRAINER}),
+            minimum=LEAST,
+            maximum=MOST,
+            created=EPOCH + timedelta(seconds=self.submitted[name]),
+            others=(Resources({CPU: SERVER}),) * SERVERS + (Resources({CPU: MASTER}),),
+            tasks=placed,
+            changed=None if changed is None else EPOCH + timedelta(seconds=changed),
+        )
+
+    def _shrink(self, job: ElasticJob, size: int) -> None:
+        trainers = sorted(self.world.of(job.name, "trainer"), key=lambda pod: pod.index)
+        self.world.end(trainers[size:])
+        self.killed += len(trainers) - size
+        self.changed[job.name] = self.world.now
+
+    def _begin(self, job: ElasticJob, tasks: Sequence[str], others: Sequence[str], free: dict[str, Resources]) -> None:
+        if job.started:
+            self.changed[job.name] = self.world.now
+            new = [Pod(job.name, "trainer", n, TRAINER, self.world.now) for n in range(len(job.tasks), len(tasks))]
+            self.world.create(new)
+        else:
+            ranked = {"trainer": 0, "ps": 1, "master": 2}
+            new = sorted(self.world.of(job.name), key=lambda pod: (ranked[pod.role], pod.index))
+        for pod, node in zip(new, [*tasks[len(job.tasks) :], *others], strict=True):
+            pod.gated, pod.wants = False, int(node)
+            free[node] -= Resources({CPU: pod.cpu})
+
+    def _note(self) -> None:
+        world = self.world
+        running = {name: sum(p.state == "running" for p in world.of(name, "trainer")) for name in self.submitted}
+        part = 0
+        for name in self.submitted:
+            pods = world.of(name)
+            bound = [pod for pod in pods if pod.node is not None]
+            least = sum(pod.role == "trainer" for pod in bound) >= (
+                self.setup.trainers if self.policy == "off" else LEAST
+            )
+            others = sum(pod.role != "trainer" for pod in bound) == SERVERS + 1
+            part += bool(bound) and not (least and others)
+            if running[name]:
+                self.first.setdefault(name, world.now)
+            up = sum(pod.state == "running" and pod.role != "trainer" for pod in pods)
+            if running[name] >= LEAST and up == SERVERS + 1:
+                self.whole.setdefault(name, world.now)
+        used = sum(pod.cpu for pod in world.pods if pod.state == "running") + SYSTEM_CPUS * MILLI
+        nginx = sum(pod.state == "running" for pod in world.of("nginx"))
+        if world.now % 2 == 0:
+            self.samples.append(
+                {
+                    "timestamp": world.now,
+                    "cpu_utils": used / TOTAL,
+                    "running_trainers": sum(running.values()),
+                    "pending_jobs": sum(not count for count in running.values()),
+                    "running_jobs": sum(count > 0 for count in running.values()),
+                    "nginx_pods": nginx,
+                    "running_trainers_by_job": list(running.values()),
+                    "gangs_in_part": part,
+                    "nginx_deficit": max(0, self.nginx - nginx) if world.now > REACHED else 0,
+                }
+            )
+
+    def _figures(self) -> dict[str, Any]:
+        last, ends = self.samples[-1], self.setup.ends
+        waits = [self.first.get(name, ends) - at for name, at in self.submitted.items()]
+        within = [one for one in self.samples if one["timestamp"] <= WINDOW]
+        late = max(self.whole.get(name, float("inf")) for name in self.submitted) - max(self.submitted.values())
+        plateau = [one["cpu_utils"] for one in self.samples if 400 <= one["timestamp"] <= 500]
+        found = {
+            "avg_pending_seconds": statistics.mean(waits),
+            "avg_cpu_utils": statistics.mean([one["cpu_utils"] for one in within] + self.after),
+            "pending_jobs_at_end": last["pending_jobs"],
+            "running_trainers": last["running_trainers"],
+            "running_trainers_by_job": last["running_trainers_by_job"],
+            "jain": jain(last["running_trainers_by_job"]),
+            "plateau_cpu_utils": statistics.mean(plateau),
+            "all_whole_after_last_submit_seconds": late if late < float("inf") else None,
+            "samples_with_a_gang_in_part": sum(one["gangs_in_part"] > 0 for one in self.samples),
+            "trainers_ended_early": self.killed,
+        }
+        if self.setup.nginx:
+            off_peak = [one["cpu_utils"] for one in self.samples if 300 <= one["timestamp"] <= 370]
+            found |= {
+                "off_peak_cpu_utils": statistics.mean(off_peak),
+                "nginx_pods_at_end": last["nginx_pods"],
+                "nginx_deficit_pod_seconds": 2 * sum(one["nginx_deficit"] for one in self.samples),
+            }
+        return found
+
+
+REACHED: Final = 60
+"""Seconds after which nginx should be there first: its deficit is counted from then on."""
+
+
+def _nginx(number: int) -> Claim:
+    return Claim(f"nginx-{number}", (Resources({CPU: NGINX}),), EPOCH, priority=1)
+
+
+def passes(case: int, policy: str, many: int = 10) -> list[dict[str, Any]]:
+    """The figures of so many passes, seeds 0, 1, ..."""
+    dice = [random.Random(seed) for seed in range(many)]  # noqa: S311 - the same passes every time
+    return [Pass(CASES[case], policy, World(one)).run() for one in dice]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the figures of all passes."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench edl", description=__doc__)
+    parser.add_argument("--case", type=int, choices=sorted(CASES), required=True)
+    parser.add_argument("--policy", choices=POLICIES, required=True)
+    parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args(argv)
+    for number, found in enumerate(passes(asked.case, asked.policy, asked.passes)):
+        if asked.json:
+            print(json.dumps({"case": asked.case, "policy": asked.policy, "pass": number} | found))
+        else:
+            print(number, *(f"{name}={value:.4g}" for name, value in found.items() if isinstance(value, (int, float))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""Sizes of elastic jobs, and the faults of the published algorithm that ours must not have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.model.resources import Resources
+from autoscaler.planner.elastic.sizes import jain, least_growth, may_begin, sizes
+from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Machine
+from tests.bench.edl_published import PublishedJob, PublishedLook, published
+
+NOW = datetime(2026, 8, 1, tzinfo=UTC)
+GIVEN = ElasticParameters()
+
+
+def cpus(count: int) -> Resources:
+    """So many CPUs."""
+    return Resources({"cpu": 1000 * count})
+
+
+def a_job(name: str = "a", tasks: str = "", **changes: object) -> ElasticJob:
+    """A job of 1 to 10 tasks of a CPU; ``tasks``: the node of each, a letter each."""
+    job = ElasticJob(name, cpus(1), minimum=1, maximum=10, created=NOW, tasks=tuple(tasks), warm_up=timedelta())
+    return replace(job, **changes)  # type: ignore[arg-type]
+
+
+def decided(*jobs: ElasticJob, free: dict[str, int], claims: tuple[Claim, ...] = (), **more: object) -> dict[str, int]:
+    """The size of each job that runs or is to start, on nodes with so many free CPUs."""
+    machines = tuple(Machine(name, cpus(count)) for name, count in free.items())
+    look = replace(Look(NOW, jobs, machines, claims), **more)  # type: ignore[arg-type]
+    return {name: len(tasks) for name, tasks in sizes(look, GIVEN).tasks.items()}
+
+
+def a_claim(*pods: int, priority: int = 0) -> Claim:
+    """Pods of so many CPUs that wait."""
+    return Claim("other", tuple(cpus(pod) for pod in pods), NOW, priority)
+
+
+def test_a_job_starts_at_its_minimum_with_all_that_it_needs_beside() -> None:
+    """The gang is all or nothing, and has places for its parameter servers too."""
+    job = a_job(minimum=2, others=(cpus(3),))
+    assert decided(job, free={"x": 5}) == {"a": 2}
+    assert decided(job, free={"x": 4}) == {}
+
+
+def test_a_job_grows_into_free_room_up_to_its_maximum() -> None:
+    """As far as there is room."""
+    assert decided(a_job(tasks="x"), free={"x": 3, "y": 2}) == {"a": 6}
+    assert decided(a_job(tasks="x"), free={"x": 30}) == {"a": 10}
+
+
+def test_own_machines_come_before_those_that_cost_money() -> None:
+    """A node is bought only for what has no room on those that are there, and only for money that is allowed."""
+    machines = (Machine("dear", cpus(2), usd_per_hour=3.0), Machine("own", cpus(1)))
+    look = Look(NOW, (a_job(tasks="x"),), machines, usd_per_hour=3.0)
+    assert sizes(look, GIVEN).tasks["a"] == ("x", "own", "dear", "dear")
+    assert sizes(look, GIVEN).bought == ("dear",)
+    assert sizes(replace(look, usd_per_hour=2.9), GIVEN).tasks["a"] == ("x", "own")
+
+
+def test_the_size_changes_once_in_an_interval() -> None:
+    """Neither up nor down, also for others that wait."""
+    recent = a_job(tasks="xx", changed=NOW - GIVEN.interval + timedelta(seconds=1))
+    assert decided(recent, free={"x": 4}) == {"a": 2}
+    assert decided(recent, free={"x": 0}, claims=(a_claim(1, priority=1),)) == {"a": 2}
+    assert decided(replace(recent, changed=NOW - GIVEN.interval), free={"x": 4}) == {"a": 6}
+
+
+def test_a_job_shrinks_for_a_whole_gang_and_not_for_a_part_of_one() -> None:
+    """What makes room for no whole gang is not given up; nor is a task below the minimum."""
+    assert decided(a_job(tasks="xxx"), free={"x": 0}, claims=(a_claim(1, 1),)) == {"a": 1}
+    assert decided(a_job(tasks="xxx"), free={"x": 0}, claims=(a_claim(1, 1, 1),)) == {"a": 3}
+
+
+def test_a_job_does_not_shrink_for_pods_of_lower_priority() -> None:
+    """Those wait."""
+    assert decided(a_job(tasks="xx", priority=1), free={"x": 0}, claims=(a_claim(1),)) == {"a": 2}
+
+
+def test_the_highest_indexes_end_on_whatever_machine_they_are() -> None:
+    """An Indexed Job ends those: a pod that fits on no machine but another gets no room from them."""
+    look = Look(NOW, (a_job(tasks="xyy"),), (Machine("x", cpus(1)), Machine("y", cpus(0))), (a_claim(2),))
+    assert sizes(look, GIVEN).tasks["a"] == ("x",)
+    assert sizes(replace(look, jobs=(a_job(tasks="xxy", minimum=2),)), GIVEN).tasks["a"][:2] == ("x", "x")
+
+
+def test_a_restart_that_costs_more_than_it_gains_is_not_made() -> None:
+    """Ten workers that stand still for a minute lose what two more do in five minutes; the room goes to another job."""
+    still = a_job(tasks="x" * 8, restart=timedelta(minutes=2))
+    assert least_growth(still, GIVEN) == 4
+    assert decided(replace(still, maximum=20), free={"x": 3}) == {"a": 8}
+    assert decided(replace(still, maximum=20), free={"x": 4}) == {"a": 12}
+    assert decided(replace(still, maximum=20), a_job("b", "x", maximum=4), free={"x": 3}) == {"a": 8, "b": 4}
+
+
+def test_tasks_begin_when_what_ends_has_ended() -> None:
+    """The look counts pods that are ending as gone; nothing begins before they are."""
+    job = a_job(tasks="x")
+    told = sizes(Look(NOW, (job,), (Machine("x", cpus(1)),)), GIVEN)
+    assert not may_begin(told, job, {"x": cpus(0)})
+    assert may_begin(told, job, {"x": cpus(1)})
+
+
+def test_f1_what_a_rich_job_has_goes_to_a_poor_one() -> None:
+    """The published algorithm takes from no job while the total is below its limit."""
+    assert decided(a_job("a", "xxxxxx"), a_job("b", "x"), free={"x": 0}) == {"a": 4, "b": 3}
+    jobs = [PublishedJob("a", 1, 1, 10, 6, 6, 0), PublishedJob("b", 1, 1, 10, 1, 1, 0)]
+    assert published(jobs, PublishedLook(total=10, asked=9, idle=[0])) == {"a": 6, "b": 1}
+
+
+def test_f2_room_in_pieces_is_no_room() -> None:
+    """Three nodes with a CPU free hold no pod of two: the total is below the limit, and a job gives way."""
+    free = {"x": 1, "y": 1, "z": 1}
+    after = decided(a_job(tasks="xyz", changed=None), free=free, claims=(a_claim(2, priority=1),))
+    assert after["a"] == 2
+    jobs = [PublishedJob("a", 1, 1, 3, 3, 3, 0)]
+    assert published(jobs, PublishedLook(total=100, asked=90, idle=[1, 1, 1])) == {"a": 3}
+
+
+def test_f3_one_pod_that_waits_in_each_job_does_not_stop_everything() -> None:
+    """The published gate then lets no job through, for ever; ours looks at what waits, not at what is stable."""
+    jobs = [PublishedJob(name, 1, 1, 10, 5, 4, 1) for name in "ab"]
+    assert published(jobs, PublishedLook(total=10, asked=12, idle=[])) == {}
+    after = decided(a_job("a", "xxxxx"), a_job("b", "yyyyy"), free={"x": 0, "y": 0}, claims=(a_claim(1),))
+    assert sum(after.values()) == 9
+
+
+def test_f4_no_gang_starts_in_part() -> None:
+    """With room for the tasks and not for the servers, nothing starts, and nothing shrinks for it in vain."""
+    assert decided(a_job(minimum=2, others=(cpus(4),)), a_job("b", "xx"), free={"x": 2, "y": 3}) == {"b": 7}
+
+
+def test_f5_a_higher_priority_is_served_first_and_by_those_below() -> None:
+    """The higher gang gets the room that both want; the lower job gives way, the higher keeps its tasks."""
+    low, high = a_job("low", minimum=2), a_job("zhigh", minimum=2, priority=1)
+    assert decided(low, high, free={"x": 3}) == {"zhigh": 2}
+    rich, poor = a_job("rich", "xxxxx", priority=1), a_job("poor", "xx")
+    assert decided(rich, poor, free={"x": 0}, claims=(a_claim(1, priority=1),)) == {"rich": 5, "poor": 1}
+
+
+def test_jain_is_one_where_all_are_equal() -> None:
+    """And one over their number where one has everything."""
+    assert jain([3, 3, 3]) == 1.0
+    assert jain([5, 0, 0, 0]) == 0.25
+    assert jain([]) == jain([0]) == 1.0
+
+
+jobs_on_nodes = st.lists(
+    st.builds(
+        a_job,
+        tasks=st.text("xyz", max_size=6),
+        priority=st.integers(0, 2),
+        minimum=st.integers(1, 3),
+        others=st.lists(st.integers(1, 3).map(cpus), max_size=2).map(tuple),
+        task=st.integers(1, 3).map(cpus),
+        changed=st.sampled_from([None, NOW, NOW - timedelta(minutes=2)]),
+        restart=st.sampled_from([timedelta(), timedelta(seconds=90)]),
+    ).filter(lambda job: not job.tasks or len(job.tasks) >= job.minimum),
+    max_size=5,
+).map(lambda jobs: tuple(replace(job, name=f"job-{number}") for number, job in enumerate(jobs)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    jobs=jobs_on_nodes,
+    free=st.lists(st.integers(0, 8), min_size=3, max_size=3),
+    claims=st.lists(st.builds(a_claim, st.integers(1, 4), priority=st.integers(0, 2)), max_size=3),
+)
+def test_whatever_is_decided_fits_and_keeps_every_minimum(
+    jobs: tuple[ElasticJob, ...], free: list[int], claims: list[Claim]
+) -> None:
+    """No node is overfull, no job is below its minimum or above its maximum, none that changed lately changes."""
+    room = {name: cpus(count) for name, count in zip("xyz", free, strict=True)}
+    claims = [replace(one, name=f"other-{number}") for number, one in enumerate(claims)]
+    look = Look(NOW, jobs, tuple(Machine(name, one) for name, one in room.items()), tuple(claims))
+    told = sizes(look, GIVEN)
+    assert told == sizes(replace(look, jobs=jobs[::-1], claims=tuple(claims[::-1])), GIVEN)
+    for job in jobs:
+        tasks = told.tasks.get(job.name, ())
+        kept = min(len(tasks), len(job.tasks))
+        assert tasks[:kept] == job.tasks[:kept], "tasks that stay stay where they are"
+        assert not tasks or job.minimum <= len(tasks) <= job.maximum
+        assert job.changed != NOW or not job.started or tasks == job.tasks
+        for node, size in [(one, job.task) for one in tasks[kept:]]:
+            room[node] -= size
+        for node in job.tasks[kept:]:
+            room[node] += job.task
+        for node, size in zip(told.others.get(job.name, ()), job.others, strict=False):
+            room[node] -= size
+    assert all(cpus(0).fits_in(one) and one["cpu"] >= 0 for one in room.values())
