@@ -265,19 +265,52 @@ def passes(case: int, policy: str, many: int = 10) -> list[dict[str, Any]]:
     return [Pass(CASES[case], policy, World(one)).run() for one in dice]
 
 
+def packing_limit(jobs: int) -> float:
+    """The highest use of CPUs with all servers of so many jobs running, and trainers wherever one fits.
+
+    Servers are given out to nodes by dynamic programming; masters are taken to fit into what is left over.
+    """
+    best: dict[int, int] = {0: 0}
+    for room in World(random.Random(0)).free:  # noqa: S311 - no dice are thrown
+        after: dict[int, int] = {}
+        for placed, used in best.items():
+            for more in range(min(room // SERVER, SERVERS * jobs - placed) + 1):
+                total = used + more * SERVER + (room - more * SERVER) // TRAINER * TRAINER
+                after[placed + more] = max(after.get(placed + more, 0), total)
+        best = after
+    return (best[SERVERS * jobs] + jobs * MASTER + SYSTEM_CPUS * MILLI) / TOTAL
+
+
+def summary(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Mean, lowest and highest of each figure over all passes; of those that have it."""
+    numbers = {
+        name: [one[name] for one in found if isinstance(one[name], (int, float))]
+        for name in found[0]
+        if name != "running_trainers_by_job"
+    }
+    return {
+        name: [round(value, 4) for value in (statistics.mean(of), min(of), max(of))]
+        for name, of in numbers.items()
+        if of
+    }
+
+
 def main(argv: Sequence[str]) -> int:
-    """Print the figures of all passes."""
+    """Print the figures of all passes, then their mean, lowest and highest."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench edl", description=__doc__)
     parser.add_argument("--case", type=int, choices=sorted(CASES), required=True)
     parser.add_argument("--policy", choices=POLICIES, required=True)
     parser.add_argument("--passes", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)
-    for number, found in enumerate(passes(asked.case, asked.policy, asked.passes)):
-        if asked.json:
-            print(json.dumps({"case": asked.case, "policy": asked.policy, "pass": number} | found))
-        else:
-            print(number, *(f"{name}={value:.4g}" for name, value in found.items() if isinstance(value, (int, float))))
+    found = passes(asked.case, asked.policy, asked.passes)
+    told: dict[str, Any] = {"case": asked.case, "policy": asked.policy, "mean_lowest_highest": summary(found)}
+    if asked.case == 1:
+        told["packing_limit_cpu_utils"] = round(packing_limit(len(CASES[1].jobs)), 4)
+    if asked.json:
+        print(json.dumps(told | {"passes": found}))
+    else:
+        print(*(f"{name}: {value}" for name, value in (told | told.pop("mean_lowest_highest")).items()), sep="\n")
     return 0
 
 

@@ -136,7 +136,7 @@ class _Sizing:
                 return
             if not self._make_room(
                 lambda poor=poor: self._grow(poor, "others had more tasks"),  # type: ignore[misc]
-                self._largest(poor.priority, least=len(self.tasks[poor.name]) + parameters.imbalance),
+                self._largest(poor.priority, above=len(self.tasks[poor.name]), apart=parameters.imbalance),
                 f"{poor.name} has fewer tasks",
             ):
                 stuck.add(poor.name)
@@ -171,12 +171,20 @@ class _Sizing:
             self.because[job.name] = because
         return True
 
-    def _largest(self, priority: int, *, least: int = 0) -> Callable[[], ElasticJob | None]:
-        """Finds the job that gives up a task next: the lowest priority, then the most tasks, then the youngest."""
+    def _largest(self, priority: int, *, above: int = 0, apart: float = 0.0) -> Callable[[], ElasticJob | None]:
+        """Finds the job that gives up a task next: the lowest priority, then the most tasks, then the youngest.
+
+        It has at least two more than ``above``, and as much more as ``apart``, a part of its own, says.
+        """
         may = [job for job in self.look.jobs if job.started and job.name not in self.held and job.priority <= priority]
 
         def largest() -> ElasticJob | None:
-            can = [job for job in may if len(self.tasks[job.name]) >= max(job.minimum + 1, least)]
+            has = {job.name: len(self.tasks[job.name]) for job in may}
+            can = [
+                job
+                for job in may
+                if has[job.name] > job.minimum and (not above or has[job.name] - above >= max(2, apart * has[job.name]))
+            ]
             return max(
                 can, key=lambda one: (-one.priority, len(self.tasks[one.name]), one.created, one.name), default=None
             )

@@ -13,13 +13,14 @@ from autoscaler.model.resources import Resources
 class ElasticParameters:
     """How readily sizes change; each with how its value was found (``python -m tests.bench edl``)."""
 
-    interval: timedelta = timedelta(seconds=30)
-    """A job's size changes at most once in it. EDL's case 1 brings a job every 10 s; with 60 s
-    the last gang may wait for a minute, which is all that is allowed."""
+    interval: timedelta = timedelta(seconds=15)
+    """A job's size changes at most once in it. Mean use in EDL's case 2, one pass: 83.1 % with 15 s, 82.7 % with 20 s,
+    82.5 % with 30 s; a new task needs about 10 s before it does anything of use."""
     horizon: timedelta = timedelta(minutes=5)
     """How long a new size is expected to last: EDL's case 1 leaves the cluster alone for so long."""
-    imbalance: int = 2
-    """Tasks move from one job to another where that makes sizes more alike: one task apart is as even as it gets."""
+    imbalance: float = 0.25
+    """Tasks move from a job to one that has so much less, as a part of the larger, and at least two tasks less. In
+    case 1 a task less ends 397 tasks early in all and comes to a Jain index of 0.998; 6 of 24 less, 344 and 0.975."""
 
 
 @dataclass(frozen=True, slots=True)

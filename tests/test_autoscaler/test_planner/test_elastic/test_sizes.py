@@ -62,6 +62,16 @@ def test_own_machines_come_before_those_that_cost_money() -> None:
     assert sizes(replace(look, usd_per_hour=2.9), GIVEN).tasks["a"] == ("x", "own")
 
 
+def test_pods_go_where_the_least_of_a_machine_is_wasted() -> None:
+    """A server of 4 CPUs goes beside another one rather than into the room of a task of 5."""
+    job = a_job(task=cpus(5), others=(cpus(4),))
+    told = sizes(Look(NOW, (job,), (Machine("x", cpus(5)), Machine("y", cpus(8)))), GIVEN)
+    assert (told.tasks["a"], told.others["a"]) == (("x",), ("y",))
+    running = a_job("b", "z", task=cpus(5), maximum=1)
+    told = sizes(Look(NOW, (running, a_job(task=cpus(4))), (Machine("x", cpus(5)), Machine("y", cpus(8)))), GIVEN)
+    assert told.tasks["a"] == ("y",)
+
+
 def test_the_size_changes_once_in_an_interval() -> None:
     """Neither up nor down, also for others that wait."""
     recent = a_job(tasks="xx", changed=NOW - GIVEN.interval + timedelta(seconds=1))
