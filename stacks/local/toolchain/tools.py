@@ -43,7 +43,7 @@ class Tool:
     """Regular expression on what a binary on PATH reports that serves as well; empty: none does."""
     ldflags: str = ""
     beside: str = ""
-    """A script in the module of its package that must lie beside the binary."""
+    """A file in the module of its package that must lie beside the binary: a script, the types that it serves."""
     cgo: bool = False
     """True: building it needs a C compiler."""
 
@@ -122,6 +122,24 @@ TOOLS: Final[Mapping[str, Tool]] = {
         # For the test of a kubeadm control plane only.
         _kubernetes("kubeadm", says="v{}", ask=("version", "-o", "short")),
         _kubernetes("kubectl", says="Client Version: v{}", ask=("version", "--client")),
+        Tool(  # for the tests of rendered jobs only, as is the next one
+            name="jobset",
+            module=MODULES / "jobset",
+            package="sigs.k8s.io/jobset",
+            version="0.12.0",
+            says=r"^Usage of .*jobset:$",  # it tells no version
+            ask=("-h",),
+            beside="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+        ),
+        Tool(
+            name="training-operator.v1",
+            module=MODULES / "training-operator",
+            package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
+            version="1.9.3",
+            says=r"^Usage of .*training-operator\.v1:$",  # it tells no version
+            ask=("-h",),
+            beside="manifests/base/crds/kubeflow.org_tfjobs.yaml",
+        ),
         Tool(  # for the test of a tunnel only
             name="wireguard-go",
             module=MODULES / "wireguard",
