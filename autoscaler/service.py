@@ -43,7 +43,7 @@ from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.notifications import Notifier
-from autoscaler.planner.explain import KINDS, explain
+from autoscaler.planner.explain import KINDS, coming, explain
 from autoscaler.planner.overview import overview
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
@@ -237,7 +237,7 @@ def run_once(settings: Settings) -> None:
 
 
 def _explained(settings: Settings, loop: Loop, question: Question) -> dict[str, Any]:
-    """What ``/explain/KIND/NAME`` answers: lines, and when what they are about was decided.
+    """What ``/explain/KIND/NAME`` answers: lines, nodes on their way to a job, and when all that was decided.
 
     With ``?at=`` and a time: of the decision that held then. Raises ``BadInput`` or ``Unavailable``.
     """
@@ -250,8 +250,10 @@ def _explained(settings: Settings, loop: Loop, question: Question) -> dict[str, 
     found = decision_at(settings.record, at) if at and settings.record else loop.last
     if found is None:
         raise Unavailable("the record begins later" if at else "nothing was decided yet by this replica")
-    lines = explain(path[0], "/".join(path[1:]), found.cluster, found.policy, found.plan)
-    return {"lines": lines, "decided": found.cluster.seen_at.isoformat()}
+    name = "/".join(path[1:])
+    lines = explain(path[0], name, found.cluster, found.policy, found.plan)
+    nodes = coming(name, found.cluster, found.plan) if path[0] == "job" else ()
+    return {"lines": lines, "coming": msgspec.to_builtins(nodes), "decided": found.cluster.seen_at.isoformat()}
 
 
 def _what_if(loop: Loop, question: Question) -> Any:

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from autoscaler.kube.client import Kube
-    from images.backends.states import RoleState
+    from images.backends.states import RoleState, Stage
     from images.jobs import Job
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -29,6 +29,8 @@ _namespace = click.option("-n", "--namespace", default="default", show_default=T
 _params = click.option(
     "-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the file, e.g. workers=8."
 )
+_INTERRUPTED: Final = 130
+"""Exit status of what Ctrl-C has ended."""
 _FILE: Final = click.Path(path_type=Path)
 _file = click.argument("file", type=click.Path(path_type=Path))
 _backend = click.option(
@@ -168,6 +170,7 @@ def plan(  # noqa: PLR0917 - click gives them by name
 @_params
 @_backend
 @click.option("--anyway", is_flag=True, help="Also a job that nothing could ever host, as machines and policy stand.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Go on as `follow` does.")
 @_autoscaler
 @_kubeconfig
 def submit(  # noqa: PLR0917 - click gives them by name
@@ -175,6 +178,7 @@ def submit(  # noqa: PLR0917 - click gives them by name
     params: tuple[str, ...],
     backend: str,
     anyway: bool,  # noqa: FBT001
+    follows: bool,  # noqa: FBT001
     autoscaler: str,
     kubeconfig: Path | None,
 ) -> None:
@@ -198,6 +202,46 @@ def submit(  # noqa: PLR0917 - click gives them by name
     click.echo(f"submitted {job.name}: {tasks} asking for {job.requests()}")
     for name in made:
         click.echo(f"  {name}")
+    if follows:
+        _follow(job.name, backend=backend, namespace=job.namespace, autoscaler=autoscaler, kubeconfig=kubeconfig)
+
+
+@jobs.command()
+@click.argument("job")
+@_backend
+@_namespace
+@_autoscaler
+@_kubeconfig
+def follow(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig: Path | None) -> None:
+    """Print a line each time a job gets further: queued, bought, booting, starting, running, ended.
+
+    The exit status is that of the job: 0 where it has succeeded, else that of the task which failed last. Ctrl-C
+    leaves the job alone.
+    """
+    _follow(job, backend=backend, namespace=namespace, autoscaler=autoscaler, kubeconfig=kubeconfig)
+
+
+def _follow(job: str, *, backend: str, namespace: str, autoscaler: str, kubeconfig: Path | None) -> None:
+    where = " --to local" if backend == "local" else "" if namespace == "default" else f" -n {namespace}"
+    status: int | None = None
+    try:
+        for stage in _stages(job, backend, namespace, autoscaler, kubeconfig):
+            click.echo(f"{datetime.now(UTC):%H:%M:%S} UTC {stage.word}: {stage.detail}")
+            status = stage.status
+    except KeyboardInterrupt:
+        click.echo(f"\n{job} goes on; `spillway jobs follow {job}{where}` follows it again", err=True)
+        sys.exit(_INTERRUPTED)
+    sys.exit(status)
+
+
+def _stages(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig: Path | None) -> Iterator[Stage]:
+    if backend == "local":
+        from images.backends.local import follow as here  # noqa: PLC0415
+
+        return here(name=job)
+    from images.backends.following import follow as in_cluster  # noqa: PLC0415
+
+    return in_cluster(_kube(kubeconfig), namespace=namespace, name=job, autoscaler=autoscaler)
 
 
 @jobs.command(name="list")

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, describe
-from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.planner.explain_groups import explain_group
 from autoscaler.planner.explain_nodes import explain_node
 
 _NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Nodes of one group that pods wait for and that are not ready yet."""
+
+    instance_type: str
+    zone: str
+    nodes: int
+    launched: int
+    """How many of them EC2 has launched, as far as is seen."""
+    usd_per_hour: float
+    """Of all of them."""
+
+
+def coming(key: str, cluster: Cluster, plan: Plan) -> tuple[Coming, ...]:
+    """Nodes that are bought, or bought next, for pods of the job ``namespace/name``, by group."""
+    ready = [node for node in cluster.nodes if node.ready]
+    waiting = [pod.key for pod in cluster.pods if _is_of(pod, key) and not pod.node]
+    places = {plan.memory.meant[pod] for pod in waiting if pod in plan.memory.meant}
+    wanted = Counter(place.group for place in places if place.node not in {node.name for node in ready})
+    joined = {node.instance_id for node in ready}
+    return tuple(_coming(group, wanted[group.name], joined) for group in cluster.groups if wanted[group.name])
+
+
+def _coming(group: Group, nodes: int, joined: set[str | None]) -> Coming:
+    launched = sum(one.id not in joined and one.state != "terminating" for one in group.instances)
+    return Coming(group.instance_type, group.zone, nodes, min(nodes, launched), group.usd_per_hour * nodes)
 
 
 def explain(kind: str, name: str, cluster: Cluster, policy: Policy, plan: Plan) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
-from images.backends.states import RoleState
+from images.backends.states import RoleState, Stage
 from images.endpoints import endpoints
 from images.jobs import Job
 from images.renderers.local import render
@@ -109,6 +109,25 @@ def _is_free(port: int) -> bool:
 def states() -> list[RoleState]:
     """Every job's roles."""
     return [state for folder in _folders() for state in _states(folder)]
+
+
+def follow(*, name: str) -> Iterator[Stage]:
+    """Each stage of the job as it changes; the last has a status. Raises ``BadInput`` where it is not there."""
+    folder, last = _folder(name), None
+    while last is None or last.status is None:
+        stage = _stage(list(_states(folder)))
+        if stage != last:
+            yield stage
+        last = stage
+        time.sleep(_POLL if stage.status is None else 0)
+
+
+def _stage(roles: list[RoleState]) -> Stage:
+    waiting, running = sum(one.waiting for one in roles), sum(one.running for one in roles)
+    if waiting or running:
+        return Stage("starting" if waiting else "running", f"{running} of {waiting + running} tasks run")
+    failed = next((one for one in roles if one.state != "done"), None)
+    return Stage("ended", failed.state if failed else "succeeded", 1 if failed else 0)
 
 
 def _states(folder: Path) -> Iterator[RoleState]:

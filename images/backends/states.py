@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+Word = Literal["queued", "bought", "booting", "starting", "running", "ended"]
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
@@ -26,3 +27,13 @@ class RoleState:
     state: State
     """Of the role: it waits as long as any of its tasks does."""
     since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a job as a whole has come."""
+
+    word: Word
+    detail: str
+    status: int | None = None
+    """Exit status of the job; ``None``: it has not ended."""

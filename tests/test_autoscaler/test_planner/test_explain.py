@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Plan, Waiting
+from autoscaler.model import labels as words
+from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Meant, Memory, Plan, Waiting
 from autoscaler.model.errors import BadInput
-from autoscaler.planner.explain import explain_pod
-from tests.builders import a_cluster, a_pod
+from autoscaler.planner.explain import Coming, coming, explain_pod
+from tests.builders import a_cluster, a_group, a_pod, nodes_of
 
 KEY = "team/pod"
 GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it fits nowhere else")
@@ -65,3 +66,23 @@ def test_a_pod_that_is_not_there_is_bad_input() -> None:
     """With the way to find the right name."""
     with pytest.raises(BadInput, match=r"no pod 'pod' in namespace 'team': see `kubectl get pods -n team`"):
         explain_pod(a_cluster(), Plan(), KEY)
+
+
+def test_the_nodes_that_a_job_waits_for_are_counted_once_each() -> None:
+    """Of a group with two instances, one of them a ready node: what its pods are meant for and what is not ready."""
+    group = a_group("gpu-a10g", joined=2, desired=3)
+    ready, other = nodes_of(group)
+    mine = {words.JOB: "mnist"}
+    pods = [a_pod(name, labels=mine) for name in ("a", "b", "c", "d")] + [a_pod("e")]
+    meant = {
+        "team/a": Meant(other.name, group.name),
+        "team/b": Meant(other.name, group.name),
+        "team/c": Meant("new-1", group.name),
+        "team/d": Meant(ready.name, group.name),
+        "team/e": Meant("new-2", group.name),
+    }
+    cluster = a_cluster(pods=pods, nodes=[ready], groups=[group])
+    assert coming("team/mnist", cluster, Plan(memory=Memory(meant=meant))) == (
+        Coming("g5.12xlarge", "us-east-1a", nodes=2, launched=1, usd_per_hour=2 * group.usd_per_hour),
+    )
+    assert coming("team/mnist", cluster, Plan()) == ()

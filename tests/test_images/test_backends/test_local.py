@@ -217,3 +217,15 @@ def test_a_task_that_is_not_there_has_no_log() -> None:
     submitted(TRAIN, WAIT)
     with pytest.raises(BadInput, match="job 'line' has no task worker 2"):
         typed("logs", "line", "--index", "2")
+
+
+def test_a_job_is_followed_to_its_end_and_its_exit_status_is_told() -> None:
+    """0 where it has succeeded; 1 where it has not."""
+    task = "cpus: 1, memory: 1Gi, entry: [sh, -c, exit"
+    Path("job.yaml").write_text(f"name: good\nroles: {{worker: {{{task} 0]}}}}\n")
+    done = typed("submit", "job.yaml", "--follow")
+    assert (done.exit_code, done.output.splitlines()[-1][-21:]) == (0, " UTC ended: succeeded")
+    Path("job.yaml").write_text(f"name: bad\nfailure: {{restarts: 0}}\nroles: {{worker: {{{task} 3]}}}}\n")
+    assert typed("submit", "job.yaml").exit_code == 0
+    followed = typed("follow", "bad")
+    assert (followed.exit_code, followed.output.splitlines()[-1][-18:]) == (1, " UTC ended: failed")

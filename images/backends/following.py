@@ -1,0 +1,81 @@
+"""A job in a cluster, followed from the queue to its end: what is seen of it, and a line for each change."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from autoscaler.acting_replica import acting_replica, asked
+from autoscaler.kube.client import Kube, Refused
+from autoscaler.model import labels as words
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.planner.explain import Coming
+from images.backends.stages import Json, Look, stage_of
+from images.backends.states import Stage
+
+_EVERY: Final = 1.0
+"""Seconds between two looks."""
+
+
+def follow(
+    kube: Kube, *, namespace: str, name: str, autoscaler: str, sleep: Callable[[float], object] = time.sleep
+) -> Iterator[Stage]:
+    """Each stage of the job as it changes; the last has a status. ``autoscaler``: the autoscaler's namespace.
+
+    An API server that does not answer for a while is asked again. Raises ``BadInput`` where there is no such job, also
+    where it is deleted meanwhile; ``Unavailable`` where the server does not answer the first time.
+    """
+    last: Stage | None = None
+    while last is None or last.status is None:
+        try:
+            stage = stage_of(look(kube, namespace=namespace, name=name, autoscaler=autoscaler))
+        except Unavailable:
+            if last is None:
+                raise
+            stage = last
+        if stage != last:
+            yield stage
+        last = stage
+        if stage.status is None:
+            sleep(_EVERY)
+
+
+def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:
+    """What is seen of the job now. Raises ``BadInput`` where there is none."""
+    where = f"namespaces/{quote(namespace, safe='')}"
+    of_job = f"labelSelector={quote(f'{words.JOB}={name}')}"
+    jobs = _items(kube, f"/apis/batch/v1/{where}/jobs?{of_job}")
+    if not jobs:
+        raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
+    pods = _items(kube, f"/api/v1/{where}/pods?{of_job}")
+    if all(pod["status"]["phase"] != "Pending" for pod in pods) and pods:
+        return Look(jobs=jobs, pods=pods)
+    events = _items(kube, f"/api/v1/{where}/events?fieldSelector=involvedObject.kind%3DPod")
+    events.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
+    nodes, why = _told(kube, f"{namespace}/{name}", autoscaler)
+    return Look(jobs=jobs, pods=pods, events=events, nodes=nodes, why=why)
+
+
+def _told(kube: Kube, job: str, autoscaler: str) -> tuple[tuple[Coming, ...], str]:
+    """What the acting autoscaler says of the job; where none acts, that. Nothing where it has not seen it yet."""
+    try:
+        replica = acting_replica(kube, namespace=autoscaler)
+        if not replica.acts:
+            return (), "no autoscaler acts, which would find a place for its tasks"
+        said = asked(kube, replica, "explain", "job", *job.split("/"), namespace=autoscaler)
+    except (BadInput, Unavailable, Refused):
+        return (), ""
+    _whole, *lines = said["lines"]
+    return msgspec.convert(said["coming"], tuple[Coming, ...]), "; ".join(lines)
+
+
+def _items(kube: Kube, path: str) -> list[Json]:
+    try:
+        return [json.loads(bytes(item)) for items, _version in kube.pages(path) for item in items]
+    except Refused as refused:
+        raise BadInput(f"cannot follow the job: {refused}") from None

@@ -1,0 +1,146 @@
+"""How far a job in a cluster has come, by what the API server and the autoscaler show of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autoscaler.model import labels as words
+from autoscaler.planner.explain import Coming
+from images.backends.states import Stage
+
+Json = Mapping[str, Any]
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_FEW: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is seen of a job at one moment."""
+
+    jobs: Sequence[Json]
+    """Its batch/v1 Jobs."""
+    pods: Sequence[Json] = ()
+    events: Sequence[Json] = ()
+    """Of its pods, oldest first."""
+    nodes: Sequence[Coming] = ()
+    why: str = ""
+    """In the autoscaler's words; empty where it was not asked or does not answer."""
+
+
+def stage_of(look: Look) -> Stage:
+    """The stage that the job as a whole is in: that of its slowest tasks."""
+    ended = _end(look)
+    if ended is not None:
+        return ended
+    alive = [pod for pod in look.pods if pod["status"]["phase"] != "Failed" and not _is_going(pod)]
+    late = [pod for pod in alive if not _has_started(pod)]
+    wanted = sum(_completions(job) for job in look.jobs)
+    if len(alive) - len(late) >= _needed(alive, wanted):
+        return Stage("running", _tasks([pod for pod in alive if pod["status"]["phase"] == "Running"]))
+    if any(pod["spec"].get("nodeName") for pod in alive):
+        return Stage(
+            "starting", "; ".join((f"{len(alive) - len(late)} of {wanted} tasks run", *_reasons(late, look.events)))
+        )
+    if look.nodes:
+        launched = sum(one.launched for one in look.nodes)
+        return Stage("booting" if launched else "bought", "; ".join(map(_on_its_way, look.nodes)))
+    return Stage("queued", look.why or next(_reasons(alive, look.events), "") or _pods_made(alive, wanted))
+
+
+def _end(look: Look) -> Stage | None:
+    """Failed as soon as one of its Jobs has; succeeded when all have that end by themselves."""
+    deciding = [job for job in look.jobs if words.ENDS_WITH not in job["metadata"].get("annotations", {})]
+    conditions = [_condition(job) for job in deciding]
+    for job, one in zip(deciding, conditions, strict=True):
+        if one is not None and one["type"] == "Failed":
+            told = f"{one.get('reason', '')}: {one.get('message', '')}".strip(": ")
+            return Stage("ended", f"{job['metadata']['name']} has failed: {told}", _failure(look.pods))
+    if deciding and all(conditions):
+        return Stage("ended", "succeeded", 0)
+    return None
+
+
+def _condition(job: Json) -> Json | None:
+    found = (one for one in job.get("status", {}).get("conditions", ()) if one["status"] == "True")
+    return next((one for one in found if one["type"] in ("Complete", "Failed")), None)
+
+
+def _failure(pods: Sequence[Json]) -> int:
+    """The exit status of the task that failed last; 1 where none is known."""
+    ends = [
+        (str(end.get("finishedAt", "")), int(end["exitCode"]))
+        for pod in pods
+        for one in pod["status"].get("containerStatuses", ())
+        if (end := one.get("state", {}).get("terminated")) and end.get("exitCode")
+    ]
+    return max(ends)[1] if ends else 1
+
+
+def _has_started(pod: Json) -> bool:
+    return pod["status"]["phase"] in ("Running", "Succeeded")
+
+
+def _is_going(pod: Json) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _completions(job: Json) -> int:
+    return int(job["spec"].get("completions", 1))
+
+
+def _needed(pods: Sequence[Json], wanted: int) -> int:
+    """As many as an elastic job starts with."""
+    gangs = [pod["metadata"] for pod in pods if words.GANG in pod["metadata"].get("labels", {})]
+    least = [int(one["annotations"][words.GANG_MIN]) for one in gangs if words.GANG_MIN in one.get("annotations", {})]
+    return min(least, default=wanted)
+
+
+def _tasks(pods: Sequence[Json]) -> str:
+    homes = Counter(str(pod["spec"]["nodeName"]) for pod in pods)
+    where = [f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items())]
+    more = [f"{len(where) - _FEW} more nodes"] if len(where) > _FEW else []
+    return f"{len(pods)} task{'' if len(pods) == 1 else 's'} on {', '.join([*where[:_FEW], *more])}"
+
+
+def _reasons(pods: Sequence[Json], events: Sequence[Json]) -> Iterator[str]:
+    """What keeps these pods, each reason once with the first task that it keeps."""
+    told: dict[str, str] = {}
+    for pod in pods:
+        reason = _kept_by(pod, events)
+        if reason:
+            told.setdefault(reason, _task(pod))
+    yield from (f"{task}: {reason}" for reason, task in list(told.items())[:_FEW])
+
+
+def _kept_by(pod: Json, events: Sequence[Json]) -> str:
+    """The container's own reason, else the last event about the pod, else what the scheduler says."""
+    for one in pod["status"].get("containerStatuses", ()):
+        waiting = one.get("state", {}).get("waiting", {})
+        if waiting.get("message"):
+            return f"{waiting['reason']}: {waiting['message']}"
+    about = [one for one in events if one["involvedObject"].get("uid") == pod["metadata"]["uid"]]
+    if about:
+        return str(about[-1].get("message", ""))
+    conditions = pod["status"].get("conditions", ())
+    return next((str(one["message"]) for one in conditions if one.get("message") and one["status"] == "False"), "")
+
+
+def _task(pod: Json) -> str:
+    meta = pod["metadata"]
+    index = meta.get("annotations", {}).get(_INDEX, "")
+    role = meta.get("labels", {}).get(words.ROLE, "")
+    return f"{role} {index}".strip() or str(meta["name"])
+
+
+def _on_its_way(one: Coming) -> str:
+    many = f"{one.nodes} x {one.instance_type} in {one.zone}, ${one.usd_per_hour:.2f} per hour"
+    return f"{many}: {one.launched} launched, not ready yet" if one.launched else f"{many}: EC2 has not launched yet"
+
+
+def _pods_made(pods: Sequence[Json], wanted: int) -> str:
+    if len(pods) < wanted:
+        return f"{len(pods)} of {wanted} tasks have been created"
+    return "its tasks wait for the autoscaler to find a place for all of them"

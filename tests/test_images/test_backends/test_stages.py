@@ -1,0 +1,121 @@
+"""How far a job has come, from what is seen of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoscaler.model import labels as words
+from autoscaler.planner.explain import Coming
+from images.backends.stages import Look, stage_of
+from images.backends.states import Stage
+
+TWO = Coming(instance_type="g5.12xlarge", zone="us-east-1a", nodes=2, launched=0, usd_per_hour=11.344)
+
+
+def job(name: str = "mnist-worker", *, tasks: int = 2, end: str = "", ends_with: str = "") -> dict[str, Any]:
+    """A batch/v1 Job."""
+    conditions = [{"type": end, "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}]
+    marks = {words.ENDS_WITH: ends_with} if ends_with else {}
+    return {
+        "metadata": {"name": name, "annotations": marks},
+        "spec": {"completions": tasks},
+        "status": {"conditions": conditions if end else []},
+    }
+
+
+def pod(index: int, phase: str = "Pending", node: str = "", **more: Any) -> dict[str, Any]:
+    """A worker."""
+    marks = {"batch.kubernetes.io/job-completion-index": str(index)} | more.pop("annotations", {})
+    labels = {words.ROLE: "worker", words.GANG: "mnist"}
+    metadata = {"name": f"w-{index}", "uid": f"u{index}", "annotations": marks, "labels": labels}
+    going = {"deletionTimestamp": "2026-11-21T09:00:00Z"} if more.pop("going", False) else {}
+    return {
+        "metadata": metadata | going,
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase} | more,
+    }
+
+
+def exited(code: int, at: str) -> dict[str, Any]:
+    """The status of a container that has ended."""
+    return {"containerStatuses": [{"state": {"terminated": {"exitCode": code, "finishedAt": at}}}]}
+
+
+PULLING = {"involvedObject": {"uid": "u1"}, "message": 'Pulling image "team/mnist:1"'}
+STUCK = {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}
+GATED = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "Scheduling is blocked"}]}
+
+
+@pytest.mark.parametrize(
+    ("look", "stage"),
+    [
+        (Look([job()]), Stage("queued", "0 of 2 tasks have been created")),
+        (
+            Look([job()], [pod(0), pod(1)]),
+            Stage("queued", "its tasks wait for the autoscaler to find a place for all of them"),
+        ),
+        (Look([job()], [pod(0, **GATED), pod(1, **GATED)]), Stage("queued", "worker 0: Scheduling is blocked")),
+        (Look([job()], [pod(0), pod(1)], why="limits.gpus is reached"), Stage("queued", "limits.gpus is reached")),
+        (
+            Look([job()], [pod(0), pod(1)], nodes=[TWO], why="x"),
+            Stage("bought", "2 x g5.12xlarge in us-east-1a, $11.34 per hour: EC2 has not launched yet"),
+        ),
+        (
+            Look([job()], [pod(0), pod(1)], nodes=[Coming("g5.12xlarge", "us-east-1a", 2, 1, 11.344)]),
+            Stage("booting", "2 x g5.12xlarge in us-east-1a, $11.34 per hour: 1 launched, not ready yet"),
+        ),
+        (
+            Look([job()], [pod(0, "Running", "n"), pod(1, node="n")], events=[PULLING]),
+            Stage("starting", '1 of 2 tasks run; worker 1: Pulling image "team/mnist:1"'),
+        ),
+        (
+            Look([job()], [pod(0, "Running", "n"), pod(1, node="n", **STUCK)], events=[PULLING]),
+            Stage("starting", "1 of 2 tasks run; worker 1: ImagePullBackOff: no such image"),
+        ),
+        (
+            Look([job()], [pod(0, "Running", "n"), pod(1, "Failed", "n"), pod(1, "Running", "m", going=True)]),
+            Stage("starting", "1 of 2 tasks run"),
+        ),
+        (Look([job()], [pod(0, "Running", "n"), pod(1, "Running", "n")]), Stage("running", "2 tasks on n (2)")),
+        (Look([job()], [pod(0, "Running", "n"), pod(1, "Succeeded", "m")]), Stage("running", "1 task on n")),
+        (
+            Look([job(tasks=4)], [pod(n, "Running", f"n{n}", annotations={words.GANG_MIN: "2"}) for n in (0, 1)]),
+            Stage("running", "2 tasks on n0, n1"),
+        ),
+        (
+            Look([job(end="Complete"), job("mnist-ps", ends_with="mnist-worker")], [pod(0, "Running", "n")]),
+            Stage("ended", "succeeded", 0),
+        ),
+        (
+            Look([job(end="Complete"), job("mnist-mine")], [pod(0, "Running", "n")]),
+            Stage("starting", "1 of 4 tasks run"),
+        ),
+        (
+            Look(
+                [job(end="Failed")],
+                [
+                    pod(0, "Failed", "n", **exited(3, "2026-11-21T09:00:02Z")),
+                    pod(1, "Failed", "n", **exited(143, "2026-11-21T09:00:01Z")),
+                    pod(2, "Succeeded", "n", **exited(0, "2026-11-21T09:00:09Z")),
+                ],
+            ),
+            Stage("ended", "mnist-worker has failed: BackoffLimitExceeded: too often", 3),
+        ),
+        (Look([job(end="Failed")]), Stage("ended", "mnist-worker has failed: BackoffLimitExceeded: too often", 1)),
+    ],
+)
+def test_a_job_is_as_far_as_its_slowest_task(look: Look, stage: Stage) -> None:
+    """And says what that one waits for."""
+    assert stage_of(look) == stage
+
+
+def test_many_nodes_and_many_reasons_are_told_in_short() -> None:
+    """A line stays a line."""
+    running = [pod(n, "Running", f"n{n}") for n in range(6)]
+    assert stage_of(Look([job(tasks=6)], running)).detail == "6 tasks on n0, n1, n2, n3, 2 more nodes"
+    events = [{"involvedObject": {"uid": f"u{n}"}, "message": f"reason {n}"} for n in range(6)]
+    detail = stage_of(Look([job(tasks=6)], [pod(n, node="n") for n in range(6)], events)).detail
+    assert detail.startswith("0 of 6 tasks run; worker 0: reason 0; ")
+    assert detail.endswith("worker 3: reason 3")
