@@ -20,9 +20,9 @@ from tests.test_images.test_backends.test_kubernetes import listed
 from tests.test_images.test_backends.test_stages import job, pod
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}"
-DOOR = "/api/v1/namespaces/spillway/pods/brain-0:9090/proxy/explain/job/default/mnist"
+DOOR = "/api/v1/namespaces/spillway/pods/brain-0:9090/proxy/key/explain/job/default/mnist"
 HELD = {
-    "metadata": {"annotations": {words.DOOR: "pod:brain-0:9090"}},
+    "metadata": {"annotations": {words.DOOR: "pod:brain-0:9090/key"}},
     "spec": {"holderIdentity": "brain-0", "renewTime": "2999-01-01T00:00:00.000000Z"},
 }
 COMING = {"instance_type": "g5.12xlarge", "zone": "us-east-1a", "nodes": 1, "launched": 1, "usd_per_hour": 5.672}
