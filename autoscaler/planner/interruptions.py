@@ -34,12 +34,13 @@ class Interruptions:
     warnings: tuple[str, ...]
 
 
-def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, growing: Collection[str]) -> Interruptions:
+def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, resized: Collection[str]) -> Interruptions:
     """Close them, evict their pods, and terminate them in their groups once they are empty, or just before EC2 does.
 
     Evicted at once are pods that may be moved (:func:`why_not_moved`); others when the end is certain and near. A group
-    that orders nodes in the same plan (``growing``) loses none by it. Nothing is done in a group whose terminating is
-    paused, nor on nodes that another has closed; without ``scale_down.enabled`` EC2 ends them itself.
+    whose size the same plan changes, or an order without an answer may (``resized``), loses none by it: these start
+    from the size that was seen. Nothing is done in a group whose terminating is paused, nor on nodes that another has
+    closed; without ``scale_down.enabled`` EC2 ends them itself.
     """
     steps: list[Step] = []
     warnings: list[str] = []
@@ -50,7 +51,7 @@ def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, growing: Co
         if why_left:
             warnings.append(f"node {node.name}: {notice}; its pods stay, for {why_left}")
             continue
-        may_end = policy.scale_down.enabled and group.name not in growing
+        may_end = policy.scale_down.enabled and group.name not in resized
         steps += _about(node, group, notice, cluster.seen_at, fleet, may_end=may_end)
         due += [notice.ends - _EVICT_ALL, notice.ends - _END] if notice.ends is not None else []
     return Interruptions(

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import EndJob, Grow, Memory, Plan, Release, Remove, Step
+from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.consolidation import consolidate
@@ -49,7 +49,8 @@ def plan(
     spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
     growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
-    taken_back = interruptions(cluster, policy, fleet, growing=growing)
+    resized = {step.group for step in spare.steps if isinstance(step, Grow | Cancel)} | unanswered.keys()
+    taken_back = interruptions(cluster, policy, fleet, resized=resized)
     emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
     left = left_over(cluster, fleet, memory, up.meant, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(

@@ -10,8 +10,8 @@ import pytest
 
 from autoscaler.model import labels as words
 from autoscaler.model import node_states as states
-from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step
-from autoscaler.model.cluster import Group, Node, Notice, Pod
+from autoscaler.model.actions import Cancel, Cordon, Evict, Grow, Memory, Plan, Remove, Step
+from autoscaler.model.cluster import Group, Node, Notice, Pod, Refusal
 from autoscaler.model.pauses import Pause
 from autoscaler.planner.explain import explain
 from autoscaler.planner.node_states import standings
@@ -93,6 +93,18 @@ def test_nothing_is_planned_on_it() -> None:
     assert not [step for step in decided.steps if isinstance(step, Remove)], (
         "the order starts from the size that it saw"
     )
+
+
+def test_no_size_is_changed_twice_in_one_plan() -> None:
+    """Nor while an order has no answer: lowered to the size that it started from, it would be made again."""
+    group, node, notice = noticed(**OURS)
+    refused = replace(group, desired=2, refusals=(Refusal(NOW, "VcpuLimitExceeded"),))
+    kinds = [type(step) for step in decide(refused, node, notice).steps if isinstance(step, Cancel | Remove)]
+    assert kinds == [Cancel]
+    look = a_cluster(nodes=(node,), groups=[group], notices=(notice,), pods=(a_pod("new", gpus=8),))
+    first = plan(look, a_policy(), Memory())
+    again = plan(look, a_policy(), first.memory)
+    assert [type(step) for step in again.steps if isinstance(step, Grow | Remove)] == [Grow]
 
 
 def test_at_a_rebalance_recommendation_only_what_may_be_moved_goes() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from autoscaler.config.policy import Consolidation
 from autoscaler.kube.memory_configmap import as_memory, as_text
-from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Step
+from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Remove, Step
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.planner.plan import plan
 from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
@@ -151,13 +151,19 @@ def written(decided: Plan) -> Memory:
 def bought_twice(done: Iterable[Step], again: Plan) -> bool:
     """Whether the plan made right after another buys for the same pods, or for others with no reason to.
 
-    A reason is money that was set free, or an order that had to be made again first, before another in its group.
+    A reason is what was set free, of money or of a limit, or an order that had to be made again first, before another
+    in its group.
     """
     done = list(done)
     first, second = bought_for(done), bought_for(again.steps)
     again_first = any(isinstance(step, Grow) and "AWS has not said" in step.because for step in done)
-    set_free = again_first or any(isinstance(step, Cancel) for step in done)
+    set_free = again_first or any(isinstance(step, Cancel) or _ends_at_once(step) for step in done)
     return bool(first & second) or (bool(second) and not set_free)
+
+
+def _ends_at_once(step: Step) -> bool:
+    """A node that EC2 takes back: others wait for its place within the limits."""
+    return isinstance(step, Remove) and step.is_taken_back
 
 
 @given(world=worlds())
