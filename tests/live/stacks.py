@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import boto3
 
@@ -93,6 +95,21 @@ def asked_since(url: str, count: int) -> list[dict[str, Any]]:
     with urlopen(f"{url}/spillway/requests?since={count}", timeout=10) as answer:  # noqa: S310 - on this machine
         calls: list[dict[str, Any]] = json.load(answer)["requests"]
     return calls
+
+
+@contextlib.contextmanager
+def faults_in(url: str, *faults: dict[str, Any]) -> Iterator[Callable[[], int]]:
+    """These are in force for the length of a ``with`` block. Gives what tells how often they struck."""
+
+    def ask(method: str, data: bytes | None = None) -> Any:
+        with urlopen(Request(f"{url}/spillway/faults", data=data, method=method), timeout=10) as answer:  # noqa: S310
+            return json.load(answer)["faults"]
+
+    ask("PUT", json.dumps({"faults": list(faults)}).encode())
+    try:
+        yield lambda: sum(one["struck"] for one in ask("GET"))
+    finally:
+        ask("DELETE")
 
 
 def calls_so_far(url: str) -> int:

@@ -252,6 +252,22 @@ def test_throttling_only_delays(hybrid: Hybrid) -> None:
     assert len(hybrid.aws.asked()) == 1
 
 
+def test_an_instance_that_ec2_does_not_describe_yet_is_not_bought_again(hybrid: Hybrid) -> None:
+    """Its group tells of it before EC2 does; its node joins meanwhile, and the next pod is bought a node of its own."""
+    hybrid.aws.put_faults({"kind": "eventual-consistency", "by": "6s"})
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    with hybrid.run() as brain:
+        until(hybrid.aws.asked, told=brain.texts)
+        found = hybrid.aws.client("ec2").describe_instances()["Reservations"]
+        assert [one for each in found for one in each["Instances"]] == []
+        until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts)
+        make_pod(hybrid.plane.kube, gpu_pod("q"))
+        until(lambda: bound(hybrid.plane.kube, "q"), told=brain.texts)
+        steps = [line["step"] for line in brain.said() if line["event"] == "step"]
+    assert steps.count("Grow") == len(hybrid.aws.asked()) == hybrid.group()["DesiredCapacity"]
+    assert not {"Remove", "DeleteNode", "Cancel"} & set(steps)
+
+
 def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid) -> None:
     """One Event on the pod, whoever restarts; one line from `explain`."""
     make_pod(hybrid.plane.kube, gpu_pod("big", gpus=16))

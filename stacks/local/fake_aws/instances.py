@@ -38,6 +38,7 @@ from moto.ec2.models.nat_gateways import NatGateway
 from autoscaler.model import labels as words
 from autoscaler.model.instance_types import InstanceType, quota_of, read_instance_type
 from stacks.local.fake_aws.boot import Booted
+from stacks.local.fake_aws.consistency import Consistency
 from stacks.local.fake_aws.ledger import Ledger, Life
 from stacks.local.fake_aws.placement_groups import PlacementGroupCalls, PlacementGroups
 from stacks.local.wire.faults import Faults, Joining
@@ -69,6 +70,11 @@ class World:
     """Held around everything that touches moto, which is not made for threads."""
     changed: Callable[[], None] = lambda: None
     """Told whenever there may be something to do for a group or a node."""
+    consistency: Consistency = field(init=False)
+
+    def __post_init__(self) -> None:
+        """By its faults and its clock."""
+        self.consistency = Consistency(self.faults, self.clock)
 
 
 @dataclass
@@ -239,6 +245,7 @@ class Ec2(EC2Backend):
         zone = instance.availability_zone or ""
         instance._state.name, instance._state.code = "pending", 0  # noqa: SLF001 - moto has no other way
         self._by_id[instance.id] = instance
+        world.consistency.made(instance.id, of="ec2")
         self.begun[instance.id] = Begun(
             instance=instance,
             launched=now,
@@ -274,12 +281,13 @@ class Ec2Response(PlacementGroupCalls):
 
     def create_launch_template_version(self) -> ActionResult:
         """As moto, laid over ``SourceVersion``."""
-        result = super().create_launch_template_version()
         backend = self.ec2_backend
         name, template_id = self._get_param("LaunchTemplateName"), self._get_param("LaunchTemplateId")
+        source = self._get_param("SourceVersion")
         template = backend.get_launch_template_by_name(name) if name else backend.get_launch_template(template_id)
-        data, source = template.versions[-1].data, self._get_param("SourceVersion")
-        below = dict(template.get_version(source).data) if source else {}
+        below = dict(template.get_version(source).data) if source else {}  # before $Latest is another
+        result = super().create_launch_template_version()
+        data = template.versions[-1].data
         if data.get("UserData"):
             data["UserData"] = Base64EncodedString(data["UserData"])
         data.update({key: value for key, value in below.items() if data.get(key) is None})

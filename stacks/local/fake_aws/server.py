@@ -95,7 +95,9 @@ class StandIn:
         if own is not None:
             self._record(call, at=at, began=began, error=error_in(own[0], own[2]))
             return _send(start_response, own)
-        body, status, headers = self._moto_answers(call, environ)
+        told, status, headers = self._moto_answers(call, environ)
+        body = self._world.consistency.answered(call, status, told)
+        headers["Content-Length"] = str(len(body))
         self._record(call, at=at, began=began, error=error_in(int(status.split()[0]), body))
         start_response(status, list(headers))
         return [body]
@@ -129,7 +131,7 @@ class StandIn:
         return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "QuotaName": f"vCPUs of {code}", "Value": value}}
 
     def _refuse(self, call: Call) -> Refused | None:
-        refused = self._world.faults.refuse(call)
+        refused = self._world.faults.refuse(call) or self._world.consistency.refuse(call)
         if refused is not None or self._more is None:
             return refused
         try:

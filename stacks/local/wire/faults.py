@@ -11,6 +11,7 @@
       - {kind: late-device, by: 10s}
       - {kind: wrong-credentials, begins: 5s, lasts: 20s}
       - {kind: gone, how: reset, lasts: 15s}
+      - {kind: eventual-consistency, of: iam, by: 10s}
 
 Times count from the moment the script is put in force. The same script and the same calls give the same faults.
 """
@@ -31,7 +32,15 @@ from autoscaler.config.documents import Document, Span
 from stacks.local.wire.aws_protocol import Call, Refused
 
 Kind = Literal[
-    "insufficient-capacity", "quota", "throttle", "slow-boot", "never-joins", "late-device", "wrong-credentials", "gone"
+    "insufficient-capacity",
+    "quota",
+    "throttle",
+    "slow-boot",
+    "never-joins",
+    "late-device",
+    "wrong-credentials",
+    "gone",
+    "eventual-consistency",
 ]
 
 _REFUSALS: Final[tuple[Kind, ...]] = ("insufficient-capacity", "quota")
@@ -46,11 +55,13 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "late-device": _WHERE | {"by"},
     "wrong-credentials": frozenset(),
     "gone": frozenset({"how"}),
+    "eventual-consistency": frozenset({"of", "by"}),
 }
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "slow-boot": ("factor", "by"),
     "never-joins": ("count", "share"),
     "late-device": ("by",),
+    "eventual-consistency": ("by",),
 }
 """At least one of these must be written."""
 
@@ -78,6 +89,8 @@ class Fault(Document):
     how: Literal["unavailable", "reset"] = Field(
         default="unavailable", description="unavailable: answers 503; reset: cuts the connection"
     )
+
+    of: Literal["ec2", "iam"] | None = Field(default=None, description="what is seen late; absent: both")
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Fault:
@@ -189,6 +202,15 @@ class Faults:
         """VCPUs of the quota that is in force, where one says so many."""
         with self._lock:
             return next((fault.vcpus for _, fault in self._in_force("quota") if fault.vcpus is not None), None)
+
+    def seen_after(self, of: Literal["ec2", "iam"]) -> float:
+        """Seconds until the rest of AWS sees what is made now: from half of the fault's time to all of it."""
+        with self._lock:
+            for index, fault in self._in_force("eventual-consistency"):
+                if fault.of in (None, of):
+                    self._struck[index] += 1
+                    return fault.by.total_seconds() * self._dice[index].uniform(0.5, 1)
+        return 0.0
 
     def grants(self, *, instance_type: str, zone: str, count: int = 1) -> bool:
         """Whether nothing keeps EC2 from launching so many more instances."""

@@ -10,9 +10,11 @@ Types of one service stand together in a module named after it; ``registry.py`` 
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import boto3
 from botocore import xform_name
@@ -23,6 +25,15 @@ from stacks.local.pulumi_plugins.aws.replacements import REPLACED
 
 Properties = dict[str, Any]
 Tags = Mapping[str, str]
+PROPAGATION: Final = 120.0
+"""Seconds that the provider waits for what AWS has made to be seen by all of AWS.
+
+https://github.com/hashicorp/terraform-provider-aws/blob/main/docs/retries-and-waiters.md
+"""
+BETWEEN_TRIES: Final = 0.2
+NOT_SEEN: Final = ("Invalid IAM Instance Profile", "roleArn, ", "Nonexistent role or missing ssm service principal")
+"""What a service says of a role or profile that it does not see yet."""
+_ID: Final = re.compile(r"\b[a-z]+-[0-9a-f]{8,17}\b")
 
 
 class Cloud:
@@ -34,6 +45,8 @@ class Cloud:
         self._endpoint = endpoint
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
+        self._made: set[str] = set()
+        """Ids of what this process has made."""
 
     def client(self, service: str) -> Any:
         """A client of one service; made once, usable from every thread."""
@@ -42,10 +55,25 @@ class Cloud:
                 # Adaptive waits would hide from a test what it asked for; the engine shows the error.
                 config = Config(retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=20)
                 make: Any = boto3.client  # its types know one signature per service
-                self._clients[service] = make(
+                made = self._clients[service] = make(
                     service, region_name=self.region, endpoint_url=self._endpoint, config=config
                 )
+                made.meta.events.register(f"after-call.{service}", self._note)
+                made.meta.events.register(f"needs-retry.{service}", self._wait_to_be_seen)
             return self._clients[service]
+
+    def _note(self, model: Any, parsed: Mapping[str, Any], **_: object) -> None:
+        """What a call has made may be seen late."""
+        if model.name.startswith("Create") and "Error" not in parsed:
+            self._made.update(_ID.findall(json.dumps(parsed, default=str)))
+
+    def _wait_to_be_seen(self, response: Any, attempts: int, **_: object) -> float | None:
+        """Seconds until the call is tried again; ``None``: its answer stands."""
+        error = (response[1] if response else {}).get("Error", {})
+        words = error.get("Message", "")
+        is_new = any(one in self._made for one in _ID.findall(words))
+        waits = is_new or any(of_iam in words for of_iam in NOT_SEEN)
+        return BETWEEN_TRIES if waits and attempts * BETWEEN_TRIES < PROPAGATION else None
 
     @property
     def ec2(self) -> Any:

@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import sys
+import time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from stacks.local.pulumi_plugins.aws.kinds import Cloud, Kind, Properties
+from stacks.local.pulumi_plugins.aws.kinds import BETWEEN_TRIES, PROPAGATION, Cloud, Kind, Properties
 from stacks.local.pulumi_plugins.aws.registry import KINDS, LOOKUPS
 from stacks.local.pulumi_plugins.plugin import LOOPBACK, Refused, difference, projected, read, run_plugin, told, written
 
@@ -93,9 +94,12 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             if request.preview:  # what AWS would make up is left out, which the program takes as not known yet
                 return provider_pb2.CreateResponse(properties=written(wanted))
             key = kind.create(self._ready(), wanted, self._tags(wanted) if kind.tagged else {})
-            found = kind.read(self._ready(), key, wanted)
-            if found is None:
-                raise Refused(f"{kind.token} {key} was made but cannot be found", grpc.StatusCode.INTERNAL)
+            found, end = kind.read(self._ready(), key, wanted), time.monotonic() + PROPAGATION
+            while found is None:
+                if time.monotonic() > end:
+                    raise Refused(f"{kind.token} {key} was made but cannot be found", grpc.StatusCode.INTERNAL)
+                time.sleep(BETWEEN_TRIES)
+                found = kind.read(self._ready(), key, wanted)
             return provider_pb2.CreateResponse(id=key, properties=written(wanted | found))
 
     def Read(self, request: Any, context: Any) -> Any:

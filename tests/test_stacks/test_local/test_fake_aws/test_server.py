@@ -144,11 +144,12 @@ def test_no_volume_is_left_behind(here: StandIn) -> None:
     assert len(here.ec2.describe_volumes()["Volumes"]) == before
 
 
-def test_a_version_is_laid_over_the_one_it_comes_from(here: StandIn) -> None:
-    """What the new version does not say, it takes from its source."""
+@pytest.mark.parametrize("source", ["1", "$Latest"])
+def test_a_version_is_laid_over_the_one_it_comes_from(here: StandIn, source: str) -> None:
+    """What the new version does not say, it takes from its source: the latest is the one before it."""
     template = here.new_template()
     here.ec2.create_launch_template_version(
-        LaunchTemplateId=template, SourceVersion="1", LaunchTemplateData={"InstanceType": "m5.large"}
+        LaunchTemplateId=template, SourceVersion=source, LaunchTemplateData={"InstanceType": "m5.large"}
     )
     versions = here.ec2.describe_launch_template_versions(LaunchTemplateId=template, Versions=["2"])
     data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
