@@ -87,6 +87,8 @@ class LogGroup(Kind):
         days = new.get("retentionInDays")
         if days and days != old.get("retentionInDays"):
             cloud.client("logs").put_retention_policy(logGroupName=key, retentionInDays=days)
+        if old.get("retentionInDays") and not days:
+            cloud.client("logs").delete_retention_policy(logGroupName=key)
 
     def tag(self, cloud: Cloud, key: str, tags: Tags) -> None:
         cloud.client("logs").tag_log_group(logGroupName=key, tags=dict(tags))

@@ -52,8 +52,11 @@ class Role(Kind):
     def update(self, cloud: Cloud, key: str, old: Properties, new: Properties) -> None:
         if old.get("assumeRolePolicy") != new.get("assumeRolePolicy"):
             cloud.iam.update_assume_role_policy(RoleName=key, PolicyDocument=new["assumeRolePolicy"])
-        if old.get("permissionsBoundary") != new.get("permissionsBoundary"):
-            cloud.iam.put_role_permissions_boundary(RoleName=key, PermissionsBoundary=new["permissionsBoundary"])
+        boundary = new.get("permissionsBoundary")
+        if boundary and old.get("permissionsBoundary") != boundary:
+            cloud.iam.put_role_permissions_boundary(RoleName=key, PermissionsBoundary=boundary)
+        if old.get("permissionsBoundary") and not boundary:
+            cloud.iam.delete_role_permissions_boundary(RoleName=key)
         cloud.iam.update_role(
             RoleName=key, **given(new, description="Description", maxSessionDuration="MaxSessionDuration")
         )

@@ -22,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
+from stacks.local.pulumi_plugins.aws.defaults import given_back, left_out
 from stacks.local.pulumi_plugins.aws.kinds import BETWEEN_TRIES, PROPAGATION, Cloud, Kind, Properties
 from stacks.local.pulumi_plugins.aws.registry import KINDS, LOOKUPS
 from stacks.local.pulumi_plugins.plugin import LOOPBACK, Refused, difference, projected, read, run_plugin, told, written
@@ -110,7 +111,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
                 return provider_pb2.ReadResponse()
             live = self._as_inputs(kind, wanted, found)
             return provider_pb2.ReadResponse(
-                id=request.id, properties=written(state | live | projected(state, found)), inputs=written(live)
+                id=request.id, properties=written(state | found | live | projected(state, found)), inputs=written(live)
             )
 
     def Update(self, request: Any, context: Any) -> Any:
@@ -119,7 +120,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             if request.preview:
                 kept = {key: value for key, value in read(request.olds).items() if key not in kind.moving}
                 return provider_pb2.UpdateResponse(properties=written(kept | new))
-            kind.update(self._ready(), request.id, old, new)
+            kind.update(self._ready(), request.id, old, new | given_back(kind.token, old, new))
             if kind.tagged:
                 before = read(request.olds).get("tagsAll", {})
                 kind.retag(self._ready(), request.id, before, self._tags(new))
@@ -161,7 +162,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         if not wanted:  # an import: everything that can be said
             return {key: value for key, value in found.items() if key in kind.inputs and value not in (None, [], {})}
         # What AWS does not tell of (how to wait, how to delete) stays as it was said.
-        live: Properties = {**wanted, **projected(wanted, found)}
+        live: Properties = {**wanted, **projected(wanted, found), **left_out(kind.token, wanted, found)}
         live = {key: value for key, value in live.items() if value is not None}
         if kind.tagged:
             own = {
