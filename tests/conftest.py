@@ -7,6 +7,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+from tests import NIGHTLY, examples
+
 # Started in the background, a shell has this process ignore Ctrl-C, and whatever it starts would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -16,9 +18,9 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 # A user's path on Debian has no sbin, nor has root's after a plain `su`; what makes machines and networks is there.
 os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 
-# A red run says something of the change, not of the dice or of what else runs on the machine. To look further:
-# HYPOTHESIS_PROFILE=default, again and again.
-settings.register_profile(
-    "the same each time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# A red run says something of the change, not of the dice or of what else runs on the machine. `make nightly` looks
+# further: it draws new examples, many, and begins with what failed before. What it finds becomes an @example.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("the same each time", patient, derandomize=True)
+settings.register_profile(NIGHTLY, patient, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "the same each time"))

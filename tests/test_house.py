@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import yaml
 from stacks.local.ground.control_plane import BINARIES
 from stacks.local.ground.lifecycle import ENGINE_BINARIES
 from stacks.local.toolchain.tools import TOOLS
-from tests import ROOT
+from tests import NIGHTLY, ROOT
 from tests.live.__main__ import tools_for
 from tests.mutate import DECIDE, sites_of
 
@@ -42,6 +44,24 @@ def test_mutants_are_drawn_from_every_module_that_is_named() -> None:
     for name in DECIDE:
         modules = (ROOT / name).rglob("*.py") if (ROOT / name).is_dir() else [ROOT / name]
         assert any(sites_of(str(one), one.read_text("utf-8")) for one in modules), name
+
+
+def test_a_nightly_run_draws_new_examples_and_more_of_them() -> None:
+    """Of every property that has a number of its own; an ordinary run draws the same ones each time."""
+    program = (
+        "from tests import conftest, examples; from hypothesis import settings; "
+        "print(settings.default.derandomize, settings.default.database is None, examples(7))"
+    )
+    said = {}
+    for profile in ("the same each time", NIGHTLY):
+        with_it = os.environ | {"HYPOTHESIS_PROFILE": profile}
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=with_it, capture_output=True, text=True, check=True
+        )
+        said[profile] = done.stdout.split()
+    assert said == {"the same each time": ["True", "True", "7"], NIGHTLY: ["False", "False", "140"]}
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
+    assert [path for path in tests if re.search(r"max_examples=\d", path.read_text("utf-8"))] == []
 
 
 def test_no_room_is_a_drawer_for_everything() -> None:

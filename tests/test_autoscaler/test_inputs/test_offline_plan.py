@@ -20,7 +20,7 @@ from autoscaler.cli import autoscale
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
 from autoscaler.inputs.tables import Asked, read_asked, read_catalog, read_nodes
 from autoscaler.model.errors import BadInput
-from tests import ROOT
+from tests import ROOT, examples
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
 
@@ -295,7 +295,7 @@ def test_pods_that_keep_their_like_off_go_to_machines_too(tmp_path: Path) -> Non
     assert faults_of_list(made, pods=pods, catalog=CATALOG_ROWS, machines=MACHINES) == []
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(data=st.data())
 def test_rules_by_host_hold_on_machines(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Apart, spread, ports, in any mix, with some running already: the checker of Lists finds nothing."""
@@ -367,7 +367,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         plan(tmp_path, "name,memory_mib\np,1\n")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(data=st.data())
 def test_whatever_is_asked_the_plan_holds(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Gangs, machines and limits at random: nothing over-committed, no gang torn, no limit broken."""

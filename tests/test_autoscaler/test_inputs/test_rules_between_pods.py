@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from autoscaler.config.policy import read_policy
 from autoscaler.inputs.offline_plan import plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog
+from tests import examples
 from tests.bench.diverse import ZONES, diverse_pods
 from tests.checker import read_table
 from tests.checker_of_lists import HOST, ZONE, faults_of_list
@@ -108,7 +109,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(data=st.data())
 def test_rules_are_kept_within_limits_too(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any mix of rules, of pods that others mean and pods that none does, for few nodes in two or three zones."""

@@ -15,6 +15,7 @@ from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, To
 from autoscaler.model.feasibility import Reason, requirement_holds, sum_up, tolerates, why_not_on
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, harm
+from tests import examples
 from tests.builders import GPU_TAINT, TOLERATES_GPU, a_pod, an_on_prem_node, selects
 
 ANY = frozenset({"team"})
@@ -313,7 +314,7 @@ def newcomers(draw: st.DrawFn, number: int) -> Pod:
     return a_pod(f"p{number}", labels={"app": app}, **sizes, **rules)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(data=st.data(), zones=st.lists(st.sampled_from(("a", "b", "")), min_size=1, max_size=5))
 def test_what_is_found_is_the_best_of_all_places_that_take_the_pod(data: st.DataObject, zones: list[str]) -> None:
     """Asked again and again, while pods are put and taken back, as if every place were looked at each time."""

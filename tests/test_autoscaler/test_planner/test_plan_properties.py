@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Remove, Step
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.planner.plan import plan
+from tests import examples
 from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.world import Killed, World
 
@@ -26,11 +26,9 @@ MOVES = Consolidation(after=TICK, every=TICK)
 """Pods of services are moved soon."""
 UNHURRIED = settings(
     deadline=None,
-    max_examples=int(os.environ.get("SPILLWAY_EXAMPLES", "40")),
-    database=None,
+    max_examples=examples(40),
     suppress_health_check=[HealthCheck.too_slow],
 )
-"""`SPILLWAY_EXAMPLES=5000` looks longer."""
 
 
 @st.composite

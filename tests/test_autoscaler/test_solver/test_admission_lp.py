@@ -16,6 +16,7 @@ from autoscaler.solver.admission_lp import Reach, furthest
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.solve import cheapest
+from tests import examples
 from tests.test_autoscaler.test_planner.test_plan_limits import planned
 
 KINDS = [
@@ -57,7 +58,7 @@ def test_the_furthest_is_found_from_any_guess(many: int, start: int, most: int) 
     assert len(asked) <= 20
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes=shapes_of, nodes=st.integers(1, 30), gpus=st.integers(0, 20))
 def test_few_are_refuted_whom_a_plan_serves(shapes: list[Shape], nodes: int, gpus: int) -> None:
     """The linear programs ask for less than whole nodes would; fillings that fit to a hair may be missed."""

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from autoscaler.inputs.offline_plan import plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog
 from autoscaler.solver.size_clusters import MANY, crowded, middles
+from tests import examples
 from tests.checker import faults, read_table
 from tests.test_autoscaler.test_inputs.test_offline_plan import CATALOG, PODS
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(rows=st.lists(st.tuples(st.integers(1, 99), st.integers(1, 99), st.integers(0, 1)), min_size=1, max_size=30))
 def test_everyone_is_in_one_crowd_of_his_like(rows: list[tuple[int, int, int]]) -> None:
     """At most as many crowds as asked for, unless there are more likes than that."""

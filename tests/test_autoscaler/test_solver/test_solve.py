@@ -18,6 +18,7 @@ from autoscaler.solver.pricing.knapsack import Bin
 from autoscaler.solver.problem import Kind, Shape, Vector
 from autoscaler.solver.solution import Answer
 from autoscaler.solver.solve import cheapest, lower_bound
+from tests import examples
 
 AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))
 ROOMS = st.tuples(st.integers(2, 12), st.integers(2, 12), st.integers(0, 4), st.integers(2, 8))
@@ -42,7 +43,7 @@ WHO_LOSES_THE_RACE = (
 """Three would be cheapest on the one node of a kind; the two who do not get it were once left without any."""
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(shapes=SHAPES, kinds=some_kinds(short=True))
 @example(*WHO_LOSES_THE_RACE)
 def test_no_plan_is_cheaper_than_the_bound_and_none_found_is_cheaper_than_the_best(
@@ -58,7 +59,7 @@ def test_no_plan_is_cheaper_than_the_bound_and_none_found_is_cheaper_than_the_be
     assert best <= answer.usd + 1e-6
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     sizes=st.lists(st.tuples(st.integers(4, 9), st.integers(4, 9), st.integers(0, 1)), min_size=5, max_size=9),
     rooms=st.lists(st.tuples(st.integers(7, 12), st.integers(7, 12), st.integers(0, 2)), min_size=5, max_size=9),
@@ -75,14 +76,14 @@ def test_nobody_is_left_while_a_node_that_holds_it_is_not_used(sizes: list[Vecto
     assert not [(pod, room) for pod in left for room in free if (pod <= room).all()]
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(8))
 @given(shapes=SHAPES, kinds=some_kinds(short=True))
 def test_the_same_input_gives_the_same_plan(shapes: list[Shape], kinds: list[Kind]) -> None:
     """Nothing depends on the clock, on chance, or on the order of the kinds."""
     assert cheapest(shapes, kinds) == cheapest(shapes, kinds) == cheapest(shapes, kinds[::-1])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(shapes=SHAPES, room=ROOMS, values=st.lists(st.integers(0, 20), min_size=4, max_size=4))
 def test_fillings_fit_and_none_is_worth_more_than_the_ceiling(
     shapes: list[Shape], room: Vector, values: list[int]

@@ -13,6 +13,7 @@ from autoscaler.model.errors import BadInput
 from images.importers import IMPORTERS
 from images.jobs import Job
 from images.renderers import RENDERERS
+from tests import examples
 
 _WORDS = st.text("abc-=/ '\"é", min_size=1, max_size=6)
 _ROLE = st.fixed_dictionaries(
@@ -54,7 +55,7 @@ _TFJOBS = st.fixed_dictionaries(
 
 
 @given(data=_TFJOBS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_tfjob_comes_back_as_it_was_and_nothing_is_lost(data: dict[str, Any]) -> None:
     """Of all that both can say."""
     job = Job.model_validate(data)
@@ -64,7 +65,7 @@ def test_a_tfjob_comes_back_as_it_was_and_nothing_is_lost(data: dict[str, Any]) 
 
 
 @given(workers=_ROLE, servers=_ROLE)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_marathon_group_comes_back_as_it_was(workers: dict[str, Any], servers: dict[str, Any]) -> None:
     """A service without a gang, on its machines' network, as groups are."""
     roles = {name: role | {"restart": "always"} for name, role in (("worker", workers), ("ps", servers))}

@@ -14,6 +14,7 @@ from images.job_files import read_job
 from images.jobs import Failure, Job, Role, as_data
 from images.renderers import RENDERERS
 from images.renderers.rendering import Rendering
+from tests import examples
 from tests.test_images.test_job_files import FILES, given_for
 
 TASK = {"image": "team/mnist:1", "entry": ["python", "t.py"], "cpus": 2, "memory": "1Gi"}
@@ -145,7 +146,7 @@ jobs = st.builds(
 
 
 @given(one=jobs)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @pytest.mark.parametrize("target", RENDERERS)
 def test_rendering_is_a_function_of_the_job(target: str, one: Job) -> None:
     """Of nothing else, whatever the arguments hold."""

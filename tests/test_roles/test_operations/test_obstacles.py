@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roles.facts import homes
+from tests import examples
 from tests.test_roles.sandbox import KEY, Sandbox, whole_node
 
 HOME: Final = "/srv/open/ada"
@@ -87,7 +88,7 @@ def test_the_paths_are_those_of_a_whole_node(copy: Copy) -> None:
     assert {*known} <= {*copy.paths}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(planted=st.dictionaries(st.sampled_from(AT_HOME), st.sampled_from(sorted(OBSTACLES)), min_size=1, max_size=3))
 def test_an_account_cannot_lead_root_out_of_its_home(copy: Copy, planted: Mapping[str, str]) -> None:
     """Its keys become the declared ones, or the plan says what is in the way; either costs no other step."""
@@ -101,7 +102,7 @@ def test_an_account_cannot_lead_root_out_of_its_home(copy: Copy, planted: Mappin
     assert KEY in state or any("/srv/open" in reason for reason in found["still_refused"].values())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     number=st.integers(0, 999),
     ground=st.sampled_from(sorted(GROUNDS)),

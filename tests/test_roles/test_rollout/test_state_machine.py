@@ -31,6 +31,7 @@ from roles.rollout.state_machine import (
     next_steps,
     parse_batch,
 )
+from tests import examples
 from tests.test_roles.rolling import Killed, Killer, MemoryHosts, MemoryMarks, fleet, roll
 
 
@@ -501,7 +502,7 @@ def test_every_change_and_every_command_is_in_the_journal(tmp_path: Path) -> Non
 PODS = st.sampled_from(["", "", "may leave", "gang"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     pods=st.lists(PODS, min_size=2, max_size=9),
     cordoned=st.sets(st.integers(0, 8), max_size=2),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from autoscaler.config.policy import read_policy
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
+from tests import examples
 from tests.checker_of_lists import faults_of_list
 from tests.test_autoscaler.test_planner.test_plan_limits import CATALOG, planned
 from tests.test_autoscaler.test_solver.test_admission_lp import ROOMS
@@ -75,7 +76,7 @@ LEFT_OUT = Case(
 """Of which a purchase within the limits leaves one out, beside a machine: bought for without it, planning broke."""
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(case=cases)
 @example(case=LEFT_OUT)
 def test_for_nobody_who_waits_there_is_room(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -12,6 +12,7 @@ from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
+from tests import examples
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
 
 JOINTLY = SearchLimits(joint_at_least=0)
@@ -51,7 +52,7 @@ def test_what_takes_nothing_that_is_scarce_is_served_behind_what_is_refused(limi
     assert decided.lower_bound_usd_per_hour >= 0.9 * decided.usd_per_hour
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(data=st.data())
 def test_within_limits_no_gang_is_torn_and_nothing_is_exceeded(data: st.DataObject) -> None:
     """Whatever is asked."""

@@ -17,6 +17,7 @@ from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import new_place
+from tests import examples
 from tests.builders import a_gang, a_group, a_pod, an_on_prem_node
 
 PRICES = (("small", 4, 1, 1.0), ("medium", 16, 2, 3.1), ("large", 64, 8, 9.0), ("cpu", 32, 0, 0.9))
@@ -76,7 +77,7 @@ tasks = st.lists(st.tuples(st.sampled_from((1, 3, 10, 30)), st.sampled_from((0, 
 
 
 @given(tasks=tasks)
-@settings(deadline=None, database=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 def test_a_small_gang_is_bought_for_at_about_the_least_cost(tasks: list[tuple[int, int]]) -> None:
     """Seldom is another way of sharing nodes cheaper, and never by half."""
     pods = [a_pod(f"p{n}", cpu=cpu, gpus=gpus) for n, (cpu, gpus) in enumerate(tasks)]

@@ -21,6 +21,7 @@ from autoscaler.planner.plan import plan
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.solve import cheapest, lower_bound
+from tests import examples
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
 
@@ -122,7 +123,7 @@ def lists_of_gangs(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     gangs=lists_of_gangs(),
     nodes=st.none() | st.integers(0, 6),
@@ -157,7 +158,7 @@ def test_a_pool_serves_whole_gangs_within_all_limits_or_buys_nothing(
     assert pool.bound <= paid + 1e-6
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(gangs=lists_of_gangs(), free=st.lists(st.sampled_from((2, 8)), max_size=2), seed=st.randoms())
 def test_a_plan_costs_no_less_than_its_bound_and_does_not_depend_on_the_order_of_the_look(
     gangs: Sequence[tuple[Pod, ...]], free: Sequence[int], seed: Random
@@ -238,7 +239,7 @@ def test_a_machine_that_we_own_is_given_to_what_would_be_dearest_to_buy_for() ->
     assert decided.lower_bound_usd_per_hour <= decided.usd_per_hour
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(gangs=lists_of_gangs(), owned=st.lists(st.sampled_from([0, 1, 4, 8]), max_size=3))
 def test_with_machines_of_ours_a_plan_costs_no_more_than_filling_them_first(
     gangs: Sequence[tuple[Pod, ...]], owned: list[int]

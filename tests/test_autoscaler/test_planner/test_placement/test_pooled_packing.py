@@ -15,6 +15,7 @@ from autoscaler.planner.placement.gang_packing import Packing, Placed, pack
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.pooled_packing import place_together
 from autoscaler.planner.supply.candidate_nodes import Place
+from tests import examples
 from tests.builders import a_gang, an_on_prem_node
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
 
@@ -58,7 +59,7 @@ def gangs_of(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
     ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     gangs=gangs_of(),
     free=st.lists(st.sampled_from((2, 8)), max_size=2),

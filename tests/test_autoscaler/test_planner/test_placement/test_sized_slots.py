@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.planner.placement.sized_slots import Middle, SizedSlots
+from tests import examples
 
 SIZES = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(sizes=SIZES, rooms=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=8), data=st.data())
 def test_nobody_sits_twice_and_no_node_is_over_committed(
     sizes: list[tuple[int, int]], rooms: list[tuple[int, int]], data: st.DataObject

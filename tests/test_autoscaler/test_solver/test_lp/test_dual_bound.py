@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.solve import lower_bound
+from tests import examples
 from tests.test_autoscaler.test_solver.test_solve import AMOUNTS, ROOMS, optimum
 
 
@@ -20,7 +21,7 @@ def _crowd(shapes: list[Shape]) -> Shape:
     return Shape(middle, int(counts.sum()), members=(sizes, counts))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     shapes=st.lists(st.builds(Shape, AMOUNTS, st.integers(1, 3)), min_size=1, max_size=4),
     rooms=st.lists(ROOMS, min_size=1, max_size=3),

@@ -10,6 +10,7 @@ from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.pricing.grid import Grid
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.solve import cheapest, lower_bound
+from tests import examples
 from tests.test_autoscaler.test_solver.test_solve import faults, optimum, patterns
 
 SIZE = st.tuples(st.integers(1, 6), st.integers(1, 6), st.just(0), st.just(1), st.integers(0, 1))
@@ -41,7 +42,7 @@ def problem_of(shapes: list[Shape], kinds: list[Kind]) -> Problem:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(shapes=SHAPES, rooms=KINDS, values=st.lists(st.integers(0, 20), min_size=4, max_size=4))
 def test_fillings_fit_and_none_is_worth_more_than_its_ceiling(
     shapes: list[Shape], rooms: list[tuple[tuple[int, ...], int]], values: list[int]
@@ -61,7 +62,7 @@ def test_fillings_fit_and_none_is_worth_more_than_its_ceiling(
         assert exact <= grid.ceiling_of(kind, worth) + 1e-6
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(shapes=SHAPES, rooms=KINDS)
 def test_bound_and_plan_enclose_the_optimum(shapes: list[Shape], rooms: list[tuple[tuple[int, ...], int]]) -> None:
     """Bound <= the exact optimum <= what is found, with a place of which each node has one."""
