@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autoscaler.model.resources import Resources
 from autoscaler.planner.elastic.sizes import jain, least_growth, may_begin, sizes
 from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Machine
+from tests import examples
 from tests.bench.edl_published import PublishedJob, PublishedLook, published
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
@@ -174,7 +175,7 @@ jobs_on_nodes = st.lists(
 ).map(lambda jobs: tuple(replace(job, name=f"job-{number}") for number, job in enumerate(jobs)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     jobs=jobs_on_nodes,
     free=st.lists(st.integers(0, 8), min_size=3, max_size=3),
