@@ -89,7 +89,9 @@ def _names(typed: str) -> list[str]:
 
 @jobs.command(name="import")
 @_file
-@click.option("--from", "origin", type=click.Choice(("tfjob", "marathon", "paddle")), required=True, help="Whose file.")
+@click.option(
+    "--from", "origin", type=click.Choice(("tfjob", "compose", "marathon", "paddle")), required=True, help="Whose file."
+)
 def import_(file: Path, origin: str) -> None:
     """Print another system's file as a job file; on standard error, what of it is not in the job."""
     from autoscaler.config.documents import read_mapping, read_text  # noqa: PLC0415

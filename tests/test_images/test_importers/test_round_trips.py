@@ -77,6 +77,54 @@ def test_a_marathon_group_comes_back_as_it_was(workers: dict[str, Any], servers:
     assert back.losses == ()
 
 
+_COMPOSED = st.builds(
+    lambda one, more: one | more,
+    _ROLE,
+    st.fixed_dictionaries(
+        {
+            "entry": st.lists(_WORDS, max_size=2),
+            "restart": st.sampled_from(["never", "on-failure", "always"]),
+            "port": st.sampled_from([2222, 7164]),
+            "args": st.lists(
+                st.one_of(_WORDS, st.sampled_from(["$HOME", "$$", "$$(A)", "--x=$(CLUSTER_SPEC)"])), max_size=2
+            ),
+        },
+        optional={
+            "volumes": st.just([{"mount": "/a", "claim": "c"}, {"mount": "/b", "host": "/srv", "read_only": True}])
+        },
+    ),
+)
+_COMPOSE_JOBS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["mnist", "tf-2"]),
+        "roles": st.fixed_dictionaries({"worker": _COMPOSED}, optional={"ps": _COMPOSED, "layer2": _COMPOSED}),
+    },
+    optional={
+        "kind": st.just("service"),
+        "train_dir": st.just("hdfs://results"),
+        "network": st.just("host"),
+        "failure": st.sampled_from([{"restarts": 0}, {"restarts": 9}]),
+        "retain": st.sampled_from(["forever", "0s"]),
+    },
+)
+
+
+@pytest.mark.parametrize("form", ["compose", "aliyun-compose"])
+@given(data=_COMPOSE_JOBS)
+@settings(max_examples=60)
+def test_a_compose_file_comes_back_as_a_job_that_becomes_the_same_file(form: str, data: dict[str, Any]) -> None:
+    """Service by service, word by word: nothing of it is lost."""
+    job = Job.model_validate(data)
+    try:
+        made = RENDERERS[form](job)
+    except BadInput:  # two tasks at one port of a machine
+        return
+    (document,) = made.documents
+    back = IMPORTERS["compose"](document)
+    assert back.losses == ()
+    assert RENDERERS[form](back.job).documents == (document,)
+
+
 TRAINING_JOB = """\
 apiVersion: paddlepaddle.org/v1
 kind: TrainingJob
