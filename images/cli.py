@@ -303,6 +303,7 @@ def _age(span: timedelta) -> str:
 @click.option("--role", default="worker", show_default=True)
 @click.option("--index", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
+@click.option("--from", "place", help="What the launcher kept: a directory or s3://BUCKET/PREFIX, `logs` of the file.")
 @_backend
 @_namespace
 @_kubeconfig
@@ -311,11 +312,20 @@ def logs(  # noqa: PLR0917 - click gives them by name
     role: str,
     index: int,
     follow: bool,  # noqa: FBT001
+    place: str | None,
     backend: str,
     namespace: str,
     kubeconfig: Path | None,
 ) -> None:
-    """Print the log of one task."""
+    """Print the log of one task; with --from also when the job, its pods and machines are gone."""
+    if place:
+        from images.backends.kept import lines as kept  # noqa: PLC0415
+
+        if follow:
+            raise click.UsageError("--follow reads what runs, and --from what was kept: give one of them")
+        for line in kept(place=place, job=job, role=role, index=index):
+            click.echo(line)
+        return
     for line in _lines(job, role, index, follow=follow, backend=backend, namespace=namespace, kubeconfig=kubeconfig):
         click.echo(line)
 

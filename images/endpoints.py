@@ -108,7 +108,8 @@ def launch_settings(job: Job, backend: str, role: str, *, run: str, shift: int =
     if task.checkpoint:
         settings["SPILLWAY_CHECKPOINT"] = json.dumps(task.checkpoint)
     if job.logs:
-        settings["SPILLWAY_STATE"] = f"{job.logs}/{job.name}/{run}"
+        key = "SPILLWAY_STATE" if job.shared_logs else "SPILLWAY_LOGS"
+        settings[key] = f"{job.logs}/{job.name}/{run}"
     return settings | directories(job)
 
 

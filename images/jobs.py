@@ -37,6 +37,8 @@ _LONGEST: Final = timedelta(days=3650)
 _VARIABLE: Final = re.compile(r"[ -<>-~]+")
 """Printable ASCII without ``=``, as Kubernetes has it."""
 _CLASS_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+BUCKET: Final = "s3://"
+_IN_BUCKET: Final = re.compile(r"s3://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[-\w.]+)*", re.ASCII)
 _QUEUE: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
 
 
@@ -86,11 +88,17 @@ def _comes_to_an_end(span: timedelta) -> timedelta:
 
 
 def _is_absolute(path: str) -> str:
-    if path.startswith("s3://"):
-        raise ValueError("names a bucket; only directories are written to so far: name one that all tasks see")
     if not path.startswith("/") or ".." in path.split("/") or "\n" in path:
         raise ValueError("must be the absolute path of a directory, e.g. /data")
     return path
+
+
+def _keeps_lines(place: str) -> str:
+    if not place.startswith(BUCKET):
+        return _is_absolute(place)
+    if not _IN_BUCKET.fullmatch(place):
+        raise ValueError("must be s3://BUCKET or s3://BUCKET/PREFIX, without a slash at its end, e.g. s3://team/logs")
+    return place
 
 
 _NUMBER_OR_TEXT: Final = WithJsonSchema({"type": ["number", "string"]})
@@ -101,6 +109,7 @@ Memory = Annotated[str, BeforeValidator(_memory), WithJsonSchema({"type": "strin
 Retention = Annotated[timedelta, BeforeValidator(_retained), _SPAN_SCHEMA]
 Bounded = Annotated[Span, AfterValidator(_comes_to_an_end), _SPAN_SCHEMA]
 Directory = Annotated[str, AfterValidator(_is_absolute)]
+LogPlace = Annotated[str, AfterValidator(_keeps_lines)]
 
 
 class TolerationEntry(Document):
@@ -217,7 +226,9 @@ class Job(Document):
         default="all", description="all: every essential task ended well; first: task 0 of the first essential role"
     )
     failure: Failure = Failure()
-    logs: Directory | None = Field(default=None, description="directory that all tasks see: numbered lines, exits")
+    logs: LogPlace | None = Field(
+        default=None, description="directory that all tasks see, or s3://BUCKET/PREFIX: numbered lines, exits"
+    )
     retain: Retention = Field(
         default=timedelta(hours=24), description="how long a finished job can be looked at, e.g. 24h or forever"
     )
@@ -340,6 +351,11 @@ class Job(Document):
         left = [name for name, role in self.roles.items() if role.essential is None]
         leaders = [name for name in ("chief", "worker") if name in left and not self.depends_on]
         return tuple(leaders[:1] or [name for name in left if name not in _SERVING])
+
+    @property
+    def shared_logs(self) -> str | None:
+        """The directory of lines and exits that all tasks see; none where they go to a bucket."""
+        return None if self.logs is None or self.logs.startswith(BUCKET) else self.logs
 
     @property
     def main_role(self) -> str:

@@ -11,12 +11,21 @@ in its environment, as ``SPILLWAY_*`` (``Settings``). With a state directory tha
 
 and a role that serves the others (ps, tensorboard) is ended there once all essential tasks have ended well. The exit
 status is the program's; 0 for a server that was ended; 143 after SIGTERM; 75 where peers did not come in time.
+
+With a bucket (``s3://...``) the same lines go there every few seconds, as objects
+
+    logs/ROLE-INDEX.STARTED/00000001, 00000002, ...
+    exits/ROLE-INDEX
+
+It needs ``s3:PutObject`` alone, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
+import hmac
 import json
 import os
 import re
@@ -26,6 +35,9 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -50,6 +62,11 @@ PEERS_MISSING = 75
 _POLL = 0.1
 _REPORT_EVERY = 10.0
 _PR_SET_PDEATHSIG = 1
+_SHIP_EVERY = 5.0
+_SHIP_BYTES = 1 << 20
+_HELD_BYTES = 64 << 20
+"""Of lines that a bucket does not take."""
+_METADATA = "http://169.254.169.254"
 
 Cluster = Mapping[str, list[str]]
 """``HOST:PORT`` of every task by role."""
@@ -152,6 +169,8 @@ class Settings:
     """``SPILLWAY_SPARSE``: tasks may come and go."""
     state: Path | None
     """``SPILLWAY_STATE``: a directory that all tasks see."""
+    bucket: str
+    """``SPILLWAY_LOGS``: ``s3://BUCKET/PREFIX``, where lines go; empty: to no bucket."""
     checkpoint: tuple[str, ...]
     """``SPILLWAY_CHECKPOINT``, JSON: a program run before this one is ended from outside."""
     grace: float
@@ -172,6 +191,7 @@ class Settings:
             first=environment.get("SPILLWAY_SUCCESS") == "first",
             sparse=environment.get("SPILLWAY_SPARSE") == "1",
             state=Path(state) if state else None,
+            bucket=environment.get("SPILLWAY_LOGS", ""),
             checkpoint=tuple(json.loads(environment.get("SPILLWAY_CHECKPOINT", "[]"))),
             grace=float(environment.get("SPILLWAY_GRACE", "30")),
             patience=float(environment.get("SPILLWAY_PEERS_WITHIN", "600")),
@@ -207,8 +227,14 @@ def main(command: list[str]) -> int:
         known = os.environ | views(settings.cluster, settings.role, settings.index, sparse=settings.sparse)
         with _Log(settings) as log:
             status = _run([expand(word, known) for word in command], known, settings, log, stop)
+    said = {"status": status, "at": _now()}
     if settings.state:
-        _note(settings.state / "exits" / settings.task, {"status": status, "at": _now()})
+        _note(settings.state / "exits" / settings.task, said)
+    if settings.bucket:
+        try:
+            put(f"{settings.bucket}/exits/{settings.task}", json.dumps(said).encode(), os.environ)
+        except (OSError, ValueError) as error:
+            _tell(f"{settings.task}: its exit is not written down: {error}")
     return status
 
 
@@ -348,6 +374,7 @@ class _Log:
 
     def __init__(self, settings: Settings) -> None:
         self._file = _new_log(settings) if settings.state else None
+        self._shipper = _Shipper(f"{settings.bucket}/logs/{settings.task}") if settings.bucket else None
 
     def __enter__(self) -> _Log:  # noqa: PYI034 - Self is younger than the Pythons that run this
         return self
@@ -357,6 +384,8 @@ class _Log:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
                 self._file.close()
+        if self._shipper:
+            self._shipper.close()
 
     def copy(self, lines: IO[bytes]) -> None:
         """Until the last writer has closed its end."""
@@ -367,6 +396,8 @@ class _Log:
                 sys.stdout.buffer.flush()
 
     def _keep(self, line: bytes) -> None:
+        if self._shipper:
+            self._shipper.keep(line)
         if not self._file:
             return
         try:
@@ -374,6 +405,140 @@ class _Log:
         except OSError as error:
             _tell(f"the log {self._file.name} is kept no longer: {error.strerror}")
             self._file = None
+
+
+class _Shipper:
+    """Puts lines into a bucket, in parts. What it does not take is tried again, at the end for as long as a grace."""
+
+    def __init__(self, place: str, *, every: float = _SHIP_EVERY, patience: float = 30.0) -> None:
+        started = datetime.now(timezone.utc)  # noqa: UP017 - older Pythons run this file
+        self._place = f"{place}.{started:%Y%m%dT%H%M%S.%f}"
+        self._every, self._patience = every, patience
+        self._lines: list[bytes] = []
+        self._bytes, self._part, self._lost = 0, 0, 0
+        self._changed = threading.Condition()
+        self._closed = self._failing = False
+        self._thread: threading.Thread | None = None
+
+    def keep(self, line: bytes) -> None:
+        """Take a line; where too much is held already, it is lost, and counted."""
+        with self._changed:
+            if self._bytes + len(line) > _HELD_BYTES:
+                self._lost += 1
+                return
+            self._lines.append(line)
+            self._bytes += len(line)
+            if self._bytes >= _SHIP_BYTES:
+                self._changed.notify()
+        if self._thread is None:  # not before the program runs: a process with threads should not fork
+            self._thread = threading.Thread(target=self._ship, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ship what is left; tell what could not be."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(self._patience + 30)
+        if self._lost or self._lines:
+            _tell(f"{self._lost + len(self._lines)} lines are not in {self._place}")
+
+    def _ship(self) -> None:
+        while not self._closed:
+            with self._changed:
+                self._changed.wait_for(self._is_due, self._every)
+            self._failing = not self._put()
+        end = time.monotonic() + self._patience
+        while not self._put() and time.monotonic() < end:
+            time.sleep(_POLL)
+
+    def _is_due(self) -> bool:
+        return self._closed or (self._bytes >= _SHIP_BYTES and not self._failing)
+
+    def _put(self) -> bool:
+        """Whether the bucket has all lines that there were."""
+        with self._changed:
+            lines = list(self._lines)
+        if not lines:
+            return True
+        body = b"".join(lines)
+        try:
+            put(f"{self._place}/{self._part:08d}", body, os.environ)
+        except (OSError, ValueError) as error:
+            _tell(f"{self._place} does not take lines now: {error}")
+            return False
+        with self._changed:
+            del self._lines[: len(lines)]
+            self._bytes -= len(body)
+            self._part += 1
+        return True
+
+
+def put(place: str, body: bytes, environment: Mapping[str, str]) -> None:
+    """Write the object ``s3://BUCKET/KEY``. Raises ``OSError``, or ``ValueError`` where credentials are missing."""
+    keys = _credentials(environment)
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
+    base = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    base = (base or f"https://s3.{region}.amazonaws.com").rstrip("/")
+    url = f"{base}/{urllib.parse.quote(place[len('s3://') :], safe='/-_.~')}"
+    at = datetime.now(timezone.utc)  # noqa: UP017 - older Pythons run this file
+    headers = signed("PUT", url, body, keys=keys, region=region, at=at)
+    headers["Content-Type"] = "text/plain; charset=utf-8"  # else urllib says that it is a form
+    request = urllib.request.Request(url, data=body, headers=headers, method="PUT")  # noqa: S310 - of S3
+    try:
+        urllib.request.urlopen(request, timeout=20).close()  # noqa: S310
+    except urllib.error.HTTPError as refused:
+        told = re.search(rb"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", refused.read(), re.DOTALL)
+        why = b": ".join(told.groups()).decode(errors="replace") if told else refused.reason
+        raise OSError(f"S3 answers {refused.code} ({why})") from None
+
+
+def signed(method: str, url: str, body: bytes, *, keys: Mapping[str, str], region: str, at: datetime) -> dict[str, str]:
+    """The headers of a request to S3, signed: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html."""
+    parts = urllib.parse.urlsplit(url)
+    moment, digest = at.strftime("%Y%m%dT%H%M%SZ"), hashlib.sha256(body).hexdigest()
+    headers = {"host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": moment}
+    if keys.get("Token"):
+        headers["x-amz-security-token"] = keys["Token"]
+    names = ";".join(sorted(headers))
+    said = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+    canonical = f"{method}\n{parts.path}\n{parts.query}\n{said}\n{names}\n{digest}"
+    scope = f"{moment[:8]}/{region}/s3/aws4_request"
+    text = "\n".join(("AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+    key = f"AWS4{keys['SecretAccessKey']}".encode()
+    for word in scope.split("/"):
+        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    who = f"AWS4-HMAC-SHA256 Credential={keys['AccessKeyId']}/{scope}, SignedHeaders={names}, Signature={signature}"
+    return headers | {"Authorization": who}
+
+
+def _credentials(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of the environment, else of the instance's role, which AWS renews."""
+    if environment.get("AWS_ACCESS_KEY_ID"):
+        return {
+            "AccessKeyId": environment["AWS_ACCESS_KEY_ID"],
+            "SecretAccessKey": environment.get("AWS_SECRET_ACCESS_KEY", ""),
+            "Token": environment.get("AWS_SESSION_TOKEN", ""),
+        }
+    base = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _METADATA).rstrip("/")
+    for_long = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    token = {"X-aws-ec2-metadata-token": _asked(f"{base}/latest/api/token", for_long, method="PUT").decode()}
+    roles = f"{base}/latest/meta-data/iam/security-credentials/"
+    role = _asked(roles, token).decode().split("\n")[0]
+    found: dict[str, str] = json.loads(_asked(roles + role, token))
+    return found
+
+
+def _asked(url: str, headers: Mapping[str, str], *, method: str = "GET") -> bytes:
+    request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310 - the instance's metadata
+    try:
+        with urllib.request.urlopen(request, timeout=2) as answer:  # noqa: S310
+            said: bytes = answer.read()
+    except OSError as error:
+        raise ValueError(f"no credentials: set AWS_ACCESS_KEY_ID, or give the instance a role ({error})") from None
+    return said
 
 
 def _new_log(settings: Settings) -> IO[bytes]:

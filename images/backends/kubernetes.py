@@ -13,6 +13,7 @@ from urllib.parse import quote
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
+from images.backends import kept
 from images.backends.states import RoleState, State
 from images.jobs import Job
 from images.renderers.kubernetes import render
@@ -213,11 +214,18 @@ def _gpus(pod: Mapping[str, Any]) -> int:
 
 
 def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow: bool = False) -> Iterator[str]:
-    """Lines of one task's log. Raises ``BadInput`` where there is no such task or it has not started."""
+    """Lines of one task's log; where its pod is gone, those that its launcher put into a bucket.
+
+    Raises ``BadInput`` where there is no such task or it has not started, ``Unavailable`` where it cannot be read.
+    """
     found = _items(kube, _path("Pod", namespace), f"{words.JOB}={name},{words.ROLE}={role}")
     pods = [pod for pod in found if pod["metadata"].get("annotations", {}).get(_INDEX) == str(index)]
     if not pods:
-        raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list` shows what there is")
+        place = _bucket(kube, namespace, name)
+        if not place:
+            raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list` shows what there is")
+        yield from kept.lines(place=place, job=name, role=role, index=index)
+        return
     newest = max(pods, key=_created)
     if not newest["spec"].get("nodeName"):
         ask = f"spillway autoscale explain pod {newest['metadata']['name']}{_option(namespace)} --policy FILE"
@@ -232,6 +240,16 @@ def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow
         except Unavailable:
             _refuse_a_fake_machine(kube, newest)
             raise
+
+
+def _bucket(kube: Kube, namespace: str, name: str) -> str:
+    """Where the launchers of the job put their lines, as its Jobs say; empty where in no bucket."""
+    for job in _of_job(kube, "Job", namespace, name):
+        for container in job["spec"]["template"]["spec"]["containers"]:
+            for variable in container.get("env", ()):
+                if variable["name"] == "SPILLWAY_LOGS":
+                    return str(variable["value"]).rsplit("/", 2)[0]
+    return ""
 
 
 def _refuse_a_fake_machine(kube: Kube, pod: Json) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
+from images.backends.kept import stripped
 from images.backends.states import RoleState, Stage
 from images.endpoints import endpoints
 from images.jobs import Job
@@ -171,11 +172,9 @@ def logs(*, name: str, role: str, index: int, follow: bool = False) -> Iterator[
 
 
 def _lines(folder: Path, task: str) -> Iterator[str]:
-    """Without their numbers and times; of a line that is being written, nothing yet."""
     files = sorted(folder.glob(f"{task}.*.log"), key=lambda path: int(path.suffixes[-2][1:]))
     for path in files:
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            yield line.split(b" ", 2)[2].decode(errors="replace")
+        yield from stripped(path.read_bytes())
 
 
 def stop(*, name: str) -> bool:

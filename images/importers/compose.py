@@ -225,7 +225,8 @@ def _together(source: Foreign, tasks: Sequence[_Task], *, is_batch: bool) -> dic
         if len(said) > 1:
             raise BadInput(f"the services of this compose file have {len(said)} values of {variable}: a job has one")
         found |= {key: said.pop()} if said else {}
-    logs = {task.told["SPILLWAY_STATE"].rsplit("/", 2)[0] for task in tasks if "SPILLWAY_STATE" in task.told}
+    places = [task.told.get("SPILLWAY_STATE") or task.told.get("SPILLWAY_LOGS") for task in tasks]
+    logs = {place.rsplit("/", 2)[0] for place in places if place}
     first = any(task.told.get("SPILLWAY_SUCCESS") == "first" for task in tasks)
     return (
         found

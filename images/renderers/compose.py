@@ -53,7 +53,7 @@ def render(job: Job, *, run: str = "0") -> Rendering:
         losses=(
             *losses(job, _LOSSES | POD_LOSSES),
             *elastic_losses(job, "the most are started"),
-            *(serving_losses(job) if bare or not job.logs else ()),
+            *(serving_losses(job) if bare or not job.shared_logs else ()),
             *launcherless_losses(job, bare),
             *_node_losses(job),
         ),

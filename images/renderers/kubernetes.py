@@ -23,6 +23,8 @@ LAUNCHER: Final = "/opt/spillway/launcher.py"
 """Where containers have it."""
 GRACE: Final = 40
 """Seconds that a pod has to end: the launcher's own 30, and some to write down how it did."""
+LOGS_SECRET: Final = "spillway-logs"  # noqa: S105 - a name
+"""In the job's namespace: AWS_ACCESS_KEY_ID and the like, by which launchers write to a bucket."""
 _COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _REFUSED: Final = {"depends_on": "plain Jobs start at once; JobSet (--to jobset) knows an order"}
 _LOSSES: Final = {
@@ -146,6 +148,8 @@ def pod(job: Job, role: str, *, backend: str, run: str) -> Manifest:
         "resources": _amounts(task),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
+    if task.entry and job.logs and not job.shared_logs:
+        container["envFrom"] = [{"secretRef": {"name": LOGS_SECRET, "optional": True}}]
     if mounts:
         container["volumeMounts"] = [mount for _source, mount in mounts]
     spec: dict[str, Any] = {
@@ -249,7 +253,7 @@ def _mounts(job: Job, task: Role) -> list[tuple[Manifest, Manifest]]:
 
 def _refuse_lost_lines(job: Job, task: Role) -> None:
     kept = [PurePosixPath(volume.mount) for volume in task.volumes if not volume.read_only]
-    if job.logs and not any(PurePosixPath(job.logs).is_relative_to(mount) for mount in kept):
+    if job.shared_logs and not any(PurePosixPath(job.shared_logs).is_relative_to(mount) for mount in kept):
         raise BadInput(
             f"job {job.name!r}: logs = {job.logs!r} lies on no volume of each role, so that lines would go with the "
             f"container: give every role with an entry one, e.g. volumes: [{{mount: {job.logs}, claim: logs}}]"

@@ -36,12 +36,15 @@ def render(job: Job, *, run: str = "0", shift: int = 0, state: str | None = None
     ``state``: where lines go if the job does not say; ``directory``: where programs start.
     """
     found = endpoints(job, "local", shift=shift)
-    told = job if job.logs or not state else job.model_copy(update={"logs": state})
+    told = job if job.shared_logs or not state else job.model_copy(update={"logs": state})
     tasks = [_task(told, role, index, run=run, shift=shift) for role, index in job.tasks()]
+    if job.logs != told.logs and job.logs:
+        for task in tasks:
+            task["environment"]["SPILLWAY_LOGS"] = f"{job.logs}/{job.name}/{run}"
     deadline = job.failure.deadline
     made: dict[str, Any] = {
         "job": job.name,
-        "state": f"{told.logs}/{job.name}/{run}" if told.logs else None,
+        "state": f"{told.shared_logs}/{job.name}/{run}" if told.shared_logs else None,
         "directory": directory,
         "ports": sorted(int(address.rpartition(":")[2]) for one in found.values() for address in one),
         "essential": list(job.essential),

@@ -103,7 +103,7 @@ def test_a_job_sums_what_it_asks_for() -> None:
             ("roles:", "gang: false\ndepends_on: {ps: [worker], worker: [ps]}\nroles:"),
             "depends_on: worker, ps wait for each other: leave one of them out",
         ),
-        (("roles:", "logs: s3://bucket\nroles:"), "logs = 's3://bucket': names a bucket; only directories are"),
+        (("roles:", "logs: s3://bucket/\nroles:"), "logs = 's3://bucket/': must be s3://BUCKET or s3://BUCKET/PREFIX"),
         (("roles:", "logs: logs\nroles:"), "logs = 'logs': must be the absolute path of a directory, e.g. /data"),
         (("roles:", "queue: a b\nroles:"), "queue = 'a b': is not the name of a queue"),
         (("gpus: 4", "volumes: [{mount: /d}]"), "volumes[0]: needs one source: host (a directory of the machine)"),

@@ -86,7 +86,8 @@ def test_a_followed_log_that_breaks_off_is_told(api: FakeApi, tmp_path: Path) ->
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_task_that_is_not_there_has_no_log(api: FakeApi, tmp_path: Path, index: int) -> None:
     """Nor is another one's given for it."""
-    kube = script(api, {"/api/v1/namespaces/default/pods": listed(pod())}, tmp_path)
+    there = {"/api/v1/namespaces/default/pods": listed(pod()), "/apis/batch/v1/namespaces/default/jobs": listed()}
+    kube = script(api, there, tmp_path)
     with pytest.raises(BadInput, match=f"job 'mnist' has no task worker {index}"):
         list(logs(kube, namespace="default", name="mnist", role="worker", index=index))
 

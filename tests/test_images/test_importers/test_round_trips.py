@@ -103,6 +103,7 @@ _COMPOSE_JOBS = st.fixed_dictionaries(
         "kind": st.just("service"),
         "train_dir": st.just("hdfs://results"),
         "network": st.just("host"),
+        "logs": st.sampled_from(["/a", "s3://team/logs"]),
         "failure": st.sampled_from([{"restarts": 0}, {"restarts": 9}]),
         "retain": st.sampled_from(["forever", "0s"]),
     },
