@@ -53,11 +53,14 @@ def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:
     if not jobs:
         raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
     pods = _items(kube, f"/api/v1/{where}/pods?{of_job}")
-    if all(pod["status"]["phase"] != "Pending" for pod in pods) and pods:
+    pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
+    if pods and not pending:
         return Look(jobs=jobs, pods=pods)
+    nodes, why = _told(kube, f"{namespace}/{name}", autoscaler)
+    if why and not any(pod["spec"].get("nodeName") for pod in pending):
+        return Look(jobs=jobs, pods=pods, nodes=nodes, why=why)
     events = _items(kube, f"/api/v1/{where}/events?fieldSelector=involvedObject.kind%3DPod")
     events.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
-    nodes, why = _told(kube, f"{namespace}/{name}", autoscaler)
     return Look(jobs=jobs, pods=pods, events=events, nodes=nodes, why=why)
 
 

@@ -85,7 +85,7 @@ def _task(source: Foreign, key: str) -> _Task:
         entry = entry[2:]
         for ours in ("configs", "stop_grace_period"):
             source.take(*at, ours)
-    policy, _, restarts = str(source.take(*at, "restart", default="no")).partition(":")
+    policy, _, restarts = str(source.take(*at, "restart") or "no").partition(":")  # YAML reads a bare no as false
     reschedules = labels(source, (*at, "labels"), _RESCHEDULES) == _RESCHEDULE_POLICY
     if policy == "unless-stopped":
         source.tell(f"services.{key}.restart: it starts again also after it was stopped: always")

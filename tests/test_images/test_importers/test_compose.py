@@ -144,3 +144,4 @@ def test_what_starts_in_an_order_and_no_more_is_named() -> None:
     stops = compose.read(changed("ps-0", restart="unless-stopped"))
     assert "services.ps-0.restart: it starts again also after it was stopped: always" in stops.losses
     assert stops.job.roles["ps"].restart == "always"
+    assert compose.read(changed("ps-0", restart=False, labels=[])).job.roles["ps"].restart == "never"
