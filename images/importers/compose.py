@@ -7,44 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
-from images.importers.compose_words import generalized, labels, pairs, unescaped
+from images.importers.compose_service import Task, decoded, read_service
+from images.importers.compose_words import generalized, labels, unescaped
 from images.importers.reading import Foreign, Imported
 from images.jobs import PORT
-from images.launcher import VIEWS, views
-from images.renderers.aliyun_compose import RESCHEDULE
-from images.renderers.kubernetes import LAUNCHER
+from images.launcher import views
 
-_SERVICE: Final = re.compile(r"([a-z][-a-z0-9]*?)(?:-?(\d+))?")
-_SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?")
-_UNITS: Final = {"": "", "k": "Ki", "m": "Mi", "g": "Gi"}
-_OURS: Final = "SPILLWAY_"
 _DIRECTORIES: Final = {"DATA_DIR": "data_dir", "TRAIN_DIR": "train_dir"}
-_RESCHEDULES, _, _RESCHEDULE_POLICY = RESCHEDULE.partition("=")
-
-
-@dataclass(slots=True)
-class _Task:
-    """One service."""
-
-    key: str
-    role: str
-    index: int
-    container: str
-    data: dict[str, Any]
-    """What tasks of one role have in common."""
-    told: dict[str, str]
-    """Its environment, as far as we would write it."""
-    restarts: int | None
-    host_network: bool
-    after: tuple[str, ...]
-    keeps: str
-    """Aliyun's: what becomes of its container."""
 
 
 def read(document: Mapping[str, Any]) -> Imported:
@@ -55,7 +28,7 @@ def read(document: Mapping[str, Any]) -> Imported:
     for claim in source.peek("volumes") or {}:
         source.take("volumes", claim, "name")
     text = json.dumps(document.get("services"), ensure_ascii=False)
-    tasks = [_task(source, key) for key in source.peek("services") or source.need("services")]
+    tasks = [read_service(source, key) for key in source.peek("services") or source.need("services")]
     _keep_names(tasks)
     if any("SPILLWAY_CLUSTER" in task.told for task in tasks):
         source.take("configs", "launcher", "content")
@@ -66,6 +39,7 @@ def read(document: Mapping[str, Any]) -> Imported:
     roles: dict[str, Any] = {}
     for role in dict.fromkeys(task.role for task in tasks):
         alike = sorted((task for task in tasks if task.role == role), key=lambda task: task.index)
+        _tell_of_names(source, alike, [task.container for task in tasks if task.container != task.key])
         roles[role] = _role(alike, {name: addresses for name, (addresses, _port) in cluster.items()}) | {
             "port": cluster[role][1]
         }
@@ -73,48 +47,7 @@ def read(document: Mapping[str, Any]) -> Imported:
     return source.imported(data | {"roles": roles})
 
 
-def _task(source: Foreign, key: str) -> _Task:
-    at = ("services", key)
-    found = _SERVICE.fullmatch(key)
-    if found is None:
-        raise BadInput(f"services.{key} of this compose file is not ROLE-INDEX, e.g. worker-0: rename it")
-    image = source.need(*at, "image")
-    environment = pairs(source, (*at, "environment"))
-    entry, args = (_words(source, (*at, word)) for word in ("entrypoint", "command"))
-    if entry[:2] == ["python3", LAUNCHER]:
-        entry = entry[2:]
-        for ours in ("configs", "stop_grace_period"):
-            source.take(*at, ours)
-    policy, _, restarts = str(source.take(*at, "restart") or "no").partition(":")  # YAML reads a bare no as false
-    reschedules = labels(source, (*at, "labels"), _RESCHEDULES) == _RESCHEDULE_POLICY
-    if policy == "unless-stopped":
-        source.tell(f"services.{key}.restart: it starts again also after it was stopped: always")
-        policy = "always"
-    return _Task(
-        key=key,
-        role=found[1],
-        index=int(found[2] or 0),
-        container=str(source.take(*at, "container_name", default=key)),
-        data={
-            "image": image,
-            "entry": entry,
-            "args": args,
-            "env": {name: value for name, value in environment.items() if not _is_ours(name)},
-            "restart": "node-failure" if policy == "no" and reschedules else "never" if policy == "no" else policy,
-            "volumes": [_volume(source, (*at, "volumes", n)) for n in range(len(source.peek(*at, "volumes") or ()))],
-            "checkpoint": json.loads(environment.get("SPILLWAY_CHECKPOINT", "[]")),
-            "count": _copies(source, at),
-            **_amounts(source, at),
-        },
-        told={name: value for name, value in environment.items() if _is_ours(name)},
-        restarts=_whole(restarts, at) if restarts else None,
-        host_network=source.take(*at, "network_mode") == "host",
-        after=tuple(_after(source, key)),
-        keeps=labels(source, (*at, "labels"), "aliyun.remove_containers"),
-    )
-
-
-def _keep_names(tasks: Sequence[_Task]) -> None:
+def _keep_names(tasks: Sequence[Task]) -> None:
     """A service such as ``resnet50`` is no task 50 of a role where there is no task 0."""
     begun = {task.role for task in tasks if task.index == 0}
     for task in tasks:
@@ -122,77 +55,7 @@ def _keep_names(tasks: Sequence[_Task]) -> None:
             task.role, task.index = task.key, 0
 
 
-def _is_ours(variable: str) -> bool:
-    return variable in VIEWS or variable.startswith(_OURS)
-
-
-def _words(source: Foreign, at: tuple[str, ...]) -> list[str]:
-    """The words of a command, which may be one text."""
-    given = source.take(*at, default=[])
-    return shlex.split(given) if isinstance(given, str) else [str(word) for word in given]
-
-
-def _copies(source: Foreign, at: tuple[str, ...]) -> int:
-    said = [source.take(*at, "scale"), source.take(*at, "deploy", "replicas")]
-    said.append(labels(source, (*at, "labels"), "aliyun.scale"))
-    return max(_whole(number or 1, at) for number in said)
-
-
-def _whole(number: object, at: tuple[str, ...]) -> int:
-    try:
-        return int(str(number))
-    except ValueError:
-        raise BadInput(f"{'.'.join(at)} of this compose file has {number!r} where a number goes") from None
-
-
-def _amounts(source: Foreign, at: tuple[str, ...]) -> dict[str, Any]:
-    """CPUs, memory and GPUs, in either form."""
-    limits, reserved = ((*at, "deploy", "resources", word) for word in ("limits", "reservations"))
-    shares = source.take(*at, "cpu_shares")
-    cpus = [source.take(*reserved, "cpus"), source.take(*at, "cpus"), source.take(*limits, "cpus")]
-    cpus.append(f"{_whole(shares, at) / 1024:g}" if shares else None)
-    memory = [source.take(*limits, "memory"), source.take(*at, "mem_limit"), source.take(*reserved, "memory")]
-    found = {"cpus": next((str(one) for one in cpus if one), "1"), "memory": next((one for one in memory if one), "1g")}
-    for word, said in (("cpus", cpus), ("memory", memory)):
-        if not any(said):
-            source.tell(f"services.{at[1]}: it asks for no {word}: {found[word]} is assumed")
-    size = _SIZE.fullmatch(str(found["memory"]).lower())
-    if size is None:
-        raise BadInput(f"services.{at[1]}: {found['memory']!r} is no amount of memory, e.g. 16g")
-    gpus = _whole(labels(source, (*at, "labels"), "aliyun.gpu") or 0, at)
-    for number, device in enumerate(source.peek(*reserved, "devices") or ()):
-        if "gpu" in device.get("capabilities", ()) and isinstance(device.get("count"), int):
-            source.take(*reserved, "devices", number)
-            gpus += device["count"]
-    return {"cpus": found["cpus"], "memory": f"{size[1]}{_UNITS[size[2]]}", "gpus": gpus}
-
-
-def _volume(source: Foreign, at: tuple[str | int, ...]) -> dict[str, Any]:
-    given = source.take(*at)
-    if isinstance(given, str):
-        place, mount, *modes = [*given.split(":"), ""][:3] if ":" in given else ("", given)
-        given = {"source": place, "target": mount, "read_only": modes == ["ro"]}
-    place = str(given.get("source") or "")
-    if not place or place[0] in ".~":
-        raise BadInput(
-            f"{at[0]}.{at[1]}: the volume {given.get('target')} needs a directory that begins with /, or a name"
-        )
-    read_only = {"read_only": True} if given.get("read_only") else {}
-    return {"mount": given.get("target"), "host" if place.startswith("/") else "claim": place} | read_only
-
-
-def _after(source: Foreign, key: str) -> Iterator[str]:
-    """Services that must have ended well before this one starts; of others only the order of starting is lost."""
-    at = ("services", key, "depends_on")
-    given = source.take(*at, default={})
-    for other in given:
-        if isinstance(given, dict) and (given[other] or {}).get("condition") == "service_completed_successfully":
-            yield other
-        else:
-            source.tell(f"services.{key}.depends_on.{other}: tasks start together, and wait for each other there")
-
-
-def _name(source: Foreign, tasks: Sequence[_Task]) -> str:
+def _name(source: Foreign, tasks: Sequence[Task]) -> str:
     """What the containers' names begin with."""
     found = {re.sub(rf"-?{re.escape(task.role)}-?\d*$", "", task.container) for task in tasks}
     if len(found) == 1 and "" not in found:
@@ -201,7 +64,7 @@ def _name(source: Foreign, tasks: Sequence[_Task]) -> str:
     return "imported"
 
 
-def _together(source: Foreign, tasks: Sequence[_Task], *, is_batch: bool) -> dict[str, Any]:
+def _together(source: Foreign, tasks: Sequence[Task], *, is_batch: bool) -> dict[str, Any]:
     """What services say one by one and a job says once."""
     found: dict[str, Any] = {}
     restarts = {task.restarts for task in tasks if task.data["restart"] == "on-failure"} - {None}
@@ -215,8 +78,7 @@ def _together(source: Foreign, tasks: Sequence[_Task], *, is_batch: bool) -> dic
         raise BadInput("this compose file has services with network_mode: host and without: a job has one network")
     if is_batch:
         found["retain"] = "0s" if any(task.keeps == "remove-all" for task in tasks) else "forever"
-    role_of = {task.key: task.role for task in tasks}
-    after = {task.role: list(dict.fromkeys(role_of[other] for other in task.after)) for task in tasks if task.after}
+    after = _steps(source, tasks, is_batch=is_batch)
     launched = [task for task in tasks if "SPILLWAY_NEEDS" in task.told]
     if after or (launched and all(task.told["SPILLWAY_NEEDS"] == "{}" for task in launched)):
         found["gang"] = False
@@ -236,7 +98,19 @@ def _together(source: Foreign, tasks: Sequence[_Task], *, is_batch: bool) -> dic
     )
 
 
-def _cluster(source: Foreign, tasks: Sequence[_Task], text: str) -> dict[str, tuple[list[str], int]]:
+def _steps(source: Foreign, tasks: Sequence[Task], *, is_batch: bool) -> dict[str, list[str]]:
+    """By role the roles that it waits for."""
+    role_of = {task.key: task.role for task in tasks}
+    for task in tasks:
+        for other in task.after:
+            if other not in role_of:
+                raise BadInput(f"services.{task.key} of this compose file waits for {other}, which is no service of it")
+        if task.keeps and not is_batch:
+            source.tell(f"services.{task.key}.labels aliyun.remove_containers: it is of batch jobs: it is left out")
+    return {task.role: list(dict.fromkeys(role_of[other] for other in task.after)) for task in tasks if task.after}
+
+
+def _cluster(source: Foreign, tasks: Sequence[Task], text: str) -> dict[str, tuple[list[str], int]]:
     """By role the addresses that the file's words have for its tasks, and the port of the role."""
     found: dict[str, tuple[list[str], set[int]]] = {}
     for number, task in enumerate(tasks):
@@ -252,7 +126,7 @@ def _cluster(source: Foreign, tasks: Sequence[_Task], text: str) -> dict[str, tu
     return {role: (addresses, min(ports, default=PORT)) for role, (addresses, ports) in found.items()}
 
 
-def _role(alike: Sequence[_Task], cluster: Mapping[str, list[str]]) -> dict[str, Any]:
+def _role(alike: Sequence[Task], cluster: Mapping[str, list[str]]) -> dict[str, Any]:
     """One role out of its tasks, which differ in what they are told alone."""
     first = alike[0]
     words = ("entry", "args", "env")
@@ -281,11 +155,22 @@ def _role(alike: Sequence[_Task], cluster: Mapping[str, list[str]]) -> dict[str,
     return made | {"env": dict(zip(names, values, strict=True))}
 
 
-def _write_essential(roles: dict[str, Any], tasks: Sequence[_Task]) -> None:
+def _tell_of_names(source: Foreign, alike: Sequence[Task], containers: Sequence[str]) -> None:
+    """Of words with a container's name and no port, which no task is told."""
+    for task in alike:
+        for word in (*task.data["entry"], *task.data["args"], *task.data["env"].values()):
+            for name in containers:
+                if re.search(rf"(?<![-\w.]){re.escape(name)}(?![-\w.:])", word):
+                    source.tell(
+                        f"services.{task.key}: {word!r} names the container {name}, which has another name there"
+                    )
+
+
+def _write_essential(roles: dict[str, Any], tasks: Sequence[Task]) -> None:
     """Where the launcher of a serving task knows another end than that of the chief, or the workers."""
     leaders = [role for role in ("chief", "worker") if role in roles]
     for task in tasks:
-        said = json.loads(task.told.get("SPILLWAY_ESSENTIAL", "{}"))
-        if [*said] != leaders[:1]:
+        said = decoded(task.told, "SPILLWAY_ESSENTIAL", {})
+        if said and [*said] != leaders[:1]:
             for role in said:
                 roles[role]["essential"] = True

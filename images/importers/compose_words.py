@@ -47,6 +47,8 @@ def pairs(source: Foreign, at: tuple[str | int, ...]) -> dict[str, str]:
     """An environment, as a map or a list; a variable without a value is left."""
     given = source.peek(*at)
     if isinstance(given, dict):
+        for name in [name for name, value in given.items() if value is None]:
+            source.tell(f"{'.'.join(map(str, at))}.{name}: its value comes from a shell: it is left out")
         return {name: _text(source.take(*at, name)) for name in list(given) if given[name] is not None}
     written = {n: str(one) for n, one in enumerate(given or ()) if "=" in str(one)}
     for number in written:

@@ -115,6 +115,8 @@ def test_lines_come_while_the_task_runs_and_what_s3_refuses_comes_later(
         tries.append(place)
         if len(tries) <= 2:
             raise OSError("SlowDown")
+        if not taken.is_set():
+            shipper.keep(b"2 t meanwhile\n")
         real(place, body, environment)
         taken.set()
 
@@ -122,10 +124,10 @@ def test_lines_come_while_the_task_runs_and_what_s3_refuses_comes_later(
     shipper = launcher._Shipper("s3://team/logs/mnist/1/logs/worker-0", every=0.01)
     shipper.keep(b"1 t one\n")
     assert taken.wait(60)
-    for number in range(2, 50):
+    for number in range(3, 50):
         shipper.keep(b"%d t more\n" % number)
     shipper.close()
-    assert read().splitlines() == ["one", *["more"] * 48]
+    assert read().splitlines() == ["one", "meanwhile", *["more"] * 47]
     assert s3.list_objects_v2(Bucket="team")["KeyCount"] == len({*tries})
 
 

@@ -73,13 +73,15 @@ def test_the_nodes_that_a_job_waits_for_are_counted_once_each() -> None:
     group = a_group("gpu-a10g", joined=2, desired=3)
     ready, other = nodes_of(group)
     mine = {words.JOB: "mnist"}
-    pods = [a_pod(name, labels=mine) for name in ("a", "b", "c", "d")] + [a_pod("e")]
+    pods = [a_pod(name, labels=mine) for name in ("a", "b", "c", "d")]
+    pods += [a_pod("e"), a_pod("f", labels=mine, node=ready.name)]
     meant = {
         "team/a": Meant(other.name, group.name),
         "team/b": Meant(other.name, group.name),
         "team/c": Meant("new-1", group.name),
         "team/d": Meant(ready.name, group.name),
         "team/e": Meant("new-2", group.name),
+        "team/f": Meant("new-3", group.name),
     }
     cluster = a_cluster(pods=pods, nodes=[ready], groups=[group])
     assert coming("team/mnist", cluster, Plan(memory=Memory(meant=meant))) == (

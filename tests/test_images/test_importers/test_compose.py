@@ -127,7 +127,22 @@ def changed(service: str, **changes: Any) -> dict[str, Any]:
         (changed("ps-0", volumes=["./data:/data"]), "the volume /data needs a directory that begins with /, or a name"),
         (changed("ps-0", mem_limit="much"), "services.ps-0: 'much' is no amount of memory, e.g. 16g"),
         (changed("ps-0", network_mode="host"), "services with network_mode: host and without"),
+        (changed("ps-0", environment=3), "services.ps-0.environment of this compose file must be a map or a list"),
+        (changed("ps-0", volumes=[3]), "services.ps-0.volumes of this compose file has 3, which is no volume"),
+        (changed("ps-0", command="a 'b"), "services.ps-0.command of this compose file is no command: No closing"),
+        (
+            changed("ps-0", environment={"SPILLWAY_CHECKPOINT": "x"}),
+            "SPILLWAY_CHECKPOINT .* is not what Spillway writes",
+        ),
+        (
+            changed("ps-0", depends_on={"x": {"condition": "service_completed_successfully"}}),
+            "services.ps-0 of this compose file waits for x, which is no service of it",
+        ),
         (changed("ps-0", image=None), "this compose file has no services.ps-0.image: is it one"),
+        (
+            {"services": {"worker-0": {"image": "a"}, "worker-2": {"image": "a"}}},
+            "services.worker-2 of this compose file is unlike the other tasks of role worker",
+        ),
         ({"services": {"My_App": {"image": "a"}}}, "services.My_App of this compose file is not ROLE-INDEX"),
     ],
 )
@@ -145,3 +160,38 @@ def test_what_starts_in_an_order_and_no_more_is_named() -> None:
     assert "services.ps-0.restart: it starts again also after it was stopped: always" in stops.losses
     assert stops.job.roles["ps"].restart == "always"
     assert compose.read(changed("ps-0", restart=False, labels=[])).job.roles["ps"].restart == "never"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"network_mode": "none"}, "services.ps-0.network_mode: none is no network of a job: it is left out"),
+        ({"environment": {"A": None}}, "services.ps-0.environment.A: its value comes from a shell: it is left out"),
+        ({"environment": ["A"]}, "services.ps-0.environment[0]: no job of ours says it; it is left out"),
+        (
+            {"cpu_shares": 2048, "deploy": {"resources": {"limits": {"cpus": "8"}}}},
+            "services.ps-0: it has two amounts of cpus: 8 is taken",
+        ),
+        (
+            {"labels": {"aliyun.remove_containers": "remove-none"}},
+            "services.ps-0.labels aliyun.remove_containers: it is of batch jobs: it is left out",
+        ),
+        (
+            {"labels": {"com.docker.swarm.reschedule-policies": "[]"}},
+            "services.ps-0.labels com.docker.swarm.reschedule-policies: [] is not what a job knows: it is left out",
+        ),
+        (
+            {"command": ["--chief=tf-worker0"]},
+            "services.ps-0: '--chief=tf-worker0' names the container tf-worker0, which has another name there",
+        ),
+    ],
+)
+def test_what_a_job_cannot_say_of_a_service_is_named(changes: dict[str, Any], told: str) -> None:
+    """Nothing is dropped in silence."""
+    assert told in compose.read(changed("ps-0", **changes)).losses
+
+
+def test_a_volume_is_read_only_whatever_else_its_modes_say() -> None:
+    """SELinux's marks among them."""
+    volumes = compose.read(changed("ps-0", volumes=["/a:/b:ro,Z", "c:/d:rw"])).job.roles["ps"].volumes
+    assert [(one.host or one.claim, one.read_only) for one in volumes] == [("/a", True), ("c", False)]
