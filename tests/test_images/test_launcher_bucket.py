@@ -36,15 +36,6 @@ AT = datetime(2026, 11, 23, 17, 0, 0, tzinfo=UTC)
 @pytest.mark.parametrize("path", ["/b/k", "/team/logs/mnist/20261123T170000Z/logs/worker-0.1/00000001", "/b/a~b_c.d"])
 def test_it_signs_as_aws_own_library_does(monkeypatch: pytest.MonkeyPatch, path: str, token: str) -> None:
     """The signature of the same request at the same moment is the same."""
-
-    class Then(datetime):
-        """A clock that stands."""
-
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            """Always the same."""
-            return AT
-
     url = f"https://s3.eu-central-1.amazonaws.com{path}"
     mine = launcher.signed("PUT", url, b"lines\n", keys=KEYS | {"Token": token}, region="eu-central-1", at=AT)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: AT.replace(tzinfo=None))
