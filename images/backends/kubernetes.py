@@ -214,7 +214,7 @@ def _gpus(pod: Mapping[str, Any]) -> int:
 
 
 def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow: bool = False) -> Iterator[str]:
-    """Lines of one task's log; where its pod is gone, those that its launcher put into a bucket.
+    """Lines of one task's log; where its pod or machine is gone, those that its launcher put into a bucket.
 
     Raises ``BadInput`` where there is no such task or it has not started, ``Unavailable`` where it cannot be read.
     """
@@ -237,7 +237,13 @@ def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow
                 yield from (line.decode(errors="replace") for line in kube.lines(f"{path}?follow=true"))
             else:
                 yield from kube.get(path).decode(errors="replace").splitlines()
-        except Unavailable:
+        except (Refused, Unavailable):  # its machine is gone, or the pod since it was seen
+            place = ""
+            with contextlib.suppress(BadInput, Unavailable):  # then the first mistake is the one to tell
+                place = "" if follow else _bucket(kube, namespace, name)
+            if place:
+                yield from kept.lines(place=place, job=name, role=role, index=index)
+                return
             _refuse_a_fake_machine(kube, newest)
             raise
 

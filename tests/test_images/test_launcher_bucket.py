@@ -27,6 +27,8 @@ from images.job_files import parse_job
 from images.jobs import Job
 from images.renderers import RENDERERS, local
 from tests.test_autoscaler.fake_api import Answer, Asked, fake_api
+from tests.test_images.test_backends.test_kubernetes import listed
+from tests.test_images.test_backends.test_stages import pod
 
 KEYS = {"AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "wJalrXUtnFEMI", "Token": ""}
 AT = datetime(2026, 11, 23, 17, 0, 0, tzinfo=UTC)
@@ -174,6 +176,11 @@ def test_where_nothing_has_credentials_that_is_told() -> None:
         launcher._credentials({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"})
 
 
+METADATA = {
+    "name": "mnist-worker-0-abcde",
+    "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+    "creationTimestamp": "2026-11-21T09:00:00Z",
+}
 JOB = """\
 name: mnist
 logs: s3://team/logs
@@ -182,16 +189,20 @@ roles: {worker: {image: team/mnist:1, cpus: 1, memory: 1Gi, entry: [python3, tra
 
 
 @pytest.mark.usefixtures("s3")
-def test_the_lines_are_read_when_the_pods_are_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [None, 404, 502])
+def test_the_lines_are_read_when_pods_or_machines_are_gone(tmp_path: Path, status: int | None) -> None:
     """The job's own objects say where they are."""
     run("print('step 1')")
     rendered = RENDERERS["kubernetes"](parse_job(JOB, source="job.yaml"), run="1").documents[0]
+
+    def say(asked: Asked) -> Answer:
+        if asked.path.endswith("/log"):
+            return Answer(status=status or 200, body={"kind": "Status", "message": "dial tcp: no route to host"})
+        if asked.path.endswith("/jobs"):
+            return listed(rendered)
+        return listed() if status is None else listed(pod(0, "Running", "gone") | {"metadata": METADATA})
+
     with fake_api() as api:
-        none = {"metadata": {"resourceVersion": "7"}, "items": []}
-
-        def say(asked: Asked) -> Answer:
-            return Answer(body=none | ({"items": [rendered]} if asked.path.endswith("/jobs") else {}))
-
         api.answer = say
         words = ["logs", "mnist", "--kubeconfig", str(api.kubeconfig(tmp_path))]
         assert CliRunner().invoke(jobs, words, catch_exceptions=False).output == "step 1\n"
