@@ -112,7 +112,7 @@ _COMPOSE_JOBS = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("form", ["compose", "aliyun-compose"])
 @given(data=_COMPOSE_JOBS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_compose_file_comes_back_as_a_job_that_becomes_the_same_file(form: str, data: dict[str, Any]) -> None:
     """Service by service, word by word: nothing of it is lost."""
     job = Job.model_validate(data)
