@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.model.errors import Unavailable
 from roles.membership import bootstrap
-from roles.membership.csr_policy import SERVING
+from roles.membership.csr_policy import BINDING, SERVING
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -36,6 +37,12 @@ def node(*taints: dict[str, str]) -> dict[str, Any]:
         "spec": {"taints": list(taints)},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
+
+
+def absent(asked: Asked) -> Answer:
+    """A cluster in which there is nothing yet."""
+    is_there = asked.method != "GET" or asked.path == "/version"
+    return Answer({}) if is_there else Answer({"message": "none"}, status=404)
 
 
 def test_a_node_is_a_member_once_pods_may_go_there(api: FakeApi, tmp_path: Path) -> None:
@@ -95,3 +102,128 @@ def test_marks_are_made_to_what_the_node_is_now(api: FakeApi, tmp_path: Path) ->
     conflicts = 99
     with pytest.raises(Refused):
         bootstrap.mark(kube, "dgx-01", labels={}, taints=[])
+
+
+@pytest.mark.parametrize(
+    ("stands", "writes"),
+    [
+        (BINDING, []),
+        (None, [BINDING]),
+        (BINDING | {"subjects": []}, [BINDING]),
+        (BINDING | {"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}}, [BINDING]),
+    ],
+)
+def test_what_a_token_may_ask_for_is_written_only_where_it_is_not_so(
+    api: FakeApi, tmp_path: Path, stands: dict[str, Any] | None, writes: list[Any]
+) -> None:
+    """Few accounts may write a binding, and one that says more is set right before a token is handed out."""
+
+    def answer(asked: Asked) -> Answer:
+        if "clusterrolebindings" in asked.path and asked.method == "GET" and stands:
+            return Answer(stands)
+        return absent(asked)
+
+    api.answer = answer
+    bootstrap.mint_token(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01")
+    written = [one.body for one in api.asked if "clusterrolebindings" in one.path and one.method == "PATCH"]
+    assert written == writes
+
+
+@pytest.mark.parametrize("where", ["clusterrolebindings", "nodes"])
+def test_what_may_not_be_read_is_not_taken_for_absent(api: FakeApi, tmp_path: Path, where: str) -> None:
+    """A refusal is told: neither is a token made beside a binding of others, nor does a node count as unregistered."""
+
+    def answer(asked: Asked) -> Answer:
+        if where in asked.path:
+            return Answer({"message": "no rights"}, status=403)
+        if "certificatesigningrequests" in asked.path:
+            return Answer({"items": []})
+        return absent(asked)
+
+    api.answer = answer
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    acts: dict[str, Callable[[], object]] = {
+        "nodes": lambda: bootstrap.admit(kube, "dgx-01", "10.20.0.11", sleep=lambda _seconds: None),
+        "clusterrolebindings": lambda: bootstrap.mint_token(kube, "dgx-01"),
+    }
+    with pytest.raises(Refused, match="no rights"):
+        acts[where]()
+
+
+@pytest.mark.parametrize(
+    ("stands", "said"),
+    [
+        (None, "it is not registered"),
+        ({"conditions": []}, "it is not Ready: its kubelet has not reported yet"),
+        ({"conditions": [{"type": "Ready", "status": "False", "message": "cni"}]}, "it is not Ready: cni"),
+        ({"conditions": [{"type": "Ready", "status": "True"}]}, "it has no signed serving certificate"),
+    ],
+)
+def test_what_a_node_lacks_is_said(api: FakeApi, tmp_path: Path, stands: dict[str, Any] | None, said: str) -> None:
+    """In the message at the end; a certificate that another machine of that name had is none."""
+
+    def answer(asked: Asked) -> Answer:
+        if "/api/v1/nodes/" in asked.path:
+            return Answer(node() | {"status": stands}) if stands else Answer({"message": "none"}, status=404)
+        return Answer({"items": [REQUEST] if "certificatesigningrequests" in asked.path else []})
+
+    api.answer = answer
+    with pytest.raises(Unavailable, match=f"within 0 s: {said}"):
+        bootstrap.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", patience=0.2)
+
+
+@pytest.mark.parametrize(
+    ("address", "addresses", "names"),
+    [
+        ("10.20.0.11", {"10.20.0.11"}, set()),
+        ("fd00:0::11", {"fd00::11"}, set()),
+        ("dgx-01.lab", {"10.20.0.11", "10.20.0.12"}, {"dgx-01.lab"}),
+        ("gone.lab", set(), {"gone.lab"}),
+    ],
+)
+def test_a_machine_known_by_name_may_serve_where_the_name_leads(  # noqa: PLR0917 - what is given, and what comes
+    api: FakeApi,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    addresses: set[str],
+    names: set[str],
+) -> None:
+    """A name that leads nowhere lets no address in."""
+    real = socket.getaddrinfo
+
+    def look_up(name: str, *more: Any, **options: Any) -> Any:
+        if name == "gone.lab":
+            raise OSError("Name or service not known")
+        if name == "dgx-01.lab":
+            return [(2, 1, 6, "", (found, 0)) for found in ("10.20.0.12", "10.20.0.11", "10.20.0.11")]
+        return real(name, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    api.answer = absent
+    found = bootstrap.expected_node(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", address)
+    assert (found.addresses, found.dns_names, found.token) == (addresses, names, "")
+
+
+def test_marks_replace_what_was_declared_before_and_leave_what_others_set() -> None:
+    """Labels that were ours and are no more go; the joining taint goes; a taint of the cloud's controller stays."""
+    stands = {
+        "metadata": {
+            "labels": {"old": "1", "theirs": "2"},
+            "annotations": bootstrap.Declared(
+                frozenset({"old"}), bootstrap.places([{"key": "ours", "effect": "NoSchedule"}])
+            ).annotation(),
+        },
+        "spec": {
+            "taints": [
+                {"key": "ours", "effect": "NoSchedule"},
+                {"key": bootstrap.words.JOINING, "effect": "NoSchedule"},
+                {"key": "theirs", "effect": "NoExecute"},
+                {"key": "new", "value": "was", "effect": "NoSchedule"},
+            ]
+        },
+    }
+    new = {"key": "new", "value": "is", "effect": "NoSchedule"}
+    patch = bootstrap.marks(stands, labels={"new": "3"}, taints=[new])
+    assert patch["metadata"]["labels"] == {"old": None, "new": "3"}
+    assert patch["spec"]["taints"] == [{"key": "theirs", "effect": "NoExecute"}, new]
