@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,13 @@ from typing import Any
 
 import pytest
 from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.exceptions import OperationError, PyinfraError
 from pyinfra.api.facts import FactBase
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.facts.files import Directory, File, Link, Sha256File
 
 from roles import facts
+from roles.engine import batched_facts
 from roles.engine.batched_facts import Ask, Hung, Looking, _answers, _distribute, _parts, _script
 from roles.facts.apt_candidates import Sources
 from roles.facts.batched import About, Plain
@@ -173,3 +175,133 @@ def test_what_runs_without_a_process_of_its_own_harms_no_other(tmp_path: Path) -
                 assert done.stdout.splitlines()[-2:] == [str(tmp_path), "s"], name
                 tried += 1
     assert tried > 20
+
+
+class Machine:
+    """Stands for a machine's own connector: runs what it is asked by a shell of this machine, without sudo."""
+
+    def __init__(self, *, executing: bool = False) -> None:
+        self.state = SimpleNamespace(is_executing=executing)
+        self.host = self.data = None
+        self.asked: list[tuple[list[str], dict[str, Any]]] = []
+        self.breaks: type[OSError] | None = None
+        self.answers_until = 10**6
+        """Of the script's parts so many are run before the connection is cut."""
+
+    def run_shell_command(self, command: StringCommand, **arguments: Any) -> tuple[bool, CommandOutput]:
+        """By ``sh``."""
+        self.asked.append((shlex.split(command.get_raw_value()), arguments))
+        if self.breaks:
+            raise self.breaks
+        script = (arguments.get("_stdin") or [""])[0]
+        mark = re.search(r"--[0-9a-f]{16}--", script)
+        done = subprocess.run(
+            ["sh", "-c", command.get_raw_value()], input=script, capture_output=True, text=True, check=False
+        )
+        lines = done.stdout.splitlines()
+        if mark:
+            ends = [number for number, line in enumerate(lines) if line.startswith(mark[0])]
+            lines = lines[: ends[min(self.answers_until, len(ends) - 1)] + 1]
+        said = [OutputLine("stdout", line) for line in lines]
+        return done.returncode == 0, CommandOutput(said + [OutputLine("stderr", one) for one in done.stderr.split()])
+
+    def put_file(self, *_: Any, **__: Any) -> bool:
+        """Fine."""
+        return True
+
+    get_file = put_file
+
+
+def test_a_question_that_hangs_costs_itself_and_the_others_are_asked_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look ended at it: each that has no answer is asked alone, under a time of its own."""
+    machine = Machine()
+    machine.answers_until = 1
+    looking = Looking(machine)  # type: ignore[arg-type]  # a stand-in
+    asks = [ask("echo first"), ask("true"), ask("echo last"), ask("exit 4"), ask(About(FILES, "/proc/self/none"))]
+    tried = machine.run_shell_command
+
+    def cut_once(*words: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
+        came = tried(*words, **arguments)
+        machine.answers_until = 10**6
+        return came
+
+    monkeypatch.setattr(machine, "run_shell_command", cut_once)
+    looking.gather(asks)
+    words = [line for line, _ in machine.asked]
+    assert [line[3] for line in words] == [str(batched_facts.LOOK_SECONDS), "85"]
+    assert looking.seen.answers[asks[0].key] == (True, ("first",))
+    assert looking.seen.answers[asks[2].key] == (True, ("last",))
+    assert looking.seen.answers[asks[3].key][0] is False
+    assert looking.seen.hung == {}
+    assert "echo first" not in machine.asked[1][1]["_stdin"][0], "what has answered is not asked again"
+
+
+def test_of_what_hangs_the_plan_is_told_and_the_rest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that asks it is refused, by the name of what does not answer; it is not asked again."""
+    monkeypatch.setattr(batched_facts, "ALONE_SECONDS", 1)
+    machine = Machine()
+    looking = Looking(machine)  # type: ignore[arg-type]
+    hangs, fine = ask("sleep 9"), ask("echo fine")
+    parts = batched_facts._alone([hangs, fine])
+    looking._gather(parts, as_root=False, seconds=30)
+    assert looking.answer(fine) == ("fine",)
+    with pytest.raises(OperationError, match=r"`sleep 9` does not answer: the look waited 1 s"):
+        looking.answer(hangs)
+    assert looking.seen.unknown() == []
+
+
+def test_a_machine_that_is_cut_off_twice_is_given_up() -> None:
+    """By the question at which it ended."""
+    machine = Machine()
+    machine.answers_until = 1
+    with pytest.raises(Hung, match=r"did not get past .*echo c.* within 85 s: it ended well"):
+        Looking(machine).gather([ask("echo a"), ask("echo b"), ask("echo c")])  # type: ignore[arg-type]
+
+
+def test_what_could_not_be_read_is_told_but_not_of_an_account_that_may_not_be_there_yet() -> None:
+    """The account is made by the very plan."""
+    looking = Looking(Machine())  # type: ignore[arg-type]
+    failed, adas, good = ask("false"), Ask(StringCommand("id"), (("_sudo_user", "ada"),)), ask("true")
+    for one in (failed, adas, good):
+        assert looking.answer(one) == ()
+    assert looking.seen.unknown() == [failed, adas, good]
+    looking.seen.answers |= {failed.key: (False, ("x",)), adas.key: (False, ()), good.key: (True, ("y",))}
+    assert looking.seen.unreadable() == ["false"]
+    assert [looking.answer(one) for one in (failed, good)] == [(), ("y",)]
+    assert looking.seen.unknown() == []
+
+
+def test_only_operations_that_run_touch_the_machine() -> None:
+    """While a plan is made a command is a question, and a file is not written at all."""
+    machine = Machine()
+    looking = Looking(machine)  # type: ignore[arg-type]
+    done, output = looking.run_shell_command("echo a", _sudo=False)
+    assert (done, output.stdout_lines, machine.asked) == (True, [], [])
+    for moves in (looking.put_file, looking.get_file):
+        with pytest.raises(PyinfraError, match="while a plan is made"):
+            moves("here", "there")
+    assert looking.executed == []
+    machine.state.is_executing = True
+    looking.seen.answers[looking.ask("echo a", ()).key] = (True, ("as seen",))
+    assert looking.run_shell_command("echo a")[1].stdout_lines == ["as seen"]
+    assert looking.put_file("here", "there")
+    assert looking.run_shell_command("echo a")[1].stdout_lines == ["a"], "something has changed since"
+    assert [(what, fine) for what, fine, _ in looking.executed] == [("put there", True), ("echo a", True)]
+
+
+def test_a_command_ends_on_the_machine_before_the_controller_gives_up() -> None:
+    """By its own limit where it has one; what broke the connection is in the journal, with the end of what was said."""
+    machine = Machine(executing=True)
+    looking = Looking(machine)  # type: ignore[arg-type]
+    assert looking.shell("seq 30; exit 2", seconds=7)[0] is False
+    looking.run_shell_command("true")
+    (short, with_limit), (ordinary, without) = machine.asked
+    assert (short[:4], with_limit["_timeout"]) == (["/usr/bin/timeout", "-k", "10", "7"], 22)
+    assert (ordinary[3], without["_timeout"]) == ("900", 915)
+    assert looking.executed[0] == ("seq 30; exit 2", False, "\n".join(map(str, range(11, 31))))
+    machine.breaks = ConnectionResetError
+    with pytest.raises(ConnectionResetError):
+        looking.run_shell_command("reboot")
+    assert looking.executed[-1] == ("reboot", False, "the connection broke: ConnectionResetError")
