@@ -44,3 +44,32 @@ def test_global_arguments_are_those_that_pyinfra_works_out() -> None:
     assert found["failed"] == ""
     assert len(found["same"]) > 30
     assert all(found["same"])
+
+
+def test_each_machine_and_each_operation_fails_alone(tmp_path: Path) -> None:
+    """What cannot be planned is told by machine and operation; what comes after a failure is not begun."""
+    words = [sys.executable, "-m", "tests.test_roles.fleet_role", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    refuses, breaks, alone, for_ever, mistaken, wrongly_set = found
+    for one in found:
+        assert "Unable to connect to port 1" in one["away"][0]
+        assert one["away"][1] == one["away"][0]
+        assert one["said"] == [False, "it is here"]
+    assert refuses["refused"] == [["driver", "there is no such version", "driver"]]
+    assert (refuses["applied"], (tmp_path / "after").exists()) == (["after"], True)
+    assert breaks["planned"] == ["one", "two", "three"]
+    assert (breaks["applied"], breaks["failed"]) == (["one", "two"], "two: it is full")
+    assert ((tmp_path / "one").exists(), (tmp_path / "three").exists()) == (True, False)
+    assert (alone["failed"], list(alone["alone"])) == ("", ["two"])
+    assert (tmp_path / "alone-three").exists()
+    whys = [for_ever["why"], mistaken["why"], wrongly_set["why"]]
+    assert whys[0] == "its roles ask for ever more facts"
+    assert whys[1].startswith("ValueError: no such thing (fleet_role.py:")
+    assert whys[2] == "dgx-01: gpu = 9"
+    assert [one["failed"] for one in (for_ever, mistaken, wrongly_set)] == whys, (
+        "nothing is done where nothing is known"
+    )
+    assert [one["applied"] for one in (for_ever, mistaken, wrongly_set)] == [[], [], []]
+    assert (tmp_path / ".ssh/known_hosts").stat().st_mode & 0o777 == 0o600
