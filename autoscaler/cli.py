@@ -9,7 +9,7 @@ import click
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
-_at = click.option("--at", metavar="14:02", help="At that time, by the clocks here; or 2026-11-23T14:02:31.")
+_at = click.option("--at", metavar="14:02", help="At that time in UTC, as the log tells it; or 2026-11-23T14:02:31.")
 kubeconfig_option = click.option(
     "--kubeconfig", type=_FILE, default=None, help="Else $KUBECONFIG, ~/.kube/config, or the pod's own account."
 )
@@ -267,7 +267,7 @@ def _moment(at: str | None) -> datetime | None:
     from autoscaler.record.reader import moment  # noqa: PLC0415
 
     try:
-        return moment(at, datetime.now().astimezone()) if at else None
+        return moment(at, datetime.now(UTC)) if at else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--at") from None
 

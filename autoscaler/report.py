@@ -49,7 +49,7 @@ class Log:
             record = {"time": now.isoformat(timespec="milliseconds"), "event": event, "text": text, **details}
             line = json.dumps(record, default=str)
         else:
-            line = f"{now.astimezone():%H:%M:%S} {text}"
+            line = f"{now:%Y-%m-%dT%H:%M:%SZ} {text}"
         with self._lock:
             print(line, file=self._stream, flush=True)
         self.hears(event, text, details)
@@ -184,7 +184,7 @@ class Report:
         self._would = now
 
     def waiting(self, waiting: Iterable[Waiting], *, is_there: Callable[[str], bool] = lambda _pod: True) -> None:
-        """One line for each reason that is new, and one when nobody waits any more: placed, or not there any more."""
+        """One line for each reason that is new, for the pods that wait no longer, and for those that are gone."""
         waiting = list(waiting)
         now = {one.pod: in_words(one) for one in waiting}
         causes = {in_words(one): one.cause for one in waiting}
@@ -195,11 +195,18 @@ class Report:
         for reason, pods in news.items():
             verb = "waits" if len(pods) == 1 else "wait"
             self._log.say("waiting", f"{_names(pods)} {verb}: {reason}", pods=pods, cause=causes[reason])
-        if self._waiting and not now:
-            gone = [pod for pod in self._waiting if not is_there(pod)]
-            whither = f": {_names(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
-            self._log.say("waiting", f"no pod waits any more{whither}", pods=[])
+        over = [pod for pod in self._waiting if pod not in now]
+        gone = [pod for pod in over if not is_there(pod)]
+        self._over([pod for pod in over if pod not in gone], "waits no longer", "wait no longer")
+        self._over(gone, "is gone", "are gone")
+        if over and not now:
+            self._log.say("waiting", "no pod waits any more", pods=[])
         self._waiting = now
+
+    def _over(self, pods: list[str], one: str, several: str) -> None:
+        """The end of their waiting."""
+        if pods:
+            self._log.say("waiting", f"{_names(pods)} {one if len(pods) == 1 else several}", pods=pods)
 
 
 def in_words(one: Waiting) -> str:

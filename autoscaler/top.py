@@ -68,7 +68,7 @@ def _next(kube: k8s.Kube, namespace: str, console: Console) -> RenderableType:
     try:
         head, seen = _seen(kube, namespace)
     except Unavailable as error:
-        return Text(f"{datetime.now():%H:%M:%S} {error}", style="red")  # noqa: DTZ005 - by the clocks here
+        return Text(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC {error}", style="red")
     return frame(seen, head, width=console.width, height=console.height)
 
 
@@ -141,7 +141,7 @@ def _head(seen: Overview, head: str) -> Text:
     waits = sum(one.pods for one in seen.waiting)
     line = Text(overflow="fold")
     line.append(head, style="bold" if head.startswith("acting") else "bold red")
-    line.append(f"   decided {seen.decided:%H:%M:%S} UTC\n", style="bright_black")
+    line.append(f"   decided {seen.decided:%Y-%m-%d %H:%M:%S} UTC\n", style="bright_black")
     line.append(f"{seen.usd_per_hour:.2f} $/h", style="bold")
     line.append(f"   {nodes} nodes   ")
     line.append_text(_bar(gpus, 12))
@@ -197,7 +197,7 @@ def _node_table(nodes: Iterable[NodeLine], width: int) -> Table:
     nodes = list(nodes)
     hosts = Counter(_host(one) for one in nodes)
     for one in nodes:
-        until = f" (until {one.until:%H:%M:%S})" if one.until is not None else ""
+        until = f" (until {one.until:%Y-%m-%d %H:%M:%S} UTC)" if one.until is not None else ""
         cells: tuple[str | Text, ...] = (str(one.pods),)
         if wide:
             cells = (

@@ -115,7 +115,8 @@ def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], recent: Mapp
     if node.name in wanted:
         return "more pods are to come onto it"
     if node.name in recent:
-        return f"it was begun with at {recent[node.name]:%H:%M:%S} UTC, and could not be emptied: it has an hour's rest"
+        begun = f"{recent[node.name]:%Y-%m-%d %H:%M:%S} UTC"
+        return f"it was begun with at {begun}, and could not be emptied: it has an hour's rest"
     return ""
 
 
@@ -127,12 +128,13 @@ def _why_unsettled(
         return "a pod on it has not started, or is being deleted", []
     settled = max(pod.started for pod in pods if pod.started is not None) + rules.after
     if settled > now:
-        return f"its pods have run for less than scale_down.consolidation.after: until {settled:%H:%M:%S} UTC", [
-            settled
-        ]
+        return (
+            f"its pods have run for less than scale_down.consolidation.after: until {settled:%Y-%m-%d %H:%M:%S} UTC",
+            [settled],
+        )
     ends = [pod.started + pod.duration for pod in pods if pod.started and pod.duration is not None]
     soon = [end for end in ends if timedelta(0) < end - now <= idle]
-    return (f"a pod on it is expected to end by {max(soon):%H:%M:%S} UTC", soon) if soon else ("", [])
+    return (f"a pod on it is expected to end by {max(soon):%Y-%m-%d %H:%M:%S} UTC", soon) if soon else ("", [])
 
 
 def _why_never_moved(pod: Pod) -> str:

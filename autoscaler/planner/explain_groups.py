@@ -55,8 +55,8 @@ def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings) -> Ite
     if closed is not None:
         again = f"failed {closed.tries} times, last" if closed.tries > 1 else "failed"
         yield (
-            f"it {again} at {closed.failed:%H:%M:%S} UTC ({closed.code}), and is left alone until "
-            f"{closed.until:%H:%M:%S} UTC{_said(group, closed.code)}"
+            f"it {again} at {closed.failed:%Y-%m-%d %H:%M:%S} UTC ({closed.code}), and is left alone until "
+            f"{closed.until:%Y-%m-%d %H:%M:%S} UTC{_said(group, closed.code)}"
         )
     if group.name in fleet.paused:
         yield str(fleet.paused[group.name])

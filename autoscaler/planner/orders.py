@@ -64,7 +64,7 @@ def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str
             to=orders[name].to,
             usd_per_hour=round((orders[name].to - orders[name].was) * prices[name], 6),
             demand=tuple(sorted(demand[name])),
-            because=f"AWS has not said what came of this order, which was made at {orders[name].at:%H:%M:%S} UTC",
+            because=f"AWS has not said what came of this order of {orders[name].at:%Y-%m-%d %H:%M:%S} UTC",
             at=orders[name].at,
         )
         for name in sorted(demand)

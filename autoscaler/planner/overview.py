@@ -97,7 +97,7 @@ def overview(cluster: Cluster, policy: Policy, plan: Plan) -> Overview:
     """What is shown of a look and the plan that was made of it."""
     found = standings(cluster, policy, plan)
     lines = list(_nodes(found.nodes))
-    closed = {name: f"{one.code} until {one.until:%H:%M:%S}" for name, one in found.fleet.closed.items()}
+    closed = {name: f"{one.code} until {one.until:%Y-%m-%d %H:%M:%S} UTC" for name, one in found.fleet.closed.items()}
     closed |= {name: f"paused: {pause.because or pause.what}" for name, pause in found.fleet.paused.items()}
     return Overview(
         decided=cluster.seen_at,

@@ -78,7 +78,10 @@ def scale_down(
             leaving.append(Cordon(node=node.name, because=_why_idle(node, group, policy, at_once=at_once)))
         elif end > cluster.seen_at:
             due.append(end)
-            kept[node.name] = f"it has stood idle since {node.cordoned_at:%H:%M:%S} UTC, and goes at {end:%H:%M:%S} UTC"
+            kept[node.name] = (
+                f"it has stood idle since {node.cordoned_at:%Y-%m-%d %H:%M:%S} UTC, "
+                f"and goes at {end:%Y-%m-%d %H:%M:%S} UTC"
+            )
         elif group.name in growing:
             kept[node.name] = "nodes are ordered in its group at this moment"
         else:

@@ -165,7 +165,7 @@ class Unschedulable:
             return None
         return Verdict(
             f"needs {_nodes(count, group.entry)}, but {group.instance_type} in {group.zone} is left alone until "
-            f"{closed.until:%H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it",
+            f"{closed.until:%Y-%m-%d %H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it",
             cause=REFUSED,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -113,7 +114,33 @@ def test_waiting_is_told_when_it_changes() -> None:
     assert out.getvalue().splitlines()[-1].endswith("no pod waits any more")
     report.waiting(waiting[:2])
     report.waiting([], is_there=lambda pod: pod != "team/p1")
-    assert out.getvalue().splitlines()[-1].endswith("no pod waits any more: team/p1 is gone")
+    told_last = [line.partition(" ")[2] for line in out.getvalue().splitlines()[-3:]]
+    assert told_last == ["team/p0 waits no longer", "team/p1 is gone", "no pod waits any more"]
+
+
+def test_the_end_of_each_pods_waiting_is_told_by_name_also_while_others_wait() -> None:
+    """Whoever greps for one pod finds the end of its story; as JSON every one is named."""
+    out = io.StringIO()
+    report = Report(Log("json", out))
+    waiting = [Waiting(f"team/p{number}", "no room") for number in range(6)]
+    report.waiting(waiting)
+    report.waiting(waiting[4:], is_there=lambda pod: pod != "team/p3")
+    report.waiting(waiting[4:])
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(one["text"], one["pods"]) for one in lines[1:]] == [
+        ("team/p0, team/p1, team/p2 wait no longer", ["team/p0", "team/p1", "team/p2"]),
+        ("team/p3 is gone", ["team/p3"]),
+    ]
+
+
+def test_a_line_of_text_has_its_date_in_the_zone_of_all_other_times() -> None:
+    """What it says of the time to come is in UTC, too, and a night lies between two lines of a log."""
+    out = io.StringIO()
+    before = datetime.now(UTC).replace(microsecond=0)
+    Log("text", out).say("warning", "it is full")
+    at, text = out.getvalue().rstrip().split(" ", 1)
+    assert before <= datetime.fromisoformat(at) <= datetime.now(UTC)
+    assert (at[-1], text) == ("Z", "it is full")
 
 
 def test_what_differs_by_its_numbers_only_is_no_news() -> None:

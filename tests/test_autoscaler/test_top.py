@@ -63,7 +63,7 @@ def test_what_matters_is_shown_at_any_width(width: int) -> None:
     assert max(map(len, lines)) <= width
     for said in (
         "acting: brain-0",
-        "decided 09:00:00 UTC",
+        "decided 2026-11-21 09:00:00 UTC",
         "88.60 $/h",
         "7 pods wait",
         "is paused until",

@@ -34,8 +34,9 @@ class Wait:
     def because(self) -> str:
         """For people."""
         return (
-            f"waits for machines that we own: room for all of it is expected at {self.start:%H:%M:%S} UTC "
-            f"(its patience ends at {self.ends:%H:%M:%S}); buying for it would cost {self.usd_per_hour:.2f} $/h"
+            f"waits for machines that we own: room for all of it is expected at {self.start:%Y-%m-%d %H:%M:%S} UTC "
+            f"(its patience ends at {self.ends:%Y-%m-%d %H:%M:%S} UTC); "
+            f"buying for it would cost {self.usd_per_hour:.2f} $/h"
         )
 
 

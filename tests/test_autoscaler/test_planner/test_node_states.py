@@ -69,7 +69,11 @@ def said(kind: str, name: str, cluster: Cluster, policy: Policy | None = None, m
         (seen({"ready": False}), states.DEAD, "not ready since 2026-11-20 09:00:00 UTC"),
         (seen(pods=[on()]), states.BUSY, "team/pod is on it"),
         (seen(pods=[on(**SERVICE)]), states.UNDER_USED, "team/pod is on it, which may be moved"),
-        (seen(CLOSED), states.IDLE, "it has stood idle since 09:00:00 UTC, and goes at 09:10:00 UTC"),
+        (
+            seen(CLOSED),
+            states.IDLE,
+            "it has stood idle since 2026-11-21 09:00:00 UTC, and goes at 2026-11-21 09:10:00 UTC",
+        ),
         (seen(), states.IDLE, "no pod is on it, and none is to come"),
         (seen(CLOSED, pods=[on(**SERVICE)]), states.DRAINING, "team/pod is on it"),
         (seen({"cordoned": True}), states.REPAIRING, "closed by another than the autoscaler"),
@@ -166,19 +170,19 @@ def test_a_busy_node_names_its_pods_and_when_they_end() -> None:
             seen(pods=[on(**SERVICE | {"started": NOW})]),
             {},
             Memory(),
-            "its pods have run for less than scale_down.consolidation.after: until 09:10:00 UTC",
+            "its pods have run for less than scale_down.consolidation.after: until 2026-11-21 09:10:00 UTC",
         ),
         (
             seen(pods=[on(**SERVICE, duration=timedelta(days=1, minutes=5))]),
             {},
             Memory(),
-            "a pod on it is expected to end by 09:05:00 UTC",
+            "a pod on it is expected to end by 2026-11-21 09:05:00 UTC",
         ),
         (
             seen(pods=[on(**SERVICE)]),
             {},
             Memory(draining={NODE.name: NOW}),
-            "it was begun with at 09:00:00 UTC, and could not be emptied",
+            "it was begun with at 2026-11-21 09:00:00 UTC, and could not be emptied",
         ),
         (seen(pods=[on(**SERVICE)]), {}, Memory(draining={"other": NOW}), "other was begun with: 1 in each window of"),
         (seen(pods=[on(**SERVICE)]), {}, Memory(), "its pods have room nowhere else"),
@@ -280,8 +284,8 @@ def test_a_refusal_is_told_with_its_code_its_words_and_its_end() -> None:
     memory = Memory(backoffs={refused.name: Backoff(later(minutes=6), 2, NOW, "InsufficientInstanceCapacity")})
     text = said("group", refused.name, a_cluster(groups=[refused]), a_policy(), memory)
     assert (
-        "it failed 2 times, last at 09:00:00 UTC (InsufficientInstanceCapacity), and is left alone until 09:06:00 UTC: "
-        "sold out" in text
+        "it failed 2 times, last at 2026-11-21 09:00:00 UTC (InsufficientInstanceCapacity), "
+        "and is left alone until 2026-11-21 09:06:00 UTC: sold out" in text
     )
 
 

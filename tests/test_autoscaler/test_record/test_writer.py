@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.cli import _moment
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.errors import BadInput
 from autoscaler.record import writer
@@ -207,6 +209,15 @@ def test_where_there_is_no_record_that_is_said(tmp_path: Path) -> None:
 def test_a_time_is_written_as_people_do(text: str, expected: datetime) -> None:
     """A time of day that has not come yet is yesterday's."""
     assert moment(text, NOW + timedelta(hours=6)) == expected
+
+
+def test_a_time_on_the_command_line_is_utc_wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the log tells it, so that a line's time can be asked for."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert _moment("2026-11-23T14:02") == datetime(2026, 11, 23, 14, 2, tzinfo=UTC)
+    time.tzset()
 
 
 @pytest.mark.parametrize("text", ["noon", "25:00", "2026-13-01", ""])
