@@ -201,3 +201,78 @@ def test_of_a_job_the_main_one_is_deleted_by_its_uid_and_its_name_is_waited_for(
     assert gone.body == {"propagationPolicy": "Background", "preconditions": {"uid": "u1"}}
     with pytest.raises(BadInput, match="there is no training job 'mnist' in namespace 'default'"):
         delete(kube, namespace="default", name="mnist")
+
+
+JOBS, SERVICES = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/services"
+
+
+def submitted(api: FakeApi, directory: Path, *, refuses: Answer, at: str, dry: bool) -> tuple[str, list[str]]:
+    """Submit a job of which the API server refuses one object: in which words, and what was made or deleted."""
+
+    def say(asked: Asked) -> Answer:
+        if asked.path == at and asked.method == "POST" and bool(asked.query) is dry:
+            return refuses
+        named = asked.body["metadata"] if asked.method == "POST" else {}
+        return Answer(body={"apiVersion": "batch/v1", "kind": "Job", "metadata": named | {"uid": "u1"}})
+
+    api.answer = say
+    with pytest.raises(BadInput) as told:
+        submit(Kube.connect(api.kubeconfig(directory)), parse_job(GOOD, source="job.yaml"))
+    changed = [asked for asked in api.asked if asked.method in {"POST", "DELETE"} and not asked.query]
+    return str(told.value), [f"{asked.method} {asked.path}" for asked in changed]
+
+
+@pytest.mark.parametrize("at", [JOBS, SERVICES, "/api/v1/namespaces/default/pods"])
+def test_what_the_api_server_refuses_is_known_before_anything_is_made(api: FakeApi, tmp_path: Path, at: str) -> None:
+    """Each object is tried, and the pods of each Job, which the Job's controller would fail to make unseen."""
+    said, made = submitted(api, tmp_path, refuses=refused(422, "spec: wrong"), at=at, dry=True)
+    assert "spec: wrong" in said
+    assert made == []
+
+
+def test_half_a_job_is_taken_away_again(api: FakeApi, tmp_path: Path) -> None:
+    """The main Job goes, and with it what it owns."""
+    said, made = submitted(api, tmp_path, refuses=refused(422, "no port is free"), at=SERVICES, dry=False)
+    assert "no port is free" in said
+    assert made == [f"POST {JOBS}", f"POST {SERVICES}", f"DELETE {JOBS}/mnist-worker"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (409, "Job 'mnist-worker' is there already in namespace 'default': choose another name, or `spillway jobs"),
+        (404, "namespace 'default' is not there: create it, or choose another in the job file"),
+        (422, "the API server refuses Job 'mnist-worker': no"),
+    ],
+)
+def test_a_refusal_says_what_to_do(api: FakeApi, tmp_path: Path, status: int, said: str) -> None:
+    """A name that is taken, a namespace that is not there, and whatever else, in the API server's words."""
+    assert submitted(api, tmp_path, refuses=refused(status, "no"), at=JOBS, dry=True)[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state", "since"),
+    [
+        ([], "waiting", "2026-11-21T09:00:00+00:00"),
+        ([("Suspended", "False"), ("Complete", "True")], "done", "2026-11-21T10:00:00+00:00"),
+        ([("Failed", "True")], "failed", "2026-11-21T10:00:00+00:00"),
+        ([("Complete", "False"), ("FailureTarget", "True")], "waiting", "2026-11-21T09:00:00+00:00"),
+    ],
+)
+def test_a_job_has_ended_by_its_conditions(
+    api: FakeApi, tmp_path: Path, conditions: list[tuple[str, str]], state: str, since: str
+) -> None:
+    """By those that are true, and that say an end; it shows since when."""
+    marks = {"spillway.dev/job": "mnist", "spillway.dev/role": "worker"}
+    made = {"name": "mnist-worker", "namespace": "default", "uid": "u", "labels": marks}
+    told = [
+        {"type": kind, "status": status, "lastTransitionTime": "2026-11-21T10:00:00Z"} for kind, status in conditions
+    ]
+    job = {
+        "metadata": {**made, "creationTimestamp": "2026-11-21T09:00:00Z"},
+        "spec": {},
+        "status": {"conditions": told},
+    }
+    kube = script(api, {"/api/v1/pods": listed(), "/apis/batch/v1/jobs": listed(job)}, tmp_path)
+    (found,) = states(kube)
+    assert (found.state, found.since.isoformat()) == (state, since)

@@ -37,6 +37,7 @@ class Cluster(Server):
         self.requests: list[dict[str, Any]] = []
         self.approved: list[str] = []
         self.refuses_tokens = False
+        self.refuses_next = False
 
     def __call__(self, asked: Asked) -> Answer:
         """One request."""
@@ -45,7 +46,8 @@ class Cluster(Server):
             self.approved.append(name)
             self.requests = [asked.body if one["metadata"]["name"] == name else one for one in self.requests]
             return Answer({})
-        if self.refuses_tokens and "/secrets" in asked.path:
+        if (self.refuses_tokens or self.refuses_next) and "/secrets" in asked.path:
+            self.refuses_next = False
             return Answer({"message": "no rights"}, status=403)
         if asked.path.endswith("/nodes"):
             return Answer({"items": self.nodes})
@@ -260,6 +262,18 @@ def test_an_instance_that_cannot_be_helped_is_told_and_gets_nothing_half(lab: La
     lab.cluster.refuses_tokens = False
     assert list(lab.round().problems) == []
     assert list(lab.parameters()) == [instance]
+
+
+def test_an_instance_that_cannot_be_helped_holds_up_no_other(lab: Lab) -> None:
+    """The one that is looked at after it gets its token in the same round."""
+    both = {lab.launch()[0], lab.launch()[0]}
+    lab.cluster.refuses_next = True
+    found = lab.round()
+    (refused,) = found.problems
+    assert set(lab.parameters()) == both - {refused}
+    assert [line.split()[0] for line in found.told] == [*both - {refused}]
+    lab.round()
+    assert set(lab.parameters()) == both
 
 
 def test_without_aws_nothing_is_decided(lab: Lab) -> None:
