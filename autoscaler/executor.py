@@ -42,9 +42,11 @@ from autoscaler.model.resources import Resources
 
 FAILURES = (Unavailable, kube.Refused, kube.Expired, errors.Refused, ec2.Changed)
 """What a step may fail with: it fails alone."""
+_CONFLICT = 409
+"""What the API server calls a write to something that has changed: what we find changed is refused as that."""
 _GONE = (404,)
 """Whoever it was about has vanished: nothing is left to be done."""
-_CHANGED = (*_GONE, 409, 422)
+_CHANGED = (*_GONE, _CONFLICT, 422)
 """A pod that is gone, or was changed, or bound, which the API server calls invalid."""
 
 
@@ -114,11 +116,13 @@ class Executor:
             raise NotYet
         for node, requests in asked.items():
             if not Resources.total(requests).fits_in(self._store.room_on(node)):
-                raise kube.Refused(409, f"node {node} has no room for them any more")
+                raise kube.Refused(_CONFLICT, f"node {node} has no room for them any more")
         written = self._kube.admit(placements)
         failures = self._saw({f"{namespace}/{name}": came for (namespace, name, _), came in written.items()})
         if failures:
-            raise kube.Refused(409, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})")
+            raise kube.Refused(
+                _CONFLICT, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})"
+            )
 
     def _nominate(self, step: Nominate) -> None:
         """Of pods that have changed since they were seen the next plan speaks: they may be bound by now.
@@ -143,7 +147,7 @@ class Executor:
             if isinstance(came, kube.Refused) and came.status == 403:  # noqa: PLR2004 - it goes on without
                 self._store.may_not_nominate()
         if failures:
-            raise kube.Refused(409, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
+            raise kube.Refused(_CONFLICT, f"{len(failures)} of {len(seen)} pods were not nominated ({failures[0]})")
 
     def _reserve(self, step: Reserve) -> None:
         """The nodes first, each with its instance's id; pods that are gone or bound by now need not be let in."""
@@ -157,12 +161,12 @@ class Executor:
         ]
         failures += self._saw(self._kube.let_in(pods), fine=_CHANGED)
         if failures:
-            raise kube.Refused(409, f"not all of {len(pods)} pods were let onto their nodes ({failures[0]})")
+            raise kube.Refused(_CONFLICT, f"not all of {len(pods)} pods were let onto their nodes ({failures[0]})")
 
     def _unreserve(self, step: Unreserve) -> None:
         failures = self._saw(self._kube.unreserve(step.nodes))
         if failures:
-            raise kube.Refused(409, f"{len(failures)} of {len(step.nodes)} nodes were not opened ({failures[0]})")
+            raise kube.Refused(_CONFLICT, f"{len(failures)} of {len(step.nodes)} nodes were not opened ({failures[0]})")
 
     def _saw(
         self,
@@ -252,9 +256,9 @@ class Executor:
         """After one more look at both: the node does not answer, and EC2 has ended its instance."""
         now = self._kube.node(step.node)
         if _is_ready(now):
-            raise kube.Refused(409, f"node {step.node} is ready by now")
+            raise kube.Refused(_CONFLICT, f"node {step.node} is ready by now")
         if not self._ec2.has_ended(step.instance):
-            raise kube.Refused(409, f"EC2 has not ended instance {step.instance}: it is in none of our groups")
+            raise kube.Refused(_CONFLICT, f"EC2 has not ended instance {step.instance}: it is in none of our groups")
         self._kube.delete_node(step.node, uid=now.metadata.uid)
 
     def _evict(self, step: Evict) -> None:
@@ -263,22 +267,22 @@ class Executor:
         pods = [pod for key in step.pods if (pod := self._store.pod(key)) is not None and pod.node == step.node]
         failures = [f"{key}: {came}" for key, came in self._kube.evict(pods).items() if came is not None]
         if failures:
-            raise kube.Refused(409, f"{len(failures)} of {len(pods)} pods were not evicted ({failures[0]})")
+            raise kube.Refused(_CONFLICT, f"{len(failures)} of {len(pods)} pods were not evicted ({failures[0]})")
 
     def _still_ours(self, node: str) -> str:
         """The uid of the node. Raises ``Refused`` where it is not closed by us any more."""
         now = self._kube.node(node)
         if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER or not now.spec.unschedulable:
-            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+            raise kube.Refused(_CONFLICT, f"node {node} is not closed by Spillway any more")
         return now.metadata.uid
 
     def _still_dead(self, node: str) -> str:
         """The uid of the node. Raises ``Refused`` where it answers, or is not closed by us, any more."""
         now = self._kube.node(node)
         if _is_ready(now):
-            raise kube.Refused(409, f"node {node} is ready again")
+            raise kube.Refused(_CONFLICT, f"node {node} is ready again")
         if now.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
-            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+            raise kube.Refused(_CONFLICT, f"node {node} is not closed by Spillway any more")
         return now.metadata.uid
 
     def _release(self, step: Release) -> None:
@@ -298,23 +302,23 @@ class Executor:
         """The uid of the node. Raises ``Refused`` where it is not idle any more."""
         marks = self._kube.node(node).metadata.annotations
         if marks.get(words.CORDONED_BY) != words.AUTOSCALER:
-            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+            raise kube.Refused(_CONFLICT, f"node {node} is not closed by Spillway any more")
         return self._still_empty(node)
 
     def _still_empty(self, node: str) -> str:
         """The uid of the node. Raises ``Refused`` where it is open to pods, or holds one."""
         now = self._kube.node(node)
         if not now.spec.unschedulable:
-            raise kube.Refused(409, f"node {node} is not closed by Spillway any more")
+            raise kube.Refused(_CONFLICT, f"node {node} is not closed by Spillway any more")
         busy = [pod.metadata for pod in self._kube.pods_on(node) if _holds(pod)]
         if busy:
-            raise kube.Refused(409, f"node {node} holds {busy[0].namespace}/{busy[0].name} by now")
+            raise kube.Refused(_CONFLICT, f"node {node} holds {busy[0].namespace}/{busy[0].name} by now")
         return now.metadata.uid
 
     def _never_came(self, instance: str) -> str:
         joined = [node.name for node in self._store.cluster(self._now()).nodes if node.instance_id == instance]
         if joined:
-            raise kube.Refused(409, f"instance {instance} has joined as node {joined[0]} by now")
+            raise kube.Refused(_CONFLICT, f"instance {instance} has joined as node {joined[0]} by now")
         return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
+from autoscaler import loop as loop_module
 from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud import autoscaling_groups, errors
 from autoscaler.cloud.purchases import Bought
@@ -26,6 +28,7 @@ from autoscaler.kube.schema.core import NodeJson, PodJson
 from autoscaler.kube.watched_kinds import KINDS, NODES, PODS
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
+from autoscaler.metrics import Metrics
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     IMPOSSIBLE,
@@ -54,7 +57,7 @@ from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
-from autoscaler.report import Log, Report
+from autoscaler.report import STANDS_STILL, Log, Report
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.fake_api import FakeApi
 from tests.test_autoscaler.test_kube.test_watcher import until
@@ -594,19 +597,69 @@ def test_it_decides_again_when_time_alone_changes_the_decision() -> None:
     thread.join(timeout=10)
 
 
-def test_it_waits_for_the_lease_and_for_the_first_lists() -> None:
+def turning(
+    made: Bench, turns: Sequence[Callable[[], object]], *, changes: Sequence[int] = (), **more: Any
+) -> list[int]:
+    """Run the loop in this thread, and do one of these while it waits for each next turn.
+
+    ``changes``: how many changes the store has told of by then. Gives how many decisions there were before each.
+    """
+    left, told, decisions = list(turns), list(changes), list[int]()
+    loop = made.loop(**more)
+
+    def wait(_since: int, *, seconds: float) -> int:
+        assert seconds >= 0
+        decisions.append(len(made.seen))
+        if left:
+            left.pop(0)()
+        else:
+            loop.stop()
+        return told.pop(0) if told else 0
+
+    made.store.wait = wait  # type: ignore[method-assign]
+    loop.run()
+    return decisions
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+def test_it_waits_for_the_lease_and_for_the_first_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision on half a cluster would buy for pods whose nodes are not listed yet."""
-    made = bench()
+    made, lists = bench(), [False]
     made.leader.mine = False
-    loop = made.loop()
-    thread = running(loop)
-    time.sleep(0.1)
-    assert made.seen == []
-    made.leader.mine = True
-    made.store.wake()
-    until(lambda: made.seen)
-    loop.stop()
-    thread.join(timeout=10)
+    monkeypatch.setattr(made.store, "is_synced", lambda: lists[0])
+
+    def acts() -> None:
+        made.leader.mine = True
+
+    def is_listed() -> None:
+        lists[0] = True
+
+    registry = CollectorRegistry()
+    at = [0.0]
+    report = Report(Log("text", made.out), Metrics(registry), clock=lambda: at[0])
+    acting: list[float | None] = []
+
+    def look() -> None:
+        at[0] += STANDS_STILL - 1
+        acting.append(registry.get_sample_value("spillway_acting"))
+        assert report.why_not_alive() == "", "it turns, whether it may act or not"
+
+    assert turning(made, [nothing, look, acts, look, is_listed, nothing], report=report) == [0, 0, 0, 0, 0, 1, 2]
+    assert acting == [0, 1]
+
+
+def test_only_what_changed_is_waited_out_and_the_collector_is_spared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of changes is one decision; a turn that time alone brings about is taken at once."""
+    made = bench()
+    settled, spared = list[dict[str, float]](), list[int]()
+    monkeypatch.setattr(made.store, "settle", lambda **given: settled.append(given) or 7)
+    monkeypatch.setattr(loop_module, "_spare_the_collector", lambda: spared.append(len(made.seen)))
+    turning(made, [nothing] * 4, changes=[0, 5, 7, 7])
+    assert settled == [{"quiet": 0.01, "at_most": 0.05}]
+    assert spared == [1]
 
 
 def admitting(*, failures: dict[str, Exception]) -> Bench:
