@@ -379,9 +379,9 @@ def demand_of(gang: Gang, snapshot: Snapshot, homes: Mapping[str, Place] = _HOME
     shapes = [(pod, snapshot.shape(pod)) for pod in gang.waiting]
     topology = gang.topology or _common_ground(gang)
     anchor = None
-    if topology and gang.topology:
+    if gang.topology:
         known = [place for host in gang.nodes if (place := snapshot.place_on(host)) is not None]
-        anchor = next((place.labels[topology] for place in known if topology in place.labels), None)
+        anchor = next((place.labels[gang.topology] for place in known if gang.topology in place.labels), None)
     return Demand(
         name=gang.name,
         pods=tuple((pod.key, shape) for pod, shape in shapes),
