@@ -176,6 +176,7 @@ def test_everything_stands_under_the_component_and_pods_come_last(kind: Kind) ->
     }
     [provider] = found.of_type("kubernetes")
     assert "kubeconfig" in provider.secrets
+    assert provider.inputs["enableConfigMapMutable"] in {True, "true"}, "an edited policy is an edit of its map"
 
 
 @pytest.mark.parametrize("kind", ["kubeadm", "existing"])
