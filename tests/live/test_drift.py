@@ -78,7 +78,7 @@ def node(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nod
         repository.add(*packages.kernel(), packages.headers("6.99.0-test"))
         (host,) = bench.machines("gpu")
         host.run(f"ip route del default; mkdir -p {CHRONY}; printf '{CLOCK_IS_OF_OTHERS}' > {CHRONY}/bench.conf")
-        made = Node(host, MachineSettings.model_validate(settings_of(repository, signer, folder)))
+        made = Node(host, MachineSettings.model_validate(settings_of(repository, signer, folder, address=host.address)))
         _, failed = made.night()
         assert failed == ""
         assert said(made.night(apply=False)[0]) == ""
@@ -92,11 +92,11 @@ def mirror(folder: Path, signer: Signer, bench: Bench) -> AptRepository:
     return AptRepository(folder, signer, listen=bench.gateway, passes_on=behind)
 
 
-def settings_of(repository: AptRepository, signer: Signer, folder: Path) -> dict[str, Any]:
+def settings_of(repository: AptRepository, signer: Signer, folder: Path, *, address: str) -> dict[str, Any]:
     """A machine with two A100s whose packages all come from one mirror, and which joins no cluster."""
     return {
         "name": "gpu",
-        "address": "198.18.0.10",
+        "address": address,
         "gpu_product": "NVIDIA-A100-SXM4-40GB",
         "gpu_count": 2,
         "gpu": {"mig": {"0": ["3g.20gb", "3g.20gb"], "1": []}, "fabric_manager": True},
