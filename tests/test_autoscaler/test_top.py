@@ -126,7 +126,7 @@ def test_an_empty_cluster_is_no_mistake() -> None:
 def test_one_frame_comes_from_the_acting_replica(tmp_path: Path) -> None:
     """As JSON, value for value."""
     loop = deciding()
-    url = opened(answers={"top": lambda _path, _query: _overview(loop)})
+    url = opened(answers={"top": lambda _question: _overview(loop)})
     with fake_api() as api:
         serving(api, lease(url, renewed=datetime.now(UTC)))
         done = CliRunner().invoke(spillway.cli, ["top", "--once", "--kubeconfig", str(api.kubeconfig(tmp_path))])

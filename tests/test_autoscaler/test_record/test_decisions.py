@@ -63,7 +63,7 @@ FULL = a_cluster(
             apart_from=(TERM,),
             near_to=(replace(TERM, namespace_selector=None),),
             spread=(Spread("zone", 1, (), min_domains=2),),
-            host_ports=frozenset({("TCP", 80), ("UDP", 53)}),
+            host_ports=frozenset({("TCP", 80)}),
             claims=("data",),
             ties=((selects(zone="a"), ()),),
             duration=timedelta(hours=1.5, microseconds=1),

@@ -137,7 +137,8 @@ def test_a_job_waits_for_a_machine_that_is_expected_to_become_free() -> None:
     assert buys(decided) == 0
     assert said.because == (
         "waits for machines that we own: room for all of it is expected at "
-        f"{later(minutes=10):%H:%M:%S} UTC (its patience ends at {later(minutes=30, seconds=-5):%H:%M:%S}); "
+        f"{later(minutes=10):%Y-%m-%d %H:%M:%S} UTC "
+        f"(its patience ends at {later(minutes=30, seconds=-5):%Y-%m-%d %H:%M:%S} UTC); "
         "buying for it would cost 21.96 $/h"
     )
     assert decided.wake_at == later(minutes=10)
