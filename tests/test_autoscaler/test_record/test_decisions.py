@@ -55,7 +55,7 @@ from tests.test_autoscaler.test_planner.test_plan_properties import TICK, UNHURR
 from tests.test_autoscaler.test_planner.test_supply.test_node_cache import Keeper
 from tests.world import World
 
-TERM = PodTerm("zone", (Requirement("app", "In", ("web",)),), frozenset({"team", "other"}), namespace_selector=())
+TERM = PodTerm("zone", (Requirement("app", "In", ("web",)),), frozenset({"team"}), namespace_selector=())
 FULL = a_cluster(
     pods=[
         a_pod(
