@@ -14,7 +14,7 @@ import msgspec
 import urllib3
 
 from autoscaler.config.documents import span_in_words
-from autoscaler.door import ERROR
+from autoscaler.door import ERROR, UNAVAILABLE
 from autoscaler.kube.client import Kube, Refused, reason_of
 from autoscaler.kube.leader_election import LASTS, Holder, holder_of
 from autoscaler.model.errors import BadInput, Unavailable
@@ -25,7 +25,7 @@ _WITHIN: Final = urllib3.Timeout(connect=2, read=10)
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Who acts, by the lease."""
+    """The replica that holds the lease, or held it last."""
 
     name: str
     """Empty where the lease is not held."""
@@ -59,8 +59,8 @@ def acting_replica(kube: Kube, *, namespace: str) -> Replica:
 def door_of(port: int, secret: str, *, is_reached_from_afar: bool) -> str:
     """What a replica with that port writes into its lease: a pod is reached through the API server, a host by name.
 
-    ``secret``: the first part of the path of answers that name pods and nodes. Whoever may read the lease may ask. A
-    port of the loopback alone is of no use in a pod.
+    ``secret``: the first part of the path of answers that name pods and nodes; the right to read the lease is the
+    right to ask. A port of the loopback alone is of no use in a pod.
     """
     pod = os.environ.get("POD_NAME", "") if "KUBERNETES_SERVICE_HOST" in os.environ else ""
     if pod:
@@ -78,7 +78,8 @@ def asked(
 ) -> Any:
     """Its answer; ``body``: JSON that goes with the question.
 
-    Raises ``BadInput`` where it says that there is none, ``Unavailable`` where it says nothing.
+    Raises ``BadInput`` where it says that the question is wrong, ``Unavailable`` where it has no answer yet, or is
+    silent.
     """
     if not replica.door:
         raise Unavailable(f"{replica.name} answers nowhere: it was started without --metrics-port")
@@ -91,7 +92,24 @@ def asked(
         raise Unavailable(f"{replica.name} does not answer at {shown}: {why}") from None
     if isinstance(answer, dict) and ERROR in answer:
         raise BadInput(answer[ERROR])
+    if isinstance(answer, dict) and UNAVAILABLE in answer:
+        raise Unavailable(answer[UNAVAILABLE])
     return answer
+
+
+def ask_acting(kube: Kube, *path: str, namespace: str, body: bytes | None = None) -> Any:
+    """What the replica that acts now answers.
+
+    Raises ``BadInput`` and ``Unavailable`` as :func:`asked`; ``Unavailable`` also where none acts, or the lease may not
+    be read.
+    """
+    try:
+        replica = acting_replica(kube, namespace=namespace)
+    except Refused as refused:
+        raise Unavailable(f"the API server refuses: {refused}") from None
+    if not replica.acts:
+        raise Unavailable(replica.in_words(datetime.now(UTC)))
+    return asked(kube, replica, *path, namespace=namespace, body=body)
 
 
 def _fetched(kube: Kube, door: str, where: str, namespace: str, body: bytes | None) -> bytes:

@@ -12,7 +12,9 @@ from urllib.parse import parse_qs, unquote
 from autoscaler.model.errors import BadInput, Unavailable
 
 ERROR: Final = "error"
-"""Key of an answer that says why there is none."""
+"""Key of an answer that says what is wrong with the question."""
+UNAVAILABLE: Final = "unavailable"
+"""Key of an answer that says why there is none for now."""
 
 _MOST: Final = 64 * 2**20
 """Bytes of a question at most."""
@@ -99,6 +101,8 @@ def _answered(answer: Answer, question: Question) -> bytes:
     """What cannot be answered is said in the answer: a proxy on the way would put its own words for a status."""
     try:
         said = answer(question)
-    except (BadInput, Unavailable) as why:
+    except BadInput as why:
         said = {ERROR: str(why)}
+    except Unavailable as why:
+        said = {UNAVAILABLE: str(why)}
     return json.dumps(said, default=str).encode()

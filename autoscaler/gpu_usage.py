@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from autoscaler.acting_replica import acting_replica, asked
+from autoscaler.acting_replica import ask_acting
 from autoscaler.kube.client import Kube
 from autoscaler.kube.schema.convert import EPOCH, node_from, requests_of
 from autoscaler.kube.schema.core import Json, Meta, NodeJson, PodSpec
@@ -111,14 +111,11 @@ class GpuPod(Json, frozen=True):
 def read_gpus(kube: Kube, *, namespace: str = words.NAMESPACE) -> tuple[tuple[GpuNode, ...], str]:
     """All of them; and in words what the autoscaler does not say, empty where it says all.
 
-    Raises ``Unavailable`` or ``kube.Refused``.
+    Raises ``Unavailable`` or ``kube.Refused`` where the API server does not show nodes or pods.
     """
     there = _read_gpus(kube)
-    replica = acting_replica(kube, namespace=namespace)
-    if not replica.acts:
-        return there, f"{replica.in_words(datetime.now(UTC))}; states are as the API server shows them"
     try:
-        seen = msgspec.convert(asked(kube, replica, "top", namespace=namespace), Overview, strict=False)
+        seen = msgspec.convert(ask_acting(kube, "top", namespace=namespace), Overview, strict=False)
     except Unavailable as silent:
         return there, f"{silent}; states are as the API server shows them"
     return with_states(there, seen.nodes), ""

@@ -18,13 +18,14 @@ import msgspec
 
 from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, of_record, parsed
 from autoscaler.acting_replica import acting_replica, door_of
+from autoscaler.answers import answers_of
 from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
-from autoscaler.door import Answer, Door, Question
+from autoscaler.door import Answer, Door
 from autoscaler.executor import Executor
 from autoscaler.interruption_watch import InterruptionWatch
 from autoscaler.kube import client as k8s
@@ -39,19 +40,13 @@ from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
 from autoscaler.messenger import Messenger
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.notifications import Notifier
-from autoscaler.planner.explain import KINDS, coming, explain
-from autoscaler.planner.overview import overview
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.fleet import NodeCache
-from autoscaler.planner.what_if import what_if
 from autoscaler.policy_words import acting
-from autoscaler.record.decisions import from_json
-from autoscaler.record.reader import decision_at
 from autoscaler.record.writer import Recorder
 from autoscaler.report import Log, Report
 from autoscaler.spending import By, as_focus, sums
@@ -119,9 +114,7 @@ def serve(settings: Settings) -> None:
     metrics.watch(lambda: loop.last)
     answers: dict[str, Answer] = {
         "status": lambda _question: _status(lease, report, policies),
-        f"{secret}/explain": partial(_explained, settings, loop),
-        f"{secret}/top": lambda _question: _overview(loop),
-        f"{secret}/whatif": partial(_what_if, loop),
+        **{f"{secret}/{name}": answer for name, answer in answers_of(lambda: loop.last, settings.record).items()},
     }
     door.open(metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
     interruptions = InterruptionWatch(
@@ -153,7 +146,7 @@ def serve(settings: Settings) -> None:
 
 
 def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report, *, door: str) -> Lease:
-    """Whoever acts is told, and the loop looks again, whenever that changes."""
+    """The lease; when its holder changes that is logged, and the loop looks again."""
 
     def changed_hands(line: str) -> None:
         report.note(line)
@@ -234,46 +227,6 @@ def run_once(settings: Settings) -> None:
         report.note("nothing to do")
     if report.failures:
         raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
-
-
-def _explained(settings: Settings, loop: Loop, question: Question) -> dict[str, Any]:
-    """What ``/explain/KIND/NAME`` answers: lines, nodes on their way to a job, and when all that was decided.
-
-    With ``?at=`` and a time: of the decision that held then. Raises ``BadInput`` or ``Unavailable``.
-    """
-    path, query = question.path, question.query
-    if len(path) < 2 or path[0] not in KINDS:  # noqa: PLR2004 - its kind, and its name
-        raise BadInput(f"/explain/KIND/NAME: KIND is one of {', '.join(KINDS)}")
-    if "at" in query and settings.record is None:
-        raise BadInput("the acting autoscaler keeps no record: start it with --record FOLDER")
-    at = datetime.fromisoformat(query["at"]) if "at" in query else None
-    found = decision_at(settings.record, at) if at and settings.record else loop.last
-    if found is None:
-        raise Unavailable("the record begins later" if at else "nothing was decided yet by this replica")
-    name = "/".join(path[1:])
-    lines = explain(path[0], name, found.cluster, found.policy, found.plan)
-    nodes = coming(name, found.cluster, found.plan) if path[0] == "job" else ()
-    return {"lines": lines, "coming": msgspec.to_builtins(nodes), "decided": found.cluster.seen_at.isoformat()}
-
-
-def _what_if(loop: Loop, question: Question) -> Any:
-    """What ``/whatif`` answers for the pods of the question. Raises ``BadInput`` or ``Unavailable``."""
-    last = loop.last
-    if last is None:
-        raise Unavailable("nothing was decided yet by this replica")
-    try:
-        pods = from_json(tuple[Pod, ...], question.body)
-    except msgspec.DecodeError as mistake:
-        raise BadInput(f"/whatif takes pods of this version of Spillway: {mistake}") from None
-    return msgspec.to_builtins(what_if(last.cluster, last.policy, last.plan.memory, pods))
-
-
-def _overview(loop: Loop) -> Any:
-    """What ``/top`` answers. Raises ``Unavailable``."""
-    last = loop.last
-    if last is None:
-        raise Unavailable("nothing was decided yet by this replica")
-    return msgspec.to_builtins(overview(last.cluster, last.policy, last.plan))
 
 
 def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wants_csv: bool) -> Iterator[str]:

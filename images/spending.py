@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from autoscaler.inputs.live_what_if import ask_what_if
+from autoscaler.inputs.live_what_if import ask_impossible, ask_what_if
 from autoscaler.inputs.offline_plan import run_plan
 from autoscaler.kube.client import Kube
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.planner.what_if import Reason
 from images.jobs import Job
 from images.renderers.kubernetes import render
 
@@ -34,8 +33,6 @@ class Spending:
     usd_per_hour: float
     waiting: Counter[tuple[str, str]]
     """Tasks without a place, by reason and what would help."""
-    never: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Those that could not be placed even if nothing else ran, likewise; empty where that was not asked."""
 
     @property
     def can_start(self) -> bool:
@@ -102,31 +99,26 @@ def plan_live(job: Job, kube: Kube, *, namespace: str) -> Spending:
         at_home=Counter(found.on_nodes),
         bought=Counter({(one.instance_type, one.capacity_type, one.usd_per_hour): one.nodes for one in found.bought}),
         usd_per_hour=sum(one.usd_per_hour * one.nodes for one in found.bought),
-        waiting=_counted(found.waiting),
-        never=_counted(found.never),
+        waiting=Counter({(one.because, one.would_fit_if): one.pods for one in found.waiting}),
     )
 
 
 def refuse_hopeless(job: Job, kube: Kube, *, namespace: str) -> str:
     """Why it is not known whether the job can ever start; empty where it can. Raises ``BadInput`` where it cannot."""
     try:
-        found = plan_live(job, kube, namespace=namespace)
+        found = ask_impossible(kube, render(job).text, source=job.name, namespace=namespace)
     except Unavailable as silent:
         return str(silent)
-    if found.never:
+    if found:
         reasons = "; ".join(
-            f"{_tasks(count)}: {reason}" + (f" (would fit if {remedy})" if remedy else "")
-            for (reason, remedy), count in found.never.items()
+            f"{_tasks(one.pods)}: {one.because}" + (f" (would fit if {one.would_fit_if})" if one.would_fit_if else "")
+            for one in found
         )
         raise BadInput(
             f"job {job.name} could never start, even if nothing else ran: {reasons}. "
             "Change the job, have the policy changed, or submit it with --anyway"
         )
     return ""
-
-
-def _counted(reasons: Iterable[Reason]) -> Counter[tuple[str, str]]:
-    return Counter({(one.because, one.would_fit_if): one.pods for one in reasons})
 
 
 def _read(job: Job, planned: dict[str, Any]) -> Spending:

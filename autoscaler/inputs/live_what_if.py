@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
-from autoscaler.acting_replica import acting_replica, asked
+from autoscaler.acting_replica import ask_acting
 from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
-from autoscaler.kube.client import Kube, Refused
+from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
-from autoscaler.model.errors import Unavailable
-from autoscaler.planner.what_if import WhatIf
+from autoscaler.planner.what_if import Reason, WhatIf
 from autoscaler.record.decisions import to_json
 
 
 def ask_what_if(kube: Kube, text: str, *, source: str, namespace: str = words.NAMESPACE) -> WhatIf:
-    """For the Kubernetes objects of the text.
+    """What would be done for the Kubernetes objects of the text, beside what is there.
 
     Raises ``BadInput`` for what is wrong with them, ``Unavailable`` where no replica acts, or it cannot be asked.
     """
+    return msgspec.convert(_asked(kube, "whatif", text, source, namespace), WhatIf, strict=False)
+
+
+def ask_impossible(kube: Kube, text: str, *, source: str, namespace: str = words.NAMESPACE) -> tuple[Reason, ...]:
+    """Of the objects of the text, what could never be placed, even if nothing else ran. Raises likewise."""
+    return msgspec.convert(_asked(kube, "impossible", text, source, namespace), tuple[Reason, ...], strict=False)
+
+
+def _asked(kube: Kube, question: str, text: str, source: str, namespace: str) -> Any:
     pods = asked_in(objects_in(text, source), source).pods
-    try:
-        replica = acting_replica(kube, namespace=namespace)
-    except Refused as refused:
-        raise Unavailable(f"the API server refuses: {refused}") from None
-    if not replica.acts:
-        raise Unavailable(replica.in_words(datetime.now(UTC)))
-    found = asked(kube, replica, "whatif", namespace=namespace, body=to_json(pods))
-    return msgspec.convert(found, WhatIf, strict=False)
+    return ask_acting(kube, question, namespace=namespace, body=to_json(pods))

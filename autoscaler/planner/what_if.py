@@ -1,7 +1,7 @@
-"""What would be done for pods that are not there yet: where they would go, what would be bought, or why they could not.
+"""What would be done for pods that are not there yet, and which of them could never have a place.
 
-Asked twice: beside everything that is there now, and as if nothing else were, all machines in order and nothing paused.
-What has no place even then is never going to have one as machines and policy stand. Pure.
+The first is asked beside everything that is there now; the second as if nothing else were, all machines in order and
+nothing paused: what has no place even then is never going to have one as machines and policy stand. Pure.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ class WhatIf:
     """Name of a node that is there -> pods that would go there."""
     bought: tuple[Bought, ...]
     waiting: tuple[Reason, ...]
-    never: tuple[Reason, ...]
-    """Of pods that no machine and no group could hold even if they were alone."""
 
 
 def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod]) -> WhatIf:
@@ -61,11 +59,7 @@ def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod
 
     Raises ``BadInput`` where a pod of that name is there already.
     """
-    there = {pod.key for pod in cluster.pods}
-    taken = [pod.key for pod in pods if pod.key in there]
-    if taken:
-        raise BadInput(f"pod {taken[0]} is there already")
-    asked = tuple(replace(pod, created=cluster.seen_at - _TRIED) for pod in pods)
+    asked = _pending(cluster, pods)
     keys = {pod.key for pod in asked}
     beside = replace(cluster, pods=(*cluster.pods, *asked))
     memory = replace(memory, orders={})  # where an order is open, its group would order nothing more for now
@@ -80,8 +74,25 @@ def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod
             for name, many in sorted(new.items())
         ),
         waiting=_reasons(one for one in decided.waiting if one.pod in keys and one.pod not in places),
-        never=_reasons(_never(plan(_alone(cluster, asked), policy, Memory()), asked)),
     )
+
+
+def impossible(cluster: Cluster, policy: Policy, pods: Sequence[Pod]) -> tuple[Reason, ...]:
+    """Of these pods, what no machine and no group could hold even if they were alone.
+
+    Raises ``BadInput`` where a pod of that name is there already.
+    """
+    asked = _pending(cluster, pods)
+    return _reasons(_never(plan(_alone(cluster, asked), policy, Memory()), asked))
+
+
+def _pending(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """As the scheduler leaves them that has tried all of them."""
+    there = {pod.key for pod in cluster.pods}
+    taken = [pod.key for pod in pods if pod.key in there]
+    if taken:
+        raise BadInput(f"pod {taken[0]} is there already")
+    return tuple(replace(pod, created=cluster.seen_at - _TRIED) for pod in pods)
 
 
 def _coming(decided: Plan, there: Collection[str]) -> Counter[str]:

@@ -7,14 +7,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from autoscaler import service
+from autoscaler.answers import answers_of
 from autoscaler.door import Door
-from autoscaler.loop import Loop
 from autoscaler.metrics import Metrics
 from autoscaler.model.actions import Memory
 from autoscaler.model.pod_index import pod_index_of
@@ -47,9 +45,8 @@ def explain(*, nodes: int, pods: int) -> Iterator[Figure]:
     """The slowest of some answers of each kind, in milliseconds, from the request to the last byte."""
     loop = _Decided(nodes, pods)
     door = Door()
-    answer = partial(service._explained, service.Settings(policy=""), cast("Loop", loop))
     metrics: Any = Metrics(CollectorRegistry()).app()
-    door.open(metrics=metrics, why_not_alive=lambda: "", answers={"explain": answer})
+    door.open(metrics=metrics, why_not_alive=lambda: "", answers=answers_of(lambda: loop.last, record=None))
     for what in ("pod/team/big-worker-0", "job/team/big", f"node/{loop.node}", "group/gpu-a100"):
         taken = []
         for _ in range(_TIMES):

@@ -6,6 +6,7 @@ import io
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from autoscaler import service
-from autoscaler.acting_replica import Replica, asked, door_of
+from autoscaler import answers
+from autoscaler.acting_replica import Replica, ask_acting, asked, door_of
 from autoscaler.door import Door, Question
 from autoscaler.explaining import explained, explained_by_record
 from autoscaler.kube.client import Kube
@@ -101,12 +102,16 @@ def deciding(**given: Any) -> Any:
     return loop
 
 
+def answering(loop: Any, record: Path | None = None) -> Mapping[str, answers.Answer]:
+    """What a replica with that loop answers."""
+    return answers.answers_of(lambda: loop.last, record)
+
+
 def test_the_acting_replica_says_why(tmp_path: Path) -> None:
     """From what it decided last, without asking the cluster anything but who acts."""
     loop = deciding()
-    settings = service.Settings(policy="p")
-    url = opened(answers={"key/explain": partial(service._explained, settings, loop)})
-    assert _asked(f"{url}/explain/job/team/mnist")[0] == 404, "whoever may not read the lease learns no name"
+    url = opened(answers={"key/explain": answering(loop)["explain"]})
+    assert _asked(f"{url}/explain/job/team/mnist")[0] == 404, "without the right to read the lease no name is learnt"
     with fake_api() as api:
         serving(api, lease(f"{url}/key"))
         lines = list(explained("job", "team/mnist", kubeconfig=api.kubeconfig(tmp_path), namespace="spillway"))
@@ -115,6 +120,37 @@ def test_the_acting_replica_says_why(tmp_path: Path) -> None:
         assert [one.path.rpartition("/")[2] for one in api.asked] == ["version", words.LEASE]
         with pytest.raises(BadInput, match="there is no node 'x'"):
             list(explained("node", "x", kubeconfig=api.kubeconfig(tmp_path), namespace="spillway"))
+
+
+def test_what_it_cannot_say_yet_is_no_mistake_of_the_question(tmp_path: Path) -> None:
+    """After a fail-over: a job is let in, and GPUs are shown without states."""
+    loop = deciding()
+    loop._forget()
+    url = opened(answers={f"key/{name}": answer for name, answer in answering(loop).items()})
+    with fake_api() as api:
+        serving(api, lease(f"{url}/key"))
+        kube = Kube.connect(api.kubeconfig(tmp_path))
+        for path, body in ((("explain", "pod", "team", "p"), None), (("top",), None), (("impossible",), b"[]")):
+            with pytest.raises(Unavailable, match="nothing was decided yet"):
+                ask_acting(kube, *path, namespace="spillway", body=body)
+        with pytest.raises(BadInput, match="KIND is one of"):
+            ask_acting(kube, "explain", "cat", "tom", namespace="spillway")
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Answer({"message": "leases is forbidden"}, status=403), "the API server refuses: .*forbidden"),
+        (Answer({"message": "no"}, status=404), "no autoscaler acts: the lease is not held"),
+    ],
+    ids=["not shown", "not held"],
+)
+def test_a_lease_that_names_no_acting_replica_is_an_outage(tmp_path: Path, found: Answer, said: str) -> None:
+    """Of which one command says so and goes on, and another ends."""
+    with fake_api() as api:
+        serving(api, found)
+        with pytest.raises(Unavailable, match=said):
+            ask_acting(Kube.connect(api.kubeconfig(tmp_path)), "top", namespace="spillway")
 
 
 def test_a_replica_in_a_pod_is_asked_through_the_api_server(tmp_path: Path) -> None:
@@ -129,14 +165,13 @@ def test_a_replica_in_a_pod_is_asked_through_the_api_server(tmp_path: Path) -> N
 def test_it_answers_of_another_time_by_its_record(tmp_path: Path) -> None:
     """And says so where it keeps none."""
     recorded(tmp_path / "record", decided(), decided(60))
-    settings = service.Settings(policy="p", record=tmp_path / "record")
-    answer = partial(service._explained, settings, deciding())
+    answer = answering(deciding(), tmp_path / "record")["explain"]
     at = {"at": later(seconds=30).isoformat()}
     assert answer(Question(("job", "team", "mnist"), at))["decided"] == later().isoformat()
     with pytest.raises(Unavailable, match="the record begins later"):
         answer(Question(("job", "team", "mnist"), {"at": later(seconds=-30).isoformat()}))
     with pytest.raises(BadInput, match="keeps no record: start it with --record"):
-        service._explained(service.Settings(policy="p"), deciding(), Question(("job", "team", "mnist"), at))
+        answering(deciding())["explain"](Question(("job", "team", "mnist"), at))
     with pytest.raises(BadInput, match="KIND is one of pod, job, node, group"):
         answer(Question(("cat", "tom")))
 
@@ -146,7 +181,7 @@ def test_a_replica_that_does_not_act_says_nothing_of_the_past() -> None:
     loop = deciding()
     loop._forget()
     with pytest.raises(Unavailable, match="nothing was decided yet"):
-        service._explained(service.Settings(policy="p"), loop, Question(("pod", "team", "p")))
+        answering(loop)["explain"](Question(("pod", "team", "p")))
 
 
 def test_a_record_answers_without_any_cluster(tmp_path: Path) -> None:

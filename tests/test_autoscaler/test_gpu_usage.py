@@ -178,20 +178,25 @@ def test_an_idle_node_says_for_how_long_and_until_when_it_stays() -> None:
     assert "idle, idle" not in out.getvalue()
 
 
-def test_where_none_acts_that_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "no autoscaler acts: the lease is not held"), (403, "the API server refuses: no")],
+    ids=["none acts", "the lease may not be read"],
+)
+def test_where_no_autoscaler_answers_that_is_said(tmp_path: Path, status: int, said: str) -> None:
     """The states are those that the API server shows."""
     listed = {"/api/v1/nodes": [msgspec.json.encode(node())], "/api/v1/pods": []}
     with fake_api() as api:
         api.answer = lambda asked: (
             Answer({"items": [msgspec.json.decode(raw) for raw in listed[asked.path]], "metadata": {}})
             if asked.path in listed
-            else Answer({"message": "no"}, status=404)
+            else Answer({"message": "no"}, status=status)
             if asked.path != "/version"
             else Answer({})
         )
         found, unsaid = read_gpus(Kube.connect(api.kubeconfig(tmp_path)))
     assert [one.name for one in found] == ["dgx-01"]
-    assert unsaid == "no autoscaler acts: the lease is not held; states are as the API server shows them"
+    assert unsaid == f"{said}; states are as the API server shows them"
 
 
 def test_a_cluster_without_gpus_says_so() -> None:

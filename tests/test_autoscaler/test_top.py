@@ -21,11 +21,10 @@ from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.pauses import Pause
 from autoscaler.planner.overview import Overview, overview
 from autoscaler.planner.plan import plan
-from autoscaler.service import _overview
 from autoscaler.top import _COLORS, _URGENT, frame
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
 from tests.test_autoscaler.fake_api import fake_api
-from tests.test_autoscaler.test_door import deciding, lease, opened, serving
+from tests.test_autoscaler.test_door import answering, deciding, lease, opened, serving
 
 OLD = NOW - timedelta(hours=5)
 
@@ -126,7 +125,7 @@ def test_an_empty_cluster_is_no_mistake() -> None:
 def test_one_frame_comes_from_the_acting_replica(tmp_path: Path) -> None:
     """As JSON, value for value."""
     loop = deciding()
-    url = opened(answers={"top": lambda _question: _overview(loop)})
+    url = opened(answers=answering(loop))
     with fake_api() as api:
         serving(api, lease(url, renewed=datetime.now(UTC)))
         done = CliRunner().invoke(spillway.cli, ["top", "--once", "--kubeconfig", str(api.kubeconfig(tmp_path))])

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
-from autoscaler import service
 from autoscaler.door import Door
 from autoscaler.metrics import Metrics
 from images.cli import jobs
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
-from tests.test_autoscaler.test_door import deciding, lease, serving
+from tests.test_autoscaler.test_door import answering, deciding, lease, serving
 
 JOB = """\
 name: mnist
@@ -101,7 +99,7 @@ def cluster() -> Iterator[FakeApi]:
     """An API server whose lease names an autoscaler that has decided, and answers at its door."""
     door = Door()
     metrics = Metrics(CollectorRegistry()).app()
-    answers = {"key/whatif": partial(service._what_if, deciding())}
+    answers = {f"key/{name}": answer for name, answer in answering(deciding()).items()}
     door.open(metrics=metrics, why_not_alive=lambda: "", answers=answers)
     with fake_api() as api:
         serving(api, lease(f"http://127.0.0.1:{door.port}/key"))

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Memory
-from autoscaler.model.cluster import Pod, Refusal
+from autoscaler.model.cluster import Cluster, Pod, Refusal
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pauses import Pause
 from autoscaler.planner.plan import plan
-from autoscaler.planner.what_if import Bought, WhatIf, what_if
+from autoscaler.planner.what_if import Bought, Reason, WhatIf, impossible, what_if
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
 
 A100 = a_group()
@@ -20,10 +21,20 @@ A100 = a_group()
 
 def asked(*pods: Pod, limits: Any = None, most: int = 4, **look: Any) -> WhatIf:
     """Beside a machine with eight GPUs and a group of p4d, of which the policy allows so many."""
+    seen, policy = beside(limits, most, look)
+    return what_if(seen, policy, plan(seen, policy, Memory()).memory, pods)
+
+
+def never(*pods: Pod, limits: Any = None, most: int = 4, **look: Any) -> tuple[Reason, ...]:
+    """Of these pods, beside the same."""
+    return impossible(*beside(limits, most, look), pods)
+
+
+def beside(limits: Any, most: int, look: dict[str, Any]) -> tuple[Cluster, Policy]:
+    """What is there and what may be bought."""
     ordinary = {"nodes": (an_on_prem_node(),), "groups": [A100], "pods": ()}
     policy = a_policy(an_entry("gpu-a100", max=most), **({"limits": limits} if limits else {}))
-    seen = a_cluster(**ordinary | look)
-    return what_if(seen, policy, plan(seen, policy, Memory()).memory, pods)
+    return a_cluster(**ordinary | look), policy
 
 
 def running(*, gpus: int = 8) -> Pod:
@@ -36,7 +47,8 @@ def test_own_machines_first_and_the_rest_is_bought() -> None:
     found = asked(*a_gang(pods=3, gpus=4), a_pod("own", gpus=2), pods=(running(gpus=2),))
     assert found.on_nodes == {"dgx-01": 2}
     assert found.bought == (Bought(A100.name, "p4d.24xlarge", "on-demand", A100.usd_per_hour, 1),)
-    assert (found.waiting, found.never) == ((), ())
+    assert found.waiting == ()
+    assert never(*a_gang(pods=3, gpus=4), a_pod("own", gpus=2), pods=(running(gpus=2),)) == ()
 
 
 def test_what_others_wait_for_is_not_counted() -> None:
@@ -49,7 +61,7 @@ def test_a_job_that_waits_for_others_to_end_is_not_hopeless() -> None:
     """It waits now, and would not if it were alone."""
     found = asked(a_pod("own", gpus=8), pods=(running(),), most=0)
     assert [one.pods for one in found.waiting] == [1]
-    assert found.never == ()
+    assert never(a_pod("own", gpus=8), pods=(running(),), most=0) == ()
 
 
 @pytest.mark.parametrize(
@@ -63,8 +75,7 @@ def test_a_job_that_waits_for_others_to_end_is_not_hopeless() -> None:
 )
 def test_what_passes_is_no_reason_to_refuse(look: dict[str, Any], limits: Any) -> None:
     """A pause ends, capacity comes back, a machine is repaired."""
-    found = asked(*a_gang(pods=1, gpus=8), limits=limits, **{"pods": ()} | look)
-    assert found.never == ()
+    assert never(*a_gang(pods=1, gpus=8), limits=limits, **{"pods": ()} | look) == ()
 
 
 @pytest.mark.parametrize(
@@ -79,19 +90,21 @@ def test_what_passes_is_no_reason_to_refuse(look: dict[str, Any], limits: Any) -
 )
 def test_what_has_no_place_even_alone_is_hopeless(pods: tuple[Pod, ...], given: dict[str, Any], said: str) -> None:
     """With the reason, and what would change it."""
-    found = asked(*pods, **{"pods": (running(),)} | given)
-    assert sum(one.pods for one in found.never) == len(pods)
-    assert said in " ".join(f"{one.because} {one.would_fit_if}" for one in found.never)
+    found = never(*pods, **{"pods": (running(),)} | given)
+    assert sum(one.pods for one in found) == len(pods)
+    assert said in " ".join(f"{one.because} {one.would_fit_if}" for one in found)
 
 
 def test_pods_that_stand_alone_may_take_turns() -> None:
     """Two that the policy has one node for: the second runs after the first."""
-    found = asked(a_pod("a", gpus=8), a_pod("b", gpus=8), most=1, nodes=())
-    assert [one.pods for one in found.waiting] == [1]
-    assert found.never == ()
+    pair = (a_pod("a", gpus=8), a_pod("b", gpus=8))
+    assert [one.pods for one in asked(*pair, most=1, nodes=()).waiting] == [1]
+    assert never(*pair, most=1, nodes=()) == ()
 
 
 def test_a_name_that_is_taken_is_a_mistake() -> None:
     """Of the one that asks."""
     with pytest.raises(BadInput, match="pod team/busy is there already"):
         asked(a_pod("busy"), pods=(running(),))
+    with pytest.raises(BadInput, match="pod team/busy is there already"):
+        never(a_pod("busy"), pods=(running(),))
