@@ -45,7 +45,7 @@ FAILURES = (Unavailable, kube.Refused, kube.Expired, errors.Refused, ec2.Changed
 _CONFLICT = 409
 """What the API server calls a write to something that has changed: what we find changed is refused as that."""
 _GONE = (404,)
-"""Whoever it was about has vanished: nothing is left to be done."""
+"""What it was about has vanished: nothing is left to be done."""
 _CHANGED = (*_GONE, _CONFLICT, 422)
 """A pod that is gone, or was changed, or bound, which the API server calls invalid."""
 
@@ -102,7 +102,7 @@ class Executor:
     def _admit(self, step: Admit) -> None:
         """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan.
 
-        After one more look that their nodes have room for them: who is pinned cannot go elsewhere.
+        After one more look that their nodes have room for them: a pinned pod cannot go elsewhere.
         """
         placements = {}
         asked: dict[str, list[Resources]] = {}
@@ -286,7 +286,7 @@ class Executor:
         return now.metadata.uid
 
     def _release(self, step: Release) -> None:
-        """Whoever closed the node: its instance is being ended already, and only jobs could still want it."""
+        """Whatever closed the node: its instance is being ended already, and only jobs could still want it."""
         uid = self._still_empty(step.node) if step.node else ""
         self._ec2.release(step.group, step.instance)
         group = self._store.group(step.group)

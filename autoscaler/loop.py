@@ -324,7 +324,7 @@ class Loop:
         return f"{why}: nothing is done until a second look shows the same" if why else ""
 
     def _recall(self) -> Memory:
-        """What was decided last, by us or by whoever acted before us. Raises ``Unavailable``."""
+        """What was decided last, by us or by the replica that acted before us. Raises ``Unavailable``."""
         if self._memory is None:
             self._memory = self._memory_map.read() if self._memory_map is not None else Memory()
             self._unanswered = set(self._memory.orders)

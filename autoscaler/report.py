@@ -104,7 +104,7 @@ class Report:
             self._log.say("schedules", told, names=list(names))
 
     def broken(self, error: Exception) -> None:
-        """A defect of ours: with its traceback, for whoever mends it."""
+        """A defect of ours: with its traceback."""
         if self._metrics:
             self._metrics.defects.inc()
         self._log.say("defect", "".join(traceback.format_exception(error)).rstrip())

@@ -72,7 +72,7 @@ class Settings:
     record_bytes: int = 256 * 2**20
 
     def name(self) -> str:
-        """Who we are in the lease: two autoscalers on one host differ."""
+        """Identity in the lease: two autoscalers on one host differ."""
         return self.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -387,7 +387,7 @@ def _hold(lease: Lease, namespace: str) -> None:
 
 
 def _stop_when_a_thread_breaks(loop: Loop) -> list[BaseException]:
-    """A defect of ours must not leave half an autoscaler: all of it ends, and whoever supervises it starts it anew."""
+    """A defect of ours must not leave half an autoscaler: all of it ends, and what supervises it starts it anew."""
     broken: list[BaseException] = []
 
     def stop(death: threading.ExceptHookArgs) -> None:

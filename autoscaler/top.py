@@ -73,7 +73,7 @@ def _next(kube: k8s.Kube, namespace: str, console: Console) -> RenderableType:
 
 
 def _seen(kube: k8s.Kube, namespace: str) -> tuple[str, Overview]:
-    """Who acts, in words; and what is seen by it, or here. Raises ``BadInput`` or ``Unavailable``."""
+    """Which replica acts, in words; and what is seen by it, or here. Raises ``BadInput`` or ``Unavailable``."""
     now = datetime.now(UTC)
     try:
         replica = acting_replica(kube, namespace=namespace)

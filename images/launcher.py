@@ -510,8 +510,8 @@ def signed(method: str, url: str, body: bytes, *, keys: Mapping[str, str], regio
     for word in scope.split("/"):
         key = hmac.new(key, word.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    who = f"AWS4-HMAC-SHA256 Credential={keys['AccessKeyId']}/{scope}, SignedHeaders={names}, Signature={signature}"
-    return headers | {"Authorization": who}
+    signed = f"AWS4-HMAC-SHA256 Credential={keys['AccessKeyId']}/{scope}, SignedHeaders={names}, Signature={signature}"
+    return headers | {"Authorization": signed}
 
 
 def _credentials(environment: Mapping[str, str]) -> dict[str, str]:

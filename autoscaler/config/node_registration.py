@@ -47,7 +47,7 @@ def new_token() -> Token:
 def token_secret(token: Token, *, node: str, now: datetime, meant_for: str) -> dict[str, Any]:
     """The Secret that makes the API server know the token: good for ``TOKEN_LIFE``, marked with its node.
 
-    ``meant_for`` is for whoever reads the Secret. The token proves who joins, and signs nothing: the machine gets the
+    ``meant_for`` is for a reader of the Secret. The token proves who joins, and signs nothing: the machine gets the
     cluster's authority with it, not by it.
     """
     return {

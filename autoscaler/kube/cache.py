@@ -1,6 +1,6 @@
-"""What is known of the cluster now: the nouns by kind, and a bell for who waits for a change.
+"""What is known of the cluster now: the nouns by kind, and a bell for threads that wait for a change.
 
-Whoever decides waits for :meth:`Store.wait`, then takes :meth:`Store.cluster`, one frozen look at everything.
+What decides waits for :meth:`Store.wait`, then takes :meth:`Store.cluster`, one frozen look at everything.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Key = tuple[str, str]
 
 
 class Store:
-    """The nouns by kind. Safe to use from several threads; every change that matters wakes who waits."""
+    """The nouns by kind. Safe to use from several threads; every change that matters wakes what waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -64,7 +64,7 @@ class Store:
         self._groups_forgotten = -math.inf
         self._notices: tuple[Notice, ...] = ()
 
-    # --- Asked by who decides ---
+    # --- Asked by what decides ---
 
     def wait(self, since: int, *, seconds: float | None) -> int:
         """Until something changed after ``since``, or the time is over; gives the count of changes so far."""

@@ -161,7 +161,7 @@ class Kube:
             answer.close()
 
     def close(self) -> None:
-        """End every open watch, whoever reads it."""
+        """End every open watch, in whatever thread it is read."""
         for answer in tuple(self._watches):
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 answer.shutdown()

@@ -53,7 +53,7 @@ class Account:
         self.proxy: str | None = None if proxy_bypass(urlsplit(self.url).hostname or "") else loaded.proxy
 
     def headers(self) -> dict[str, str]:
-        """Who we are, with a token that has not expired."""
+        """The identity, with a token that has not expired."""
         with self._lock:
             if self._loaded.refresh_api_key_hook:
                 with self._credentials():

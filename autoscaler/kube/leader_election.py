@@ -43,7 +43,7 @@ class Lease:
         on_change: Tell = lambda _line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``on_change`` is told in words who holds the lease, whenever that changes.
+        """``on_change`` is told in words which replica holds the lease, whenever that changes.
 
         ``door``: where we answer, for those that ask the holder.
         """
@@ -82,7 +82,7 @@ class Lease:
         self._renewed = float("-inf")
 
     def try_once(self) -> str:
-        """One attempt to get or renew it; gives who holds it now."""
+        """One attempt to get or renew it; gives the holder."""
         began = self._clock()
         try:
             lease = msgspec.json.decode(self._kube.get(f"{self._path}/{self._name}"))
@@ -162,7 +162,7 @@ class Lease:
 
 
 class Holder(NamedTuple):
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     name: str = ""
     """Empty where it is not held."""

@@ -57,7 +57,7 @@ class Writes:
         return tuple(_POD_DECODER.decode(raw) for raws, _ in pages for raw in raws)
 
     def cordon(self, name: str, *, at: datetime) -> NodeJson:
-        """Close the node to new pods, marked as ours. Raises ``Refused`` where somebody else has closed it."""
+        """Close the node to new pods, marked as ours. Raises ``Refused`` where it is closed by something else."""
         node = self.node(name)
         if node.spec.unschedulable:
             raise Refused(409, f"node {name} is cordoned already")
@@ -68,7 +68,7 @@ class Writes:
         """Open the node again. Raises ``Refused`` where the cordon is not ours."""
         node = self.node(name)
         if node.metadata.annotations.get(words.CORDONED_BY) != words.AUTOSCALER:
-            raise Refused(409, f"the cordon of node {name} is not Spillway's: whoever set it lifts it")
+            raise Refused(409, f"the cordon of node {name} is not Spillway's: what set it lifts it")
         marks = {words.CORDONED_BY: None, words.CORDONED_AT: None}
         return self._patch_node(node.metadata, {"unschedulable": None}, marks)
 

@@ -46,7 +46,7 @@ _STATES: Final = (
         "ready, with the taint `spillway.dev/reserved`",
         "busy, when the pods are there that it was bought for",
         "`scale_up.boot_timeout`",
-        "log (who is let in)",
+        "log (which pods are let in)",
     ),
     NodeState(BUSY, "a pod runs on it that is no daemon and has not finished", "its last pod ends", "none", "-"),
     NodeState(
@@ -87,7 +87,7 @@ _STATES: Final = (
     NodeState(
         INTERRUPTED,
         "EC2 says that it takes its instance back, or is likely to: a spot interruption, a rebalance recommendation, "
-        "scheduled maintenance; or somebody else ends it",
+        "scheduled maintenance; or something else than Spillway ends it",
         "gone: its pods are evicted, and its instance is terminated before EC2 does; ended by others: when its "
         "pods have ended or the termination hook is over",
         "what EC2 says: two minutes of an interruption; an hour of a recommendation; that of the termination hook",

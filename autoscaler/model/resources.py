@@ -141,7 +141,7 @@ class Resources(Mapping[str, int]):
         return all(amount <= available.get(name, 0) for name, amount in self._amounts.items() if amount > 0)
 
     def __repr__(self) -> str:
-        """For whoever mends a defect."""
+        """For messages about defects."""
         return f"Resources({dict(self._amounts)})"
 
     def __str__(self) -> str:

@@ -1,10 +1,10 @@
-"""How far down the list of those who wait what is scarce reaches, before any plan is made: linear programs.
+"""How far down the list of pending pods what is scarce reaches, before any plan is made: linear programs.
 
 A plan that is found for too many pods says little of how many there would be nodes for: its fillings are good for other
 numbers of pods. So a *part* is asked for of all of them, the largest that the master over fillings (with limits, and
 machines that are there as kinds that cost nothing) has nodes for; fillings are sought at the prices of that program,
 and the part moves with what they make possible. What is found is exact but for whole nodes: it is a little more than
-a plan can serve, hardly ever less. A plan then shows who is served (:mod:`autoscaler.planner.admission.admit`).
+a plan can serve, hardly ever less. A plan then shows what is served (:mod:`autoscaler.planner.admission.admit`).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Reach:
     def refutation(self, counts: Whole, *, looking: bool = True) -> Floats | None:
         """``None``: there are nodes for these pods, when more fillings are sought, if any are. Else prices of pods.
 
-        Who is worth as much at these prices as the last of those pods is not served in its place, either, nor besides
+        What is worth as much at these prices as the last of those pods is not served in its place, either, nor besides
         others; if all prices are nought nothing is known of that.
         """
         generation, master = self._generation, self._generation.master

@@ -47,7 +47,7 @@ class Watch:
         return Watch(self.clock, self.clock(), seconds)
 
     def share(self, many: int) -> Watch:
-        """The same, with a deadline that leaves as much time to each of the ``many - 1`` who come after."""
+        """The same, with a deadline that leaves as much time to each of the ``many - 1`` that come after."""
         if math.isinf(self.deadline):
             return self
         return Watch(self.clock, self.start, self.deadline - self.left() * (many - 1) / many)

@@ -1,7 +1,7 @@
 """Fillings with the pods that take others' places: what the master means by its swaps, written out.
 
 The master may give a place to a smaller pod, and says only how often a pod of one shape takes one of another. Rounded
-as they are, its fillings would ask for pods of which there are not as many, and whoever is put in their places is
+as they are, its fillings would ask for pods of which there are not as many, and what is put in their places is
 missing elsewhere. Written out they hold the pods that there are, and cost the same.
 """
 
@@ -19,8 +19,8 @@ _NOTHING = 1e-6
 def written_out(fillings: Whole, values: Floats, swaps: Whole, swapped: Floats) -> list[Whole]:
     """By filling those that it stands for; together they hold what these hold after all swaps.
 
-    ``values``: how often each filling is used. ``swaps``: (who gives a place away, who takes it); ``swapped``: how
-    often.
+    ``values``: how often each filling is used. ``swaps``: (which size gives a place away, which takes it);
+    ``swapped``: how often.
     """
     shares = _shares(fillings.T @ values, swaps, swapped)
     whole: Mask = np.diagonal(shares) >= 1 - _NOTHING
@@ -32,7 +32,7 @@ def _shares(places: Floats, swaps: Whole, swapped: Floats) -> Floats:
     many = len(places)
     used = swapped > _NOTHING
     givers, takers, amounts = swaps[used, 0], swaps[used, 1], swapped[used]
-    there = np.diag(places)  # [who has it now, whose it was]
+    there = np.diag(places)  # [which has it now, whose it was]
     kept = np.zeros((many, many))
     open_ = np.bincount(takers, minlength=many)
     waiting = [row for row in range(many) if not open_[row]]

@@ -20,7 +20,7 @@ from autoscaler.solver.lp.capacity import Stock
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
 """Parts of the time after which no such step is begun."""
 _DIVE_UNTIL_SHORT = 0.94
-"""Where something is scarce: who is left then takes longer to place."""
+"""Where something is scarce: what is left then takes longer to place."""
 _HARDLY_ANY = 0.05
 """Part of the pods."""
 _EXACT_UNTIL = 0.9
@@ -70,7 +70,7 @@ class Rounding:
         return self.completed(self._found(rounds) if rounds else self._at_once())
 
     def completed(self, plan: Lots) -> Lots:
-        """With nodes for those who are left, as far as any are to be had: what was shrunk may have freed some."""
+        """With nodes for those that are left, as far as any are to be had: what was shrunk may have freed some."""
         while (left := self.counts - self._placed(plan)).any():
             more = self._filled(left, _without(self.stock, plan))
             if not more:
@@ -79,7 +79,7 @@ class Rounding:
         return plan
 
     def _exchanged(self, plan: Lots, left: Whole) -> Lots:
-        """Where no more nodes are to be had: who is left gets on, if a node is exchanged for a larger one."""
+        """Where no more nodes are to be had: what is left gets on, if a node is exchanged for a larger one."""
         problem, plan = self.problem, list(plan)
         stock = _without(self.stock, plan)
         for row in np.repeat(np.arange(len(left)), left).tolist() if left.sum() <= _EXCHANGED else ():
@@ -143,7 +143,7 @@ class Rounding:
         return [Lot(kind, pods) for kind, pods in self.generation.packed]
 
     def _served(self) -> Lots:
-        """Everyone, where limits allow it: else again with some of what is scarce kept back for those who are left."""
+        """All pods, where limits allow it: else again with some of what is scarce kept back for those that are left."""
         plan = self.completed(self._dive(self.counts, self.stock))
         for part in _KEPT_BACK if self.master.is_short else ():
             if self._rank(plan)[0] == 0 or self.watch.spent() > _LOOK_UNTIL:

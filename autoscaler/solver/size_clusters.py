@@ -1,7 +1,7 @@
 """Where pods ask for too many different amounts, those that ask for about the same are taken together.
 
-The solver plans for the middle of each crowd: what one pod takes above it another takes below it. Who then takes which
-place is found by :mod:`autoscaler.planner.placement.sized_slots`; the bound is proven for every pod as it is
+The solver plans for the middle of each crowd: what one pod takes above it another takes below it. Which pod then takes
+which place is found by :mod:`autoscaler.planner.placement.sized_slots`; the bound is proven for every pod as it is
 (:mod:`autoscaler.solver.lp.dual_bound`).
 """
 

@@ -65,7 +65,7 @@ def _try(kube: Kube, manifest: Manifest) -> None:
     try:
         _post(kube, {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}, dry_run=True)
     except Refused as refused:
-        if "cannot create resource" not in str(refused):  # who may create Jobs need not be allowed to create pods
+        if "cannot create resource" not in str(refused):  # the right to create Jobs need not include pods
             raise BadInput(f"the API server refuses the pods of Job {meta['name']!r}: {_said(refused)}") from None
 
 

@@ -123,7 +123,7 @@ _DIALECTS: Final[tuple[Callable[[Meta, PodSpec], GangRef | None], ...]] = (
 
 
 def must_be_told(ref: GangRef) -> bool:
-    """Whether its pods are held, by whoever schedules them, until the object that says the size is there."""
+    """Whether its pods are held, by whatever schedules them, until the object that says the size is there."""
     return ref.told_by.startswith(NATIVE)
 
 

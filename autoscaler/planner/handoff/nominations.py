@@ -41,7 +41,7 @@ def overstayed(
 ) -> frozenset[str]:
     """Names of nodes on which a nomination that the plan has left still keeps room.
 
-    Who is tried there now may be refused for it, and the scheduler does not try it again when the nomination goes.
+    A pod that is tried there now may be refused for it, and is not tried again when the nomination goes.
     """
     stale = set()
     for pod in pods:

@@ -35,7 +35,7 @@ _NEW: Final = Taint(words.RESERVED)
 
 
 def is_reserved(place: Place) -> bool:
-    """Whether it is a node of a group that keeps off whoever it is not reserved for."""
+    """Whether it is a node of a group that keeps off pods that it is not reserved for."""
     return place.group is not None and place.node is not None and _is_tainted(place.node)
 
 

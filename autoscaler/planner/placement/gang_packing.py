@@ -138,7 +138,7 @@ def as_meant(demand: Demand, market: Market) -> Placed | None:
     """Pods where they were planned before, if all of those can be there and they are enough; else ``None``.
 
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
-    Those who were not planned before go to standing places, if it takes them to be enough.
+    Those that were not planned before go to standing places, if it takes them to be enough.
     """
     snapshot, start = market.snapshot, market.snapshot.mark()
     places, moved = _settled(demand, market)

@@ -201,7 +201,7 @@ class Market:
     ) -> Place | None:
         """A fresh node for which ``fits`` holds: the readiest at hand, else a bought one.
 
-        Who may not buy takes none that is spoken for: whose it is would have to buy another.
+        A gang that may not buy takes none that is spoken for: its owner would have to buy another.
         """
         if not at_hand:
             return self._buy(offering, fits) if self.buyable(offering) else None
@@ -216,7 +216,7 @@ class Market:
         return place.tier == COMING_TIER or self.is_kept(place)
 
     def is_kept(self, place: Place) -> bool:
-        """Whether somebody was planned on it before: whoever takes it makes them buy another."""
+        """Whether somebody was planned on it before: what takes it makes them buy another."""
         return place.name in self._kept
 
     def settle(self, place: Place, shape: Shape) -> bool:

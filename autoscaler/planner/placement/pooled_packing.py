@@ -1,7 +1,7 @@
 """What many gangs need, bought together: cheaper than gang by gang where one's nodes have room for another's pods.
 
-Gang by gang comes first and says who is placed, in order of priority, within all limits. Then the same gangs are placed
-once more: in the same order on what is there, and what is left of all of them in one plan for new nodes
+Gang by gang comes first and says what is placed, in order of priority, within all limits. Then the same gangs are
+placed once more: in the same order on what is there, and what is left of all of them in one plan for new nodes
 (:mod:`autoscaler.solver.solve`). The cheaper of the two is kept. Gangs with rules between pods, or that must be in one
 zone, and those that were planned before, are placed as ever.
 """
@@ -37,7 +37,7 @@ Found = dict[str, Placed | None]
 def place_together(demands: Sequence[Demand], found: Mapping[str, Placed | None], market: Market, start: int) -> Found:
     """The cheaper of what was ``found`` and one plan for all; the snapshot holds what is given back.
 
-    ``start`` is the snapshot's mark before any of the demands was placed. Who found no place is asked again in the end.
+    ``start`` is the snapshot's mark before any of the demands was placed. What found no place is tried again last.
     """
     pooled = {demand.name for demand in demands if found[demand.name] is not None and may_be_pooled(demand, market)}
     buying = [one for name in pooled if (one := found[name]) is not None and one.bought]

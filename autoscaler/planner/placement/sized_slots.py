@@ -1,8 +1,8 @@
-"""Who takes which place where places were planned for the middle of a crowd: pods of about that size.
+"""Which pod takes which place where places were planned for the middle of a crowd: pods of about that size.
 
 Node by node and place by place, the largest places first, the largest pod is taken that leaves for the other places
 of the node what their middle asks for, and for the next one what the smallest pod for it asks for: what one takes above
-the middle another takes below it. The last place gets all that is left over. Who fits nowhere is left.
+the middle another takes below it. The last place gets all that is left over. What fits nowhere is left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Middle:
 
 
 class _Line:
-    """The pods of one crowd who are not seated yet, the smallest first: (what it weighs, cpu, memory, pod)."""
+    """The pods of one crowd that are not seated yet, the smallest first: (what it weighs, cpu, memory, pod)."""
 
     def __init__(self, pods: list[tuple[float, int, int, int]]) -> None:
         self.pods = sorted(pods)

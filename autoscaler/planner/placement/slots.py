@@ -53,7 +53,7 @@ class _Queue:
         return None
 
     def left(self) -> list[int]:
-        """Who is not seated."""
+        """Pods that are not seated."""
         return [pod for group in self.lines.values() for line in group for pod in line.pods]
 
 

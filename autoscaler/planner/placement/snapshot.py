@@ -150,7 +150,7 @@ class Snapshot:
         )
 
     def why_not_new(self, shape: Shape, sample: Place) -> Reason | None:
-        """Why not on an empty node such as this sample, whoever else is around."""
+        """Why not on an empty node such as this sample, whatever else is around."""
         return self._why_not_ever(shape, sample) or why_no_room(shape.amounts, sample.free)
 
     def suits(self, shape: Shape, place: Place) -> bool:
@@ -296,7 +296,7 @@ class Snapshot:
             self._repelling.setdefault(term, defaultdict(int))[value] += by
 
     def _look_around(self, residents: PodIndex, newcomers: Sequence[Pod]) -> None:
-        """Index what the newcomers' rules ask about those who are there, and the other way round."""
+        """Index what the newcomers' rules ask about those that are there, and the other way round."""
         wanted: dict[WatchKey, set[str]] = defaultdict(set)
         for pod in newcomers:
             for term in (*pod.apart_from, *pod.near_to):

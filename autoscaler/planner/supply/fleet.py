@@ -1,6 +1,6 @@
 """What there is and what is coming: nodes and Auto Scaling groups as places to put pods.
 
-Whoever counts capacity counts it here, once: a node, an instance that has not joined, a machine that was asked for and
+Capacity is counted here, once: a node, an instance that has not joined, a machine that was asked for and
 not launched, a node whose GPUs the kubelet does not offer yet.
 """
 

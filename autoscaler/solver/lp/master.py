@@ -171,7 +171,7 @@ class Master:
         return float(sum(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows]))
 
     def usd(self) -> float:
-        """What it all costs, with those who are left out."""
+        """What it all costs, with those that are left out."""
         return float(self.solver.getInfo().objective_function_value)
 
     def may_leave(self, counts: Whole, usd: float) -> None:
