@@ -77,21 +77,34 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What was said and done that neither the pods nor EC2 show."""
+
+    refused: str
+    """What `spillway jobs submit` said of the job that cannot run."""
+    explained: str
+    """What `spillway autoscale explain` said of it."""
+    edited_at: Seconds
+    """When the policy file was saved."""
+    obeyed_at: Seconds
+    """When the autoscaler took over the policy that it obeys in the end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Morning:
     """Everything that was seen."""
 
     small: str
     spill: str
     impossible: str
+    service: str
     pods: tuple[PodSeen, ...]
     nodes: tuple[NodeSeen, ...]
     purchases: tuple[Purchase, ...]
     instances: tuple[InstanceSeen, ...]
     groups: tuple[GroupSeen, ...]
     told: tuple[Told, ...]
-    refused: str
-    """What was said when it was submitted."""
-    explained: str
+    said: Said
     jobs_left: frozenset[str]
     """Names of the batch/v1 Jobs that are neither complete nor gone."""
 
@@ -118,6 +131,8 @@ def claims(morning: Morning) -> tuple[Claim, ...]:
         _bought_once(morning),
         _impossible_is_told(morning),
         _jobs_finish(morning),
+        _edit_is_obeyed(morning),
+        _service_is_moved(morning),
         _ec2_drains(morning),
     )
 
@@ -187,9 +202,9 @@ def _impossible_is_told(morning: Morning) -> Claim:
         and not bound
         and {e.pod for e in events} == names
         and len(events) == len(names)
-        and "could never start" in morning.refused
-        and bool(morning.explained),
-        evidence=f"events {len(events)}, pods {len(pods)}; explain: {morning.explained or 'nothing'}",
+        and "could never start" in morning.said.refused
+        and bool(morning.said.explained),
+        evidence=f"events {len(events)}, pods {len(pods)}; explain: {morning.said.explained or 'nothing'}",
     )
 
 
@@ -205,6 +220,36 @@ def _jobs_finish(morning: Morning) -> Claim:
         held=bool(workers) and len(done) == len(workers) and bool(servers) and len(ended) == len(servers) and not left,
         evidence=f"{len(done)} of {len(workers)} workers succeeded, {len(ended)} of {len(servers)} ps ended"
         + (f"; still there: {', '.join(left)}" if left else ""),
+    )
+
+
+def _edit_is_obeyed(morning: Morning) -> Claim:
+    took = morning.said.obeyed_at - morning.said.edited_at
+    return Claim(
+        text="an edit of the policy file is obeyed while the autoscaler runs",
+        held=took >= 0,
+        evidence=f"taken over {took:.1f} s after it was saved" if took >= 0 else "it was not taken over",
+    )
+
+
+def _service_is_moved(morning: Morning) -> Claim:
+    """From a bought node to an own one, after the edit and not before."""
+    on_prem = {node.name for node in morning.nodes if node.on_prem}
+    pods = sorted(morning.of(morning.service), key=lambda pod: pod.created_at)
+    before = [pod for pod in pods if pod.created_at < morning.said.edited_at]
+    after = [pod for pod in pods if pod.created_at >= morning.said.edited_at and not pod.gone]
+    moved = (
+        bool(before)
+        and all(pod.gone and pod.node not in on_prem for pod in before)
+        and bool(after)
+        and all(pod.node in on_prem for pod in after)
+    )
+    at = f", {after[0].bound_at - morning.said.edited_at:.1f} s after the edit" if after and after[0].bound_at else ""
+    homes = " to ".join(str(pods[where].node) for where in (0, -1)) if pods else "nowhere"
+    return Claim(
+        text=f"the node that only {morning.service} kept is drained, and its pod starts again on a machine that we own",
+        held=moved,
+        evidence=f"from {homes}{at}",
     )
 
 

@@ -18,7 +18,7 @@ import boto3
 import urllib3
 
 from autoscaler.model import labels as words
-from stacks.local.demo.claims import GroupSeen, InstanceSeen, Morning, NodeSeen, PodSeen, Purchase, Told
+from stacks.local.demo.claims import GroupSeen, InstanceSeen, Morning, NodeSeen, PodSeen, Purchase, Said, Told
 from stacks.local.kubeapi.client import KubeHttp
 
 
@@ -59,7 +59,7 @@ class Recorder:
         self._stopping.set()
 
     def pods(self) -> tuple[PodSeen, ...]:
-        """Every pod of a training job seen so far."""
+        """Every pod of a training job or a service seen so far."""
         with self._lock:
             return tuple(self._pods.values())
 
@@ -128,21 +128,21 @@ class Recorder:
             for job in self._kube.get("/apis/batch/v1/namespaces/default/jobs")["items"]
         }
 
-    def morning(self, *, small: str, spill: str, impossible: str, refused: str, explained: str) -> Morning:
+    def morning(self, *, small: str, spill: str, impossible: str, service: str, said: Said) -> Morning:
         """All of it, for judging."""
         jobs = self.jobs()
         return Morning(
             small=small,
             spill=spill,
             impossible=impossible,
+            service=service,
             pods=self.pods(),
             nodes=self.nodes(),
             purchases=self.purchases(),
             instances=self.instances(),
             groups=self.groups(),
             told=self.told(),
-            refused=refused,
-            explained=explained,
+            said=said,
             jobs_left=frozenset(name for name, complete in jobs.items() if not complete),
         )
 
@@ -171,11 +171,12 @@ class Recorder:
     def _saw_pod(self, kind: str, pod: dict[str, Any], now: float) -> None:
         meta, status = pod["metadata"], pod.get("status", {})
         marks = meta.get("labels", {})
-        if words.JOB not in marks:
+        job = marks.get(words.JOB) or marks.get("app")
+        if not job:
             return
         seen = self._pods.get(meta["uid"]) or PodSeen(
             name=meta["name"],
-            job=marks[words.JOB],
+            job=job,
             role=marks.get(words.ROLE, ""),
             gpus=sum(
                 int(c.get("resources", {}).get("limits", {}).get(words.GPU, 0)) for c in pod["spec"]["containers"]

@@ -1,12 +1,14 @@
 """`make demo`: the main job on one machine, told as it happens and judged at the end.
 
-A morning in a lab: four GPU machines of its own, a policy that allows EC2, three training jobs. The story runs through
-the same commands that a user has; its claims are checked against the API server and EC2's stand-in by ``recorder.py``.
+A morning in a lab: four GPU machines of its own, a policy that allows EC2, three training jobs, and a service that
+would keep a bought node. The story runs through the same commands that a user has; its claims are checked against the
+API server and EC2's stand-in by ``recorder.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,21 +16,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+import yaml
 from rich.console import Console
 
 from autoscaler.config.policy import Policy, asg_name, read_policy
+from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from stacks import ROOT
-from stacks.local.demo.claims import Claim, Morning, claims, figures
+from stacks.local.demo.claims import Claim, Morning, Said, claims, figures
 from stacks.local.demo.recorder import Recorder
 from stacks.local.demo.view import View, report
 from stacks.local.ground.lifecycle import Ground
 from stacks.local.kubeapi.client import KubeHttp
 
-SMALL, SPILL, IMPOSSIBLE = "small", "spill", "impossible"
+SMALL, SPILL, IMPOSSIBLE, SERVICE = "small", "spill", "impossible", "web"
+CONSOLIDATION = {"after": "1s", "every": "1s"}
+"""What the operator adds to the policy: how long pods run before they are moved, how often a node may be emptied."""
 PATIENCE = 150.0
 """Seconds that the slowest part of the story may take before the demo calls it failed."""
 
@@ -65,21 +72,21 @@ def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -
         for zone in entry.zones
     }
     kube = KubeHttp(ground.kubeconfig)
+    acting = ground.directory / "policy.yaml"  # the operator's own copy, which is edited
+    acting.write_text(policy.read_text(encoding="utf-8"), encoding="utf-8")
     commands = _Commands(env=ground.env, kubeconfig=ground.kubeconfig)
     with (
         Recorder(kube=kube, env=ground.env, cluster=rules.cluster, prices=prices) as recorder,
         ground.held(
             "autoscaler",
-            [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy), *("--log-format", "text")],
+            [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(acting), *("--log-format", "text")],
             env=ground.env | {"KUBECONFIG": str(ground.autoscaler_kubeconfig)},
         ),
         View(console=console, recorder=recorder, voice=ground.directory / "logs" / "autoscaler.log") as view,
     ):
-        story = _Story(commands=commands, recorder=recorder, view=view)
-        refused, explained = story.tell(policy)
-        morning = recorder.morning(
-            small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, refused=refused, explained=explained
-        )
+        story = _Story(commands=commands, kube=kube, policy=acting, recorder=recorder, view=view)
+        said = story.tell()
+        morning = recorder.morning(small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, service=SERVICE, said=said)
     return claims(morning), morning
 
 
@@ -110,11 +117,13 @@ class _Story:
     """The morning, scene by scene. A scene that does not come to its end in time is left; the claims tell of it."""
 
     commands: _Commands
+    kube: KubeHttp
+    policy: Path
     recorder: Recorder
     view: View
 
-    def tell(self, policy: Path) -> tuple[str, str]:
-        """All scenes; what `spillway jobs submit` and `spillway autoscale explain` said of the job that cannot run."""
+    def tell(self) -> Said:
+        """All scenes; what was said and done in them that neither the API server nor EC2 shows."""
         self._scene("A small job: it fits on the machines that we own.")
         self._submit(SMALL)
         self._until(lambda: self._all_bound(SMALL), "its pods are bound")
@@ -122,19 +131,27 @@ class _Story:
         self._scene("A bigger one: on-prem has room for a part of it, EC2 must grow for the rest.")
         self._submit(SPILL)
         self._until(lambda: self._all_bound(SPILL), "all of its pods are bound, none before the others")
+        self._until(self._bought_is_open, "the node that was bought is open to other pods, too")
+        self.view.say("kubectl apply: a service of one small pod, which the scheduler puts on the node that was bought")
+        self.kube.send("POST", "/apis/apps/v1/namespaces/default/deployments", _SERVICE)
+        self._until(lambda: self._all_bound(SERVICE), "it runs there")
 
         self._scene("One that no policy allows: 16 GPUs in a single pod. It is refused, and submitted anyway.")
         refused = self._refused(IMPOSSIBLE)
         self._submit(IMPOSSIBLE, "--anyway")
         self._until(self._impossible_told, "it is told why")
-        explained = self._explain(policy)
+        explained = self._explain()
         self.view.say(explained)
         self.commands.run("jobs", "delete", IMPOSSIBLE)
 
-        self._scene("Jobs finish, EC2 goes back to its minimum.")
+        self._scene("Jobs finish. The service stays on the node that was bought, until the operator edits the policy.")
         self._until(lambda: self._ended(SMALL) and self._ended(SPILL), "both jobs have finished")
+        edited_at = self._edit()
+        self._until(self._is_moved, "the node is drained: the service runs on a machine that we own")
+
+        self._scene("EC2 goes back to its minimum.")
         self._until(self._drained, "no EC2 instance is left")
-        return refused, explained
+        return Said(refused=refused, explained=explained, edited_at=edited_at, obeyed_at=self._obeyed_at())
 
     def _scene(self, title: str) -> None:
         self.view.scene(title)
@@ -171,11 +188,37 @@ class _Story:
         pods = {pod.name for pod in self.recorder.pods() if pod.job == IMPOSSIBLE}
         return bool(pods) and pods <= {told.pod for told in self.recorder.told()}
 
-    def _explain(self, policy: Path) -> str:
+    def _edit(self) -> float:
+        """As an editor saves: a file beside it, renamed over it. Gives the time of day."""
+        wanted = yaml.safe_load(self.policy.read_text(encoding="utf-8"))
+        wanted.setdefault("scale_down", {})["consolidation"] = CONSOLIDATION
+        beside = self.policy.with_suffix(".new")
+        beside.write_text(yaml.safe_dump(wanted, sort_keys=False), encoding="utf-8")
+        said = ", ".join(f"{key}: {value}" for key, value in CONSOLIDATION.items())
+        self.view.say(f"the policy file is saved with scale_down.consolidation: {{{said}}}, for 10 minutes each")
+        beside.replace(self.policy)
+        return time.time()
+
+    def _obeyed_at(self) -> float:
+        """When the autoscaler took over the policy by which it acts, as it wrote it into the cluster."""
+        kept = self.kube.get(f"/api/v1/namespaces/{words.NAMESPACE}/configmaps/{words.ACTING_POLICY}")
+        return datetime.fromisoformat(json.loads(kept["data"]["about.json"])["since"]).timestamp()
+
+    def _bought_is_open(self) -> bool:
+        """The job that it was reserved for has started."""
+        nodes = self.kube.get("/api/v1/nodes")["items"]
+        return all(taint["key"] != words.RESERVED for node in nodes for taint in node["spec"].get("taints", ()))
+
+    def _is_moved(self) -> bool:
+        homes = {node.name for node in self.recorder.nodes() if node.on_prem}
+        pods = [pod for pod in self.recorder.pods() if pod.job == SERVICE and not pod.gone]
+        return bool(pods) and all(pod.node in homes for pod in pods)
+
+    def _explain(self) -> str:
         pods = [pod for pod in self.recorder.pods() if pod.job == IMPOSSIBLE]
         if not pods:
             return ""
-        return self.commands.run("autoscale", "explain", "pod", pods[0].name, "--policy", str(policy)).strip()
+        return self.commands.run("autoscale", "explain", "pod", pods[0].name).strip()
 
     def _ended(self, job: str) -> bool:
         """Its workers succeeded and its other Jobs are complete or gone."""
@@ -190,6 +233,38 @@ class _Story:
             and all(instance.ended_at is not None for instance in self.recorder.instances())
             and all(node.on_prem or node.gone for node in self.recorder.nodes())
         )
+
+
+_MARKS = {"app": SERVICE}
+_SERVICE = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": SERVICE},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": _MARKS},
+        "template": {
+            "metadata": {"labels": _MARKS},
+            "spec": {
+                "containers": [{"name": "web", "image": "web:1", "resources": {"requests": {"cpu": "1"}}}],
+                "tolerations": [{"key": words.GPU, "operator": "Exists"}],
+                "affinity": {
+                    "nodeAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {
+                                "weight": 100,
+                                "preference": {
+                                    "matchExpressions": [{"key": words.ORIGIN, "operator": "In", "values": [words.EC2]}]
+                                },
+                            }
+                        ]
+                    }
+                },
+            },
+        },
+    },
+}
+"""One pod that anything may move, and that the scheduler puts on a node of EC2 where one is open."""
 
 
 def _all_is_down(ground: Ground) -> Claim:

@@ -13,6 +13,7 @@ from stacks.local.demo.claims import (
     NodeSeen,
     PodSeen,
     Purchase,
+    Said,
     Told,
     claims,
     figures,
@@ -28,10 +29,12 @@ def pod(name: str, job: str, **changes: object) -> PodSeen:
     return PodSeen(name=name, job=job, **ordinary | changes)  # type: ignore[arg-type]
 
 
+SAID = Said(refused="job impossible could never start", explained="asks 16", edited_at=50.0, obeyed_at=50.4)
 GOOD = Morning(
     small="small",
     spill="spill",
     impossible="impossible",
+    service="web",
     pods=(
         pod("small-worker-0", "small", created_at=1.0, bound_at=1.2),
         pod("small-ps-0", "small", role="ps", gpus=0, created_at=1.0, bound_at=1.2, succeeded=False, gone=True),
@@ -39,6 +42,8 @@ GOOD = Morning(
         pod("spill-worker-1", "spill", node="ip-1", bound_at=20.2),
         pod("spill-ps-0", "spill", role="ps", gpus=0, succeeded=False, gone=True),
         pod("impossible-worker-0", "impossible", node=None, bound_at=None, finished_at=None, succeeded=False),
+        pod("web-1", "web", role="", gpus=0, node="ip-1", created_at=25.0, bound_at=25.1, succeeded=False, gone=True),
+        pod("web-2", "web", role="", gpus=0, created_at=52.0, bound_at=53.5, finished_at=None, succeeded=False),
     ),
     nodes=(
         NodeSeen(name="dgx-01", on_prem=True, gpus=8, ready_at=0.0),
@@ -48,8 +53,7 @@ GOOD = Morning(
     instances=(InstanceSeen(id="i-1", group="g", usd_per_hour=36.0, launched_at=11.0, ended_at=111.0),),
     groups=(GroupSeen(name="g", minimum=0, desired=0),),
     told=(Told(pod="impossible-worker-0", reason="CannotBePlaced", message="asks 16"),),
-    refused="job impossible could never start",
-    explained="asks 16",
+    said=SAID,
     jobs_left=frozenset(),
 )
 
@@ -81,12 +85,18 @@ def test_a_good_morning_keeps_every_claim() -> None:
         (replace(GOOD, instances=GOOD.instances * 2), "every instance was bought once and was used"),
         (replace(GOOD, told=()), "impossible is refused at submit"),
         (replace(GOOD, told=GOOD.told * 2), "impossible is refused at submit"),
-        (replace(GOOD, refused=""), "impossible is refused at submit"),
-        (replace(GOOD, explained=""), "impossible is refused at submit"),
+        (replace(GOOD, said=replace(SAID, refused="")), "impossible is refused at submit"),
+        (replace(GOOD, said=replace(SAID, explained="")), "impossible is refused at submit"),
         (change_pod("impossible-worker-0", bound_at=30.0, node="ip-1"), "impossible is refused at submit"),
         (change_pod("spill-worker-0", succeeded=False), "both jobs finish"),
         (change_pod("spill-ps-0", gone=False, finished_at=None), "both jobs finish"),
         (replace(GOOD, jobs_left=frozenset({"spill-ps"})), "both jobs finish"),
+        (replace(GOOD, said=replace(SAID, obeyed_at=1.0)), "an edit of the policy file is obeyed"),
+        (change_pod("web-1", node="dgx-01"), "the node that only web kept is drained"),
+        (change_pod("web-1", gone=False), "the node that only web kept is drained"),
+        (change_pod("web-2", node="ip-1"), "the node that only web kept is drained"),
+        (change_pod("web-2", created_at=49.0), "the node that only web kept is drained"),
+        (change_pod("web-2", gone=True), "the node that only web kept is drained"),
         (replace(GOOD, groups=(GroupSeen(name="g", minimum=0, desired=1),)), "EC2 goes back to its minimum"),
         (replace(GOOD, instances=(replace(GOOD.instances[0], ended_at=None),)), "EC2 goes back to its minimum"),
         (replace(GOOD, groups=()), "EC2 goes back to its minimum"),
