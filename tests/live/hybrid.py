@@ -240,7 +240,7 @@ class Cable:
         one.close()
 
 
-def until(holds: Callable[[], Any], *, within: float = 40.0, told: Callable[[], object] = lambda: "") -> Any:
+def until(holds: Callable[[], Any], *, within: float = 120.0, told: Callable[[], object] = lambda: "") -> Any:
     """What ``holds`` gives once it is true. Fails the test where it does not become so; ``told`` says why."""
     end = time.monotonic() + within
     while not (found := holds()):

@@ -59,7 +59,7 @@ def kube(plane: Plane) -> Kube:
 
 def until(found: Callable[[], Any], what: str) -> Any:
     """What ``found`` gives once it gives something."""
-    end = time.monotonic() + 40
+    end = time.monotonic() + 120
     while not (value := found()):
         assert time.monotonic() < end, f"waited for {what} in vain"
         time.sleep(0.1)

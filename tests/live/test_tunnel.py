@@ -124,7 +124,7 @@ def hexadecimal(key: str) -> str:
     return base64.b64decode(key).hex()
 
 
-def until(holds: object, *, patience: float = 20.0) -> None:
+def until(holds: object, *, patience: float = 120.0) -> None:
     """Wait until it does."""
     end = time.monotonic() + patience
     assert callable(holds)
