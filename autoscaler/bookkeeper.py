@@ -13,7 +13,7 @@ from autoscaler.kube.ledger_configmaps import LedgerBooks, months_at
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.ledger import Ledger, counted
-from autoscaler.model.pauses import BUDGET, Pause
+from autoscaler.model.pauses import Pause, budget_of
 
 COUNTED_EVERY: Final = timedelta(seconds=10)
 """It takes 60 ms at 15,000 EC2 nodes."""
@@ -60,16 +60,21 @@ class Bookkeeper:
 
 def spent(ledger: Ledger, policy: Policy, now: datetime) -> Iterator[Pause]:
     """A pause of buying for each budget that is spent: until the next day or month of UTC begins."""
-    for entry, budget in (("", policy.budget), *((entry.name, entry.budget) for entry in policy.groups)):
+    budgets: list[tuple[dict[str, str], Budget]] = [
+        ({}, policy.budget),
+        *(({"entry": entry.name}, entry.budget) for entry in policy.groups),
+        *(({"namespace": name}, budget) for name, budget in policy.budget.namespaces.items()),
+    ]
+    for whose, budget in budgets:
         found = [
             (end, limit, what)
             for limit, begin, end, what in _periods(budget, now)
-            if ledger.usd(since=begin, entry=entry) >= limit
+            if ledger.usd(since=begin, **whose) >= limit
         ]
         if found:
             end, limit, what = max(found)
             because = f"the budget of {limit:g} $ for this {what} is spent"
-            yield Pause(f"{BUDGET}.{entry}" if entry else BUDGET, because, "the policy", until=end)
+            yield Pause(budget_of(**whose), because, "the policy", until=end)
 
 
 def _periods(budget: Budget, now: datetime) -> Iterator[tuple[float, date, datetime, str]]:

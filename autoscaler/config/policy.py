@@ -18,7 +18,7 @@ from autoscaler.config.document_keys import infrastructure, live
 from autoscaler.config.documents import Document, Span, read_document
 from autoscaler.config.labels_and_taints import Name, NodeLabels, TaintEntry, Taints
 from autoscaler.config.notifications import Notification
-from autoscaler.config.schedules import Budget, Limits, Schedule
+from autoscaler.config.schedules import Budget, ClusterBudget, Limits, Schedule
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
 
@@ -266,7 +266,7 @@ class Policy(Document):
         description="the kinds of node that may be bought"
     )
     limits: Limits = Limits()
-    budget: Budget = Budget()
+    budget: ClusterBudget = ClusterBudget()
     schedules: Annotated[tuple[Schedule, ...], live()] = Field(
         default=(), description="times of the week in which other limits hold; where several do, the last one wins"
     )

@@ -53,6 +53,15 @@ class Budget(Document):
     )
 
 
+class ClusterBudget(Budget):
+    """Of all groups together, and of namespaces. Absent: none."""
+
+    namespaces: Annotated[dict[str, Budget], live()] = Field(
+        default_factory=dict,
+        description="of single namespaces, by name: what their pods hold of a node counts, by GPUs, else by CPUs",
+    )
+
+
 class ScheduledGroup(Document):
     """What holds for one group meanwhile. Absent: what its entry says."""
 

@@ -53,10 +53,12 @@ class Ledger:
     until: datetime | None = None
     """``None``: nothing was counted yet."""
 
-    def usd(self, *, since: date, entry: str = "") -> float:
-        """Dollars from that day on; of all groups, or of one."""
+    def usd(self, *, since: date, entry: str = "", namespace: str = "") -> float:
+        """Dollars from that day on; of all groups or one, of all namespaces or one."""
         return sum(
-            cost.usd for account, cost in self.costs.items() if account.day >= since and entry in ("", account.entry)
+            cost.usd
+            for account, cost in self.costs.items()
+            if account.day >= since and entry in ("", account.entry) and namespace in ("", account.namespace)
         )
 
 

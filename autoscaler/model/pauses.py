@@ -11,6 +11,8 @@ ALL: Final = "all"
 BUYING: Final = "buying"
 BUDGET: Final = "budget"
 """Of buying, by a budget that is spent."""
+_NAMESPACE: Final = "namespace/"
+"""Before the name of a namespace in a scope; no policy entry has a slash in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,10 @@ class Pause:
     """Nothing is bought or terminated, everywhere or in one group; or nothing is bought."""
 
     scope: str
-    """``all``, or ``group.NAME`` of an entry; of buying alone ``buying`` or ``budget``, each maybe with ``.NAME``."""
+    """``all``, or ``group.NAME`` of an entry; of buying alone ``buying`` or ``budget``, each maybe with ``.NAME``.
+
+    ``budget.namespace/NAME``: of buying for the pods of a namespace.
+    """
     because: str = ""
     by: str = ""
     since: datetime | None = None
@@ -29,6 +34,8 @@ class Pause:
     def what(self) -> str:
         """What is paused, in words."""
         what = "buying" if self.scope.startswith((BUYING, BUDGET)) else "buying and terminating"
+        if self.namespace:
+            return f"{what} for namespace {self.namespace}"
         return f"{what} in group {self.group}" if self.group else what
 
     @property
@@ -41,7 +48,13 @@ class Pause:
     @property
     def group(self) -> str:
         """The policy entry; empty where it is not one alone."""
-        return self.scope.partition(".")[2]
+        return "" if self.namespace else self.scope.partition(".")[2]
+
+    @property
+    def namespace(self) -> str:
+        """The namespace for whose pods nothing is bought; empty where it is not one alone."""
+        name = self.scope.partition(".")[2]
+        return name.removeprefix(_NAMESPACE) if name.startswith(_NAMESPACE) else ""
 
     def __str__(self) -> str:
         """In one line."""
@@ -50,8 +63,8 @@ class Pause:
         return f"{self.what} is paused {until}{by}: {self.because or 'no reason was given'}"
 
     def stops_buying(self, entry: str) -> bool:
-        """Whether nothing is bought in the entry's groups."""
-        return not self.group or self.group == entry
+        """Whether nothing is bought in the entry's groups, for any pod."""
+        return not self.namespace and self.group in ("", entry)
 
     def stops_terminating(self, entry: str) -> bool:
         """Whether no node of the entry's groups is cordoned or terminated."""
@@ -60,6 +73,12 @@ class Pause:
     def is_over(self, now: datetime) -> bool:
         """Whether its time is over."""
         return self.until is not None and self.until <= now
+
+
+def budget_of(*, entry: str = "", namespace: str = "") -> str:
+    """The scope of a spent budget: of all, of a policy entry, or of a namespace."""
+    name = f"{_NAMESPACE}{namespace}" if namespace else entry
+    return f"{BUDGET}.{name}" if name else BUDGET
 
 
 def in_force(pauses: Iterable[Pause], now: datetime) -> tuple[Pause, ...]:

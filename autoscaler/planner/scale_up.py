@@ -16,7 +16,6 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import (
     HELD,
-    PATIENCE,
     STARTING,
     STUCK,
     Admit,
@@ -116,7 +115,8 @@ def scale_up(
         if gang.name in held:
             waiting += [Waiting(pod=pod.key, because=held[gang.name], cause=HELD) for pod in gang.waiting]
         elif gang.name in waits:
-            waiting += [Waiting(pod=pod.key, because=waits[gang.name].because, cause=PATIENCE) for pod in gang.waiting]
+            wait = waits[gang.name]
+            waiting += [Waiting(pod.key, wait.because, wait.would_fit_if, wait.cause) for pod in gang.waiting]
         elif placed is None:
             waiting += unschedulable.explain(gang, demand_of(gang, snapshot))
         else:
@@ -139,7 +139,7 @@ def scale_up(
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
         bound=purchase_bound(packing, turns.shapes, market, turns.proof),
-        looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in (wait.start, wait.ends))})),
+        looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in wait.looks)})),
         wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
     )
 

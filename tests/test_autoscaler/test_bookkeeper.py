@@ -14,12 +14,12 @@ import pytest
 from autoscaler.bookkeeper import Bookkeeper, spent
 from autoscaler.kube.client import Kube
 from autoscaler.kube.ledger_configmaps import LedgerBooks, months_at
-from autoscaler.model.actions import Grow, Memory, Remove
+from autoscaler.model.actions import PAUSED, Grow, Memory, Remove
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.ledger import IDLE, Account, Cost, Ledger
 from autoscaler.planner.plan import plan
 from autoscaler.spending import FOCUS, as_focus, sums
-from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, later, nodes_of
+from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
 from tests.test_autoscaler.fake_api import Answer, fake_api
 from tests.test_autoscaler.test_cli import typed
 from tests.test_autoscaler.test_kube.test_policy_configmap import Shelf
@@ -34,7 +34,7 @@ COSTS = {
 LEDGER = Ledger(COSTS, NOW)
 
 
-def budgets(whole: dict[str, float], group: dict[str, float] | None = None) -> Any:
+def budgets(whole: dict[str, Any], group: dict[str, float] | None = None) -> Any:
     """A policy with a budget of all, and one of gpu-a10g."""
     policy = a_policy(an_entry("gpu-a10g", budget=group or {}), an_entry("cpu"))
     budget = type(policy.budget).model_validate(whole)
@@ -51,12 +51,14 @@ def budgets(whole: dict[str, float], group: dict[str, float] | None = None) -> A
         ({"usd_per_month": 270}, {}, {"budget": datetime.fromisoformat("2026-12-01T00:00:00Z")}),
         ({"usd_per_month": 271}, {}, {}),
         ({"usd_per_day": 1, "usd_per_month": 1}, {}, {"budget": datetime.fromisoformat("2026-12-01T00:00:00Z")}),
+        ({"namespaces": {"vision": {"usd_per_day": 61}, "speech": {"usd_per_day": 1}}}, {}, {}),
+        ({"namespaces": {"vision": {"usd_per_day": 60}}}, {}, {"budget.namespace/vision": later(hours=15)}),
     ],
 )
 def test_a_budget_that_is_spent_pauses_buying_until_its_period_ends(
-    whole: dict[str, float], group: dict[str, float], told: dict[str, datetime]
+    whole: dict[str, Any], group: dict[str, float], told: dict[str, datetime]
 ) -> None:
-    """Of a day or a month of UTC, for all or for one group; the later end counts."""
+    """Of a day or a month of UTC, for all, one group or one namespace; the later end counts."""
     assert {one.scope: one.until for one in spent(LEDGER, budgets(whole, group), NOW)} == told
 
 
@@ -79,6 +81,41 @@ def test_under_a_spent_budget_nothing_is_bought_idle_nodes_go_and_pods_are_told(
     )
     assert waits.would_fit_if == "the budget is raised, or that time has come"
     assert Grow not in {type(step) for step in done.steps}
+
+
+def waiting_for(namespace: str, *, many: int = 2, **given: Any) -> list[Any]:
+    """Pods of a namespace, of 4 GPUs each."""
+    return [a_pod(f"{namespace}-{number}", namespace=namespace, gpus=4, **given) for number in range(many)]
+
+
+def test_for_a_namespace_that_has_spent_its_budget_nothing_is_bought_and_others_are_served() -> None:
+    """Its pods are told what it would cost; where there is room they run all the same."""
+    (pause,) = spent(LEDGER, budgets({"namespaces": {"vision": {"usd_per_day": 60}}}), NOW)
+    groups = (a_group("gpu-a10g"),)
+    pods = [*waiting_for("vision"), *waiting_for("speech")]
+    done = plan(a_cluster(pods=pods, groups=groups, pauses=(pause,)), a_policy(), Memory())
+    assert [step.by for step in done.steps if isinstance(step, Grow)] == [2]
+    told = {one.pod: one for one in done.waiting if one.cause == PAUSED}
+    assert told.keys() == {"vision/vision-0", "vision/vision-1"}
+    assert told["vision/vision-1"].because == (
+        "buying for it would cost 5.67 $/h, but buying for namespace vision is paused until 2026-11-22 00:00:00 UTC"
+        " by the policy: the budget of 60 $ for this day is spent"
+    )
+    assert told["vision/vision-1"].would_fit_if == "the budget is raised, or that time has come"
+    roomy = a_cluster(pods=waiting_for("vision"), nodes=(an_on_prem_node(),), groups=groups, pauses=(pause,))
+    assert plan(roomy, a_policy(), Memory()).waiting == ()
+
+
+def test_a_gang_that_was_bought_for_before_the_budget_was_spent_keeps_its_nodes() -> None:
+    """What was ordered comes; the members that lack a node wait, and none is bought for them."""
+    (pause,) = spent(LEDGER, budgets({"namespaces": {"vision": {"usd_per_day": 60}}}), NOW)
+    group = a_group("gpu-a10g", joined=1)
+    (node,) = nodes_of(group)
+    running = a_pod("vision-r", namespace="vision", gpus=4, node=node.name, phase="Running", started=NOW)
+    look = a_cluster(pods=[running, *waiting_for("vision", many=1)], nodes=(node,), groups=(group,), pauses=(pause,))
+    done = plan(look, a_policy(), Memory())
+    assert done.steps == ()
+    assert [one.cause for one in done.waiting] == [PAUSED]
 
 
 def look(at: datetime) -> Cluster:

@@ -38,6 +38,8 @@ from autoscaler.solver.column_pool import ColumnPool
 
 _HOMELESS: Final[Mapping[str, Place]] = MappingProxyType({})
 _Found = dict[str, Placed | None]
+_Refused = dict[object, tuple[int, Wait | None]]
+"""What pods alike were told, and how many fresh nodes were in use then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class GangQueue:
             for gang in self.gangs
             if gang.name not in settled
             and not self._is_patient(gang)
+            and not self.patience.has_spent(gang)
             and may_be_bought(self._demand(gang), self.market)
         )
         many = sum(len(gang.waiting) for gang in self.gangs if gang.name in found)
@@ -312,7 +315,7 @@ class GangQueue:
         have been served.
         """
         demands, placed, waits = [], _Found(), dict[str, Wait]()
-        refused: dict[object, int] = {}
+        refused: _Refused = {}
         if not goes_on:
             self.patience.forget()
         for gang in gangs:
@@ -327,7 +330,8 @@ class GangQueue:
                 demand = still_to_come(demand, settled[gang.name])
                 if not demand.pods:
                     continue
-            found = self._alone(gang, demand, refused, may_wait=gang.name not in settled and self._is_patient(gang))
+            may_wait = self.patience.has_spent(gang) or (gang.name not in settled and self._is_patient(gang))
+            found = self._alone(gang, demand, refused, may_wait=may_wait)
             if isinstance(found, Wait):
                 waits[gang.name] = found
             else:
@@ -335,25 +339,24 @@ class GangQueue:
                 demands.append(demand)
         return demands, placed, waits
 
-    def _alone(self, gang: Gang, demand: Demand, refused: dict[object, int], *, may_wait: bool) -> Placed | Wait | None:
-        """A gang by itself: its places, until when it waits for machines that we own, or ``None``.
+    def _alone(self, gang: Gang, demand: Demand, refused: _Refused, *, may_wait: bool) -> Placed | Wait | None:
+        """A gang by itself: its places, why it waits instead of having nodes bought, or ``None``.
 
-        ``refused``: what found no place, and how many fresh nodes were in use then: its like finds none either.
+        ``refused``: what found no place, or none that its namespace may pay for: its like finds none either.
         """
-        snapshot, alike = self.market.snapshot, self._alike(demand)
-        if alike is not None and refused.get(alike) == len(self.market.opened):
-            return None
+        snapshot, alike, has_spent = self.market.snapshot, self._alike(demand), self.patience.has_spent(gang)
+        key = alike and (alike, gang.namespace if has_spent else "")
+        if key in refused and refused[key][0] == len(self.market.opened):
+            return refused[key][1]
         before = snapshot.mark()
-        found = pack([demand], self.market).placed[gang.name]
-        if found is None:
-            if alike is not None:
-                refused[alike] = len(self.market.opened)
-            return None
-        usd = self._price(found, demand) if may_wait else 0.0
+        found: Placed | Wait | None = pack([demand], self.market).placed[gang.name]
+        usd = self._price(found, demand) if isinstance(found, Placed) and may_wait else 0.0
         if usd:
             snapshot.undo(before)
             wait = self.patience.wait(gang, demand, usd_per_hour=usd)
-            return wait if wait is not None else pack([demand], self.market).placed[gang.name]
+            found = wait if wait is not None else pack([demand], self.market).placed[gang.name]
+        if key is not None and (found is None or (has_spent and isinstance(found, Wait))):
+            refused[key] = len(self.market.opened), found
         return found
 
     def _alike(self, demand: Demand) -> object | None:

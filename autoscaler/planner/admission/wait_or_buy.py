@@ -1,7 +1,8 @@
-"""Which gangs wait for machines that we own instead of having some bought, and until when.
+"""Which gangs wait instead of having nodes bought for them, and until when.
 
-A gang waits if its patience, or the policy's, reaches to a time at which the forecast has room for all of it, and if
-so long a wait costs less than buying. What it waits for is counted as taken for those behind it.
+A gang waits for machines that we own if its patience, or the policy's, reaches to a time at which the forecast has room
+for all of it, and if so long a wait costs less than buying. What it waits for is counted as taken for those behind it.
+A gang of a namespace whose budget is spent waits for whatever has room, until the budget's period ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from autoscaler.config.policy import Policy
+from autoscaler.model.actions import PATIENCE, PAUSED
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
@@ -22,22 +24,13 @@ from autoscaler.planner.supply.release_forecast import Forecast, Release, Start,
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A gang that waits: for how long at most, and what it would have cost not to."""
+    """Why a gang waits instead of having nodes bought for it."""
 
-    start: datetime
-    """When there is room for it, as far as is expected."""
-    ends: datetime
-    """When its patience ends."""
-    usd_per_hour: float
-
-    @property
-    def because(self) -> str:
-        """For people."""
-        return (
-            f"waits for machines that we own: room for all of it is expected at {self.start:%Y-%m-%d %H:%M:%S} UTC "
-            f"(its patience ends at {self.ends:%Y-%m-%d %H:%M:%S} UTC); "
-            f"buying for it would cost {self.usd_per_hour:.2f} $/h"
-        )
+    because: str
+    would_fit_if: str = ""
+    cause: str = PATIENCE
+    looks: tuple[datetime, ...] = ()
+    """When to look at it again, if nothing happens before."""
 
 
 class Patience:
@@ -51,6 +44,7 @@ class Patience:
         self._places = [place for place in snapshot.places if place.tier == ON_PREM_TIER]
         self._releases: list[Release] | None = None
         self._waiting: list[tuple[list[Task], Start, timedelta | None]] = []
+        self._spent = {pause.namespace: pause for pause in cluster.pauses if pause.namespace}
 
     @property
     def now(self) -> datetime:
@@ -62,12 +56,19 @@ class Patience:
         own = [pod.patience for pod in gang.waiting if pod.patience is not None]
         return timedelta(0) if gang.settled else max(own, default=self._policy.patience)
 
+    def has_spent(self, gang: Gang) -> bool:
+        """Whether the budget of its namespace is spent: nothing is bought for it, whatever it lacks."""
+        return gang.namespace in self._spent
+
     def forget(self) -> None:
         """Nobody has been asked yet."""
         self._waiting.clear()
 
     def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:
         """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the snapshot."""
+        if (pause := self._spent.get(gang.namespace)) is not None:
+            because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
+            return Wait(because, pause.ends_if, PAUSED)
         now, ends = self._cluster.seen_at, gang.oldest + self.of(gang)
         if ends <= now or demand.topology is not None or not self._places:
             return None
@@ -82,7 +83,12 @@ class Patience:
         if not worth:
             return None
         self._waiting.append((tasks, start, duration))
-        return Wait(start=start.at, ends=ends, usd_per_hour=usd_per_hour)
+        return Wait(
+            f"waits for machines that we own: room for all of it is expected at {start.at:%Y-%m-%d %H:%M:%S} UTC "
+            f"(its patience ends at {ends:%Y-%m-%d %H:%M:%S} UTC); "
+            f"buying for it would cost {usd_per_hour:.2f} $/h",
+            looks=(start.at, ends),
+        )
 
     def _forecast(self) -> Forecast:
         """Made anew for each gang: those before it may have taken room since."""

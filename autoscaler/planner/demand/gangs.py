@@ -42,6 +42,11 @@ class Gang:
     is_lone: bool
 
     @property
+    def namespace(self) -> str:
+        """Of all its pods."""
+        return self.name.partition("/")[0]
+
+    @property
     def missing(self) -> int:
         """How many pods must still be created before it can be placed; none once the gang runs."""
         return 0 if self.settled else max(0, self.enough - self.arrived)

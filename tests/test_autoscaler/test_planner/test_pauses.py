@@ -44,6 +44,8 @@ def kinds(steps: tuple[Step, ...]) -> set[type]:
         ("buying.gpu-a100", True, True),
         ("budget", False, True),
         ("budget.gpu-a10g", False, True),
+        ("budget.namespace/team", False, True),
+        ("budget.namespace/other", True, True),
         ("", True, True),
     ],
 )
