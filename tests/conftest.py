@@ -6,8 +6,9 @@ import os
 import signal
 
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
-from tests import NIGHTLY, examples
+from tests import NIGHTLY, ROOT, examples
 
 # Started in the background, a shell has this process ignore Ctrl-C, and whatever it starts would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,5 +23,13 @@ os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/
 # further: it draws new examples, many, and begins with what failed before. What it finds becomes an @example.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("the same each time", patient, derandomize=True)
-settings.register_profile(NIGHTLY, patient, max_examples=examples(100), print_blob=True)
+examples_that_failed = DirectoryBasedExampleDatabase(ROOT / ".hypothesis" / "examples")
+settings.register_profile(  # where CI is set, hypothesis would draw the same ones each time, and keep none
+    NIGHTLY,
+    patient,
+    max_examples=examples(100),
+    print_blob=True,
+    derandomize=False,
+    database=examples_that_failed,
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "the same each time"))

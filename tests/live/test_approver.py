@@ -230,7 +230,7 @@ def secret(name: str, *, kind: str = TOKEN, groups: str = SPILLWAY, **metadata: 
 def test_it_makes_and_deletes_bootstrap_tokens_and_no_other_secret(audited: Audited, account: Path) -> None:
     """With Secrets of kube-system whoever holds the account would be the cluster's administrator."""
     kube, admin, secrets = Kube.connect(account), audited.kube, "/api/v1/namespaces/kube-system/secrets"
-    until(lambda: refused(kube, "POST", secrets, secret("other-1", kind="Opaque")) == 422, within=60)
+    until(lambda: refused(kube, "POST", secrets, secret("other-1", kind="Opaque")) == 422)
     kube.send("POST", secrets, secret("bootstrap-token-abcdef"))
     kube.send("DELETE", f"{secrets}/bootstrap-token-abcdef")
     account_token = secret("stolen", kind="kubernetes.io/service-account-token", annotations=ROOT_CA)
@@ -327,10 +327,10 @@ def test_of_two_one_acts_and_the_other_takes_over(account: Path, aws: Aws, tmp_p
     instance = launch(aws)
     both = [start(account, aws, tmp_path / name) for name in ("a", "b")]
     try:
-        [acting] = until(lambda: who_said("may join", tmp_path), within=60, told=lambda: logs(tmp_path))
+        [acting] = until(lambda: who_said("may join", tmp_path), told=lambda: logs(tmp_path))
         both[acting].kill()
         second = launch(aws)
-        until(lambda: token_for(aws, second), within=90, told=lambda: logs(tmp_path))
+        until(lambda: token_for(aws, second), told=lambda: logs(tmp_path))
         assert token_for(aws, instance) == first_of(tmp_path / "ab"[acting], aws, instance)
     finally:
         for process in both:

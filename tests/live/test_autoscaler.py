@@ -119,11 +119,11 @@ def test_pods_without_our_gate_are_bound_to_the_node_that_was_bought_for_them(hy
     for name in names:
         make_pod(kube, gpu_pod(name, gpus=4 if name == "large" else 1))
     with hybrid.run() as brain:
-        until(lambda: all(bound(kube, name) for name in names), within=60, told=brain.texts)
+        until(lambda: all(bound(kube, name) for name in names), told=brain.texts)
         homes = [bound(kube, name) for name in names]
         assert len(set(homes[:3])) == 1, "the small ones are together"
         assert homes[3] not in homes[:3]
-        until(lambda: not reserved(kube), within=30, told=brain.texts)
+        until(lambda: not reserved(kube), told=brain.texts)
     assert hybrid.group()["DesiredCapacity"] == 2
 
 
@@ -219,7 +219,7 @@ def test_an_api_server_that_is_gone_for_a_while_is_told_and_caught_up_with(hybri
         until(lambda: "API server (pods): " in brain.texts(), told=brain.texts)
         make_pod(hybrid.plane.kube, gpu_pod("p"))
         cable.put_back()
-        until(lambda: bound(hybrid.plane.kube, "p"), within=60, told=brain.texts)
+        until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts)
         assert "API server (pods): answers again" in brain.texts()
         assert "Traceback" not in brain.texts()
     cable.pull_out()
@@ -235,7 +235,7 @@ def test_an_instance_that_never_joins_is_given_up_and_replaced(hybrid: Hybrid) -
     hybrid.aws.put_faults({"kind": "never-joins", "count": 1})
     make_pod(hybrid.plane.kube, gpu_pod("p"))
     with hybrid.run() as brain:
-        until(lambda: bound(hybrid.plane.kube, "p"), within=60, told=brain.texts)
+        until(lambda: bound(hybrid.plane.kube, "p"), told=brain.texts)
         steps = [line["step"] for line in brain.said() if line["event"] == "step"]
     assert [step for step in steps if step in ("Grow", "Remove")] == ["Grow", "Remove", "Grow"]
     assert hybrid.group()["DesiredCapacity"] == 1
@@ -350,16 +350,16 @@ def test_a_service_is_moved_within_its_budget_and_its_node_given_back(hybrid: Hy
     kube.send("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", BUDGET)
     try:
         with hybrid.run() as brain:
-            home = until(partial(bound, kube, "job"), within=60, told=brain.texts)
+            home = until(partial(bound, kube, "job"), told=brain.texts)
             kube.send("POST", "/apis/apps/v1/namespaces/default/replicasets", SERVICE)
-            until(lambda: service(kube) == [home], within=60, told=brain.texts)
+            until(lambda: service(kube) == [home], told=brain.texts)
             hybrid.plane.fake_node("lab")
             kube.send("DELETE", "/api/v1/namespaces/default/pods/job?gracePeriodSeconds=0")
-            until(lambda: "disruption budget" in brain.texts(), within=60, told=brain.texts)
+            until(lambda: "disruption budget" in brain.texts(), told=brain.texts)
             assert service(kube) == [home]
             kube.send("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
-            until(lambda: service(kube) == ["lab"], within=60, told=brain.texts)
-            until(lambda: hybrid.group()["DesiredCapacity"] == 0, within=60, told=brain.texts)
+            until(lambda: service(kube) == ["lab"], told=brain.texts)
+            until(lambda: hybrid.group()["DesiredCapacity"] == 0, told=brain.texts)
             assert "Traceback" not in brain.texts()
     finally:
         kube.send("DELETE", "/apis/apps/v1/namespaces/default/replicasets?propagationPolicy=Background")
@@ -555,7 +555,7 @@ def test_a_headroom_that_is_edited_in_is_bought_opened_kept_and_given_back(hybri
         assert until(lambda: bound(kube, "p"), told=brain.texts) == node["metadata"]["name"]
         until(lambda: hybrid.group()["DesiredCapacity"] == 2, told=brain.texts)
         edited(hybrid.policy, "headroom: 1", "headroom: 0")
-        until(lambda: hybrid.group()["DesiredCapacity"] == 1, within=60, told=brain.texts)
+        until(lambda: hybrid.group()["DesiredCapacity"] == 1, told=brain.texts)
     assert bound(kube, "p") == node["metadata"]["name"]
 
 

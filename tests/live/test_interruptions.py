@@ -28,20 +28,20 @@ def test_a_spot_instance_is_emptied_and_ended_before_ec2_ends_it(plane: Plane, t
             policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=tmp_path / "autoscaler.log"
         ) as brain:
             make_pod(plane.kube, gpu_pod("p"))
-            node = until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+            node = until(partial(bound, plane.kube, "p"), told=brain.texts)
             (instance,) = _instances(aws)
             told = time.monotonic()
             aws.interrupt(instance)
-            until(lambda: _is_leaving(plane, "p"), within=60, told=brain.texts)
+            until(lambda: _is_leaving(plane, "p"), told=brain.texts)
             print(f"evicted {time.monotonic() - told:.2f} s after the notice")
             assert "EC2 takes its spot instance back at" in brain.texts()
-            until(lambda: aws.asked(TERMINATES), within=60, told=brain.texts)
+            until(lambda: aws.asked(TERMINATES), told=brain.texts)
             (end,) = aws.asked(TERMINATES)
             assert (end["parameters"]["InstanceId"], end["parameters"]["ShouldDecrementDesiredCapacity"]) == (
                 *(instance, "true"),
             )
             make_pod(plane.kube, gpu_pod("q"))
-            other = until(partial(bound, plane.kube, "q"), within=60, told=brain.texts)
+            other = until(partial(bound, plane.kube, "q"), told=brain.texts)
             assert other != node
             assert len(aws.asked()) == len((node, other)), "one for each pod, and none that came by itself"
             assert "Traceback" not in brain.texts()
@@ -59,12 +59,12 @@ def test_a_node_that_is_likely_to_be_interrupted_keeps_its_training_and_takes_no
             policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=tmp_path / "autoscaler.log"
         ) as brain:
             make_pod(plane.kube, gpu_pod("p", gpus=1))
-            node = until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+            node = until(partial(bound, plane.kube, "p"), told=brain.texts)
             aws.interrupt(*_instances(aws), kind="rebalance")
             closed = f"/api/v1/nodes/{node}"
-            until(lambda: plane.kube.get(closed)["spec"].get("unschedulable"), within=60, told=brain.texts)
+            until(lambda: plane.kube.get(closed)["spec"].get("unschedulable"), told=brain.texts)
             make_pod(plane.kube, gpu_pod("q", gpus=1))
-            assert until(partial(bound, plane.kube, "q"), within=60, told=brain.texts) != node
+            assert until(partial(bound, plane.kube, "q"), told=brain.texts) != node
             assert bound(plane.kube, "p") == node
             assert not aws.asked(TERMINATES)
 
@@ -79,7 +79,7 @@ def test_without_a_queue_the_log_says_so_once(plane: Plane, tmp_path: Path) -> N
         ) as brain:
             until(lambda: "interruptions of instances are not known beforehand" in brain.texts(), told=brain.texts)
             make_pod(plane.kube, gpu_pod("p"))
-            until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+            until(partial(bound, plane.kube, "p"), told=brain.texts)
             assert brain.texts().count("are not known beforehand") == 1
 
 

@@ -72,11 +72,11 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
                 told=lambda: boot_log(host) + approver.read_text(encoding="utf-8"),
             )
             signed = "test -s /var/lib/kubelet/pki/kubelet-server-current.pem"  # asked for once it is registered
-            until(lambda: host.run(signed, check=False).returncode == 0, within=60)
-            until(lambda: "has joined" in approver.read_text(encoding="utf-8"), within=60)
+            until(lambda: host.run(signed, check=False).returncode == 0)
+            until(lambda: "has joined" in approver.read_text(encoding="utf-8"))
             assert_joined(ground, host, instance)
             assert not kept(aws), "its token is gone"
-            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0, within=60)
+            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0)
             gone = host.run("test -e /var/lib/spillway/last-good", check=False)
             assert gone.returncode == 1, "the machine that booted well forgets the bare one"
 
@@ -223,16 +223,14 @@ def test_a_machine_that_became_an_image_boots_as_a_node(ground: Lab, engine: dic
                 within=240,
                 told=lambda: boot_log(host) + approver.read_text(encoding="utf-8"),
             )
-            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0, within=60)
+            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0)
             changed = {line for line in host.run("cat /var/log/spillway/boot.log").stdout.splitlines() if " | " in line}
             assert changed == {f"{AS_ITSELF} | host name {instance['PrivateDnsName']}", *OF_ITS_CLUSTER}
             again = "cd /opt/spillway/roles && PYTHONPATH=. LC_ALL=C.UTF-8 python3 -m roles.first_boot.boot"
             assert host.run(again).stdout == "", "what the boot has left, the roles leave alone"
             ground.kube.send("POST", "/api/v1/namespaces/default/pods", sleeper("work", instance["PrivateDnsName"]))
             work = "/api/v1/namespaces/default/pods/work"
-            until(
-                lambda: ground.kube.get(work)["status"]["phase"] == "Running", within=60, told=partial(boot_log, host)
-            )
+            until(lambda: ground.kube.get(work)["status"]["phase"] == "Running", told=partial(boot_log, host))
 
 
 AS_ITSELF = "Name, clock, kernel and limits"

@@ -96,7 +96,7 @@ def test_pods_run_to_completion_on_each(ground: Lab, applied: list[str]) -> None
         ground.kube.send("POST", "/api/v1/namespaces/default/pods", pod)
     for name in applied:
         path = f"/api/v1/namespaces/default/pods/hello-{name}"
-        until(lambda path=path: ground.kube.get(path)["status"]["phase"] == "Succeeded", within=90)
+        until(lambda path=path: ground.kube.get(path)["status"]["phase"] == "Succeeded")
         assert text_of(ground, f"{path}/log") == f"hello from hello-{name}\n"
 
 
@@ -185,7 +185,7 @@ def test_a_node_that_owes_a_reboot_is_drained_and_rebooted(
     """Its pods leave by eviction first; it comes back Ready and open, with another boot; the others go on running."""
     path = "/api/v1/namespaces/default/pods"
     ground.kube.send("POST", path, sleeper("stays-until-asked", applied[1]))
-    until(lambda: ground.kube.get(f"{path}/stays-until-asked")["status"]["phase"] == "Running", within=60)
+    until(lambda: ground.kube.get(f"{path}/stays-until-asked")["status"]["phase"] == "Running")
     before = [pids(host) for host in machines]
     machines[1].run("touch /run/reboot-required; echo linux-image-lab > /run/reboot-required.pkgs")
     held = run(ground, machines, "reconcile", *ROLLING, owner="robots")

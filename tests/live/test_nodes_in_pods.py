@@ -62,7 +62,7 @@ def test_kubelet_and_containerd_agree_on_systemd(ground: Lab, machines: list[Hos
     assert host.run("systemctl is-active containerd kubelet").stdout.split() == ["active", "active"]
     path = "/api/v1/namespaces/default/pods"
     ground.kube.send("POST", path, sleeper("in-a-scope", host.name))
-    until(lambda: ground.kube.get(f"{path}/in-a-scope")["status"]["phase"] == "Running", within=90)
+    until(lambda: ground.kube.get(f"{path}/in-a-scope")["status"]["phase"] == "Running")
     groups = host.run("cat /proc/$(pgrep -f 'sleep 3600' | head -n 1)/cgroup").stdout
     assert "/cri-containerd-" in groups
     assert ".scope" in groups

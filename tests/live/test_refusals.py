@@ -115,10 +115,13 @@ def running(
 def test_a_zone_that_refuses_is_left_for_another(
     plane: Plane, tmp_path: Path, fault: tuple[Any, ...], late: str
 ) -> None:
-    """Late where the group launches: its order is cancelled before the other one is made. At once there is none."""
+    """Late where the group launches: its order is cancelled before the other one is made. At once there is none.
+
+    A second try that Auto Scaling has begun by then may still succeed, and holds the money for as long as the first.
+    """
     full = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": late}
     with running(plane, tmp_path, full, *fault, policy_text=PATIENT) as (brain, bill, aws):
-        until(partial(bound, plane.kube, "p"), within=120, told=brain.texts)
+        until(partial(bound, plane.kube, "p"), within=300, told=brain.texts)
         assert bill.desired() == {FIRST: 0, SECOND: 1}
         cancelled = f"cancel the order of 1 node in {FIRST}: back to 0 nodes" in brain.texts()
         learnt = brain.texts().count("is grown by its desired capacity, not by LaunchInstances")
@@ -134,11 +137,11 @@ def test_a_quota_refuses_in_every_zone_and_the_pod_is_told(
     """Nothing stays ordered; once the quota is raised, the pod runs."""
     quota = {"kind": "quota", "late": late}
     with running(plane, tmp_path, quota, *fault, policy_text=PATIENT) as (brain, bill, aws):
-        until(lambda: "VcpuLimitExceeded" in brain.texts(), within=120, told=brain.texts)
-        until(lambda: not any(bill.desired().values()), within=60, told=brain.texts)
+        until(lambda: "VcpuLimitExceeded" in brain.texts(), within=300, told=brain.texts)
+        until(lambda: not any(bill.desired().values()), told=brain.texts)
         assert not bound(plane.kube, "p")
         aws.put_faults()
-        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        until(partial(bound, plane.kube, "p"), told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
 
 
@@ -146,12 +149,12 @@ def test_a_quota_that_aws_tells_beforehand_is_not_asked_to_be_exceeded(plane: Pl
     """The pod that it leaves no room for is told why."""
     text = LIMITED.replace("limits: {usd_per_hour: 8.0}", "")
     with running(plane, tmp_path, {"kind": "quota", "vcpus": 95}, policy_text=text) as (brain, bill, aws):
-        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        until(partial(bound, plane.kube, "p"), told=brain.texts)
         make_pod(plane.kube, gpu_pod("q"))
         said = (
             "but quota L-DB2E81BA of the AWS account leaves 47; it would fit if AWS raises quota L-DB2E81BA by 1 vCPUs"
         )
-        until(lambda: said in brain.texts(), within=60, told=brain.texts)
+        until(lambda: said in brain.texts(), told=brain.texts)
         assert len(aws.asked()) == 1
         assert sum(bill.desired().values()) == 1
         aws.put_faults()
@@ -163,7 +166,7 @@ def test_an_instance_that_never_joins_is_paid_for_until_it_is_given_back(
 ) -> None:
     """The next one is bought with its money."""
     with running(plane, tmp_path, {"kind": "never-joins", "count": 1}, *fault) as (brain, bill, _):
-        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        until(partial(bound, plane.kube, "p"), told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
 
 
@@ -173,9 +176,9 @@ def test_a_node_whose_instance_is_gone_is_deleted(plane: Plane, tmp_path: Path) 
     It names a zone without a group, so that it is not waited for: an instance may be two minutes late in its group.
     """
     with running(plane, tmp_path) as (brain, bill, _):
-        until(partial(bound, plane.kube, "p"), within=60, told=brain.texts)
+        until(partial(bound, plane.kube, "p"), told=brain.texts)
         plane.kube.send("POST", "/api/v1/nodes", GHOST)
-        until(lambda: "ghost" not in _names(plane), within=60, told=brain.texts)
+        until(lambda: "ghost" not in _names(plane), told=brain.texts)
         assert sorted(bill.desired().values()) == [0, 1]
         assert bound(plane.kube, "p") in _names(plane)
 
