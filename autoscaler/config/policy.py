@@ -253,6 +253,27 @@ class ScaleDown(Document):
     consolidation: Consolidation = Consolidation()
 
 
+class Faults(Document):
+    """Nodes that are closed since a condition of the Node says that their hardware is at fault, on-prem ones, too."""
+
+    conditions: Annotated[dict[str, bool], live()] = Field(
+        default={"AcceleratedHardwareReady": False},
+        description="what a fault is: type of a node's condition, and which status of it, e.g. "
+        "{AcceleratedHardwareReady: false} of the EKS node monitoring agent; {}: nothing is",
+    )
+    after: Annotated[Span, live("time")] = Field(
+        default=timedelta(minutes=1),
+        description="how long a condition has said so before the node is closed, or has not before it is opened again",
+    )
+    share: Annotated[float, live("share")] = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="of all nodes, closed at one time; one always may be; others are told and stay open: "
+        "where so many are at fault, it is rather what watches them",
+    )
+
+
 class Policy(Document):
     """What may be bought, within which limits, and when it is given back."""
 
@@ -273,6 +294,7 @@ class Policy(Document):
     scale_up: ScaleUp = ScaleUp()
     waiting: Waiting = Waiting()
     scale_down: ScaleDown = ScaleDown()
+    faults: Faults = Faults()
     notifications: Annotated[tuple[Notification, ...], live()] = Field(
         default=(), description="what is posted outside the cluster, and where to"
     )

@@ -119,7 +119,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Close an idle EC2 node to new pods, marked as ours with the time."""
+    """Close a node to new pods, marked as ours with the time: it is idle, is emptied, or its hardware is at fault."""
 
     node: str
     because: str

@@ -124,6 +124,17 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCondition:
+    """What another than the kubelet says of a node: a node monitoring agent, node-problem-detector."""
+
+    type: str
+    status: str
+    """``True``, ``False`` or ``Unknown``."""
+    reason: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One registered node, on-prem or EC2."""
 
@@ -141,6 +152,8 @@ class Node:
     provider_id: str = ""
     do_not_disrupt: bool = False
     deleting: bool = False
+    conditions: tuple[NodeCondition, ...] = ()
+    """Without those of the kubelet itself."""
 
     @property
     def instance_id(self) -> str | None:

@@ -79,10 +79,12 @@ _STATES: Final = (
     ),
     NodeState(
         REPAIRING,
-        "closed, and not by the autoscaler: by a person, or by `spillway nodes`",
-        "the one that closed it opens it",
-        "none: the autoscaler leaves it alone",
-        "-",
+        "closed, and not by the autoscaler: by a person, or by `spillway nodes`; or closed by the autoscaler since a "
+        "condition says that its hardware is at fault (`faults` of the policy)",
+        "the one that closed it opens it; after a fault the autoscaler does, once the condition is well for "
+        "`faults.after`, or on EC2 its instance is terminated when no pod is on it",
+        "none",
+        "log and `spillway_warnings`, of a fault",
     ),
     NodeState(
         INTERRUPTED,

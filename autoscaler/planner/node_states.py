@@ -101,6 +101,8 @@ class _Look:
             return states.DEAD, f"not ready since {since:%Y-%m-%d %H:%M:%S} UTC", end
         if node.cordoned and node.cordoned_by != words.AUTOSCALER:
             return states.REPAIRING, f"closed by {node.cordoned_by or 'another than the autoscaler'}", None
+        if node.name in self._fleet.faults.closed:
+            return states.REPAIRING, self._fleet.faults.closed[node.name], None
         if node.name in self._coming:
             return states.JOINING, "devices that its group promises are not there yet", boots_until
         return None

@@ -15,6 +15,7 @@ from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Plan, Release
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.consolidation import consolidate
+from autoscaler.planner.faulty_nodes import faulty_nodes
 from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.interruptions import interruptions
 from autoscaler.planner.leftovers import given_back, left_over
@@ -51,6 +52,7 @@ def plan(
     sick = unhealthy(cluster, policy, fleet)
     resized = {step.group for step in spare.steps if isinstance(step, Grow | Cancel)} | unanswered.keys()
     taken_back = interruptions(cluster, policy, fleet, resized=resized)
+    at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
     emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
     left = left_over(cluster, fleet, memory, up.meant, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
@@ -59,7 +61,7 @@ def plan(
         fleet,
         wanted={**spare.kept, **emptied.wanted, **up.wanted},
         growing=growing,
-        left_alone=sick.replaced | emptied.going | fleet.noticed.keys(),
+        left_alone=sick.replaced | emptied.going | fleet.noticed.keys() | at_fault.seen_to,
         surplus=above.nodes,
         leftovers=left,
     )
@@ -70,6 +72,7 @@ def plan(
         *dated((*spare.steps, *emptied.steps), cluster, besides=unanswered),
         *down.leaving,
         *sick.steps,
+        *at_fault.steps,
     )
     steps += (*given_back(cluster, fleet, left), *release_hooks(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
@@ -80,6 +83,7 @@ def plan(
         sick.wake_at,
         taken_back.wake_at,
         emptied.wake_at,
+        fleet.faults.wake_at,
         *up.looks,
         *(one.until for one in cluster.pauses),
     )
@@ -96,7 +100,7 @@ def plan(
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
-        warnings=(*above.warnings, *sick.warnings, *taken_back.warnings),
+        warnings=(*above.warnings, *sick.warnings, *taken_back.warnings, *at_fault.warnings),
         kept=down.kept,
     )
 

@@ -110,6 +110,7 @@ def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
             cordoned=False,
             cordoned_by="",
             cordoned_at=None,
+            conditions=(),
             taints=tuple(one for one in node.taints if not one.key.startswith(_PASSING)),
         )
         for node in cluster.nodes

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -364,6 +364,34 @@ def test_a_service_is_moved_within_its_budget_and_its_node_given_back(hybrid: Hy
     finally:
         kube.send("DELETE", "/apis/apps/v1/namespaces/default/replicasets?propagationPolicy=Background")
         kube.send("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+
+
+def test_a_machine_whose_hardware_is_at_fault_is_closed_and_opened_when_it_is_well(hybrid: Hybrid) -> None:
+    """By the condition of a node monitoring agent: the pod is bought a node, and the machine is ours again later."""
+    kube, text = hybrid.plane.kube, hybrid.policy.read_text(encoding="utf-8")
+    hybrid.policy.write_text(f"{text}faults: {{after: 1s}}\n", encoding="utf-8")
+    hybrid.plane.fake_node("lab", gpu="4", cpu="64")
+    with hybrid.run() as brain:
+        until(lambda: "acting as" in brain.texts(), told=brain.texts)
+        say(kube, "lab", status="False", reason="NvidiaXID79Error")
+        until(lambda: kube.get("/api/v1/nodes/lab")["spec"].get("unschedulable"), told=brain.texts)
+        assert "close node lab to new pods: AcceleratedHardwareReady is False (NvidiaXID79Error) since" in brain.texts()
+        make_pod(kube, gpu_pod("p"))
+        assert until(partial(bound, kube, "p"), told=brain.texts) != "lab"
+        assert "repairing" in spillway(hybrid, "autoscale", "explain", "node", "lab")
+        say(kube, "lab", status="True", reason="NvidiaGPUIsReady")
+        until(lambda: not kube.get("/api/v1/nodes/lab")["spec"].get("unschedulable"), told=brain.texts)
+        make_pod(kube, gpu_pod("q"))
+        assert until(partial(bound, kube, "q"), told=brain.texts) == "lab"
+        assert "Traceback" not in brain.texts()
+
+
+def say(kube: KubeHttp, node: str, *, status: str, reason: str) -> None:
+    """What the agent of a machine writes."""
+    condition = {"type": "AcceleratedHardwareReady", "status": status, "reason": reason}
+    condition["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    merge = "application/strategic-merge-patch+json"
+    kube.send("PATCH", f"/api/v1/nodes/{node}/status", {"status": {"conditions": [condition]}}, content=merge)
 
 
 _WEB = {"app": "web"}

@@ -27,7 +27,7 @@ from autoscaler.kube.schema.core import (
 from autoscaler.kube.schema.gang_detection import count, gang_of
 from autoscaler.kube.schema.gang_kinds import Said, indexed_job_size
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import DaemonSet, Node, Pod
+from autoscaler.model.cluster import DaemonSet, Node, NodeCondition, Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 
@@ -50,6 +50,10 @@ _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kube
 """Said by ``Node.ready``; they come and go by themselves."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Said by ``Node.cordoned``."""
+_KUBELETS_CONDITIONS: Final = frozenset(
+    {"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
+)
+"""Ready is ``Node.ready``, and what the others say is a taint, too."""
 _ROLE_LABELS: Final = (words.ROLE, "training.kubeflow.org/replica-type")
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _DO_NOT_DISRUPT: Final = {
@@ -140,6 +144,11 @@ def node_from(raw: NodeJson) -> Node:
         provider_id=spec.provider_id,
         do_not_disrupt=_do_not_disrupt(meta),
         deleting=meta.deletion_timestamp is not None,
+        conditions=tuple(
+            NodeCondition(one.type, one.status, one.reason, one.last_transition_time)
+            for one in raw.status.conditions
+            if one.type not in _KUBELETS_CONDITIONS
+        ),
     )
 
 

@@ -23,7 +23,9 @@ from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.backoffs import learnt
 from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
 
+_NO_FAULTS = NodeFaults()
 ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
 
 _LISTED_WITHIN = timedelta(minutes=2)
@@ -78,6 +80,8 @@ class Fleet:
     """Names of nodes of ours that are not ready, and whose instances no group has."""
     noticed: Mapping[str, Notice] = field(default_factory=dict)
     """Name of a node of a group that EC2 is about to take back -> what it says."""
+    faults: NodeFaults = _NO_FAULTS
+    """Nodes whose hardware is at fault."""
 
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or may get, when this plan's cancellations and removals are done.
@@ -200,6 +204,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     ending = {one.id for group in groups for one in group.instances if one.state == "terminating"}
     leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
     noticed = {name: one for name, one in _noticed(cluster, ids) if name in group_of and name not in leaving}
+    faults = node_faults(cluster, policy)
     known = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
     refused = {group.name: _refused(group, cluster, policy) for group in groups}
     loads = pod_index_of(cluster.pods).loads
@@ -212,7 +217,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
     }
     unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
-    unusable |= {name: str(notice) for name, notice in noticed.items()}
+    unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
     members: dict[str, int] = defaultdict(int)
     for name, group in group_of.items():
         members[group.name] += name not in leaving
@@ -251,6 +256,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         hands_off=hands_off,
         ghosts=ghosts,
         noticed=noticed,
+        faults=faults,
     )
 
 

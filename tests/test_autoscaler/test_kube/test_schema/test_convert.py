@@ -12,7 +12,7 @@ import pytest
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from, requests_of
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangRef
+from autoscaler.model.cluster import GangRef, NodeCondition
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Toleration
 from autoscaler.model.resources import Resources
 
@@ -245,6 +245,21 @@ def test_a_node_that_the_cluster_keeps_pods_from_is_not_ready(taint: str) -> Non
     node = node_from(msgspec.convert(raw, NodeJson))
     assert not node.ready
     assert node.taints == ()
+
+
+def test_what_others_say_of_a_node_is_read_without_the_kubelets_own_conditions() -> None:
+    """With the reason and the time of the change: heartbeats change nothing."""
+    own = [{"type": kind, "status": "False", "lastHeartbeatTime": "2026-11-21T10:00:00Z"} for kind in OF_THE_KUBELET]
+    fault = {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaXID79Error"}
+    fault |= {"lastTransitionTime": "2026-11-21T09:00:00Z", "lastHeartbeatTime": "2026-11-21T10:00:00Z"}
+    raw = {"metadata": {"name": "n"}, "status": {"conditions": [*own, fault, {"type": "Odd", "status": "Unknown"}]}}
+    assert node_from(msgspec.convert(raw, NodeJson)).conditions == (
+        NodeCondition("AcceleratedHardwareReady", "False", "NvidiaXID79Error", datetime(2026, 11, 21, 9, tzinfo=UTC)),
+        NodeCondition("Odd", "Unknown"),
+    )
+
+
+OF_THE_KUBELET = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 
 def test_our_cordon_is_read_back() -> None:
