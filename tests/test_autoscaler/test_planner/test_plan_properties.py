@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -91,12 +91,15 @@ def morning(world: World, *, killed: bool = False) -> None:
     memory = Memory()
     for tick in range(12):
         decided = plan(world.look(), world.policy, memory)
-        memory = written(decided)
-        whole = survive(world, decided) if killed and world.chance.random() < 0.5 else world.carry_out(decided)
+        memory, there = written(decided), frozenset(world.pods)
+        if killed and world.chance.random() < 0.5:
+            whole, memory = survive(world, decided)
+        else:
+            whole = world.carry_out(decided)
         done = tuple(world.done)
         if whole and any(isinstance(step, Grow) for step in done):
             again = plan(world.look(), world.policy, memory)
-            twice = bought_for(done) & bought_for(again.steps) if killed else bought_twice(done, again)
+            twice = bought_for(done) & bought_for(again.steps) if killed else bought_twice(done, again, there)
             assert not twice, f"{decided}\nthen\n{again}"
             world.tally["purchases, and the next plan bought nothing more"] += 1
         if not killed and world.chance.random() < 0.3:
@@ -112,16 +115,16 @@ def morning(world: World, *, killed: bool = False) -> None:
     assert not world.reserved_too_long(), world.nodes
 
 
-def survive(world: World, decided: Plan) -> bool:
+def survive(world: World, decided: Plan) -> tuple[bool, Memory]:
     """A plan that is carried out by a process which may be killed before or after any write; then by another one.
 
     That one reads what the first wrote down, and buys for no pod that was bought for. Gives whether AWS and the clock
-    stood still.
+    stood still, and what was written down last.
     """
     before = world.cloud.changes, world.now
     world.dies = True
     try:
-        return world.carry_out(decided)
+        return world.carry_out(decided), written(decided)
     except Killed:
         world.tally["kills at a write, and the next plan bought for nobody twice"] += 1
     finally:
@@ -133,7 +136,7 @@ def survive(world: World, decided: Plan) -> bool:
     assert not still or not bought_for(done) & bought_for(rest.steps), f"{decided}\nkilled after {done}, then\n{rest}"
     still = world.carry_out(rest) and still
     world.done[:0] = done
-    return still
+    return still, written(rest)
 
 
 def bought_for(steps: Iterable[Step]) -> set[str]:
@@ -146,14 +149,15 @@ def written(decided: Plan) -> Memory:
     return as_memory(as_text(decided.memory))
 
 
-def bought_twice(done: Iterable[Step], again: Plan) -> bool:
+def bought_twice(done: Iterable[Step], again: Plan, there: Collection[str]) -> bool:
     """Whether the plan made right after another buys for the same pods, or for others with no reason to.
 
-    A reason is what was set free, of money or of a limit, or an order that had to be made again first, before another
-    in its group.
+    ``there``: keys of the pods that the first one was made of; one that was made since, for an evicted one, is bought
+    for the first time. Of the others a reason is what was set free, of money or of a limit, or an order that had to be
+    made again first, before another in its group.
     """
     done = list(done)
-    first, second = bought_for(done), bought_for(again.steps)
+    first, second = bought_for(done), bought_for(again.steps) & {*there}
     again_first = any(isinstance(step, Grow) and "AWS has not said" in step.because for step in done)
     set_free = again_first or any(isinstance(step, Cancel) or _ends_at_once(step) for step in done)
     return bool(first & second) or (bool(second) and not set_free)
