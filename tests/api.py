@@ -205,6 +205,15 @@ def _meta(name: str, uid: str, version: int, created: datetime) -> dict[str, Any
 def _node(node: Node, version: int) -> dict[str, Any]:
     marks = {words.CORDONED_BY: node.cordoned_by} if node.cordoned_by else {}
     marks |= {words.CORDONED_AT: node.cordoned_at.isoformat()} if node.cordoned_at else {}
+    said = [
+        {
+            "type": one.type,
+            "status": one.status,
+            "reason": one.reason,
+            "lastTransitionTime": one.since and one.since.isoformat(),
+        }
+        for one in node.conditions
+    ]
     return {
         "metadata": _meta(node.name, f"uid-{node.name}", version, node.created)
         | {"labels": dict(node.labels), "annotations": marks},
@@ -213,7 +222,10 @@ def _node(node: Node, version: int) -> dict[str, Any]:
             "taints": [{"key": one.key, "value": one.value, "effect": one.effect} for one in node.taints],
             "providerID": node.provider_id,
         },
-        "status": {"allocatable": _quantities(node.allocatable), "conditions": [_READY] if node.ready else []},
+        "status": {
+            "allocatable": _quantities(node.allocatable),
+            "conditions": [*said, *([_READY] if node.ready else [])],
+        },
     }
 
 

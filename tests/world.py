@@ -41,7 +41,7 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.model.cluster import Cluster, Group, Node, Notice, Pod
+from autoscaler.model.cluster import Cluster, Group, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import Taint, Toleration
 from tests.api import Api
 from tests.builders import NOW, nodes_of
@@ -82,6 +82,8 @@ class World:
     """How often a PodDisruptionBudget forbids an eviction."""
     interrupts: float = 0.0
     """How often EC2 says of an instance that it takes it back in two minutes, or may."""
+    breaks: float = 0.0
+    """How often a node's hardware is at fault from now on; it is well again now and then."""
     notices: dict[str, Notice] = field(default_factory=dict)
     """Instance -> what EC2 says of it."""
     struck: set[str] = field(default_factory=set)
@@ -218,6 +220,7 @@ class World:
         self.tally["launches refused"] += self.cloud.refused
         self.cloud.refused = 0
         self._take_back()
+        self._break()
         for group in self.groups.values():
             living = tuple(one for one in group.instances if one.state != "terminating")
             for node in nodes_of(replace(group, instances=living), created=self.now):
@@ -239,6 +242,25 @@ class World:
                     self.tally[f"notices: {kind}"] += 1
                 elif notice is not None and notice.ends is not None and notice.ends <= self.now:
                     self._lose(group, instance)
+
+    def _break(self) -> None:
+        """Agents write what they find."""
+        for name in sorted(self.nodes) if self.breaks else ():
+            node = self.nodes[name]
+            is_broken = any(one.status == "False" for one in node.conditions)
+            if self.chance.random() < (0.3 if is_broken else self.breaks):
+                status = "True" if is_broken else "False"
+                found = NodeCondition("AcceleratedHardwareReady", status, "NvidiaXID79Error", self.now)
+                self.nodes[name] = replace(node, conditions=(found,))
+                self.tally["conditions of nodes that changed"] += 1
+
+    def _is_at_fault(self, name: str) -> bool:
+        """Whether the node's condition has stood for long enough."""
+        begun = self.now - self.policy.faults.after
+        return any(
+            one.status == "False" and one.since is not None and one.since <= begun
+            for one in self.nodes[name].conditions
+        )
 
     def _lose(self, group: Scaling, instance: str) -> None:
         self.tally["instances that EC2 ended before the autoscaler did"] += 1
@@ -290,6 +312,7 @@ class World:
             case Admit(placements=placements):
                 for key, name in placements:
                     self._may_admit(self.pods[key], self.nodes[name])
+                    assert not self._is_at_fault(name), f"{step}: {name} is at fault"
             case Grow(group=group):
                 assert step.by > 0, step
                 seen = self.store.group(group)
@@ -298,8 +321,11 @@ class World:
             case Cancel():
                 assert step.to < step.was, step
             case Cordon(node=name):
-                assert self.nodes[name].instance_id, f"{step} on a node that is not EC2's"
-                assert self._is_noticed(name) or all(map(_is_service, self._residents(name))), f"{step} on a busy node"
+                is_broken = self._is_at_fault(name)
+                assert self.nodes[name].instance_id or is_broken, f"{step} on a node that is not EC2's"
+                assert is_broken or self._is_noticed(name) or all(map(_is_service, self._residents(name))), (
+                    f"{step} on a busy node"
+                )
             case Evict(node=name, pods=keys):
                 assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} from a node that is open"
                 notice = self.notices.get(self.nodes[name].instance_id or "")
@@ -307,11 +333,13 @@ class World:
                 assert is_lost or all(_is_service(self.pods[key]) for key in keys), f"{step} ends work"
             case Uncordon(node=name):
                 assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} lifts another's cordon"
+                assert not self._is_at_fault(name), f"{step}, which is at fault"
             case Remove():
                 self._may_remove(step)
             case Nominate(placements=placements):
                 for key, name in placements:
                     assert not name or name in self.nodes, f"{key} is nominated for {name}, which is not there"
+                    assert not name or not self._is_at_fault(name), f"{key} is nominated for {name}, which is at fault"
             case Reserve(placements=placements):
                 for key, name in placements:
                     self._may_reserve(self.pods[key], self.nodes[name])
@@ -359,7 +387,8 @@ class World:
         assert not self._residents(step.node), f"{step} ends a running job"
         assert node.cordoned_by == words.AUTOSCALER
         assert node.cordoned_at is not None
-        patience = timedelta(0) if self._is_noticed(step.node) else self.policy.scale_down.idle_after
+        goes_at_once = self._is_noticed(step.node) or self._is_at_fault(step.node)
+        patience = timedelta(0) if goes_at_once else self.policy.scale_down.idle_after
         assert node.cordoned_at + patience <= self.now, f"{step} is too early"
 
     def _bind_pinned(self) -> None:

@@ -40,7 +40,7 @@ def node_faults(cluster: Cluster, policy: Policy) -> NodeFaults:
                 due.append(since + faults.after)
             if is_fault and since + faults.after <= cluster.seen_at:
                 found.setdefault(node.name, _in_words(condition, since))
-            elif not is_fault and _is_ours(node) and cluster.seen_at < since + faults.after:
+            elif not is_fault and _is_ours(node) and not node.instance_id and cluster.seen_at < since + faults.after:
                 found.setdefault(node.name, f"{condition.type} is well again only since {_at(since)}")
     most = max(1, int(faults.share * len(cluster.nodes)))
     return NodeFaults(

@@ -111,6 +111,8 @@ def test_a_node_of_ec2_is_ended_when_it_is_empty_and_not_at_the_minimum() -> Non
     closed = replace(node, **OURS | {"cordoned_at": NOW})
     done = decided(closed, groups=(group,))
     assert kinds(done.steps) == ["Remove"], "at once: it does not wait out its idle time"
+    shortly = replace(closed, conditions=condition("True", since=NOW - timedelta(seconds=9)))
+    assert decided(shortly, groups=(group,)).steps == (), "it is idle like any other"
     busy = [a_pod("p", node=node.name, phase="Running", gpus=8)]
     assert decided(closed, groups=(group,), pods=busy).steps == ()
     assert decided(closed, groups=(group,), pods=busy, pauses=(Pause(ALL),)).steps == ()

@@ -22,6 +22,8 @@ from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_e
 from tests.world import Killed, World
 
 TICK = timedelta(seconds=30)
+FAULTS = {"after": "30s", "share": 1.0}
+"""Nodes at fault are closed soon, all of them."""
 MOVES = Consolidation(after=TICK, every=TICK)
 """Pods of services are moved soon."""
 UNHURRIED = settings(
@@ -66,7 +68,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
     nodes = [an_on_prem_node(f"dgx-{n}", gpus=draw(st.sampled_from((0, 4, 8)))) for n in range(draw(st.integers(0, 3)))]
     pods = [pod for n in range(draw(st.integers(1, 5))) for pod in draw(gangs(n))]
     return World(
-        policy=a_policy(*entries, limits=limits, scale_down={"consolidation": MOVES}),
+        policy=a_policy(*entries, limits=limits, scale_down={"consolidation": MOVES}, faults=FAULTS),
         pods={pod.key: pod for pod in pods},
         nodes={node.name: node for node in nodes},
         offered=groups,
@@ -78,6 +80,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
         at_once=draw(st.booleans()),
         reserves=draw(st.booleans()),
         guarded=draw(st.sampled_from((0.0, 0.5))) if trouble else 0.0,
+        breaks=draw(st.sampled_from((0.0, 0.0, 0.05))) if trouble else 0.0,
         interrupts=draw(st.sampled_from((0.0, 0.0, 0.1))) if trouble else 0.0,
     )
 
@@ -195,10 +198,10 @@ def test_the_same_demand_is_never_bought_twice(world: World) -> None:
     """
     world.pods = {key: replace(pod, created=pod.created - TICK) for key, pod in world.pods.items()}
     for _ in range(8):
-        decided = plan(world.look(), world.policy, Memory())
+        decided, there = plan(world.look(), world.policy, Memory()), frozenset(world.pods)
         still = world.carry_out(decided)
         again = plan(world.look(), world.policy, written(decided))
-        assert not still or not bought_twice(decided.steps, again), f"{decided}\nthen\n{again}"
+        assert not still or not bought_twice(decided.steps, again, there), f"{decided}\nthen\n{again}"
         forgetful = plan(world.look(), world.policy, Memory())
         assert not still or not bought_for(decided.steps) & bought_for(forgetful.steps), f"{decided}\nthen\n{forgetful}"
         world.pass_time(TICK)
