@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from autoscaler.config.policy import GroupEntry, Policy, asg_name
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offers import Offer, nodes_beside_daemons, offers_of
-from autoscaler.inputs.tables import Asked
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.constraints import Taint, Toleration

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from autoscaler.inputs.tables import Asked
+from autoscaler.inputs.asked import Asked
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.constraints import Requirement, Term

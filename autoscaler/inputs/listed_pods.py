@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.kube_lists import Written
-from autoscaler.inputs.tables import Asked
 from autoscaler.inputs.workload_objects import model_of, pods_made_by, runs_something, unwrapped
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec

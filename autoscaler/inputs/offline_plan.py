@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from autoscaler.config.documents import parse_span
 from autoscaler.config.policy import Policy, read_policy
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.file_cluster import cluster_of
 from autoscaler.inputs.gpu_models import with_gpu_models
-from autoscaler.inputs.tables import Asked, notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
+from autoscaler.inputs.tables import notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.errors import BadInput

@@ -12,13 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from autoscaler.inputs.asked import Asked
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import DaemonSet, GangRef, Node, Pod
+from autoscaler.model.cluster import GangRef, Node, Pod
 from autoscaler.model.constraints import Requirement
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
@@ -30,19 +31,6 @@ _WHOLE_GPU: Final = 1000
 """Thousandths of a GPU."""
 _PODS_ON_A_MACHINE = 110
 """What a kubelet allows unless told otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a file asks for."""
-
-    pods: tuple[Pod, ...]
-    daemon_sets: tuple[DaemonSet, ...] = ()
-    """Each new node that they match carries one of their pods."""
-    gpu_specs: Mapping[str, str] = field(default_factory=dict)
-    """Pod key -> the GPU models that it takes, as a table says them (``gpu_models.with_gpu_models``)."""
-    notes: tuple[str, ...] = ()
-    """What of the file is not planned for, in words."""
 
 
 def read_asked(source: str) -> Asked:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
-from autoscaler.inputs.tables import Asked
 from autoscaler.model.instance_types import Price
 from tests.bench.figure import Figure
 

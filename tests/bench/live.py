@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.config.policy import Limits
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.file_cluster import cluster_of
 from autoscaler.inputs.gpu_models import with_gpu_models
-from autoscaler.inputs.tables import Asked, read_asked, read_catalog
+from autoscaler.inputs.tables import read_asked, read_catalog
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Instance, Node

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.cli import autoscale
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
-from autoscaler.inputs.tables import Asked, read_asked, read_catalog, read_nodes
+from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
 from autoscaler.model.errors import BadInput
 from tests import ROOT, examples
 from tests.checker import faults, read_table

@@ -12,10 +12,11 @@ import yaml
 from click.testing import CliRunner
 
 from autoscaler.cli import autoscale
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
-from autoscaler.inputs.tables import Asked, read_asked
+from autoscaler.inputs.tables import read_asked
 from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
