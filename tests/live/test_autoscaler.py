@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -177,6 +178,24 @@ def test_after_a_sigkill_the_other_one_buys_within_what_the_lease_lasts(hybrid: 
             took = time.monotonic() - killed
     print(f"{took:.2f} s from SIGKILL to the next purchase; one by an autoscaler that acts takes {reaction:.2f} s")
     assert took <= LASTS + RETRY + 4 * reaction + BUSY
+
+
+def test_a_leader_that_was_frozen_buys_nothing_when_it_goes_on(hybrid: Hybrid) -> None:
+    """The other one has taken over meanwhile: the first asks the lease before it writes, and waits."""
+    kube = hybrid.plane.kube
+    with hybrid.run("--identity", "first") as first:
+        until(lambda: "acting as first" in first.texts(), told=first.texts)
+        with hybrid.run("--identity", "second", log="second.log") as second:
+            until(lambda: "waiting: first holds the lease spillway/" in second.texts(), told=second.texts)
+            first.process.send_signal(signal.SIGSTOP)
+            make_pod(kube, gpu_pod("p"))
+            until(lambda: bound(kube, "p"), told=second.texts)
+            make_pod(kube, gpu_pod("q"))
+            first.process.send_signal(signal.SIGCONT)
+            until(lambda: "second holds the lease" in first.texts(), told=first.texts)
+            until(lambda: bound(kube, "q"), told=second.texts)
+    assert [one["parameters"]["RequestedCapacity"] for one in hybrid.aws.asked()] == ["1", "1"]
+    assert not [line for line in first.said() if line["event"] == "step"]
 
 
 def test_aws_gone_is_told_and_nothing_is_lost(hybrid: Hybrid) -> None:
