@@ -134,6 +134,7 @@ def a_policy(*entries: GroupEntry, **given: Any) -> Policy:
         limits=Limits(**given.pop("limits", {})),
         scale_up=ScaleUp(**given.pop("scale_up", {})),
         scale_down=ScaleDown(**given.pop("scale_down", {})),
+        **given,
     )
 
 

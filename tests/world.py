@@ -96,6 +96,8 @@ class World:
     """The autoscaler may be killed at any write."""
     done: list[Step] = field(default_factory=list)
     """Steps of the last plan that were taken, as far as AWS and the API server know."""
+    leftovers: frozenset[str] = frozenset()
+    """Instances that the last plan took for what is left of a gang of which EC2 refused the rest."""
     tally: Counter[str] = field(default_factory=Counter)
     """How often something was checked, or went wrong on purpose."""
 
@@ -153,6 +155,7 @@ class World:
         Only what AWS did meanwhile makes a step fail. Raises ``Killed`` where the world may kill.
         """
         self._check_words(plan)
+        self.leftovers = plan.memory.leftovers
         self.done.clear()
         before, began, failures = self.cloud.changes, self.now, list[str]()
         report = cast("Report", _Teller(failures))
@@ -387,7 +390,7 @@ class World:
         assert not self._residents(step.node), f"{step} ends a running job"
         assert node.cordoned_by == words.AUTOSCALER
         assert node.cordoned_at is not None
-        goes_at_once = self._is_noticed(step.node) or self._is_at_fault(step.node)
+        goes_at_once = self._is_noticed(step.node) or self._is_at_fault(step.node) or step.instance in self.leftovers
         patience = timedelta(0) if goes_at_once else self.policy.scale_down.idle_after
         assert node.cordoned_at + patience <= self.now, f"{step} is too early"
 

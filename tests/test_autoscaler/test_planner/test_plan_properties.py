@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.config.policy import Consolidation
+from autoscaler.config.policy import Consolidation, Faults
 from autoscaler.kube.memory_configmap import as_memory, as_text
-from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Remove, Step
+from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.planner.plan import plan
 from tests import examples
@@ -22,7 +22,7 @@ from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_e
 from tests.world import Killed, World
 
 TICK = timedelta(seconds=30)
-FAULTS = {"after": "30s", "share": 1.0}
+FAULTS = Faults(after=timedelta(seconds=30), share=1.0)
 """Nodes at fault are closed soon, all of them."""
 MOVES = Consolidation(after=TICK, every=TICK)
 """Pods of services are moved soon."""
@@ -167,8 +167,8 @@ def bought_twice(done: Iterable[Step], again: Plan, there: Collection[str]) -> b
 
 
 def _ends_at_once(step: Step) -> bool:
-    """A node that EC2 takes back: others wait for its place within the limits."""
-    return isinstance(step, Remove) and step.is_taken_back
+    """A node that EC2 takes back, or an instance that a hook holds, is paid for no more: others wait for its place."""
+    return isinstance(step, Release) or (isinstance(step, Remove) and step.is_taken_back)
 
 
 @given(world=worlds())
