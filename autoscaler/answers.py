@@ -12,7 +12,7 @@ import msgspec
 from autoscaler.door import Answer, Question
 from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.planner.explain import KINDS, coming, explain
+from autoscaler.planner.explain import KINDS, changes_for, coming, explain
 from autoscaler.planner.overview import overview
 from autoscaler.planner.what_if import impossible, what_if
 from autoscaler.record.decisions import Decision, from_json
@@ -43,7 +43,7 @@ def _decided(last: Last) -> Decision:
 
 
 def _explained(last: Last, record: Path | None, question: Question) -> dict[str, Any]:
-    """``/explain/KIND/NAME``: lines, nodes on their way to a job, and when all that was decided.
+    """``/explain/KIND/NAME``: lines, changes that would help, nodes on their way to a job, its time.
 
     With ``?at=`` and a time: of the decision that held then.
     """
@@ -54,7 +54,12 @@ def _explained(last: Last, record: Path | None, question: Question) -> dict[str,
     name = "/".join(path[1:])
     lines = explain(path[0], name, found.cluster, found.policy, found.plan)
     nodes = coming(name, found.cluster, found.plan) if path[0] == "job" else ()
-    return {"lines": lines, "coming": msgspec.to_builtins(nodes), "decided": found.cluster.seen_at.isoformat()}
+    return {
+        "lines": lines,
+        "changes": [one.as_json() for one in changes_for(path[0], name, found.cluster, found.plan)],
+        "coming": msgspec.to_builtins(nodes),
+        "decided": found.cluster.seen_at.isoformat(),
+    }
 
 
 def _decided_at(at: str, record: Path | None) -> Decision:

@@ -67,7 +67,7 @@ class Messenger:
 
     def hopeless(self, waiting: Iterable[Waiting], pod: Callable[[str], Pod | None]) -> None:
         """Tell each hopeless pod."""
-        now = [(pod(one.pod), in_words(one)) for one in waiting if one.hopeless]
+        now = [(pod(one.pod), in_words([one])[one.because]) for one in waiting if one.hopeless]
         self._write(HOPELESS, ((found, message) for found, message in now if found is not None))
 
     def unread(self, pods: Iterable[Pod]) -> None:

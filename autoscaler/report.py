@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
 from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.needed_changes import NeededChange, merged, together
 from autoscaler.model.pauses import Pause
 
 if TYPE_CHECKING:
@@ -186,8 +187,9 @@ class Report:
     def waiting(self, waiting: Iterable[Waiting], *, is_there: Callable[[str], bool] = lambda _pod: True) -> None:
         """One line for each reason that is new, for the pods that wait no longer, and for those that are gone."""
         waiting = list(waiting)
-        now = {one.pod: in_words(one) for one in waiting}
-        causes = {in_words(one): one.cause for one in waiting}
+        told = in_words(waiting)
+        now = {one.pod: told[one.because] for one in waiting}
+        causes = {told[one.because]: one.cause for one in waiting}
         news: dict[str, list[str]] = {}
         for pod, reason in now.items():
             if pod not in self._waiting or gist(self._waiting[pod]) != gist(reason):
@@ -209,9 +211,13 @@ class Report:
             self._log.say("waiting", f"{_names(pods)} {one if len(pods) == 1 else several}", pods=pods)
 
 
-def in_words(one: Waiting) -> str:
-    """Why it waits, and what would change that."""
-    return f"{one.because}; it would fit if {one.would_fit_if}" if one.would_fit_if else one.because
+def in_words(waiting: Iterable[Waiting]) -> dict[str, str]:
+    """Each reason, and behind it what would change that for all that wait for it."""
+    changes: dict[str, dict[tuple[NeededChange, ...], None]] = {}
+    for one in waiting:
+        changes.setdefault(one.because, {})[one.changes] = None
+    found = {because: together(merged(one for some in many for one in some)) for because, many in changes.items()}
+    return {because: f"{because}; it would fit if {change}" if change else because for because, change in found.items()}
 
 
 def gist(reason: str) -> frozenset[str]:

@@ -53,7 +53,7 @@ def cluster_of(
         if offer.price.room[CPU] <= 0 or offer.price.room[MEMORY] <= 0:
             raise BadInput(f"catalog: instance type {offer.price.instance_type}: has no cpu or no memory for pods")
     pods = [
-        replace(_tolerant(pod) if _names_processor(pod) else pod, created=pod.created + number * _NEXT)
+        replace(_tolerant(pod) if _names_processor(pod) else pod, created=pod.created + number * _NEXT, scheduler="")
         for number, pod in enumerate(asked.pods)
     ]
     most = len(pods)

@@ -26,6 +26,7 @@ from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import GROUP, ZONE
+from autoscaler.model.needed_changes import NeededChange, merged, together
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
 
@@ -39,7 +40,12 @@ class LeftWaiting:
 
     pod: str
     reason: str
-    would_fit_if: str
+    changes: tuple[NeededChange, ...]
+
+    @property
+    def would_fit_if(self) -> str:
+        """In words."""
+        return together(self.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,13 @@ class OfflinePlan:
             ],
             "placements": dict(self.placements),
             "waiting": [
-                {"pod": one.pod, "reason": one.reason, "would_fit_if": one.would_fit_if} for one in self.waiting
+                {
+                    "pod": one.pod,
+                    "reason": one.reason,
+                    "would_fit_if": one.would_fit_if,
+                    "changes": [change.as_json() for change in one.changes],
+                }
+                for one in self.waiting
             ],
             "notes": list(self.notes),
             "usd_per_hour": self.usd_per_hour,
@@ -185,7 +197,7 @@ def _told(decided: Plan, cluster: Cluster) -> OfflinePlan:
         nodes=tuple(nodes),
         placements={names[key]: called.get(home.node, home.node) for key, home in meant.items()},
         waiting=tuple(
-            LeftWaiting(names[one.pod], one.because, one.would_fit_if)
+            LeftWaiting(names[one.pod], one.because, one.changes)
             for one in sorted(waiting, key=lambda one: names[one.pod])
         ),
         usd_per_hour=usd,
@@ -221,7 +233,7 @@ def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
     echo(bought if counted else idle)
     took = f"{plan.seconds:.2f} s, after {plan.reading_seconds:.2f} s to read the files"
     echo(f"{_many(len(plan.placements), 'pod')} placed, {len(plan.waiting)} waiting, {took}")
-    for (reason, wish), pods in _by_reason(plan.waiting).items():
+    for reason, (wish, pods) in _by_reason(plan.waiting).items():
         few = f"{', '.join(pods[:_SHOWN])}{', ...' if len(pods) > _SHOWN else ''}"
         echo(f"waiting: {_many(len(pods), 'pod')} ({few}): {reason}")
         echo(f"         would fit if {wish}")
@@ -233,8 +245,12 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _by_reason(waiting: Iterable[LeftWaiting]) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+def _by_reason(waiting: Iterable[LeftWaiting]) -> dict[str, tuple[str, list[str]]]:
+    """What would help all pods that wait for a reason, and their names."""
+    found: dict[str, list[LeftWaiting]] = defaultdict(list)
     for one in waiting:
-        found[one.reason, one.would_fit_if].append(one.pod)
-    return found
+        found[one.reason].append(one)
+    return {
+        reason: (together(merged(*{one.changes: None for one in those})), [one.pod for one in those])
+        for reason, those in found.items()
+    }

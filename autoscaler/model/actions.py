@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from autoscaler.model.needed_changes import NeededChange, together
+
 _UNDATED: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -239,10 +241,15 @@ class Waiting:
     pod: str
     """``namespace/name``."""
     because: str
-    would_fit_if: str = ""
-    """What would change it, for a person who can change it; empty where waiting is all it takes."""
+    changes: tuple[NeededChange, ...] = ()
+    """All that has to change for it to have a place, the smallest first; empty where waiting is all it takes."""
     cause: str = BUSY
     """One of ``CAUSES``."""
+
+    @property
+    def would_fit_if(self) -> str:
+        """The changes in words, for a person who can make them."""
+        return together(self.changes)
 
     @property
     def hopeless(self) -> bool:

@@ -92,6 +92,8 @@ class Pod:
     """Made by a DaemonSet, or a static pod: it comes with the node."""
     role: str = ""
     """Its task type in a training job (label ``spillway.dev/role``): ``worker``, ``ps``, ..."""
+    scheduler: str = ""
+    """The scheduler that is to bind it (``schedulerName``); empty: Kubernetes' own."""
     unschedulable_because: str = ""
     """What the scheduler said last, where it found no place."""
     nominated: str = ""

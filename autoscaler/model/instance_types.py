@@ -36,6 +36,12 @@ _QUOTAS: Final = (
     (("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"), "L-1216C47A", "L-34B43A08"),
 )
 """https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"""
+_SIZE: Final = re.compile(r"(\d*)xlarge$")
+_GIB_PER_VCPU: Final = ((("c",), 2), (("m", "t", "g"), 4), (("r", "gr"), 8), (("p",), 12))
+_GPUS: Final = ((("p",), ((16, 8), (8, 4), (0, 1))), (("g", "gr"), ((48, 8), (24, 4), (16, 1), (12, 4), (0, 1))))
+"""Families by their letters -> from so many times ``xlarge`` on so many NVIDIA GPUs, the largest size first."""
+_MANY_PODS: Final = 58
+"""Of the smallest types that clusters are made of; larger ones take more."""
 _LETTERS: Final = re.compile(r"[a-z]+")
 
 
@@ -85,6 +91,23 @@ class InstanceType:
         memory = usable_memory_mib(self.memory_mib, arch=self.arch) * MIB
         amounts = {CPU: self.vcpus * 1000, MEMORY: memory, GPU: self.gpus, PODS: self.max_pods, EPHEMERAL_STORAGE: disk}
         return Resources(amounts)
+
+
+def by_name(name: str) -> InstanceType:
+    """What the name of a type says of it, as far as names do: four vCPUs for each ``xlarge``, the GPUs of its family.
+
+    For a type that EC2 has not been asked about: most families keep to it, not all of them.
+    https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html
+    """
+    family, _, size = name.partition(".")
+    number = _SIZE.match(size)
+    times = int(number.group(1) or 1) if number else 0
+    vcpus = 4 * times if times else 2
+    letters = _LETTERS.match(family)
+    kind = letters.group() if letters else ""
+    memory = next((gib for kinds, gib in _GIB_PER_VCPU if kind in kinds), 4) * vcpus * 1024
+    gpus = next((gpus for kinds, sizes in _GPUS for least, gpus in sizes if kind in kinds and times >= least), 0)
+    return InstanceType(name, "amd64", vcpus, memory, gpus, max_pods=_MANY_PODS)
 
 
 def read_instance_type(described: Mapping[str, Any]) -> InstanceType:

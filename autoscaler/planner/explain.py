@@ -12,6 +12,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, describe
 from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.needed_changes import NeededChange, merged
 from autoscaler.planner.explain_groups import explain_group
 from autoscaler.planner.explain_nodes import explain_node
 
@@ -61,6 +62,14 @@ def explain_pod(cluster: Cluster, plan: Plan, key: str) -> str:
         namespace, _, name = key.partition("/")
         raise BadInput(f"there is no pod {name!r} in namespace {namespace!r}: see `kubectl get pods -n {namespace}`")
     return f"{pod.key} {_said(pod, plan)}"
+
+
+def changes_for(kind: str, key: str, cluster: Cluster, plan: Plan) -> tuple[NeededChange, ...]:
+    """All that has to change for the pod, or for every pod of the job, ``namespace/name``; of other kinds none."""
+    asked = {
+        pod.key for pod in cluster.pods if (kind == "pod" and pod.key == key) or (kind == "job" and _is_of(pod, key))
+    }
+    return merged(*{one.changes: None for one in plan.waiting if one.pod in asked})
 
 
 def _of_pod(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator[str]:

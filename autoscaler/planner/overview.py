@@ -12,6 +12,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import CAUSES, Plan, Waiting, describe
 from autoscaler.model.cluster import Cluster
+from autoscaler.model.needed_changes import merged, together
 from autoscaler.model.node_states import STATES
 from autoscaler.model.resources import CPU, MEMORY, Resources
 from autoscaler.planner.node_states import Standing, standings
@@ -175,9 +176,12 @@ def _kind(instance_type: str, capacity_type: str) -> str:
 
 def _waiting(waiting: Iterable[Waiting]) -> Iterator[WaitLine]:
     """Those that wait for the same together; what a person can change first."""
-    alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    alike: dict[tuple[str, str], list[Waiting]] = defaultdict(list)
     for one in waiting:
-        alike[one.cause, one.because, one.would_fit_if].append(one.pod)
+        alike[one.cause, one.because].append(one)
     order = {cause: number for number, cause in enumerate(CAUSES)}
-    for (cause, because, change), pods in sorted(alike.items(), key=lambda one: (order[one[0][0]], -len(one[1]), one)):
-        yield WaitLine(cause, because, change, len(pods), tuple(sorted(pods)[:_NAMED]))
+    ranked = sorted(alike.items(), key=lambda one: (order[one[0][0]], -len(one[1]), one[0]))
+    for (cause, because), those in ranked:
+        change = together(merged(*{one.changes: None for one in those}))
+        names = sorted(one.pod for one in those)
+        yield WaitLine(cause, because, change, len(those), tuple(names[:_NAMED]))

@@ -26,6 +26,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.labels import HOSTNAME, ZONE
+from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience
@@ -34,7 +35,7 @@ from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why
 from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
-from autoscaler.planner.handoff.scheduler_grace import may_be_bought, not_tried_yet
+from autoscaler.planner.handoff.scheduler_grace import left_alone, may_be_bought, not_tried_yet
 from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.offerings import Market
@@ -96,7 +97,7 @@ def scale_up(
         newcomers=newcomers,
     )
     free = free_on_prem(snapshot)
-    waiting, again = _settle(pinned, snapshot, _why_closed(cluster, fleet), at_home)
+    stuck, waiting, again = _settle(pinned, snapshot, _why_closed(cluster, fleet), at_home)
     homes = _homes(gangs, meant, snapshot)
     kept = {place.name for place in homes.values()}
     market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
@@ -110,19 +111,23 @@ def scale_up(
     taken = _overstayed(gangs, pinned, packing, fleet, snapshot) if cluster.may_nominate else frozenset()
     unschedulable = Unschedulable(cluster=cluster, policy=policy, fleet=fleet, market=market)
     admits: list[Admit] = []
+    refused: list[Gang] = []
     for gang in gangs:
         placed = packing.placed.get(gang.name)
         if gang.name in held:
             waiting += [Waiting(pod=pod.key, because=held[gang.name], cause=HELD) for pod in gang.waiting]
         elif gang.name in waits:
             wait = waits[gang.name]
-            waiting += [Waiting(pod.key, wait.because, wait.would_fit_if, wait.cause) for pod in gang.waiting]
+            waiting += [Waiting(pod.key, wait.because, wait.changes, wait.cause) for pod in gang.waiting]
         elif placed is None:
-            waiting += unschedulable.explain(gang, demand_of(gang, snapshot))
+            refused.append(gang)
         else:
             admit = start(gang, placed, contended=contended, taken=taken)
             admits += [admit] if admit else []
             waiting += not_yet(gang, placed, admitted=admit)
+            waiting += left_alone(gang, placed, cluster.seen_at)
+    waiting += unschedulable.explain((gang, demand_of(gang, snapshot)) for gang in refused)
+    waiting += [Waiting(pod.key, why, unschedulable.changes_for(pod), cause=STUCK) for pod, why in stuck]
     pins = [(pod, place) for pod in pinned if (place := snapshot.place_on(pinned_to(pod) or "")) is not None]
     expected = {pod.key: place for pod, place in pins} | packing.homes
     return ScaleUp(
@@ -185,42 +190,47 @@ def _is_pinned(pod: Pod) -> bool:
 
 def _settle(
     pinned: Iterable[Pod], snapshot: Snapshot, closed: Mapping[str, str], at_home: Collection[str]
-) -> tuple[list[Waiting], list[Recreate]]:
-    """Pods that can go to one node only take their room there before anyone else is planned.
+) -> tuple[list[tuple[Pod, str]], list[Waiting], list[Recreate]]:
+    """Pods that can go to one node only take their room there before anyone else is planned; those that cannot, first.
 
     Those ``at_home`` also where a rule speaks against it: all of a job may be spread evenly, and some of it unevenly.
     """
-    stuck: list[Waiting] = []
+    stuck: list[tuple[Pod, str]] = []
+    waiting: list[Waiting] = []
     again: list[Recreate] = []
     for pod in pinned:
         host = pinned_to(pod) or ""
         place = snapshot.place_on(host)
         shape = snapshot.shape(pod)
         reason = snapshot.why_not(shape, place) if place else None
-        if place is not None and pod.key in at_home:
+        if place is not None and (reason is None or pod.key in at_home):
             snapshot.put(shape, place, pod.key)
             told = f"its node {place.name} is kept for it, and the scheduler has been told"
-            stuck.append(Waiting(pod.key, told, cause=STARTING))
+            if pod.key in at_home:
+                waiting.append(Waiting(pod.key, told, cause=STARTING))
+            elif pod.unschedulable_because:
+                waiting.append(Waiting(pod.key, f"the scheduler says: {pod.unschedulable_because}", cause=STUCK))
             continue
         if place is None:
             why = f"is bound for node {host}, which is {closed.get(host, 'not there')}"
-        elif reason is not None:
-            why = f"is bound for node {host}, where it does not fit: {reason.kind}"
         else:
-            snapshot.put(shape, place, pod.key)
-            why = f"the scheduler says: {pod.unschedulable_because}" if pod.unschedulable_because else ""
-        in_vain = reason is not None or (place is None and host not in closed)
+            why = f"is bound for node {host}, where it does not fit: {reason.kind if reason else ''}"
+        in_vain = place is not None or host not in closed
         if in_vain and pod.admitted_to == host and pod.owner:
             again.append(Recreate(pod=pod.key, because=f"it {why}"))
-        if why:
-            stuck.append(Waiting(pod.key, why, _change(pod, host) if place is None or reason else "", cause=STUCK))
-    return stuck, again
+        if pod.admitted_to == host and pod.owner:
+            waiting.append(Waiting(pod.key, why, (_made_anew(pod),), cause=STUCK))
+        else:
+            stuck.append((pod, why))
+    return stuck, waiting, again
 
 
-def _change(pod: Pod, host: str) -> str:
-    if pod.admitted_to == host and pod.owner:
-        return "the pod is deleted: its Job makes it anew, and a place is sought again"
-    return f"node {host} has room for it, or what the pod selects changes"
+def _made_anew(pod: Pod) -> NeededChange:
+    return NeededChange(
+        "other",
+        run=f"kubectl delete pod --namespace {pod.namespace} {pod.name}",
+        note="its Job makes it anew, and a place is sought again",
+    )
 
 
 def _why_closed(cluster: Cluster, fleet: Fleet) -> dict[str, str]:

@@ -1,51 +1,62 @@
-"""Why a gang found no place, and what would change that, in words for a person who can change it."""
+"""Why gangs found no place, and all that would have to change for it: in words, and as values to be carried out."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import (
-    BUSY,
-    IMPOSSIBLE,
-    LIMIT,
-    MONEY,
-    PAUSED,
-    QUOTA,
-    REFUSED,
-    Waiting,
-)
-from autoscaler.model.cluster import Cluster, Group
-from autoscaler.model.constraints import Taint
+from autoscaler.model.actions import Waiting
+from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.feasibility import (
-    NODE_NAME,
-    Reason,
-    amount_in_words,
-    sum_up,
     why_no_room,
-    why_not_on,
-    why_not_tied,
 )
-from autoscaler.model.labels import GPU, HOSTNAME
+from autoscaler.model.needed_changes import WORK_ENDS, NeededChange, merged
 from autoscaler.planner.demand.gangs import Gang
-from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
+from autoscaler.planner.handoff.scheduler_grace import OTHER_SCHEDULER, is_left_alone
+from autoscaler.planner.obstacles.changes import changes_of
+from autoscaler.planner.obstacles.reasons import Reasons, Verdict
+from autoscaler.planner.obstacles.relaxations import Relaxed
+from autoscaler.planner.obstacles.search import Found, Search
+from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import Ceilings, Market
-from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Shape
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.planner.supply.fleet import Fleet
 
-_Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
-"""Name, labels, taints, room."""
+_CATCH_ALL: Final = NeededChange("other", other=WORK_ENDS)
+"""Where no search finds what would help."""
+_ONLY_BESIDE: Final = Verdict("has room only beside what is planned for others now, and is planned again with them")
+_WORK: Final = 30_000
+"""Offerings, places and pods that are looked at for all answers of one plan: some 750 trials for 40 of them, 30 for
+1,000. When it is spent, pods that are like others are told what these are, and others more than they may need."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The words, without the pod."""
+class _Told:
+    """What was found for a gang, for others like it."""
 
-    because: str
-    would_fit_if: str = ""
-    cause: str = BUSY
+    verdict: Verdict
+    shape: Shape | None
+    """Of the pods that keep their gang waiting, where it is theirs alone."""
+    changes: tuple[NeededChange, ...]
+    relaxed: Relaxed | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A gang that is served first, when all that it takes has changed."""
+
+    gang: Gang
+    demand: Demand
+    shapes: frozenset[Shape]
+    """With what is left out."""
+    places: frozenset[int]
+    """Ids of places that it would be on, or that have room by changes for it."""
+    changes: tuple[NeededChange, ...]
+    """But for those of its pods."""
+    changes_pods: bool
+    verdict: Verdict
 
 
 @dataclass(slots=True)
@@ -56,224 +67,135 @@ class Unschedulable:
     policy: Policy
     fleet: Fleet
     market: Market
-    _known: dict[object, tuple[Verdict, Shape | None]] = field(default_factory=dict)
-    """With the shape of the pods that keep their gang waiting, where it is theirs alone."""
-    _reasons: dict[object, Reason | None] = field(default_factory=dict)
-    """What labels and taints have against it: of all that these rules cannot tell apart."""
-    _machines: list[_Kind] = field(default_factory=list)
-    _distinct: list[_Kind] = field(default_factory=list)
+    _known: dict[object, _Told] = field(default_factory=dict)
+    _before: list[_Before] = field(default_factory=list)
+    _search: Search = field(init=False)
+    _reasons: Reasons = field(init=False)
 
-    def explain(self, gang: Gang, demand: Demand) -> list[Waiting]:
-        """One ``Waiting`` for each of its pods."""
+    def __post_init__(self) -> None:
+        """Nothing is asked yet."""
+        self._search = Search(self.cluster, self.policy, self.fleet, self.market, work=_WORK)
+        self._reasons = Reasons(self._search)
+
+    def explain(self, asked: Iterable[tuple[Gang, Demand]]) -> Iterator[Waiting]:
+        """One ``Waiting`` for each pod of the gangs, which are in turn: each counts on what those before it take.
+
+        The snapshot is as it was, afterwards.
+        """
+        start = self.market.snapshot.mark()
+        for gang, demand in asked:
+            yield from self._explained(gang, demand)
+        self.market.snapshot.undo(start)
+
+    def changes_for(self, pod: Pod) -> tuple[NeededChange, ...]:
+        """Of a pod that can go to one node only and does not fit there. The snapshot is as it was."""
+        start = self.market.snapshot.mark()
+        demand = Demand(name=pod.key, pods=((pod.key, self.market.snapshot.shape(pod)),))
+        found = self._search.smallest([pod], demand)
+        changes = changes_of(found, self._search, self._search.ceilings) if found is not None else (_CATCH_ALL,)
+        self.market.snapshot.undo(start)
+        return changes
+
+    def _explained(self, gang: Gang, demand: Demand) -> Iterator[Waiting]:
         key = (tuple(sorted(shape.number for _, shape in demand.pods)), demand.topology, demand.anchor)
-        if key not in self._known:
-            self._known[key] = self._verdict(demand)
-        verdict, shape = self._known[key]
+        known = self._known.get(key)
+        if known is None or self._search.work > 0:
+            known = self._known[key] = self._told(gang, demand, known)
         shapes = dict(demand.pods)
-        first = next((pod for pod in gang.waiting if shapes.get(pod.key) is shape), None)
-        mates = f"its gang waits for {first.name}: {verdict.because}" if first is not None else verdict.because
-        return [
-            Waiting(
+        first = next((pod for pod in gang.waiting if shapes.get(pod.key) is known.shape), None)
+        because = known.verdict.because
+        mates = f"its gang waits for {first.name}: {because}" if first is not None else because
+        for pod in gang.waiting:
+            yield Waiting(
                 pod=pod.key,
-                because=verdict.because if shape in (None, shapes.get(pod.key)) else mates,
-                would_fit_if=verdict.would_fit_if,
-                cause=verdict.cause,
+                because=because if known.shape in (None, shapes.get(pod.key)) else mates,
+                changes=known.changes,
+                cause=known.verdict.cause,
             )
-            for pod in gang.waiting
-        ]
 
-    def _verdict(self, demand: Demand) -> tuple[Verdict, Shape | None]:
+    def _told(self, gang: Gang, demand: Demand, known: _Told | None) -> _Told:
+        snapshot, search = self.market.snapshot, self._search
+        start, left = snapshot.mark(), search.ceilings
+        found = search.smallest(gang.waiting, demand, like=known.relaxed if known is not None else None)
+        if found is None:
+            snapshot.undo(start)
+            verdict, shape = self._verdict(demand, None, left)
+            return _Told(verdict, shape, (_CATCH_ALL,), None)
+        for group in self._bought_before(found):
+            left.take(group)
+        changes = changes_of(found, search, left)
+        snapshot.undo(start)
+        is_free = not changes
+        verdict, shape = self._verdict(demand, found, left, is_free=is_free)
+        if any(is_left_alone(pod, self.cluster.seen_at) for pod in gang.waiting):
+            changes = merged(changes, [OTHER_SCHEDULER])
+        if search.work <= 0:  # from now on each is told of itself alone
+            return _Told(verdict, shape, changes or (_CATCH_ALL,), found.relaxed)
+        ended = {key for one in changes if one.other == WORK_ENDS for key in one.pods}
+        search.keep(found, ended)
+        changes = self._counting_on_others(found, changes, is_free=is_free)
+        own = tuple(one for one in changes if one.kind != "pod")
+        changes_pods = any(one.kind == "pod" and one != OTHER_SCHEDULER for one in changes)
+        touched = {id(place) for _, place in found.placed.places}
+        touched |= {id(place) for place, pod in found.ended if pod.key in ended}
+        shapes = frozenset(found.shapes.values())
+        self._before.append(_Before(gang, demand, shapes, frozenset(touched), own, changes_pods, verdict))
+        search.taken += [place.group for place in found.placed.bought if place.group is not None]
+        return _Told(verdict, shape, changes or (_CATCH_ALL,), found.relaxed)
+
+    def _bought_before(self, found: Found) -> Iterator[Group]:
+        """What limits that are raised for this gang let those before it in turn have, as their pods are now."""
+        fresh = [place for place in found.placed.bought if place.group is not None]
+        for before in self._before if fresh else ():
+            shapes = {shape for _, shape in before.demand.pods}
+            if before.changes_pods and any(self._suits(shape, place) for shape in shapes for place in fresh):
+                yield from self._search.bought_for(before.gang.waiting, before.demand, found.relaxed)
+
+    def _counting_on_others(
+        self, found: Found, changes: tuple[NeededChange, ...], *, is_free: bool
+    ) -> tuple[NeededChange, ...]:
+        """With what it takes that those before it in turn, which would be served first, leave it its places."""
+        places = {id(place): place for _, place in found.placed.places}
+        is_rival = {id(one): self._is_rival(one, places.values()) for one in self._before}
+        for before in self._before:
+            shares = bool(before.places & places.keys())
+            if shares or (is_rival[id(before)] and _hangs_on_others((*before.changes, *changes))):
+                changes = merged(changes, before.changes)
+        if is_free and not any(before.places & places.keys() for before in self._before):
+            # it has room only where others make some, somewhere in its zone
+            changes = merged(changes, *(before.changes for before in self._before))
+        return changes
+
+    def _is_rival(self, before: _Before, places: Collection[Place]) -> bool:
+        """Whether it would be served from these places, were they there: what limits leave it, it is counted with."""
+        return not before.changes_pods and any(self._suits(shape, place) for shape in before.shapes for place in places)
+
+    def _suits(self, shape: Shape, place: Place) -> bool:
+        return self.market.snapshot.suits(shape, place) and why_no_room(shape.amounts, _whole_room(place)) is None
+
+    def _verdict(
+        self, demand: Demand, found: Found | None, left: Ceilings, *, is_free: bool = False
+    ) -> tuple[Verdict, Shape | None]:
+        """``is_free``: it takes no change but those for pods before it in turn."""
+        limited = self._reasons.limited(found, left) if found is not None else None
+        if found is not None and limited is None and is_free:
+            used = {id(place) for _, place in found.placed.places}
+            lent = [one for one in self._before if one.places & used] or self._before
+            limited = lent[0].verdict if lent else _ONLY_BESIDE
         for shape in sorted({shape for _, shape in demand.pods}, key=lambda shape: shape.rank):
-            verdict = self._impossible(shape)
+            verdict = self._reasons.impossible(shape)
             if verdict is not None:
-                return verdict, shape
-        return self._too_much(demand) or self._busy(demand), None
-
-    def _impossible(self, shape: Shape) -> Verdict | None:
-        """Where not even one pod of the shape could run on an empty machine of any kind."""
-        kinds = self._kinds(shape)
-        if not kinds:
-            return Verdict("there is no machine, and the policy names no group", _ADD_A_GROUP, IMPOSSIBLE)
-        amounts = tuple((name, amount) for name, amount in shape.amounts if not name.startswith(ATTACHMENTS))
-        shut_out: list[Reason] = []
-        too_small: list[tuple[str, Reason]] = []
-        for name, labels, taints, room in kinds:
-            values = tuple([name if key == NODE_NAME else labels.get(key) for key in shape.asked_keys])
-            alike = (shape.affinity, shape.ties, shape.tolerations, taints, values)
-            if alike not in self._reasons:
-                self._reasons[alike] = why_not_on(
-                    affinity=shape.affinity, tolerations=shape.tolerations, labels=labels, taints=taints, name=name
-                ) or why_not_tied(shape.ties, labels, name)
-            reason, lack = self._reasons[alike], why_no_room(amounts, room)
-            if reason is None and lack is None:
-                return None
-            shut_out += [reason] if reason is not None and lack is None else []
-            too_small += [(name, lack)] if lack is not None else []
-        if not shut_out:
-            return _too_big(too_small)
-        words = sum_up(shut_out, "kind of machine", "kinds of machine")
-        return Verdict(
-            f"no machine that is large enough, here or in the policy, takes it: {words}", _CHANGE, IMPOSSIBLE
-        )
-
-    def _kinds(self, shape: Shape) -> list[_Kind]:
-        """Every kind of machine that there is or may be, empty. Machines that differ in name only are one kind."""
-        if not self._machines:
-            for offering in self.market.offerings:
-                sample = self.market.sample(offering)
-                self._machines.append((offering.group.entry, sample.labels, sample.taints, sample.free))
-            self._machines += [(node.name, node.labels, node.taints, node.allocatable) for node in self.cluster.nodes]
-        if HOSTNAME in shape.asked_keys or NODE_NAME in shape.asked_keys:
-            return self._machines
-        if not self._distinct:
-            found: dict[object, _Kind] = {}
-            for name, labels, taints, room in self._machines:
-                alike = frozenset(item for item in labels.items() if item[0] != HOSTNAME)
-                found.setdefault((alike, taints, frozenset(room.items())), (name, labels, taints, room))
-            self._distinct = list(found.values())
-        return self._distinct
-
-    def _too_much(self, demand: Demand) -> Verdict | None:
-        """Where EC2 could hold it but for a limit, a maximum or a refusal."""
-        ideal = self._without_limits(demand)
-        if ideal is None or not ideal.bought:
-            return None
-        needs = Counter(place.group.name for place in ideal.bought if place.group)
-        groups = {place.group.name: place.group for place in ideal.bought if place.group}
-        for name, count in sorted(needs.items()):
-            verdict = self._closed(groups[name], count)
-            if verdict is not None:
-                return verdict
-        return self._limited(needs, groups)
-
-    def _without_limits(self, demand: Demand) -> Placed | None:
-        snapshot = self.market.snapshot
-        mark = snapshot.mark()
-        free = [replace(offering, buyable=len(demand.pods)) for offering in self.market.offerings]
-        found = pack([replace(demand, minimum=None)], Market(snapshot, free, Ceilings(), thorough=False)).placed[
-            demand.name
-        ]
-        snapshot.undo(mark)
-        return found
-
-    def _closed(self, group: Group, count: int) -> Verdict | None:
-        paused = self.fleet.paused.get(group.name)
-        if paused is not None:
-            return Verdict(f"needs {_nodes(count, group.entry)}, but {paused}", paused.ends_if, PAUSED)
-        closed = self.fleet.closed.get(group.name)
-        if closed is None:
-            return None
-        return Verdict(
-            f"needs {_nodes(count, group.entry)}, but {group.instance_type} in {group.zone} is left alone until "
-            f"{closed.until:%Y-%m-%d %H:%M:%S} UTC ({closed.code}), and nothing else that may be bought holds it",
-            cause=REFUSED,
-        )
-
-    def _limited(self, needs: Counter[str], groups: dict[str, Group]) -> Verdict | None:
-        """The first ceiling that the purchase would break."""
-        left, limits = self.market.ceilings, self.policy.limits
-        usd = sum(groups[name].usd_per_hour * count for name, count in needs.items())
-        gpus = sum(groups[name].allocatable[GPU] * count for name, count in needs.items())
-        entries: Counter[str] = Counter()
-        for name, count in needs.items():
-            entries[groups[name].entry] += count
-        needed = f"needs {' and '.join(_nodes(count, name) for name, count in sorted(entries.items()))} ({usd:.2f} $/h)"
-        for name, count in sorted(entries.items()):
-            if count > left.entries.get(name, 0):
-                return self._over_max(needed, name, count)
-        if left.usd is not None and usd > left.usd:
-            return Verdict(
-                f"{needed}, but limits.usd_per_hour {limits.usd_per_hour:g} leaves {max(0.0, left.usd):.2f}",
-                f"limits.usd_per_hour is {(limits.usd_per_hour or 0) + usd - left.usd:.2f} or more, or other work ends",
-                MONEY,
-            )
-        if left.gpus is not None and gpus > left.gpus:
-            return Verdict(
-                f"{needed} with {gpus} GPUs, but limits.gpus {limits.gpus} leaves {max(0, left.gpus)}",
-                f"limits.gpus is {(limits.gpus or 0) + gpus - left.gpus} or more, or other work ends",
-                LIMIT,
-            )
-        if left.nodes is not None and needs.total() > left.nodes:
-            return Verdict(
-                f"{needed}, but limits.nodes {limits.nodes} leaves {max(0, left.nodes)}",
-                f"limits.nodes is {(limits.nodes or 0) + needs.total() - left.nodes} or more, or other work ends",
-                LIMIT,
-            )
-        return self._over_quota(needed, needs, groups) or self._outgrown(needs, groups)
-
-    def _over_quota(self, needed: str, needs: Counter[str], groups: Mapping[str, Group]) -> Verdict | None:
-        for code, left in sorted(self.market.ceilings.quotas.items()):
-            vcpus = sum(count * groups[name].vcpus for name, count in needs.items() if groups[name].quota == code)
-            if vcpus > left:
-                return Verdict(
-                    f"{needed} with {vcpus} vCPUs, but quota {code} of the AWS account leaves {max(0, left)}",
-                    f"AWS raises quota {code} by {vcpus - left} vCPUs or more, or other work ends",
-                    QUOTA,
-                )
-        return None
-
-    def _over_max(self, needed: str, name: str, count: int) -> Verdict:
-        entry = self.policy.entry(name)
-        left, most = self.market.ceilings.entries.get(name, 0), entry.max if entry else 0
-        return Verdict(
-            f"{needed}, but max {most} of group {name} leaves {max(0, left)}",
-            f"max of group {name} is {most + count - left} or more, or nodes of it become free",
-            LIMIT,
-        )
-
-    def _outgrown(self, needs: Counter[str], groups: dict[str, Group]) -> Verdict | None:
-        for name, count in sorted(needs.items()):
-            room = max(0, groups[name].maximum - self.fleet.size_of(groups[name]))
-            if count > room:
-                return Verdict(
-                    f"needs {_nodes(count, name)}, but the MaxSize of this Auto Scaling group leaves {room}",
-                    f"MaxSize of {name} is raised (pulumi up with the present policy)",
-                    LIMIT,
-                )
-        return None
-
-    def _busy(self, demand: Demand) -> Verdict:
-        """Where only machines that are there could hold it, and they are full or closed."""
-        shape = min((shape for _, shape in demand.pods), key=lambda shape: shape.rank)
-        words = [sum_up(self.market.snapshot.reasons(shape)) or self._why_no_new_node(shape)]
-        shut = Counter(self.fleet.unusable.values())
-        words += [f"{count} node{'s' if count > 1 else ''}: {why}" for why, count in sorted(shut.items())]
-        many = f"its {len(demand.pods)} pods do not fit together" if len(demand.pods) > 1 else "it fits nowhere now"
-        told = "; ".join(one for one in words if one)
-        return Verdict(f"{many}, and what may be bought does not change that: {told or 'no node'}", "other work ends")
-
-    def _why_no_new_node(self, shape: Shape) -> str:
-        """Where no node is there: what is against a new one."""
-        samples = map(self.market.sample, self.market.offerings)
-        found = [why for sample in samples if (why := self.market.snapshot.why_not(shape, sample)) is not None]
-        return sum_up(found, "kind of machine", "kinds of machine")
+                more = f"; then it {limited.because}" if limited is not None else ""
+                return Verdict(verdict.because + more, verdict.cause), shape
+        return limited or self._reasons.busy(demand), None
 
 
-_ADD_A_GROUP = "a group is added to the policy"
-_CHANGE = "the pod's node selector, affinity or tolerations change, or a group that matches is added to the policy"
+def _hangs_on_others(changes: Iterable[NeededChange]) -> bool:
+    return any(one.kind == "other" for one in changes)
 
 
-def _too_big(lacking: list[tuple[str, Reason]]) -> Verdict:
-    """The machine that comes nearest, by the resource that lacks."""
-    nearest: dict[str, tuple[int, str, int]] = {}
-    for name, (kind, asks, free) in lacking:
-        resource = kind.rsplit(" ", 1)[-1]
-        if resource not in nearest or free > nearest[resource][0]:
-            nearest[resource] = (free, name, asks)
-    resource = GPU if GPU in nearest else min(nearest)
-    free, name, asks = nearest[resource]
-    asked, most = amount_in_words(resource, asks), amount_in_words(resource, free)
-    noun = "GPUs" if resource == GPU else resource
-    return Verdict(
-        f"asks {asked} {resource} on one node; the largest machine has {most} ({name})"
-        if free
-        else f"asks {asked} {resource}; no machine has any",
-        f"the task is split into pods of at most {most} {noun}, or a group of larger instances is added to the policy"
-        if free
-        else f"a group of instances with {resource} is added to the policy",
-        IMPOSSIBLE,
-    )
-
-
-def _nodes(count: int, name: str) -> str:
-    return f"{count} more {name} node{'s' if count > 1 else ''}"
+def _whole_room(place: Place) -> dict[str, int]:
+    """What the place has when nothing is on it."""
+    if place.node is not None:
+        return dict(place.node.allocatable.items())
+    return dict(place.group.allocatable.items()) if place.group is not None else {}

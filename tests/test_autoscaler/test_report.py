@@ -32,11 +32,16 @@ from autoscaler.model.actions import (
     describe,
 )
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.needed_changes import NeededChange
 from autoscaler.report import Log, Report
 from tests.builders import a_cluster, a_pod
 from tests.test_autoscaler.test_kube.test_watcher import until
 
 GROW = Grow(group="g", was=1, to=2, usd_per_hour=5.672, demand=("team/p",), because="p needs it")
+
+
+NODES = NeededChange("policy", path="limits.nodes", to=4)
+MAX = NeededChange("policy", path="groups[g].max", to=2)
 
 
 def told(form: Any = "text") -> tuple[Report, io.StringIO]:
@@ -99,13 +104,13 @@ def test_lines_are_json_where_nobody_reads_them_on_a_terminal() -> None:
 def test_waiting_is_told_when_it_changes() -> None:
     """Not at every look; pods that wait for the same reason share a line."""
     report, out = told()
-    waiting = [Waiting(f"team/p{number}", "no room", "it were smaller") for number in range(5)]
+    waiting = [Waiting(f"team/p{number}", "no room", (NODES,)) for number in range(5)]
     report.waiting(waiting)
     report.waiting(waiting)
     assert (
         out.getvalue()
         .splitlines()[0]
-        .endswith("team/p0, team/p1, team/p2 and 2 more wait: no room; it would fit if it were smaller")
+        .endswith("team/p0, team/p1, team/p2 and 2 more wait: no room; it would fit if limits.nodes is 4 or more")
     )
     assert len(out.getvalue().splitlines()) == 1
     report.waiting([*waiting[1:], Waiting("team/p0", "its node is on its way")])
@@ -216,14 +221,14 @@ def test_a_hopeless_pod_is_told_once() -> None:
     messenger = Messenger(kube)  # type: ignore[arg-type]
     pods = {"team/a": a_pod("a"), "team/b": a_pod("b")}
     waiting = [
-        Waiting("team/a", "too big", "it were split", cause=IMPOSSIBLE),
+        Waiting("team/a", "too big", (MAX,), cause=IMPOSSIBLE),
         Waiting("team/b", "its node comes"),
         Waiting("team/gone", "too big", cause=IMPOSSIBLE),
     ]
     for _ in range(3):
         messenger.hopeless(waiting, pods.get)
     messenger.stop()
-    assert kube.told == [("team/a", HOPELESS, "too big; it would fit if it were split")]
+    assert kube.told == [("team/a", HOPELESS, "too big; it would fit if max of group g is 2 or more")]
 
 
 def test_a_pod_with_an_annotation_that_makes_no_sense_is_told_once() -> None:

@@ -65,6 +65,7 @@ _DO_NOT_DISRUPT: Final = {
 _POD_LEVEL: Final = (CPU, MEMORY)
 """What pod-level requests may speak of, besides huge pages."""
 
+_KUBERNETES_OWN: Final = "default-scheduler"
 _CLAIM, _OWN_CLAIM = "persistentVolumeClaim", "ephemeral"
 _EVERYWHERE: Final = frozenset(
     {
@@ -110,6 +111,7 @@ def pod_from(raw: PodJson) -> Pod:
         owner=f"{owner.kind}/{owner.name}" if owner else "",
         is_daemon=owner is not None and owner.kind in ("DaemonSet", "Node"),
         role=next((meta.labels[key] for key in _ROLE_LABELS if key in meta.labels), ""),
+        scheduler=spec.scheduler_name if spec.scheduler_name != _KUBERNETES_OWN else "",
         unschedulable_because=_unschedulable(raw.status),
         nominated=raw.status.nominated_node_name if not spec.node_name else "",
         deleting=meta.deletion_timestamp is not None,

@@ -189,6 +189,7 @@ class PodSpec(Json, frozen=True):
     """corev1.PodSpec."""
 
     node_name: str = ""
+    scheduler_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Quantities = {}

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import PATIENCE, PAUSED
 from autoscaler.model.cluster import Cluster
+from autoscaler.model.needed_changes import TIME_COMES, NeededChange
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Demand
@@ -27,7 +28,7 @@ class Wait:
     """Why a gang waits instead of having nodes bought for it."""
 
     because: str
-    would_fit_if: str = ""
+    changes: tuple[NeededChange, ...] = ()
     cause: str = PATIENCE
     looks: tuple[datetime, ...] = ()
     """When to look at it again, if nothing happens before."""
@@ -68,7 +69,8 @@ class Patience:
         """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the snapshot."""
         if (pause := self._spent.get(gang.namespace)) is not None:
             because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
-            return Wait(because, pause.ends_if, PAUSED)
+            change = NeededChange("other", other=TIME_COMES, note=pause.ends_if)
+            return Wait(because, (change,), PAUSED)
         now, ends = self._cluster.seen_at, gang.oldest + self.of(gang)
         if ends <= now or demand.topology is not None or not self._places:
             return None

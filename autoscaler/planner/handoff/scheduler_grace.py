@@ -13,17 +13,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from autoscaler.model.actions import Grow
+from autoscaler.model.actions import HELD, Grow, Waiting
+from autoscaler.model.cluster import Pod
+from autoscaler.model.needed_changes import NeededChange
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
+from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import is_ready
+from autoscaler.planner.supply.fleet import has_joined, is_ready
 
 _PATIENCE: Final = timedelta(seconds=3)
 _A_POD: Final = timedelta(seconds=1 / 50)
 """``kube-scheduler`` asks 50 things of the API server in a second, unless told otherwise (``clientConnection.qps``)."""
 _AT_MOST: Final = timedelta(seconds=30)
+_LONG: Final = timedelta(minutes=1)
+"""After that a scheduler that runs has tried a pod."""
+OTHER_SCHEDULER: Final = NeededChange("pod", pod="schedulerName", to="default-scheduler")
 
 
 def not_tried_yet(gangs: Iterable[Gang], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
@@ -46,6 +52,26 @@ def not_tried_yet(gangs: Iterable[Gang], snapshot: Snapshot, now: datetime) -> d
         if found[shape.number]:
             ends[pod.key] = pod.created + patience
     return ends
+
+
+def is_left_alone(pod: Pod, now: datetime) -> bool:
+    """Whether the scheduler that it names, not Kubernetes' own, has said nothing of it though it could long have."""
+    return bool(pod.scheduler) and not (pod.gates or pod.unschedulable_because) and now >= pod.created + _LONG
+
+
+def left_alone(gang: Gang, placed: Placed, now: datetime) -> list[Waiting]:
+    """Of pods that have a place on a node that is there: those that their own scheduler leaves alone."""
+    there = {key for key, place in placed.places if has_joined(place)}
+    return [
+        Waiting(
+            pod.key,
+            f"fits on a node that is there, and its own scheduler, {pod.scheduler}, has not said anything of it so far",
+            (OTHER_SCHEDULER,),
+            cause=HELD,
+        )
+        for pod in gang.waiting
+        if pod.key in there and is_left_alone(pod, now)
+    ]
 
 
 def may_be_bought(steps: Sequence[Grow], ends: Mapping[str, datetime]) -> Sequence[Grow]:

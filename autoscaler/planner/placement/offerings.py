@@ -105,6 +105,10 @@ class Ceilings:
             if max(uses.values(), default=0.0) * nodes > vcpus:
                 yield Limit(uses, vcpus)
 
+    def copy(self) -> Ceilings:
+        """Another one, as of now."""
+        return Ceilings(self.usd, self.nodes, self.gpus, dict(self.entries), dict(self.quotas))
+
     def take(self, group: Group, nodes: int = 1) -> None:
         """Count nodes as bought; a negative number gives them back."""
         if group.entry in self.entries:
@@ -155,6 +159,12 @@ class Market:
                 self._at_hand[place.group.name].append(place)
         for places in self._at_hand.values():
             places.sort(key=lambda place: (place.name in kept, place.tier, place.name))
+
+    def relaxed(self, offerings: Iterable[Offering], ceilings: Ceilings, *, thorough: bool) -> Market:
+        """The same fresh nodes and the same names, other offerings and ceilings: to ask what would be, and undo it."""
+        market = Market(self.snapshot, offerings, ceilings, kept=self._kept, thorough=thorough)
+        market.bought, market.forgone = Counter(self.bought), Counter(self.forgone)
+        return market
 
     def at_hand(self, offering: Offering) -> Sequence[Place]:
         """Its fresh nodes that cost nothing more, the readiest first."""

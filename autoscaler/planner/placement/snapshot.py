@@ -130,6 +130,14 @@ class Snapshot:
         """The anti-affinity of others, there or to come, that means pods of that shape."""
         return tuple(term for term in (*self._repellers(shape), *self._keepers) if _is_meant(term, shape))
 
+    def counted(self, term: PodTerm) -> int:
+        """How many pods there are, or are planned, that a rule of the newcomers means."""
+        return self._watches[term.selector, term.namespaces].total
+
+    def means(self, term: PodTerm, shape: Shape) -> bool:
+        """Whether a rule between pods is about pods of that shape."""
+        return _is_meant(term, shape)
+
     def is_counted_apart(self, shape: Shape, one: Place, other: Place) -> bool:
         """Whether it makes a difference to the rules of some pod on which of the two a pod of that shape is."""
         return any(
@@ -225,6 +233,16 @@ class Snapshot:
         self._occupy(shape, old, by=-1)
         old.guests.remove(key)
         self.put(shape, new, key)
+
+    def leave(self, shape: Shape, place: Place) -> None:
+        """As if a pod of that shape, which is there, were not."""
+        self._occupy(shape, place, by=-1)
+        self._journal.append(lambda: self._occupy(shape, place, by=1))
+
+    def stay(self, shape: Shape, place: Place) -> None:
+        """As if it were there after all."""
+        self._occupy(shape, place, by=1)
+        self._journal.append(lambda: self._occupy(shape, place, by=-1))
 
     def remove(self, place: Place) -> None:
         """Take an empty place away, for good."""

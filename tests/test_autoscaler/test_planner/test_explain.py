@@ -9,10 +9,12 @@ import pytest
 from autoscaler.model import labels as words
 from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Meant, Memory, Plan, Waiting
 from autoscaler.model.errors import BadInput
+from autoscaler.model.needed_changes import NeededChange
 from autoscaler.planner.explain import Coming, coming, explain_pod
 from tests.builders import a_cluster, a_group, a_pod, nodes_of
 
 KEY = "team/pod"
+NODES = NeededChange("policy", path="limits.nodes", to=4)
 GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it fits nowhere else")
 
 
@@ -36,8 +38,8 @@ GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it
         ({}, {"waiting": (Waiting(KEY, "its node is on its way"),)}, "team/pod waits: its node is on its way"),
         (
             {},
-            {"waiting": (Waiting(KEY, "too big", "it were split", cause=IMPOSSIBLE),)},
-            "team/pod cannot run as things are: too big; it would fit if it were split",
+            {"waiting": (Waiting(KEY, "too big", (NODES,), cause=IMPOSSIBLE),)},
+            "team/pod cannot run as things are: too big; it would fit if limits.nodes is 4 or more",
         ),
         ({}, {}, "team/pod has a place on a node that is there: the scheduler binds it next"),
         (

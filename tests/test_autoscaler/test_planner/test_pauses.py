@@ -89,7 +89,7 @@ def test_a_pod_that_waits_for_a_pause_is_told_why_by_whom_and_until_when() -> No
     done = decided(pause, pods=[a_pod("p", gpus=8)])
     (waits,) = done.waiting
     assert "but buying is paused until 2026-11-21 11:00:00 UTC by ada: budget review" in waits.because
-    assert waits.would_fit_if == "it is resumed (spillway autoscale resume)"
+    assert waits.would_fit_if == "it is resumed (spillway autoscale resume --buying)"
     assert not waits.hopeless
     assert done.wake_at == later(hours=2)
 

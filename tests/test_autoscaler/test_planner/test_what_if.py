@@ -84,7 +84,7 @@ def test_what_passes_is_no_reason_to_refuse(look: dict[str, Any], limits: Any) -
         ((a_pod("own", gpus=16),), {}, "16"),
         (a_gang(pods=6, gpus=8), {}, "max"),
         (a_gang(pods=3, gpus=8), {"limits": {"usd_per_hour": 30}}, "usd_per_hour"),
-        ((a_pod("own", gpus=1, affinity=()),), {"groups": [], "nodes": ()}, ""),
+        ((a_pod("own", selector={"product": "NVIDIA-H100"}),), {"groups": [], "nodes": ()}, "H100"),
     ],
     ids=["a pod larger than any machine", "a gang larger than the policy", "a gang dearer than the limit", "nothing"],
 )

@@ -28,7 +28,8 @@ from autoscaler.model.actions import (
     Waiting,
 )
 from autoscaler.model.cluster import Cluster, GangSize, LingeringJob, Refusal
-from autoscaler.model.constraints import PodTerm, Requirement, Spread
+from autoscaler.model.constraints import PodTerm, Requirement, Spread, Toleration
+from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.model.resources import Resources
@@ -103,8 +104,16 @@ STEPS = (
     DeleteNode("n", "i-1", "because"),
     Release("g", "i-1", None, "because"),
 )
+TERM = PodTerm("zone", (Requirement("app", "In", ("db",)),), frozenset({"team"}))
+CHANGES = (
+    NeededChange("pod", pod="tolerations", toleration=Toleration("a", "Exists")),
+    NeededChange("pod", pod="nodeAffinity", requirement=Requirement("b", "In", ("c",)), to="d"),
+    NeededChange("policy", path="limits.gpus", to=12),
+    NeededChange("money", path="limits.usd_per_hour", to=33.31),
+    NeededChange("other", other="a pod runs", term=TERM, labels=(("zone", "a"),)),
+)
 PLAN = Plan(
-    STEPS, (Waiting("team/pod", "é", "more", cause=IMPOSSIBLE),), MEMORY, 1e-7, 0.0, ("warning",), later(hours=1)
+    STEPS, (Waiting("team/pod", "é", CHANGES, cause=IMPOSSIBLE),), MEMORY, 1e-7, 0.0, ("warning",), later(hours=1)
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Memory, Plan
 from autoscaler.model.cluster import Cluster
@@ -41,7 +42,8 @@ def test_pods_of_the_namespaces_that_are_meant_are_kept_away_from() -> None:
     ]
     assert home(a_cluster(pods=[pod, *there], nodes=nodes, namespaces=NAMESPACES)) == "dgx-2"
     (anyone,) = a_gang(pods=1, gpus=1, apart_from=(apart(meant=()),))
-    decided = decide(a_cluster(pods=[anyone, *there], nodes=nodes, groups=[], namespaces=NAMESPACES))
+    look = a_cluster(pods=[anyone, *there], nodes=nodes, groups=[], namespaces=NAMESPACES)
+    decided = plan(look, Policy(cluster="local", groups=()), Memory())
     assert not decided.steps
     assert "must be apart from" in decided.waiting[0].because
 

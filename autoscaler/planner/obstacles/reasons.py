@@ -1,0 +1,226 @@
+"""Why a gang found no place, in words: what no machine could ever hold, what limits are in the way, what is full."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from autoscaler.model.actions import BUSY, CAUSES, IMPOSSIBLE, LIMIT, MONEY, PAUSED, QUOTA, REFUSED
+from autoscaler.model.cluster import Group
+from autoscaler.model.constraints import Taint
+from autoscaler.model.feasibility import (
+    NODE_NAME,
+    Reason,
+    amount_in_words,
+    sum_up,
+    why_no_room,
+    why_not_on,
+    why_not_tied,
+)
+from autoscaler.model.labels import GPU, HOSTNAME
+from autoscaler.planner.obstacles.search import ADDED, Found, Search
+from autoscaler.planner.obstacles.unbuilt_groups import unbuilt_groups
+from autoscaler.planner.placement.gang_packing import Demand
+from autoscaler.planner.placement.offerings import CENT, Ceilings
+from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Shape
+from autoscaler.planner.supply.fleet import labels_of
+
+_Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
+"""Name, labels, taints, room."""
+_KNOWN_PRICE: Final = 0.005
+"""Dollars per hour: what costs less has a price that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The words, without the pod."""
+
+    because: str
+    cause: str = BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """A ceiling that a purchase would break."""
+
+    cause: str
+    says: str
+    leaves: float
+    needs: float
+    amount: str = ""
+    """What is bought, as this ceiling counts it."""
+
+    @property
+    def words(self) -> str:
+        """What it leaves; and that others have asked for it before, where it would do for this one alone."""
+        left = max(0.0, self.leaves)
+        figure = f"{math.floor(left * 100) / 100:.2f}" if self.cause == MONEY else f"{left:g}"
+        others = ", which those before it in turn wait for" if self.needs <= self.leaves + CENT else ""
+        return f"{self.says} {figure}{others}"
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Of one plan, and of what would be if something were left out."""
+
+    search: Search
+    _reasons: dict[object, Reason | None] = field(default_factory=dict)
+    """What labels and taints have against it: of all that these rules cannot tell apart."""
+    _machines: list[_Kind] = field(default_factory=list)
+    _distinct: list[_Kind] = field(default_factory=list)
+
+    def impossible(self, shape: Shape) -> Verdict | None:
+        """Where not even one pod of the shape could run on an empty machine of any kind."""
+        kinds = self._kinds(shape)
+        if not kinds:
+            return Verdict("there is no machine, and the policy names no group", IMPOSSIBLE)
+        amounts = tuple((name, amount) for name, amount in shape.amounts if not name.startswith(ATTACHMENTS))
+        shut_out: list[Reason] = []
+        too_small: list[tuple[str, Reason]] = []
+        for name, labels, taints, room in kinds:
+            values = tuple([name if key == NODE_NAME else labels.get(key) for key in shape.asked_keys])
+            alike = (shape.affinity, shape.ties, shape.tolerations, taints, values)
+            if alike not in self._reasons:
+                self._reasons[alike] = why_not_on(
+                    affinity=shape.affinity, tolerations=shape.tolerations, labels=labels, taints=taints, name=name
+                ) or why_not_tied(shape.ties, labels, name)
+            reason, lack = self._reasons[alike], why_no_room(amounts, room)
+            if reason is None and lack is None:
+                return None
+            shut_out += [reason] if reason is not None and lack is None else []
+            too_small += [(name, lack)] if lack is not None else []
+        if not shut_out:
+            return _too_big(too_small)
+        words = sum_up(shut_out, "kind of machine", "kinds of machine")
+        return Verdict(f"no machine that is large enough, here or in the policy, takes it: {words}", IMPOSSIBLE)
+
+    def _kinds(self, shape: Shape) -> list[_Kind]:
+        """Every kind of machine that there is or may be, empty. Machines that differ in name only are one kind."""
+        if not self._machines:
+            for offering in self.search.market.offerings:
+                sample = self.search.market.sample(offering)
+                self._machines.append((offering.group.entry, sample.labels, sample.taints, sample.free))
+            for group in unbuilt_groups(self.search.cluster, self.search.policy):
+                self._machines.append(
+                    (group.entry, labels_of(group, group.name), group.taints, dict(group.allocatable.items()))
+                )
+            self._machines += [
+                (node.name, node.labels, node.taints, node.allocatable) for node in self.search.cluster.nodes
+            ]
+        if HOSTNAME in shape.asked_keys or NODE_NAME in shape.asked_keys:
+            return self._machines
+        if not self._distinct:
+            found: dict[object, _Kind] = {}
+            for name, labels, taints, room in self._machines:
+                alike = frozenset(item for item in labels.items() if item[0] != HOSTNAME)
+                found.setdefault((alike, taints, frozenset(room.items())), (name, labels, taints, room))
+            self._distinct = list(found.values())
+        return self._distinct
+
+    def limited(self, found: Found, left: Ceilings) -> Verdict | None:
+        """Where EC2 could hold it but for limits, maxima, quotas, pauses or refusals: all of them."""
+        bought = [place.group for place in found.placed.bought if place.group is not None and place.group.name != ADDED]
+        if not bought:
+            return None
+        over = list(self._over_ceilings(bought, left))
+        against = [(one.cause, one.words) for one in over] + list(self._shut(bought))
+        if not against:
+            return None
+        usd = sum(group.usd_per_hour for group in bought)
+        price = f"{usd:.2f} $/h" if usd >= _KNOWN_PRICE else "at a price that is not known yet"
+        entries = Counter(group.entry for group in bought)
+        more = " and ".join(_nodes(count, name) for name, count in sorted(entries.items()))
+        what = "".join(f" with {one.amount}" for one in over if one.amount)
+        order = list(CAUSES)
+        cause = min((cause for cause, _ in against), key=order.index)
+        return Verdict(f"needs {more} ({price}){what}, but {', and '.join(words for _, words in against)}", cause)
+
+    def _over_ceilings(self, bought: Sequence[Group], left: Ceilings) -> Iterator[_Over]:
+        """Each that is broken, with what it leaves now; what those before it in turn wait for counts as taken."""
+        limits, now = self.search.policy.limits, self.search.market.ceilings
+        for name, count in sorted(Counter(group.entry for group in bought).items()):
+            if count > left.entries.get(name, count):
+                entry = self.search.policy.entry(name)
+                most = entry.max if entry else 0
+                yield _Over(LIMIT, f"max {most} of group {name} leaves", now.entries[name], count)
+        usd = sum(group.usd_per_hour for group in bought)
+        if now.usd is not None and left.usd is not None and usd > left.usd + CENT:
+            yield _Over(MONEY, f"limits.usd_per_hour {limits.usd_per_hour:g} leaves", now.usd, usd)
+        gpus = sum(group.allocatable[GPU] for group in bought)
+        if now.gpus is not None and left.gpus is not None and gpus and gpus > left.gpus:
+            yield _Over(LIMIT, f"limits.gpus {limits.gpus} leaves", now.gpus, gpus, f"{gpus} GPUs")
+        if now.nodes is not None and left.nodes is not None and len(bought) > left.nodes:
+            yield _Over(LIMIT, f"limits.nodes {limits.nodes} leaves", now.nodes, len(bought))
+        for code, most in sorted(left.quotas.items()):
+            vcpus = sum(group.vcpus for group in bought if group.quota == code)
+            if vcpus and vcpus > most:
+                words = f"quota {code} of the AWS account leaves"
+                yield _Over(QUOTA, words, now.quotas[code], vcpus, f"{vcpus} vCPUs")
+
+    def _shut(self, bought: Sequence[Group]) -> Iterator[tuple[str, str]]:
+        """What keeps single groups from growing."""
+        there = {group.name for group in self.search.cluster.groups}
+        counts = Counter(group.name for group in bought)
+        groups = {group.name: group for group in bought}
+        for pause in dict.fromkeys(self.search.pause_of(group) for group in groups.values()):
+            if pause is not None:
+                yield PAUSED, str(pause)
+        for name, count in sorted(counts.items()):
+            group, closed = groups[name], self.search.fleet.closed.get(name)
+            if closed is not None:
+                why = (
+                    f"{group.instance_type} in {group.zone} is left alone until {closed.until:%Y-%m-%d %H:%M:%S} UTC "
+                    f"({closed.code}), and nothing else that may be bought holds it"
+                )
+                yield REFUSED, why
+            room = max(0, group.maximum - self.search.fleet.size_of(group)) if name in there else 0
+            if name not in there:
+                yield LIMIT, f"group {group.entry} has no Auto Scaling group in {group.zone} yet"
+            elif count > room and not self._is_over_max(group):
+                yield LIMIT, f"the MaxSize of Auto Scaling group {name} leaves {room}"
+
+    def _is_over_max(self, group: Group) -> bool:
+        """Its entry's maximum is no more than what the group may grow to: that is told."""
+        entry = self.search.policy.entry(group.entry)
+        return entry is not None and entry.max <= group.maximum
+
+    def busy(self, demand: Demand) -> Verdict:
+        """Where only machines that are there could hold it, and they are full or closed."""
+        shape = min((shape for _, shape in demand.pods), key=lambda shape: shape.rank)
+        words = [sum_up(self.search.market.snapshot.reasons(shape)) or self._why_no_new_node(shape)]
+        shut = Counter(self.search.fleet.unusable.values())
+        words += [f"{count} node{'s' if count > 1 else ''}: {why}" for why, count in sorted(shut.items())]
+        many = f"its {len(demand.pods)} pods do not fit together" if len(demand.pods) > 1 else "it fits nowhere now"
+        told = "; ".join(one for one in words if one)
+        return Verdict(f"{many}, and what may be bought does not change that: {told or 'no node'}")
+
+    def _why_no_new_node(self, shape: Shape) -> str:
+        """Where no node is there: what is against a new one."""
+        samples = map(self.search.market.sample, self.search.market.offerings)
+        found = [why for sample in samples if (why := self.search.market.snapshot.why_not(shape, sample)) is not None]
+        return sum_up(found, "kind of machine", "kinds of machine")
+
+
+def _too_big(lacking: list[tuple[str, Reason]]) -> Verdict:
+    """The machine that comes nearest, by the resource that lacks."""
+    nearest: dict[str, tuple[int, str, int]] = {}
+    for name, (kind, asks, free) in lacking:
+        resource = kind.rsplit(" ", 1)[-1]
+        if resource not in nearest or free > nearest[resource][0]:
+            nearest[resource] = (free, name, asks)
+    resource = GPU if GPU in nearest else min(nearest)
+    free, name, asks = nearest[resource]
+    asked, most = amount_in_words(resource, asks), amount_in_words(resource, free)
+    return Verdict(
+        f"asks {asked} {resource} on one node; the largest machine has {most} ({name})"
+        if free
+        else f"asks {asked} {resource}; no machine has any",
+        IMPOSSIBLE,
+    )
+
+
+def _nodes(count: int, name: str) -> str:
+    return f"{count} more {name} node{'s' if count > 1 else ''}"

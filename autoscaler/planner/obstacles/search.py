@@ -1,0 +1,369 @@
+"""The fewest things to leave out so that a gang finds a place, found by leaving out all, and putting back one by one.
+
+Whether something can be put back is asked of the packing itself, on the snapshot as the plan has left it. What is found
+cannot be made smaller: with any of it put back the gang has no place. It is no proof that no other set is smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final
+
+from autoscaler.config.policy import Policy
+from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.constraints import Taint
+from autoscaler.model.labels import AUTOSCALER, HOSTNAME
+from autoscaler.model.pauses import Pause
+from autoscaler.model.resources import Resources
+from autoscaler.planner.obstacles.relaxations import (
+    OF_OTHERS,
+    PARTS,
+    STAGES,
+    Relaxation,
+    Relaxed,
+    What,
+    in_drop_order,
+    part_of,
+    relaxed_pod,
+    rules_of,
+)
+from autoscaler.planner.obstacles.unbuilt_groups import NO_PRICE, unbuilt_groups
+from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
+from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
+from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+from autoscaler.planner.supply.fleet import Fleet, new_place, survey
+
+_EMPTIED: Final = 100
+"""Nodes that are thought of without their work, or twice as many as pods are asked for."""
+ADDED: Final = "added"
+"""Entry of a group that the policy does not name and that would have to be added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a gang would be placed with something left out."""
+
+    relaxed: Relaxed
+    placed: Placed
+    shapes: Mapping[str, Shape]
+    """By key of the pod; of one that is split, with ``#`` and a number behind it."""
+    pods: tuple[Pod, ...]
+    """As they ask, with nothing left out."""
+    split: frozenset[str]
+    """Keys of those that are split."""
+    ended: tuple[tuple[Place, Pod], ...] = ()
+    """Pods that are as if they were not there, and where they are."""
+
+    def leaves_out(self, what: What) -> bool:
+        """Whether it is one of the things that are left out."""
+        return any(one.what == what for one in self.relaxed)
+
+
+@dataclass(slots=True)
+class Search:
+    """What is asked, and what of the plan."""
+
+    cluster: Cluster
+    policy: Policy
+    fleet: Fleet
+    market: Market
+    work: int
+    """How many offerings and places may be looked at in all, over all trials: when it is spent only one trial is made
+    for each gang, with everything left out."""
+    taken: list[Group] = field(default_factory=list)
+    """Groups of nodes that those before it in turn would have bought, once for each node."""
+    ended: set[str] = field(default_factory=set)
+    """Keys of pods whose end those before it in turn count on."""
+    _unbuilt: list[Offering] | None = None
+    _closed: dict[str, Place] | None = None
+    _taints: frozenset[Taint] | None = None
+    _rooms: tuple[Resources, ...] | None = None
+    """Of all machines that there are or may be, empty: each once."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """As the plan has left it."""
+        return self.market.snapshot
+
+    @property
+    def ceilings(self) -> Ceilings:
+        """What is left to buy, after those before it in turn."""
+        left = self.market.ceilings.copy()
+        for group in self.taken:
+            left.take(group)
+        return left
+
+    def smallest(self, pods: Sequence[Pod], demand: Demand, *, like: Relaxed | None = None) -> Found | None:
+        """Of all that may be left out; ``None``: it has no place even so. The snapshot is left as it would be then.
+
+        ``like``: what was left out for another gang of the same pods, which is tried first.
+        """
+        start = self.snapshot.mark()
+        known = self._try(pods, demand, like, thorough=True) if like is not None else None
+        if known is not None:
+            return known
+        self.snapshot.undo(start)
+        may = list(self._may_be_left_out(pods, demand))
+        full: list[Relaxation] = []
+        for allowed in STAGES:
+            now = [one for one in may if one.what in allowed]
+            if now == full and allowed is not STAGES[0]:
+                continue
+            full = now
+            for relaxed in _with_parts(full):
+                found = self._try(pods, demand, relaxed, thorough=False)
+                self.snapshot.undo(start)
+                if found is not None:
+                    return self._reduced(pods, demand, list(relaxed))
+        return None
+
+    def _reduced(self, pods: Sequence[Pod], demand: Demand, relaxed: list[Relaxation]) -> Found | None:
+        """With every single thing put back without which the gang still has a place."""
+        start = self.snapshot.mark()
+        for one in in_drop_order(relaxed) if self.work > 0 else ():
+            fewer = [other for other in relaxed if other is not one]
+            if self._try(pods, demand, fewer, thorough=True) is not None:
+                relaxed = fewer
+            self.snapshot.undo(start)
+        return self._try(pods, demand, relaxed, thorough=True) or self._try(pods, demand, relaxed, thorough=False)
+
+    def keep(self, found: Found, ended: Collection[str]) -> None:
+        """Have it on the snapshot, which is as it was before it; ``ended``: keys of the pods that make room for it."""
+        for place, pod in found.ended:
+            if pod.key in ended:
+                self.snapshot.leave(self.snapshot.shape(pod), place)
+        self.ended |= set(ended)
+        for _, place in found.placed.places:
+            if place.index < 0:
+                self.snapshot.add(place)
+        for key, place in found.placed.places:
+            self.snapshot.put(found.shapes[key], place, key)
+        self._count_bought(found.placed)
+
+    def bought_for(self, pods: Sequence[Pod], demand: Demand, relaxed: Relaxed) -> list[Group]:
+        """What other pods, as they ask, would have bought for them with the same left out: a group for each node."""
+        start = self.snapshot.mark()
+        found = self._try(pods, demand, [one for one in relaxed if one.what in OF_OTHERS], thorough=False)
+        self.snapshot.undo(start)
+        placed = found.placed.bought if found is not None else ()
+        return [place.group for place in placed if place.group is not None]
+
+    # --- One trial ----------------------------------------------------------------------------------------------------
+
+    def _try(
+        self, pods: Sequence[Pod], demand: Demand, relaxed: Sequence[Relaxation], *, thorough: bool
+    ) -> Found | None:
+        """On the snapshot, which is changed; to be undone by the caller, also where there is no place."""
+        without = {one.what for one in relaxed}
+        shapes, split = self._shapes(pods, tuple(relaxed))
+        self._open_nodes(without)
+        ended = tuple(self._end_work(list(shapes.values()))) if "work" in without else ()
+        wanted = replace(demand, pods=tuple(shapes.items()), minimum=None, meant={})
+        if "topology" in without:
+            wanted = replace(wanted, topology=None, anchor=None)
+        offerings = list(self._offerings(without, many=len(shapes), shapes=shapes.values()))
+        self.work -= len(offerings) + len(self.snapshot.places) + len(ended)
+        market = self.market.relaxed(offerings, self._ceilings(without), thorough=thorough)
+        placed = pack([wanted], market).placed[demand.name]
+        if placed is None:
+            return None
+        self._count_bought(placed)
+        return Found(tuple(relaxed), placed, shapes, tuple(pods), split, ended)
+
+    def _count_bought(self, placed: Placed) -> None:
+        names = [place.group.name for place in placed.bought if place.group is not None]
+        self.market.bought.update(names)
+        self.snapshot.note(lambda: self.market.bought.subtract(names))
+
+    def _shapes(self, pods: Sequence[Pod], relaxed: Relaxed) -> tuple[dict[str, Shape], frozenset[str]]:
+        parts = max((one.parts for one in relaxed), default=1)
+        shapes: dict[str, Shape] = {}
+        split = set()
+        for pod in pods:
+            asked = relaxed_pod(pod, relaxed)
+            if parts == 1 or not self._is_too_large(pod):
+                shapes[pod.key] = self.snapshot.shape(asked)
+                continue
+            split.add(pod.key)
+            part = self.snapshot.shape(part_of(asked, parts))
+            shapes |= {f"{pod.key}#{number}": part for number in range(parts)}
+        return shapes, frozenset(split)
+
+    def _is_too_large(self, pod: Pod) -> bool:
+        """For every machine that there is or may be, empty."""
+        if self._rooms is None:
+            rooms = [node.allocatable for node in self.cluster.nodes]
+            rooms += [Resources(self.market.sample(one).free) for one in self.market.offerings]
+            rooms += [one.group.allocatable for one in self._unbuilt_offerings()]
+            self._rooms = tuple(dict.fromkeys(rooms))
+        return not any(pod.requests.fits_in(room) for room in self._rooms)
+
+    # --- What may be left out -----------------------------------------------------------------------------------------
+
+    def _may_be_left_out(self, pods: Sequence[Pod], demand: Demand) -> Iterator[Relaxation]:
+        yield from rules_of(pods, self._all_taints(), demand.topology)
+        shapes = {pod.key: self.snapshot.shape(pod) for pod in pods}
+        for term in dict.fromkeys(term for pod in pods for term in pod.near_to):
+            meets_itself = any(self.snapshot.means(term, shape) for shape in shapes.values())
+            yield Relaxation("near" if self.snapshot.counted(term) or meets_itself else "partner", term=term)
+        limits, ceilings = self.policy.limits, self.market.ceilings
+        asks: list[tuple[What, object]] = [
+            ("usd", limits.usd_per_hour is not None),
+            ("nodes", limits.nodes is not None),
+            ("gpus", limits.gpus is not None),
+            ("quota", ceilings.quotas),
+            ("resume", any(self.pause_of(group) for group in self._all_groups())),
+            ("capacity", self.fleet.closed),
+            ("max", self.policy.groups),
+            ("pulumi", self.policy.groups),
+            ("uncordon", any(_is_cordoned(node) for node in self._closed_nodes())),
+            ("ready", any(not node.ready for node in self._closed_nodes())),
+            ("work", self.fleet.residents),
+            ("split", any(map(self._is_too_large, pods))),
+        ]
+        yield from (Relaxation(what) for what, exists in asks if exists)
+        yield Relaxation("group")
+
+    def _all_taints(self) -> frozenset[Taint]:
+        if self._taints is None:
+            places = chain(self.snapshot.places, map(self.market.sample, self.market.offerings))
+            found = {taint for place in places for taint in place.taints}
+            found |= {taint for one in self._unbuilt_offerings() for taint in one.group.taints}
+            found |= {taint for place in self._closed_places().values() for taint in place.taints}
+            self._taints = frozenset(found)
+        return self._taints
+
+    # --- What a trial has ---------------------------------------------------------------------------------------------
+
+    def _ceilings(self, without: set[What]) -> Ceilings:
+        left, now = self.ceilings, self.market.ceilings.gpus
+        if left.gpus is not None and now is not None and now >= 0:
+            left.gpus = max(0, left.gpus)  # nodes without GPUs take none of what those before it in turn lack
+        return Ceilings(
+            usd=None if "usd" in without else left.usd,
+            nodes=None if "nodes" in without else left.nodes,
+            gpus=None if "gpus" in without else left.gpus,
+            entries={} if "max" in without else left.entries,
+            quotas={} if "quota" in without else left.quotas,
+        )
+
+    def _offerings(self, without: set[What], *, many: int, shapes: Iterable[Shape]) -> Iterator[Offering]:
+        """``many``: pods that a place is sought for."""
+        for one in self.market.offerings:
+            name = one.group.name
+            size, bought = self.fleet.size_of(one.group), self.market.bought[name]
+            most = bought + many if "pulumi" in without else max(0, one.group.maximum - size)
+            shut = name in self.fleet.closed and "capacity" not in without
+            yield replace(one, buyable=0 if shut or self._is_paused(one.group, without) else most)
+        more = list(self._unbuilt_offerings()) if "pulumi" in without else []
+        more += [_added(list(shapes), self.policy)] if "group" in without else []
+        for one in more:
+            if not self._is_paused(one.group, without):
+                yield replace(one, buyable=self.market.bought[one.group.name] + many)
+
+    def _is_paused(self, group: Group, without: set[What]) -> bool:
+        return "resume" not in without and self.pause_of(group) is not None
+
+    def pause_of(self, group: Group) -> Pause | None:
+        """Why nothing is bought in it, also where it is not there yet."""
+        return next((one for one in reversed(self.cluster.pauses) if one.stops_buying(group.entry)), None)
+
+    def _all_groups(self) -> list[Group]:
+        return [one.group for one in (*self.market.offerings, *self._unbuilt_offerings())]
+
+    def _unbuilt_offerings(self) -> list[Offering]:
+        if self._unbuilt is None:
+            self._unbuilt = [_offering(group) for group in unbuilt_groups(self.cluster, self.policy)]
+        return self._unbuilt
+
+    def _closed_nodes(self) -> Iterator[Node]:
+        """That somebody else has cordoned, or that are not ready: others go, or EC2 takes them."""
+        for node in self.cluster.nodes:
+            why = self.fleet.unusable.get(node.name)
+            if why in ("cordoned by someone else", "not ready"):
+                yield node
+
+    def _closed_places(self) -> dict[str, Place]:
+        """As if they were neither."""
+        if self._closed is None:
+            nodes = tuple(replace(node, cordoned=False, ready=True) for node in self._closed_nodes())
+            found = survey(replace(self.cluster, nodes=nodes), self.policy, {}) if nodes else None
+            self._closed = {place.name: place for place in found.places} if found is not None else {}
+        return self._closed
+
+    def _open_nodes(self, without: set[What]) -> None:
+        """Add the closed nodes that are open with these things left out."""
+        if not without & {"uncordon", "ready"}:
+            return
+        places = self._closed_places()
+        for node in self._closed_nodes():
+            shut = (_is_cordoned(node) and "uncordon" not in without) or (not node.ready and "ready" not in without)
+            place = places.get(node.name)
+            if place is not None and not shut and self.snapshot.place_on(place.labels[HOSTNAME]) is None:
+                self.snapshot.add(replace(place, free=dict(place.free), guests=[], index=-1, version=0, harm=None))
+
+    def _end_work(self, shapes: Sequence[Shape]) -> Iterator[tuple[Place, Pod]]:
+        """Take away what is on the places that the shapes might go to, but for pods that they must be near to."""
+        alone = all(map(self.snapshot.stands_alone, shapes))
+        places = self._worth_emptying(shapes) if alone else list(self.snapshot.places)
+        wanted = {term for shape in shapes for term in shape.near_to}
+        for place in places:
+            for pod in self.fleet.residents.get(place.name, ()):
+                shape = self.snapshot.shape(pod)
+                if pod.key not in self.ended and not any(self.snapshot.means(term, shape) for term in wanted):
+                    self.snapshot.leave(shape, place)
+                    yield place, pod
+
+    def _worth_emptying(self, shapes: Sequence[Shape]) -> list[Place]:
+        """Of the places that would hold one of the pods if they were empty those with the fewest pods."""
+        fit = {
+            place.name: place
+            for shape in set(shapes)
+            for place in self.snapshot.takers(shape)
+            if place.node is not None and shape.requests.fits_in(place.node.allocatable)
+        }
+        most = max(_EMPTIED, 2 * len(shapes))
+        return sorted(fit.values(), key=lambda place: (len(self.fleet.residents.get(place.name, ())), place.name))[
+            :most
+        ]
+
+
+def _is_cordoned(node: Node) -> bool:
+    return node.cordoned and node.cordoned_by != AUTOSCALER
+
+
+def _with_parts(relaxed: Sequence[Relaxation]) -> Iterator[Relaxed]:
+    """Of one that is split: into few pods first."""
+    if not any(one.what == "split" for one in relaxed):
+        yield tuple(relaxed)
+        return
+    for parts in PARTS:
+        yield tuple(replace(one, parts=parts) if one.what == "split" else one for one in relaxed)
+
+
+def _offering(group: Group) -> Offering:
+    return Offering(group, lambda name: new_place(group, name, dict(group.allocatable.items())), buyable=0)
+
+
+def _added(shapes: Sequence[Shape], policy: Policy) -> Offering:
+    """Nodes that hold any one pod of the shapes, with the labels that they select."""
+    room: dict[str, int] = {}
+    for name, amount in (one for shape in shapes for one in shape.amounts):
+        room[name] = max(room.get(name, 0), amount)
+    asked = [one for shape in shapes for one in (shape.affinity[0] if shape.affinity else ())]
+    labels = {one.key: one.values[0] for one in asked if one.operator == "In" and one.values}
+    labels |= {one.key: "true" for one in asked if one.operator == "Exists" and one.key not in labels}
+    zones = [zone for entry in policy.groups for zone in entry.zones]
+    group = Group(
+        name=ADDED,
+        entry=ADDED,
+        instance_type="any",
+        zone=zones[0] if zones else f"{policy.region}a",
+        allocatable=Resources(room),
+        usd_per_hour=NO_PRICE,
+        labels=labels,
+    )
+    return _offering(group)
