@@ -110,6 +110,8 @@ def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], recent: Mapp
     """Why it is no candidate at this look; empty where it is."""
     if node.name in fleet.noticed:
         return str(fleet.noticed[node.name])
+    if node.name in fleet.faults.closed:
+        return fleet.faults.closed[node.name]
     if node.cordoned or node.deleting or not node.ready or node.name in fleet.leaving:
         return "it is closed, not ready, or on its way out"
     if node.name in wanted:
@@ -201,7 +203,7 @@ class _Consolidating:
         for node in sorted(self.cluster.nodes, key=lambda node: node.name):
             is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
             since = self.memory.draining.get(node.name) or node.cordoned_at
-            is_ours = is_ours and node.name not in self.fleet.noticed
+            is_ours = is_ours and node.name not in self.fleet.noticed and node.name not in self.fleet.faults.closed
             if not is_ours or since is None or not self.fleet.residents.get(node.name):
                 continue
             end = since + self.rules.timeout

@@ -121,6 +121,17 @@ def test_a_node_of_ec2_is_ended_when_it_is_empty_and_not_at_the_minimum() -> Non
     assert decided(node, groups=(group,), pauses=(Pause(ALL),)).steps == ()
 
 
+def test_a_service_on_it_is_left_alone_too() -> None:
+    """It is not emptied to save its price, though its pod may be moved and has room elsewhere."""
+    group = a_group(joined=1)
+    (node,) = nodes_of(group, conditions=condition(), created=LONG_AGO, **OURS)
+    web = a_pod("web", node=node.name, phase="Running", owner="ReplicaSet/web", started=LONG_AGO)
+    assert decided(node, an_on_prem_node(), groups=(group,), pods=[web]).steps == ()
+    assert kinds(decided(replace(node, cordoned=False), an_on_prem_node(), groups=(group,), pods=[web]).steps) == [
+        "Cordon"
+    ]
+
+
 def test_one_that_does_not_answer_either_is_left_to_the_rule_for_that() -> None:
     """It is terminated with what is on it."""
     group = a_group(joined=1)
