@@ -69,11 +69,19 @@ def test_the_folder_never_holds_more_than_its_bound(tmp_path: Path) -> None:
         one.decided(at(second, noise=4000))
         while not one._letters.empty():
             threading.Event().wait(0.001)
-        assert sum(path.stat().st_size for path in files_in(tmp_path)) <= bound
+        assert sum(map(_size, files_in(tmp_path))) <= bound
     one.stop()
     left = seconds(read_record(tmp_path))
     assert left == list(range(int(left[0]), 300))
     assert 0 < len(left) < 300
+
+
+def _size(path: Path) -> int:
+    """Nothing where the writer's thread has deleted it meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.99])
