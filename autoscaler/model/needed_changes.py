@@ -24,6 +24,7 @@ DELETE_POD: Final = "kubectl delete pod"
 UNCORDON: Final = "kubectl uncordon"
 WORK_ENDS: Final = "other work ends"
 READY: Final = "the node is ready"
+WELL: Final = "the node's hardware is well"
 POD_RUNS: Final = "a pod runs"
 CAPACITY: Final = "EC2 has capacity"
 QUOTA_RAISED: Final = "AWS raises a quota"
@@ -160,13 +161,15 @@ class NeededChange:
             return f"node {_few(self.nodes)} is opened again ({self.run})"
         return f"the pod is deleted ({self.run})" if self.run.startswith(DELETE_POD) else f"`{self.run}` is run"
 
-    def _of_others(self) -> str:
+    def _of_others(self) -> str:  # noqa: PLR0911 - one line for each kind
         where = f" on {_few(self.nodes)}" if self.nodes else ""
         match self.other:
             case str(what) if what == WORK_ENDS:
                 return f"other work{where} ends" + (f" ({_few(self.pods)})" if self.pods else "")
             case str(what) if what == READY:
                 return f"node {_few(self.nodes)} is ready again"
+            case str(what) if what == WELL:
+                return f"the hardware of node {_few(self.nodes)} is well again"
             case str(what) if what == POD_RUNS and self.term is not None:
                 there = " and ".join(f"{key} is {value}" for key, value in self.labels)
                 return f"a pod of which {selected(self.term)} runs where {there}"
@@ -196,7 +199,7 @@ def _about(one: NeededChange) -> object:
         return one.path
     if one.run.startswith(UNCORDON):
         return UNCORDON
-    if one.run == PULUMI_UP or one.other in (WORK_ENDS, READY, CAPACITY):
+    if one.run == PULUMI_UP or one.other in (WORK_ENDS, READY, WELL, CAPACITY):
         return one.run or one.other
     return (one.other, one.groups) if one.other == QUOTA_RAISED else one
 

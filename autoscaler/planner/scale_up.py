@@ -212,7 +212,7 @@ def _settle(
                 waiting.append(Waiting(pod.key, f"the scheduler says: {pod.unschedulable_because}", cause=STUCK))
             continue
         if place is None:
-            why = f"is bound for node {host}, which is {closed.get(host, 'not there')}"
+            why = f"is bound for node {host}: {closed.get(host, 'not there')}"
         else:
             why = f"is bound for node {host}, where it does not fit: {reason.kind if reason else ''}"
         in_vain = place is not None or host not in closed

@@ -22,6 +22,7 @@ from autoscaler.model.needed_changes import (
     TIME_COMES,
     UNCORDON,
     USD,
+    WELL,
     WORK_ENDS,
     NeededChange,
     in_order,
@@ -29,7 +30,7 @@ from autoscaler.model.needed_changes import (
 from autoscaler.model.pauses import BUDGET, BUYING, Pause
 from autoscaler.model.resources import CPU
 from autoscaler.planner.obstacles.relaxations import Relaxation, toleration_of
-from autoscaler.planner.obstacles.search import ADDED, Found, Search
+from autoscaler.planner.obstacles.search import ADDED, Found, Search, is_cordoned
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, is_device
@@ -180,7 +181,10 @@ def _resumed(pause: Pause) -> NeededChange:
 def _of_nodes(found: Found, search: Search) -> Iterator[NeededChange]:
     used: dict[str, Node] = {place.name: place.node for _, place in found.placed.places if place.node is not None}
     closed = {name: node for name, node in used.items() if name in search.fleet.unusable}
-    cordoned = sorted(name for name, node in closed.items() if _of(search, name).cordoned)
+    at_fault = sorted(name for name in closed if name in search.fleet.faults.closed)
+    if at_fault:
+        yield NeededChange("other", other=WELL, nodes=tuple(at_fault))
+    cordoned = sorted(name for name in closed if is_cordoned(_of(search, name)))
     if cordoned:
         yield NeededChange("other", run=f"{UNCORDON} {' '.join(cordoned)}", nodes=tuple(cordoned))
     unready = sorted(name for name in closed if not _of(search, name).ready)

@@ -219,8 +219,8 @@ class Search:
             ("capacity", self.fleet.closed),
             ("max", self.policy.groups),
             ("pulumi", self.policy.groups),
-            ("uncordon", any(_is_cordoned(node) for node in self._closed_nodes())),
-            ("ready", any(not node.ready for node in self._closed_nodes())),
+            ("uncordon", any(is_cordoned(node) for node in self._closed_nodes())),
+            ("ready", any(map(self._is_unfit, self._closed_nodes()))),
             ("work", self.fleet.residents),
             ("split", any(map(self._is_too_large, pods))),
         ]
@@ -280,16 +280,19 @@ class Search:
         return self._unbuilt
 
     def _closed_nodes(self) -> Iterator[Node]:
-        """That somebody else has cordoned, or that are not ready: others go, or EC2 takes them."""
+        """Cordoned by another, not ready, or at fault: what else keeps pods off is that they go, or EC2 takes them."""
         for node in self.cluster.nodes:
             why = self.fleet.unusable.get(node.name)
-            if why in ("cordoned by someone else", "not ready"):
+            if why in ("cordoned by someone else", "not ready") or node.name in self.fleet.faults.closed:
                 yield node
+
+    def _is_unfit(self, node: Node) -> bool:
+        return not node.ready or node.name in self.fleet.faults.closed
 
     def _closed_places(self) -> dict[str, Place]:
         """As if they were neither."""
         if self._closed is None:
-            nodes = tuple(replace(node, cordoned=False, ready=True) for node in self._closed_nodes())
+            nodes = tuple(replace(node, cordoned=False, ready=True, conditions=()) for node in self._closed_nodes())
             found = survey(replace(self.cluster, nodes=nodes), self.policy, {}) if nodes else None
             self._closed = {place.name: place for place in found.places} if found is not None else {}
         return self._closed
@@ -300,7 +303,9 @@ class Search:
             return
         places = self._closed_places()
         for node in self._closed_nodes():
-            shut = (_is_cordoned(node) and "uncordon" not in without) or (not node.ready and "ready" not in without)
+            shut = (is_cordoned(node) and "uncordon" not in without) or (
+                self._is_unfit(node) and "ready" not in without
+            )
             place = places.get(node.name)
             if place is not None and not shut and self.snapshot.place_on(place.labels[HOSTNAME]) is None:
                 self.snapshot.add(replace(place, free=dict(place.free), guests=[], index=-1, version=0, harm=None))
@@ -331,7 +336,8 @@ class Search:
         ]
 
 
-def _is_cordoned(node: Node) -> bool:
+def is_cordoned(node: Node) -> bool:
+    """By another than the autoscaler."""
     return node.cordoned and node.cordoned_by != AUTOSCALER
 
 

@@ -11,6 +11,7 @@ import pytest
 from autoscaler.config.policy import Faults
 from autoscaler.model.actions import Cordon, Grow, Memory, Plan, Remove, Step, Uncordon
 from autoscaler.model.cluster import Node, NodeCondition
+from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import ALL, Pause
 from autoscaler.planner.node_states import standings
 from autoscaler.planner.plan import plan
@@ -130,6 +131,13 @@ def test_a_service_on_it_is_left_alone_too() -> None:
     assert kinds(decided(replace(node, cordoned=False), an_on_prem_node(), groups=(group,), pods=[web]).steps) == [
         "Cordon"
     ]
+
+
+def test_a_pod_that_waits_for_it_is_told() -> None:
+    """What is at fault, and that its repair would help."""
+    (waits,) = decided(dgx(), pods=[a_pod("p", gpus=8, selector={HOSTNAME: "dgx-01"})]).waiting
+    assert waits.because.startswith(f"is bound for node dgx-01: {KIND} is False (NvidiaXID79Error) since")
+    assert "the hardware of node dgx-01 is well again" in waits.would_fit_if
 
 
 def test_one_that_does_not_answer_either_is_left_to_the_rule_for_that() -> None:

@@ -275,7 +275,7 @@ def test_an_admitted_pod_whose_node_is_gone_is_told_how_to_go_on() -> None:
         (admitted, "asks for kubernetes.io/hostname dgx-1 in place of dgx-9"),
     ):
         said = words_for(decide(a_cluster(pods=[pod], nodes=[an_on_prem_node("dgx-1")])), "team/first-worker-0")
-        assert said.because == "is bound for node dgx-9, which is not there"
+        assert said.because == "is bound for node dgx-9: not there"
         assert change in said.would_fit_if
 
 
@@ -284,9 +284,7 @@ def test_a_pod_that_we_pinned_where_it_cannot_start_is_made_anew() -> None:
     ours = {"gates": (), "affinity": (selects(host="dgx-9"),), "admitted_to": "dgx-9", "owner": "Job/first"}
     admitted = replace(a_gang("first", 1, gpus=8)[0], **ours)
     decided = decide(a_cluster(pods=[admitted], nodes=[an_on_prem_node("dgx-1")]))
-    assert steps(decided, Recreate) == [
-        Recreate("team/first-worker-0", "it is bound for node dgx-9, which is not there")
-    ]
+    assert steps(decided, Recreate) == [Recreate("team/first-worker-0", "it is bound for node dgx-9: not there")]
 
 
 @pytest.mark.parametrize(
