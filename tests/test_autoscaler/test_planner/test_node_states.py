@@ -323,3 +323,14 @@ def test_a_job_is_told_by_what_is_to_be_said_of_its_pods() -> None:
     assert lines[2] == "mnist-worker-0: is on node dgx-01"
     with pytest.raises(BadInput, match="no pod in namespace 'team' is of a job or gang 'x'"):
         said("job", "team/x", a_cluster(pods=pods))
+
+
+def test_the_end_of_a_state_is_told_where_time_ends_it() -> None:
+    """And nothing of an end where none is known."""
+    group = a_group(joined=1)
+    marks = {"cordoned": True, "cordoned_by": "spillway-autoscaler", "cordoned_at": NOW}
+    idle = a_cluster(nodes=nodes_of(group, **marks), groups=(group,))
+    first, *_ = said("node", nodes_of(group)[0].name, idle).splitlines()
+    assert first.endswith(" (until 2026-11-21 09:10:00 UTC at the latest)")
+    own = a_cluster(nodes=(an_on_prem_node(),), groups=())
+    assert said("node", "dgx-01", own).splitlines()[0] == "dgx-01 is ready: no pod is on it"

@@ -229,3 +229,14 @@ def test_a_job_is_followed_to_its_end_and_its_exit_status_is_told() -> None:
     assert typed("submit", "job.yaml").exit_code == 0
     followed = typed("follow", "bad")
     assert (followed.exit_code, followed.output.splitlines()[-1][-18:]) == (1, " UTC ended: failed")
+
+
+@pytest.mark.parametrize("state", [None, ""])
+def test_without_a_state_folder_jobs_are_below_the_home(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
+    """As the XDG base directory specification has it, also where the variable is empty."""
+    with monkeypatch.context() as environment:
+        environment.delenv("XDG_STATE_HOME")
+        environment.setenv("HOME", "/home/ada")
+        if state is not None:
+            environment.setenv("XDG_STATE_HOME", state)
+        assert local.home() == Path("/home/ada/.local/state/spillway/jobs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -66,3 +67,14 @@ def test_whoever_may_be_alive_is_waited_for(tmp_path: Path, monkeypatch: pytest.
         pass
     assert waited
     assert len(leases.holders) == 1
+
+
+def test_a_second_run_on_the_same_machine_is_told_who_runs(tmp_path: Path) -> None:
+    """By the number in the lock file; before that is written there is none."""
+    told = rf"process {os.getpid()} is running already"
+    with only_run(tmp_path, None), pytest.raises(Unavailable, match=told), only_run(tmp_path, None):
+        pass
+    with (tmp_path / "lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="process another process is running already"), only_run(tmp_path, None):
+            pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,13 @@ def test_a_journal_that_is_not_there_is_told(tmp_path: Path) -> None:
     """By its path."""
     with pytest.raises(BadInput, match="there is no journal"):
         why_broken(tmp_path / "none")
+
+
+def test_the_bar_of_a_night_has_its_parts_in_proportion() -> None:
+    """One in which nothing was counted has none."""
+    nights = [{"at": "2026-01-02", "counts": {"clean": 3, "drifted": 1}}, {"at": "2026-01-01", "counts": {}}]
+    text = page(run(), nights)
+    assert re.findall(r'<i style="width:(.*?)%;background:var\(--(.*?)\)"></i>', text) == [
+        ("75.0", "clean"),
+        ("25.0", "drifted"),
+    ]

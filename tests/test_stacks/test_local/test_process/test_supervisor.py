@@ -23,6 +23,7 @@ from stacks.local.process.supervisor import (
     is_running,
     read_status,
     start_keeper,
+    start_time,
     stop_keeper,
 )
 
@@ -200,3 +201,18 @@ def test_stopping_twice_is_harmless(tmp_path: Path) -> None:
     assert stop_keeper(tmp_path)
     keeper.wait(timeout=20)
     assert not stop_keeper(tmp_path)
+
+
+def test_a_zombie_has_ended() -> None:
+    """It has a number still, and its start; nothing of it runs."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    end = time.monotonic() + 30
+    while Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert start_time(child) == 0
+    os.waitpid(child, 0)
+    assert start_time(child) == 0
+    assert start_time(os.getpid()) > 0
