@@ -512,7 +512,7 @@ def test_an_edit_of_the_policy_file_is_acted_on_without_a_restart_and_a_bad_one_
         edited(hybrid.policy, "max: 4", "max: -4")
         told = "groups[0] (gpu).max = -4: input should be greater than or equal to 0"
         until(lambda: told in brain.texts(), told=brain.texts)
-        until(lambda: told in acting_policy(kube).get("refused", {}).get("why", ""), told=brain.texts)
+        until(lambda: told in (acting_policy(kube).get("refused") or {}).get("why", ""), told=brain.texts)
         assert told in json.loads(asked(port, "/status"))["policy"]["refused"]
         assert "spillway_policy_refused 1.0" in asked(port, "/metrics")
         assert told in spillway(hybrid, "policy", "show")
