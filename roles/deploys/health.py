@@ -8,7 +8,9 @@ from typing import Final
 from pyinfra.api.deploy import deploy
 
 from roles.engine.batched_facts import PATH
+from roles.facts.nodes import AUTHORITY, PKI
 from roles.operations import files, services
+from roles.operations.nodes import KUBECONFIG
 from roles.operations.services import DAEMON_RELOAD, restarts
 from roles.settings.machine import MachineSettings, settings
 
@@ -16,11 +18,18 @@ SCRIPT: Final = "/usr/local/sbin/spillway-node-health"
 METRICS: Final = "/var/lib/prometheus/node-exporter/spillway_health.prom"
 SERVICE: Final = "/etc/systemd/system/spillway-node-health.service"
 TIMER: Final = "/etc/systemd/system/spillway-node-health.timer"
+CONDITION: Final = "AcceleratedHardwareReady"
+"""Condition of the Node by which it says whether its GPUs are well, of the type that the EKS node monitoring agent has
+(https://docs.aws.amazon.com/eks/latest/userguide/node-health.html); the autoscaler's ``faults`` go by it."""
+_OF_GPUS: Final = ("gpus", "gpu_errors")
 
 
 @deploy("Node health check")
 def health() -> None:
-    """A script, run by a timer: exit status 0 where all is well, each ill by name on a line and as a metric."""
+    """A script, run by a timer: exit status 0 where all is well, each ill by name on a line and as a metric.
+
+    Ills of GPUs become a condition of the Node, too.
+    """
     machine = settings()
     files.place(
         name="what health means here", dest=SCRIPT, content=health_script(machine), mode="755", validate="sh -n {path}"
@@ -74,10 +83,10 @@ def health_script(machine: MachineSettings) -> str:
     return f"""#!/bin/sh
 PATH={PATH}; export PATH
 # Written by roles/deploys/health.py: which of this machine's parts are ill.
-ill=0
+ill=
 metrics=$(mktemp)
 check() {{
-  if sh -c "$2" >/dev/null 2>&1; then value=1; else value=0; ill=1; echo "ill: $1"; fi
+  if sh -c "$2" >/dev/null 2>&1; then value=1; else value=0; ill="$ill $1"; echo "ill: $1"; fi
   echo "spillway_node_healthy{{check=\\"$1\\"}} $value" >> "$metrics"
 }}
 {lines}# The collector's folders may be its own account's, which may put links there: from there on it does this.
@@ -90,7 +99,30 @@ done
 $as sh -c 'cd "$1" && t=$(mktemp .spillway.XXXXXXXXXX) && cat > "$t" && chmod 644 "$t" && mv -fT "$t" "$2"' \
   sh {posixpath.dirname(METRICS)} {posixpath.basename(METRICS)} < "$metrics"
 rm -f "$metrics"
-exit $ill
+{_condition() if machine.kubelet and machine.gpu_count else ""}[ -z "$ill" ]
+"""
+
+
+def _condition() -> str:
+    """Tells the API server as the kubelet, which may change the status of its own Node alone (NodeRestriction)."""
+    of_gpus = "".join(f'case "$ill " in *" {name} "*) found="$found {name}" ;; esac\n' for name in _OF_GPUS)
+    certificate = f"{PKI}/kubelet-client-current.pem"
+    return rf"""# The Node says of its GPUs whether they are well, and since when: the time of the last change is kept.
+found=
+{of_gpus}now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+if [ -z "$found" ]; then status=True reason=ChecksPassed; else status=False reason=CheckFailed; fi
+kept=/var/lib/spillway/{CONDITION}
+read -r was since 2>/dev/null < $kept || was=
+[ "$was" = "$status" ] || since=$now
+printf '%s %s\n' "$status" "$since" > $kept.new && mv -fT $kept.new $kept
+server=$(awk '$1 == "server:" {{ print $2; exit }}' {KUBECONFIG})
+node=$(openssl x509 -noout -subject -in {certificate} | sed 's/.*system:node:\([^,/ ]*\).*/\1/')
+condition='"type":"{CONDITION}","status":"%s","reason":"%s","message":"spillway-node-health:%s"'
+times='"lastHeartbeatTime":"%s","lastTransitionTime":"%s"'
+body=$(printf "{{\"status\":{{\"conditions\":[{{$condition,$times}}]}}}}" \
+  "$status" "$reason" "${{found:- all is well}}" "$now" "$since")
+curl -sS -f -m 10 -o /dev/null -X PATCH --cert {certificate} --cacert {AUTHORITY} -d "$body" \
+  -H 'Content-Type: application/strategic-merge-patch+json' "$server/api/v1/nodes/$node/status"
 """
 
 

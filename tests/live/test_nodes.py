@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 import roles
+from roles.deploys.health import CONDITION, health_script
+from roles.facts.nodes import AUTHORITY
 from roles.membership import bootstrap
+from roles.settings.cluster import Kubelet
+from roles.settings.machine import MachineSettings
 from stacks.local.ground.control_plane import apply_manifests
 from tests.live.hybrid import until
 from tests.live.lab import BUSYBOX, FAILING, Lab, sleeper, spillway
 from tests.live.machines import Host
+from tests.test_roles.test_texts import NOBODY
 
 pytestmark = pytest.mark.live
 
@@ -130,6 +137,44 @@ def test_a_machine_says_by_itself_what_is_ill(machines: list[Host], applied: lis
     assert (ill.returncode, ill.stdout) == (1, "ill: kubelet\n")
     metrics = host.run("cat /var/lib/prometheus/node-exporter/spillway_health.prom").stdout
     assert 'spillway_node_healthy{check="containerd"} 1' in metrics
+
+
+def test_a_node_says_that_a_gpu_is_ill_and_since_when(ground: Lab, machines: list[Host], applied: list[str]) -> None:
+    """As its kubelet does, of no other; the time of the change is kept. `nvidia-smi` is a script of three words."""
+    host, smi = machines[1], "/usr/bin/nvidia-smi"
+    kubelet = Kubelet(server=ground.url, authority=NOBODY)
+    machine = MachineSettings(name=host.name, address=host.address, gpu_count=2, kubelet=kubelet)
+    check = f"sh -c {shlex.quote(health_script(machine))}"
+
+    def told() -> tuple[str, str, str]:
+        conditions = ground.kube.get(f"/api/v1/nodes/{host.name}")["status"]["conditions"]
+        (one,) = (one for one in conditions if one["type"] == CONDITION)
+        return one["status"], one["message"], one["lastTransitionTime"]
+
+    def with_gpus(count: int) -> None:
+        host.run(f"printf '#!/bin/sh\\nyes GPU | head -n {count}\\n' > {smi}; chmod 755 {smi}")
+        assert host.run(check, check=False).stderr == ""
+
+    try:
+        with_gpus(2)
+        assert told()[:2] == ("True", "spillway-node-health: all is well")
+        with_gpus(1)
+        status, message, since = told()
+        assert (status, message) == ("False", "spillway-node-health: gpus")
+        time.sleep(1.1)  # times are in whole seconds
+        with_gpus(1)
+        assert told() == (status, message, since)
+        other = host.run(
+            "cd /var/lib/kubelet && curl -s -o /dev/null -w '%{http_code}' -X PATCH"
+            " --cert pki/kubelet-client-current.pem"
+            f" --cacert {AUTHORITY} -H 'Content-Type: application/merge-patch+json' -d '{{}}'"
+            f" $(awk '$1 == \"server:\" {{print $2}}' kubeconfig)/api/v1/nodes/node-1/status"
+        )
+        assert other.stdout == "403"
+        with_gpus(2)
+        assert told()[0] == "True"
+    finally:
+        host.run(f"rm -f {smi}")
 
 
 def test_a_label_changes_without_a_restart(ground: Lab, machines: list[Host], applied: list[str]) -> None:

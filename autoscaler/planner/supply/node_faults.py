@@ -1,7 +1,8 @@
 """Nodes whose hardware is at fault: a condition of the Node says so, and nothing is started there while it does.
 
-Conditions are set by others, such as the EKS node monitoring agent (``AcceleratedHardwareReady`` is ``False`` after an
-Xid or an ECC error, https://docs.aws.amazon.com/eks/latest/userguide/node-health.html) or node-problem-detector.
+Conditions are set by others: ``AcceleratedHardwareReady`` is ``False`` after an Xid or an ECC error by the EKS node
+monitoring agent (https://docs.aws.amazon.com/eks/latest/userguide/node-health.html), and by the health check of our own
+machines (``roles/deploys/health.py``); others by node-problem-detector.
 """
 
 from __future__ import annotations
