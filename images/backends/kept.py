@@ -46,12 +46,13 @@ def stripped(kept: bytes) -> Iterator[str]:
 
 
 def _order(name: str) -> tuple[tuple[int, str], ...]:
-    """Attempts and parts as they were written: 2 before 10."""
+    """Runs, attempts and parts as they were written: 2 before 10."""
     return tuple((len(part) if part.isdigit() else 0, part) for part in name.replace("/", ".").split("."))
 
 
 def _in_directory(place: str, job: str) -> _Run:
-    runs = sorted(path for path in (Path(place) / job).glob("*") if path.is_dir())
+    found = (path for path in (Path(place) / job).glob("*") if path.is_dir())
+    runs = sorted(found, key=lambda path: _order(path.name))
     if not runs:
         raise BadInput(f"{place} has no run of a job {job!r}: is it the place that `logs` of its file names?")
     names = (path.relative_to(runs[-1]).as_posix() for path in runs[-1].rglob("*.log"))
@@ -69,7 +70,7 @@ def _in_bucket(place: str, job: str) -> _Run:
         runs = [one["Prefix"] for one in _pages(s3, "CommonPrefixes", Bucket=bucket, Prefix=start, Delimiter="/")]
         if not runs:
             raise BadInput(f"{place} has no run of a job {job!r}: is it the place that `logs` of its file names?")
-        last = max(runs)
+        last = max(runs, key=_order)
         names = [one["Key"].removeprefix(last) for one in _pages(s3, "Contents", Bucket=bucket, Prefix=last)]
     except (BotoCoreError, ClientError) as error:
         raise Unavailable(f"cannot read {place}: {error}") from None

@@ -28,6 +28,7 @@ _LOSSES: Final = {
     "same": "Slurm knows no zones",
     "node_selector": "labels of Kubernetes nodes mean nothing to Slurm",
     "tolerations": "Slurm knows no taints",
+    "roles.checkpoint": "Slurm sends SIGTERM to the program itself, which has to write down its state then",
     "roles.image": "programs run on the machine itself; give python and entry",
     "roles.annotations": "they are for Kubernetes",
     "roles.volumes": "programs see the machine's directories as they are",
@@ -43,13 +44,22 @@ hosts() {{ srun "$@" sh -c 'echo "$SLURM_PROCID $(hostname)"' | sort -n | cut -d
 {hosts}
 # The index of a task is its rank in its role's step.
 run='SPILLWAY_INDEX=$SLURM_PROCID exec python3 -c "$SPILLWAY_LAUNCHER" "$@"'
-essential=() others=()
-trap 'kill "${{essential[@]}}" ${{others[@]+"${{others[@]}}"}} 2>/dev/null' TERM
+ROLE=() JOB=() STEP=()
+# SIGTERM to the tasks of a step; to its srun, it would be SIGKILL to them.
+end() {{
+  local step
+  step=$(squeue --steps --noheader --jobs="${{JOB[$1]}}" --format='%i %j' |
+    awk -v role="${{ROLE[$1]}}" '$2 == role && $1 ~ /[0-9]$/ {{ print $1 }}')
+  if [ -z "$step" ] || ! scancel --signal=TERM "$step"; then kill "${{STEP[$1]}}" 2>/dev/null; fi
+}}
+trap 'for step in "${{!STEP[@]}}"; do end "$step"; done' TERM
+# The signal cuts a wait short.
+status_of() {{ while kill -0 "$1" 2>/dev/null; do wait "$1"; done; wait "$1"; }}
 {steps}
 status=0
-for step in "${{essential[@]}}"; do wait "$step" || status=$?; done
-[ ${{#others[@]}} -eq 0 ] || kill "${{others[@]}}" 2>/dev/null
-wait
+for step in {essential}; do status_of "${{STEP[$step]}}" || status=$?; done
+for step in {others}; do end "$step"; done
+for step in {others}; do status_of "${{STEP[$step]}}"; done
 exit "$status"
 """
 
@@ -66,8 +76,10 @@ def render(job: Job, *, run: str = "${SLURM_JOB_ID:-0}.${SLURM_RESTART_COUNT:-0}
     head = "#SBATCH hetjob\n".join(_component(job, role, is_first=number == 0) for _name, role, number in roles)
     body = _BODY.format(
         launcher=Path(launcher_file).read_text(encoding="utf-8").rstrip("\n"),
-        hosts="\n".join(f"HOST+=($(hosts{_group(job, number)} --ntasks={role.most}))" for _, role, number in roles),
+        hosts="\n".join(f"HOST+=($(hosts {_placed(job, role, number)}))" for _, role, number in roles),
         steps="\n".join(_step(job, name, number, run=run) for name, _role, number in roles),
+        essential=" ".join(str(number) for name, _role, number in roles if name in job.essential),
+        others=" ".join(str(number) for name, _role, number in roles if name not in job.essential),
     )
     return Rendering(script=f"#!/bin/bash\n{head}{body}", losses=(*losses(job, _LOSSES), *_more_losses(job)))
 
@@ -83,6 +95,10 @@ def _more_losses(job: Job) -> tuple[str, ...]:
         lost.append("failure.restarts: Slurm does not count them by task")
     if not job.gang:
         lost.append("gang: Slurm starts all tasks of a job together")
+    if len(job.roles) > 1:
+        lost.append(
+            "roles: Slurm plans each on machines of its own: where there are fewer than roles, the job waits for ever"
+        )
     if job.network == "own":
         lost.append("network: programs use the machine's own network")
     if job.success == "first":
@@ -114,8 +130,10 @@ def _of_the_job(job: Job) -> list[str]:
     return [f"#SBATCH {option}\n" for option in options]
 
 
-def _group(job: Job, number: int) -> str:
-    return f" --het-group={number}" if len(job.roles) > 1 else ""
+def _placed(job: Job, role: Role, number: int) -> str:
+    """Options of a step of all tasks of a role. Since Slurm 22.05 a step does not take its CPUs from the job's."""
+    group = f"--het-group={number} " if len(job.roles) > 1 else ""
+    return f"{group}--ntasks={role.most} --cpus-per-task={whole_cpus(role)}"
 
 
 def _step(job: Job, name: str, number: int, *, run: str) -> str:
@@ -126,9 +144,9 @@ def _step(job: Job, name: str, number: int, *, run: str) -> str:
         settings["PATH"] = f"{role.python}/bin:${{PATH}}"
     told = " ".join(f"{key}={_quoted(value, key)}" for key, value in settings.items())
     command = " ".join(map(shlex.quote, (*role.entry, *role.args)))
-    kind = "essential" if name in job.essential else "others"
-    options = f"{_group(job, number)} --ntasks={role.most} --kill-on-bad-exit=1"
-    return f'env {told} \\\n  srun{options} sh -c "$run" {name} {command} &\n{kind}+=($!)'
+    options = f"{_placed(job, role, number)} --job-name={name} --kill-on-bad-exit=1"
+    known = f'ROLE+=({name}) JOB+=("${{SLURM_JOB_ID_HET_GROUP_{number}:-${{SLURM_JOB_ID:-0}}}}") STEP+=($!)'
+    return f'env {told} \\\n  srun {options} sh -c "$run" {name} {command} &\n{known}'
 
 
 _FILLED_IN: Final = re.compile(r"\$\{(?:HOST\[\d+\]|SLURM_[A-Z_]+:-0|PATH)\}")

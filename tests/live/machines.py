@@ -97,10 +97,13 @@ class Bench:
     """Machines on one bridge. Use it in a ``with`` block; they end with the thread that starts them.
 
     ``directory``: where the machines write; a folder on a file system that can be the upper layer of an overlay.
+    ``shared``: folders of this machine that whole machines see too, at the same path, as those of a file server.
+    ``installed``: such folders that they cannot write to.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, shared: Sequence[Path] = (), installed: Sequence[Path] = ()) -> None:
         self._directory = directory
+        self._mounts = [f"--bind={one}" for one in shared] + [f"--bind-ro={one}" for one in installed]
         self._hosts: dict[str, Host] = {}
         self._systems: dict[str, System] = {}
         self.bridge = ""
@@ -222,10 +225,10 @@ class Bench:
 
     def _launch(self, name: str, address: str, *, kind: str) -> Host:
         place = self._directory / "machines" / name
-        log = place / "console.log"
+        log, root = place / "console.log", self._systems[name].root
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [*_ALONE, "sh", str(_START), kind, str(self._systems[name].root), str(place), name, address],
+                [*_ALONE, "sh", str(_START), kind, str(root), str(place), name, address, *self._mounts],
                 env={"PATH": os.environ["PATH"], "GATEWAY": self.gateway, "GROUP": f"{self.bridge}-{name}"},
                 stdin=subprocess.PIPE,
                 stdout=out,

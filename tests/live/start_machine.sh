@@ -1,9 +1,10 @@
 #!/bin/sh
-# Starts a machine: start_machine.sh light|whole ROOT PLACE NAME ADDRESS, with GATEWAY and GROUP in the environment.
-# Runs in namespaces of its own (mounts, network, processes, name), and goes on when its network cable is plugged in,
-# which a line of input says.
+# Starts a machine: start_machine.sh light|whole ROOT PLACE NAME ADDRESS [OPTION...], with GATEWAY and GROUP in the
+# environment; the options are systemd-nspawn's, for a whole one. Runs in namespaces of its own (mounts, network,
+# processes, name), and goes on when its network cable is plugged in, which a line of input says.
 set -eu
 kind=$1 root=$2 place=$3 name=$4 address=$5
+shift 5
 read -r _
 mkdir -p "$place/upper" "$place/work" "$place/root"
 mount -t overlay overlay -o "lowerdir=$root,upperdir=$place/upper,workdir=$place/work" "$place/root"
@@ -54,6 +55,6 @@ while [ "$again" = 133 ]; do
   again=0
   systemd-nspawn --quiet -D "$place/root" --machine="$name" --register=no --keep-unit --link-journal=no \
     --capability=all --drop-capability=CAP_SYS_TIME --system-call-filter="@keyring bpf" --bind=/dev/kmsg \
-    --bind="$place/containerd:/var/lib/containerd" \
+    --bind="$place/containerd:/var/lib/containerd" "$@" \
     --resolv-conf=off --timezone=off --console=pipe --boot || again=$?
 done
