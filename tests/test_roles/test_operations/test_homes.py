@@ -32,6 +32,8 @@ DONE: Final = {"/home/ada/.ssh": "directory ada:ada 700", "/home/ada/.ssh/author
 
 
 ENDED: Final = "kill -KILL $(cat /root/started)"
+RACES: Final = 30
+"""What asks an account lives for some milliseconds; on a busy machine what is to stop it often comes too late."""
 
 
 def _started(script: str) -> str:
@@ -59,11 +61,16 @@ def test_an_account_that_stops_what_asks_it_costs_no_other_account_anything(sand
     """Its processes may stop those that root starts as it; the look goes on without it, and says so."""
     stopper = "while :; do for p in $(pgrep -u ada -f '[a]uthorized_keys'); do kill -STOP $p; done; done"
     plant = f"{FRESH} useradd -m -s /bin/bash bob 2>/dev/null || :; {_started(stopper)}"
-    found = sandbox.run({"plant": plant, "users": [ADA, {"name": "bob", "keys": [KEY]}], "watch": [BOB]})
-    sandbox.plant(ENDED)
-    assert KEY in found["after"][BOB]
-    assert (found["unknown"], found["failed"]) == ("", "")
-    (reason,) = found["refused"].values()
+    reasons: list[str] = []
+    for _ in range(RACES):
+        found = sandbox.run({"plant": plant, "users": [ADA, {"name": "bob", "keys": [KEY]}], "watch": [BOB]})
+        sandbox.plant(ENDED)
+        assert KEY in found["after"][BOB]
+        assert (found["unknown"], found["failed"]) == ("", "")
+        reasons += found["refused"].values()
+        if reasons:
+            break
+    (reason,) = reasons
     assert reason.startswith("/home/ada did not answer in time, asked as ada")
 
 
