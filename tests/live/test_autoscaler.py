@@ -385,6 +385,24 @@ def test_a_service_is_moved_within_its_budget_and_its_node_given_back(hybrid: Hy
         kube.send("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets")
 
 
+def test_a_pod_that_cannot_start_again_keeps_its_node_and_what_that_costs_is_told(hybrid: Hybrid) -> None:
+    """It has no controller, and there is room for it on a machine of ours by now: it is not moved."""
+    kube, text = hybrid.plane.kube, hybrid.policy.read_text(encoding="utf-8")
+    hybrid.policy.write_text(text.replace("scale_down: {idle_after: 60s}", MOVES), encoding="utf-8")
+    make_pod(kube, gpu_pod("alone", gpus=1))
+    with hybrid.run() as brain:
+        home = until(partial(bound, kube, "alone"), told=brain.texts)
+        hybrid.plane.fake_node("lab", gpu="4")
+        began = time.monotonic()
+        until(lambda: "it is not emptied" in spillway(hybrid, "autoscale", "explain", "node", home), told=brain.texts)
+        said = spillway(hybrid, "autoscale", "explain", "node", home)
+        assert "of group gpu (test-gpu-us-east-1a, g5.12xlarge): 5.67 $/h" in said
+        assert "it is not emptied to save its price: default/alone: no controller would make it anew" in said
+        until(lambda: time.monotonic() > began + 10)  # twice as long as an idle node stays
+        assert (bound(kube, "alone"), hybrid.group()["DesiredCapacity"]) == (home, 1)
+        assert "evict" not in brain.texts()
+
+
 def test_a_machine_whose_hardware_is_at_fault_is_closed_and_opened_when_it_is_well(hybrid: Hybrid) -> None:
     """By the condition of a node monitoring agent: the pod is bought a node, and the machine is ours again later."""
     kube, text = hybrid.plane.kube, hybrid.policy.read_text(encoding="utf-8")
