@@ -32,6 +32,7 @@ from autoscaler.model.actions import (
     Release,
     Remove,
     Reserve,
+    Resize,
     Step,
     Uncordon,
     Unreserve,
@@ -98,6 +99,8 @@ class Executor:
                 self._release(step)
             case EndJob(namespace=namespace, name=name):
                 self._kube.end_job(namespace, name)
+            case Resize():
+                self._resize(step)
 
     def _admit(self, step: Admit) -> None:
         """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan.
@@ -191,6 +194,11 @@ class Executor:
             found = self._store.pod_as_seen(key)
             if found is None or found[1] >= version:
                 del self._nominated[key]
+
+    def _resize(self, step: Resize) -> None:
+        """The next plan knows of the new size at once, of the pods when the Job's controller has acted."""
+        job = self._kube.resize_job(step.namespace, step.name, was=step.was, to=step.to, at=self._now())
+        self._store.saw_job(job)
 
     def _recreate(self, key: str) -> None:
         """A pod that vanished meanwhile is what was wanted."""

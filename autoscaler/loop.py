@@ -36,6 +36,7 @@ from autoscaler.model.actions import (
     Recreate,
     Remove,
     Reserve,
+    Resize,
     Step,
     Uncordon,
     Unreserve,
@@ -59,6 +60,8 @@ _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
 _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, EndJob)
 """Steps that make sense before AWS has answered for the first time."""
+_OF_PODS: Final = (*_WITHOUT_AWS, Resize)
+"""Steps after which AWS need not be looked at."""
 
 
 _SETS_MONEY_FREE: Final = (Cancel, Remove)
@@ -387,7 +390,7 @@ class Loop:
             self._held.pop(describe(step), None)
             keys = getattr(step, "demand", ())
             self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])
-        if not isinstance(step, _WITHOUT_AWS):
+        if not isinstance(step, _OF_PODS):
             self._set_in_motion()
         return outcome
 

@@ -215,6 +215,23 @@ class Failure(Document):
     deadline: Bounded | None = Field(default=None, description="the job fails when it has run for so long, e.g. 12h")
 
 
+class Elastic(Document):
+    """What a change of size costs the job, and what its growth may cost."""
+
+    restart: Bounded = Field(
+        default=timedelta(0), description="how long its tasks stand still at a change of size: none if independent"
+    )
+    warm_up: Bounded = Field(
+        default=timedelta(seconds=10), description="how long a new task does nothing of use, e.g. 1m"
+    )
+    usd_per_hour: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="what nodes that only tasks above the least need may cost; else: as the policy says",
+    )
+
+
 class Job(Document):
     """One job: its tasks start together, and it ends when its essential roles have."""
 
@@ -247,6 +264,7 @@ class Job(Document):
     patience: Bounded | None = Field(
         default=None, description="how long it may wait for machines that we own before EC2 is bought, e.g. 30m"
     )
+    elastic: Elastic = Elastic()
     same: Literal["", "zone"] = Field(default="", description="zone: all tasks in one availability zone")
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[TolerationEntry, ...] = ()
@@ -328,6 +346,12 @@ class Job(Document):
         return self
 
     @model_validator(mode="after")
+    def _has_an_elastic_role(self) -> Job:
+        if self.elastic != Elastic() and not (self.leading_role and self.gang):
+            raise ValueError("elastic: no role has tasks that come and go: give one count: MIN..MAX, with gang: true")
+        return self
+
+    @model_validator(mode="after")
     def _host_names_fit(self) -> Job:
         longest = max((f"{self.task_set(name)}-{role.most - 1}" for name, role in self.roles.items()), key=len)
         if len(longest) > _HOST_NAME_MAX:
@@ -371,6 +395,12 @@ class Job(Document):
     def needed(self) -> int:
         """How many tasks must be there before any can do its work."""
         return sum(role.least for role in self.roles.values())
+
+    @property
+    def leading_role(self) -> str:
+        """The elastic role whose number of tasks is decided on, which the other elastic ones follow; empty: none is."""
+        elastic = [name for name, role in self.roles.items() if role.least < role.most]
+        return min(elastic, key=lambda name: name in _SERVING, default="")
 
     def tasks(self) -> Iterator[tuple[str, int]]:
         """Role and index of every task, in the order in which they are numbered."""

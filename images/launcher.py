@@ -73,11 +73,14 @@ Cluster = Mapping[str, list[str]]
 
 
 def tf_config(cluster: Cluster, role: str, index: int, *, sparse: bool = False) -> dict[str, Any]:
-    """``TF_CONFIG`` of one task. Sparse: a worker is told of itself and all servers, so that others may come and go."""
+    """``TF_CONFIG`` of one task. Sparse: a worker is told of itself and all servers, so that others may come and go.
+
+    A server is told of all workers that may come: of one that it does not know TensorFlow takes nothing.
+    """
     known: dict[str, Any] = {name: list(cluster[name]) for name in TF_ROLES if name in cluster}
-    if sparse and role in known:
+    if sparse and role in known and role != "ps":
         own = {role: {str(index): cluster[role][index]}}
-        known = own if role == "ps" else {name: known[name] for name in ("chief", "ps") if name in known} | own
+        known = {name: known[name] for name in ("chief", "ps") if name in known} | own
     return {"cluster": known, "task": {"type": role, "index": index}}
 
 

@@ -35,6 +35,8 @@ class Api:
 
     pods: dict[str, Pod]
     nodes: dict[str, Node]
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """As JSON, version and all."""
     touch: Callable[[str], None] = lambda _what: None
     """Called before and after each write, with what it is: a fault point."""
     budget: Callable[[Pod], bool] = lambda _pod: True
@@ -81,16 +83,24 @@ class Api:
         return json.dumps(answer).encode()
 
     def _shelf(self, kind: str) -> dict[str, Any]:
-        return {"pods": self.pods, "nodes": self.nodes}[kind]
+        return {"pods": self.pods, "nodes": self.nodes, "jobs": self.jobs}[kind]
 
     def _find(self, path: str) -> tuple[str, str]:
-        parts = path.removeprefix("/api/v1/").removesuffix("/status").removesuffix("/eviction").split("/")
+        parts = (
+            path.removeprefix("/api/v1/")
+            .removeprefix("/apis/batch/v1/")
+            .removesuffix("/status")
+            .removesuffix("/eviction")
+            .split("/")
+        )
         kind, key = ("nodes", parts[1]) if parts[0] == "nodes" else (parts[2], f"{parts[1]}/{parts[3]}")
         if key not in self._shelf(kind):
             raise Refused(404, f'{kind} "{key}" not found')
         return kind, key
 
     def _told(self, kind: str, key: str) -> dict[str, Any]:
+        if kind == "jobs":
+            return self.jobs[key]
         noun, version = self._shelf(kind)[key], self.version(kind, key)
         told = _node(noun, version) if kind == "nodes" else _pod(noun, version)
         assert _read(told, noun) == noun, f"{noun} is not what is told of it: {told}"
@@ -120,6 +130,11 @@ class Api:
             meta = sent.get("metadata", {})
             _hold(told, {name: meta[name] for name in ("uid", "resourceVersion") if name in meta})
             changed = _merged(told, sent, strategic="strategic" in content)
+        if kind == "jobs":
+            _check_job(changed)
+            changed["metadata"]["resourceVersion"] = str(int(told["metadata"]["resourceVersion"]) + 1)
+            self.jobs[key] = changed
+            return changed
         if isinstance(noun, Pod):
             _check_pod(told, changed)
         now = _read(changed, noun)
@@ -145,6 +160,12 @@ def _check_pod(was: dict[str, Any], now: dict[str, Any]) -> None:
     nominated = now["status"].get("nominatedNodeName")
     if was["spec"]["nodeName"] and nominated and nominated != was["status"]["nominatedNodeName"]:
         raise Refused(422, "status.nominatedNodeName: Invalid value: the pod is bound")
+
+
+def _check_job(now: dict[str, Any]) -> None:
+    """https://kubernetes.io/docs/concepts/workloads/controllers/job/#elastic-indexed-jobs ."""
+    if now["spec"]["completions"] != now["spec"]["parallelism"]:
+        raise Refused(422, "spec.completions: Invalid value: can only be modified in tandem with spec.parallelism")
 
 
 def _read(told: dict[str, Any], noun: T) -> T:

@@ -37,6 +37,7 @@ from autoscaler.model.actions import (
     Release,
     Remove,
     Reserve,
+    Resize,
     Step,
     Uncordon,
     Unreserve,
@@ -353,7 +354,7 @@ class World:
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
-            case EndJob() | Recreate():
+            case EndJob() | Recreate() | Resize():
                 raise AssertionError(step)
 
     @staticmethod

@@ -253,6 +253,20 @@ class ScaleDown(Document):
     consolidation: Consolidation = Consolidation()
 
 
+class Elastic(Document):
+    """How jobs with roles of MIN..MAX tasks change their size while they run."""
+
+    interval: Annotated[Span, live("time")] = Field(
+        default=timedelta(seconds=15), description="how long a job's size stays as it is after a change, e.g. 1m"
+    )
+    usd_per_hour: Annotated[float, live("$/h")] = Field(
+        default=0,
+        ge=0,
+        allow_inf_nan=False,
+        description="what nodes that only tasks above its minimum need may cost for each job that does not say",
+    )
+
+
 class Faults(Document):
     """Nodes that are closed since a condition of the Node says that their hardware is at fault, on-prem ones, too."""
 
@@ -294,6 +308,7 @@ class Policy(Document):
     scale_up: ScaleUp = ScaleUp()
     waiting: Waiting = Waiting()
     scale_down: ScaleDown = ScaleDown()
+    elastic: Elastic = Elastic()
     faults: Faults = Faults()
     notifications: Annotated[tuple[Notification, ...], live()] = Field(
         default=(), description="what is posted outside the cluster, and where to"

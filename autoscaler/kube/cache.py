@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, cast
 
-from autoscaler.kube.schema.convert import node_from, pod_from
-from autoscaler.kube.schema.core import NodeJson, PodJson
+from autoscaler.kube.schema.convert import job_from, node_from, pod_from
+from autoscaler.kube.schema.core import JobJson, NodeJson, PodJson
 from autoscaler.kube.schema.gang_kinds import Said
 from autoscaler.kube.watched_kinds import (
     DAEMON_SETS,
@@ -29,7 +29,7 @@ from autoscaler.kube.watched_kinds import (
     STORAGE,
     Kind,
 )
-from autoscaler.model.cluster import Cluster, GangSize, Group, LingeringJob, Node, Notice, Pod
+from autoscaler.model.cluster import Cluster, ElasticRole, GangSize, Group, LingeringJob, Node, Notice, Pod
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import PodIndex, Register
@@ -52,6 +52,7 @@ class Store:
         self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
         self._expected = {kind.name for kind in KINDS}
         self._sizes: dict[tuple[str, str], GangSize] | None = None
+        self._elastic: tuple[ElasticRole, ...] | None = None
         self._register = Register()
         self._index: PodIndex | None = None
         self._may_nominate = True
@@ -132,6 +133,7 @@ class Store:
                 namespaces=self._namespaces(),
                 pauses=self._pauses(now),
                 notices=self._notices,
+                elastic=self._elastic_roles(),
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -234,6 +236,12 @@ class Store:
         if self.node(raw.metadata.name) is not None:
             self.put(NODES, ("", raw.metadata.name), raw.metadata.version(), node_from(raw))
 
+    def saw_job(self, raw: JobJson) -> None:
+        """As :meth:`saw_pod`."""
+        key = (raw.metadata.namespace, raw.metadata.name)
+        if self._get(JOBS, key) is not None:
+            self.put(JOBS, key, raw.metadata.version(), job_from(raw))
+
     def saw_groups(self, groups: Iterable[Group], *, asked_at: float) -> None:
         """What AWS said; ``asked_at`` (monotonic) is before the question: what we wrote since then is newer."""
         with self._changed:
@@ -319,6 +327,8 @@ class Store:
     def _moved(self, kind: Kind) -> None:
         if kind is JOBS or kind.name in _SIZED_NAMES:
             self._sizes = None
+        if kind is JOBS:
+            self._elastic = None
         if kind in STORAGE:
             self._storage = None
         self._note()
@@ -349,6 +359,13 @@ class Store:
         if self._sizes is None:
             self._sizes = {(namespace, told_by): size for namespace, said in self._said() for told_by, size in said}
         return self._sizes
+
+    def _elastic_roles(self) -> tuple[ElasticRole, ...]:
+        """Made anew only after a Job has changed."""
+        if self._elastic is None:
+            jobs = self._nouns.get(JOBS.name, {}).values()
+            self._elastic = tuple(job.elastic for _, job in jobs if job.elastic is not None and not job.ended)
+        return self._elastic
 
     def _said(self) -> Iterator[tuple[str, Said]]:
         for (namespace, _), (_, job) in self._nouns.get(JOBS.name, {}).items():

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from autoscaler.kube.client import Expired, Kube, Refused
-from autoscaler.kube.schema.core import Meta, NodeJson, PodJson
+from autoscaler.kube.schema.core import JobJson, Meta, NodeJson, PodJson
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import Unavailable
@@ -32,6 +32,7 @@ _JSON_PATCH: Final = "application/json-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _NODE_DECODER: Final = msgspec.json.Decoder(NodeJson)
 _POD_DECODER: Final = msgspec.json.Decoder(PodJson)
+_JOB_DECODER: Final = msgspec.json.Decoder(JobJson)
 
 
 class Writes:
@@ -190,6 +191,21 @@ class Writes:
         if not any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions):
             raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with goes on")
         self._delete(path + name, uid=job["metadata"]["uid"], propagationPolicy="Background")
+
+    def resize_job(self, namespace: str, name: str, *, was: int, to: int, at: datetime) -> JobJson:
+        """Set how many tasks an Indexed Job has, all at once. Raises ``Refused`` where it is of another size by now.
+
+        Both numbers change together, as Kubernetes allows since 1.27
+        (https://kubernetes.io/docs/concepts/workloads/controllers/job/#elastic-indexed-jobs).
+        """
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+        job = _JOB_DECODER.decode(self._kube.get(path))
+        if (job.spec.parallelism, job.spec.completions) != (was, was):
+            raise Refused(409, f"job {namespace}/{name} has {job.spec.parallelism} tasks by now, not {was}")
+        meta = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
+        marks = {words.RESIZED_AT: _rfc3339(at)}
+        body = {"metadata": meta | {"annotations": marks}, "spec": {"parallelism": to, "completions": to}}
+        return _JOB_DECODER.decode(self._send("PATCH", path, body, content=_MERGE))
 
     def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
         """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""

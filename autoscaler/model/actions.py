@@ -189,6 +189,20 @@ class EndJob:
     because: str
 
 
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Change the number of tasks of an elastic Job: it makes those that it lacks, or ends those of the last indexes.
+
+    Carried out only where the Job has the size that the step starts from. Both are absolute.
+    """
+
+    namespace: str
+    name: str
+    was: int
+    to: int
+    because: str
+
+
 Step = (
     Admit
     | Nominate
@@ -204,6 +218,7 @@ Step = (
     | DeleteNode
     | Release
     | EndJob
+    | Resize
 )
 
 
@@ -359,6 +374,8 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"let {node or 'the instance'} go ({instance} of {group})"
         case EndJob(namespace=namespace, name=name):
             return f"end job {namespace}/{name}"
+        case Resize(namespace=namespace, name=name, was=was, to=to):
+            return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {_count(to, 'task')}"
 
 
 def _count(number: int, what: str) -> str:

@@ -290,6 +290,8 @@ class Cluster:
     """What operators have told us to leave alone now."""
     notices: tuple[Notice, ...] = ()
     """What EC2 is about to take back, one for each instance."""
+    elastic: tuple[ElasticRole, ...] = ()
+    """Jobs whose size may be changed while they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,3 +301,38 @@ class LingeringJob:
     namespace: str
     name: str
     ended_with: str
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticRole:
+    """An Indexed batch/v1 Job, the tasks of one role, whose size may be changed while it runs."""
+
+    namespace: str
+    name: str
+    size: int
+    """How many tasks it has now, those that are being made or deleted aside (``spec.parallelism``)."""
+    minimum: int
+    maximum: int
+    created: datetime
+    changed: datetime | None = None
+    """When Spillway changed its size last."""
+    follows: str = ""
+    """Name of the Job in its namespace whose size it follows."""
+    stays: bool = False
+    """Its size is left alone: a task has ended well, or it is suspended."""
+    restart: timedelta | None = None
+    """How long its tasks stand still at a change of size; ``None``: not said."""
+    warm_up: timedelta | None = None
+    """How long a new task does nothing of use; ``None``: not said."""
+    usd_per_hour: float | None = None
+    """What nodes for tasks above the minimum may cost; ``None``: as the policy says."""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """As its pods name it."""
+        return f"Job/{self.name}"

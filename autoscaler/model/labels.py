@@ -27,6 +27,9 @@ GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 """``true`` on nodes with GPUs: device plugin and metrics run there."""
 
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Label and annotation on a pod of an Indexed Job: which of its tasks it is; the label since Kubernetes 1.28."""
+
 # --- Labels on nodes --------------------------------------------------------------------------------------------------
 ORIGIN: Final = f"{PREFIX}/origin"
 """Where a node comes from: one of the two values below. A node without it counts as on-prem: it costs nothing."""
@@ -79,6 +82,18 @@ JOB: Final = f"{PREFIX}/job"
 ENDS_WITH: Final = f"{PREFIX}/ends-with"
 """Annotation on a batch/v1 Job: name of the Job in the same namespace after whose end, good or bad, this one is ended
 (parameter servers wait for ever in ``server.join()``, and would hold their nodes)."""
+ELASTIC: Final = f"{PREFIX}/elastic"
+"""Annotation on an Indexed Job: ``MIN..MAX``, between which its number of tasks is changed while it runs."""
+FOLLOWS: Final = f"{PREFIX}/follows"
+"""Annotation on such a Job: name of another in the same namespace whose size it follows in proportion."""
+ELASTIC_RESTART: Final = f"{PREFIX}/elastic-restart"
+"""Annotation on it: how long its tasks stand still at a change of size, e.g. ``30s``."""
+ELASTIC_WARM_UP: Final = f"{PREFIX}/elastic-warm-up"
+"""Annotation on it: how long a new task does nothing of use, e.g. ``10s``."""
+ELASTIC_USD: Final = f"{PREFIX}/elastic-usd-per-hour"
+"""Annotation on it: what nodes for tasks above the minimum may cost, in place of the policy's."""
+RESIZED_AT: Final = f"{PREFIX}/resized-at"
+"""Annotation on it: when Spillway changed its size last, as RFC 3339 in UTC."""
 DO_NOT_DISRUPT: Final = f"{PREFIX}/do-not-disrupt"
 """Annotation on a pod or node: never drain it."""
 

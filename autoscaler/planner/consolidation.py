@@ -307,5 +307,5 @@ class _Consolidating:
             if place.name != node.name and (groups or place.tier != COMING_TIER)
         )
         pods = pod_index_of(self.cluster.pods).with_pending(node.name)
-        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, may_nominate=False)
+        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, may_nominate=False, elastic=())
         return scale_up(alone, self.policy, replace(self.fleet, places=places), limits=self.limits)

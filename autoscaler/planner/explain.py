@@ -9,7 +9,7 @@ from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Admit, Grow, Plan, describe
+from autoscaler.model.actions import Admit, Grow, Plan, Resize, describe
 from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange, merged
@@ -86,13 +86,27 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
     for pod in pods:
         said[_said(pod, plan)].append(pod)
     ref = next((pod.gang for pod in pods if pod.gang is not None), None)
-    wanted = ref.size if ref is not None else None
+    sizes = list(_sizes(key, pods, cluster, plan))
+    wanted = ref.size if ref is not None and not sizes else None
     missing = f", of {wanted} that it is to have" if wanted is not None and wanted > len(pods) else ""
     yield f"{key} has {_count(len(pods))}{missing}"
+    yield from sizes
     for line, alike in sorted(said.items(), key=lambda one: (-len(one[1]), one[0])):
         names = ", ".join(pod.name for pod in alike[:_NAMED])
         more = f" and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
         yield f"{names}{more}: {line}"
+
+
+def _sizes(key: str, pods: list[Pod], cluster: Cluster, plan: Plan) -> Iterator[str]:
+    """Of its elastic roles: how many tasks each has, and why that changes next."""
+    namespace, owners = key.partition("/")[0], {pod.owner for pod in pods}
+    next_steps = {(step.namespace, step.name): step for step in plan.steps if isinstance(step, Resize)}
+    for role in cluster.elastic:
+        if role.namespace == namespace and role.owner in owners:
+            since = f" since {role.changed:%Y-%m-%d %H:%M:%S} UTC" if role.changed else ""
+            step = next_steps.get((role.namespace, role.name))
+            change = f"; next: {describe(step)}: {step.because}" if step is not None else ""
+            yield f"{role.name} has {role.size} of {role.minimum} to {role.maximum} tasks{since}{change}"
 
 
 def _is_of(pod: Pod, key: str) -> bool:

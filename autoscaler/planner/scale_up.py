@@ -32,6 +32,7 @@ from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience
 from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
+from autoscaler.planner.elastic.resizing import in_turn, resize, roles_of
 from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
@@ -91,10 +92,11 @@ def scale_up(
     gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(index, cluster.gang_sizes)]
     newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
     fleet = claims.equip(fleet, newcomers)
+    roles = tuple(replace(role, task=_whole(role.task, cluster, claims)) for role in roles_of(cluster))
     snapshot = Snapshot(
         [*fleet.places, *coming(cluster, fleet)],
         residents=index,
-        newcomers=newcomers,
+        newcomers=[*newcomers, *(role.task for role in roles)],
     )
     free = free_on_prem(snapshot)
     stuck, waiting, again = _settle(pinned, snapshot, _why_closed(cluster, fleet), at_home)
@@ -103,7 +105,11 @@ def scale_up(
     market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
     snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
-    patience = Patience(cluster, policy, fleet, snapshot)
+    may_be_planned = [gang for gang in gangs if gang.name not in held]
+    resizing = resize(cluster, policy.elastic, fleet, roles=roles, gangs=may_be_planned, homes=homes, market=market)
+    waiting += [Waiting(pod=key, because=why) for key, why in resizing.left_out.items()]
+    gangs, homes = in_turn(gangs, resizing), {**resizing.homes, **homes}
+    patience = Patience(cluster, policy, fleet, snapshot, unbought=resizing.unbought)
     ends = not_tried_yet(gangs, snapshot, cluster.seen_at)
     turns = GangQueue([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
     packing, waits = turns.serve()
@@ -119,6 +125,8 @@ def scale_up(
         elif gang.name in waits:
             wait = waits[gang.name]
             waiting += [Waiting(pod.key, wait.because, wait.changes, wait.cause) for pod in gang.waiting]
+        elif placed is None and gang.name in resizing.unbought:
+            waiting += [Waiting(pod=pod.key, because=resizing.unbought[gang.name]) for pod in gang.waiting]
         elif placed is None:
             refused.append(gang)
         else:
@@ -132,6 +140,7 @@ def scale_up(
     expected = {pod.key: place for pod, place in pins} | packing.homes
     return ScaleUp(
         steps=(
+            *resizing.steps,
             *cancellations(cluster, fleet),
             *never_joined(fleet, policy),
             *again,
@@ -144,7 +153,9 @@ def scale_up(
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
         bound=purchase_bound(packing, turns.shapes, market, turns.proof),
-        looks=tuple(sorted({*ends.values(), *(when for wait in waits.values() for when in wait.looks)})),
+        looks=tuple(
+            sorted({*ends.values(), *resizing.looks, *(when for wait in waits.values() for when in wait.looks)})
+        ),
         wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
     )
 

@@ -17,7 +17,7 @@ import msgspec
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Meant, Memory, Plan, Step, Waiting
-from autoscaler.model.cluster import Cluster, DaemonSet, GangSize, Group, LingeringJob, Node, Notice, Pod
+from autoscaler.model.cluster import Cluster, DaemonSet, ElasticRole, GangSize, Group, LingeringJob, Node, Notice, Pod
 from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass
@@ -207,6 +207,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "namespaces": _Whole(dict[str, dict[str, str]] | None),
     "pauses": _Whole(tuple[Pause, ...]),
     "notices": _Whole(tuple[Notice, ...]),
+    "elastic": _Whole(tuple[ElasticRole, ...]),
     "policy": _Whole(Policy),
     "meant": _MEANT,
     "memory": _MEMORY,

@@ -13,6 +13,7 @@ from images.renderers.kubernetes import POD_LOSSES, job_losses, job_spec, launch
 from images.renderers.rendering import Manifest, Rendering, losses
 
 _LOSSES: Final = {
+    "elastic": "the sizes of its Jobs do not change",
     "queue": "a JobSet has no queue of its own",
     "kind": "it runs as Jobs, which end when their program does",
 }
@@ -50,7 +51,7 @@ def _in_order(job: Job) -> list[str]:
 
 
 def _replicated(job: Job, role: str, *, run: str) -> Manifest:
-    spec = job_spec(job, role, backend="jobset", run=run)
+    spec = job_spec(job, role, backend="jobset", run=run, size=job.roles[role].most)
     del spec["template"]["spec"]["subdomain"]  # the controller writes it
     made: Manifest = {"name": role, "replicas": 1, "template": {"spec": spec}}
     others = job.depends_on.get(role, ())

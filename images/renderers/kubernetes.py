@@ -1,7 +1,8 @@
 """A job as plain Kubernetes objects, no operator needed: one Indexed Job per role, a headless Service, the launcher.
 
 The main role's Job owns the others, so that deleting it takes all along. Every pod of a gang carries its scheduling
-gate: the autoscaler lifts it for all of them when each has a place. Tasks that wait for ever say what they end with:
+gate: the autoscaler lifts it for all of them when each has a place. An elastic role starts with the least tasks, and
+its Job's size is changed by the autoscaler (``spillway.dev/elastic``). Tasks that wait for ever say what they end with:
 the autoscaler ends them (``spillway.dev/ends-with``): parameter servers and evaluators, and workers that serve a chief.
 
 Pod names and indexes: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
@@ -107,22 +108,41 @@ def _launcher_name(job: Job) -> str:
 
 def _task_set(job: Job, role: str, *, run: str) -> Manifest:
     meta = metadata(job, job.task_set(role), role=role)
-    spec = job_spec(job, role, backend="kubernetes", run=run)
+    size = job.roles[role].least if job.gang else job.roles[role].most
+    spec = job_spec(job, role, backend="kubernetes", run=run, size=size)
+    marks = _elastic_marks(job, role)
     if role == job.main_role:
         if job.retain < FOREVER:
             spec["ttlSecondsAfterFinished"] = int(job.retain.total_seconds())
     elif role not in job.essential:
-        meta["annotations"] = {words.ENDS_WITH: job.task_set(job.main_role)}
+        marks |= {words.ENDS_WITH: job.task_set(job.main_role)}
+    if marks:
+        meta["annotations"] = marks
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 
-def job_spec(job: Job, role: str, *, backend: str, run: str) -> Manifest:
-    """The spec of the Indexed Job of a role."""
+def _elastic_marks(job: Job, role: str) -> dict[str, str]:
+    """Annotations by which the autoscaler changes the number of tasks; none where there is one number."""
+    task = job.roles[role]
+    if not job.gang or task.least == task.most:
+        return {}
+    marks = {words.ELASTIC: task.count}
+    if role != job.leading_role:
+        return marks | {words.FOLLOWS: job.task_set(job.leading_role)}
+    if job.elastic.restart:
+        marks[words.ELASTIC_RESTART] = seconds(job.elastic.restart)
+    if job.elastic.usd_per_hour is not None:
+        marks[words.ELASTIC_USD] = f"{job.elastic.usd_per_hour:g}"
+    return marks | {words.ELASTIC_WARM_UP: seconds(job.elastic.warm_up)}
+
+
+def job_spec(job: Job, role: str, *, backend: str, run: str, size: int) -> Manifest:
+    """The spec of the Indexed Job of a role, with so many tasks."""
     task = job.roles[role]
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
-        "completions": task.most,
-        "parallelism": task.most,
+        "completions": size,
+        "parallelism": size,
         "backoffLimit": job.failure.restarts if task.restart in ("on-failure", "always") else 0,
         "podReplacementPolicy": "Failed",  # the old pod must be gone before a new one takes its name
     }

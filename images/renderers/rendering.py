@@ -89,7 +89,8 @@ def mebibytes(task: Role) -> int:
 
 def elastic_losses(job: Job, why: str) -> tuple[str, ...]:
     """Of each elastic role, for targets that start one number of tasks."""
-    return tuple(f"roles.{name}.count: {why}" for name, role in job.roles.items() if role.least < role.most)
+    roles = tuple(f"roles.{name}.count: {why}" for name, role in job.roles.items() if role.least < role.most)
+    return (*roles, *losses(job, {"elastic": why}))
 
 
 def serving_losses(job: Job) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ RESTARTS: Final = {"never": "Never", "node-failure": "ExitCode", "on-failure": "
 PORT: Final = 2222
 _REFUSED: Final = {"depends_on": "a TFJob's replicas start at once; JobSet (--to jobset) knows an order"}
 _LOSSES: Final = {
+    "elastic": "its size does not change",
     "roles.essential": "a TFJob ends with its chief, or its workers",
     "kind": "a TFJob ends when its program does",
 }

@@ -13,6 +13,7 @@ from images.renderers.rendering import Manifest, Rendering, losses
 from images.renderers.tfjob import operated_pod
 
 _LOSSES: Final = {
+    "elastic": "its size does not change",
     "kind": "a Volcano Job ends when its program does",
     "failure.deadline": "a Volcano Job has no deadline",
     "success": "its policies speak of all tasks of a role",

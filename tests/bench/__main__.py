@@ -17,8 +17,8 @@ All of them: ``make bench``.
            in the same run, what one look costs a design that lists and polls with the stock client
 ``live``   the live plan of openb on a made-up cluster, one empty group for each type, beside its bound; of any other
            files: ``python -m tests.bench live --pods PODS.csv --catalog CATALOG.csv [--first N] [--json]``
-``edl``    PaddlePaddle's two experiments with elastic jobs, in compressed time: ``python -m tests.bench edl --case 1|2
-           --policy off|edl|spillway [--passes 10] [--json]``
+``edl``    PaddlePaddle's two experiments with elastic jobs, in compressed time or on a real control plane:
+           ``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--live] [--json]``
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it

@@ -1,11 +1,13 @@
 """PaddlePaddle's two experiments with elastic jobs, in compressed time.
 
-``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--json]``
+``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--live] [--json [--series]]``
 
 ``off``: jobs of a fixed size. ``edl``: scaling as published (:mod:`tests.bench.edl_published`). ``spillway``: the
 product's own :func:`autoscaler.planner.elastic.sizes.sizes`; gangs wait behind a gate until all their pods have room.
 Case 1: 20 jobs, 10 s apart, of 2 to 60 trainers (5 CPUs), 10 parameter servers (4) and a master (1). Case 2: 400 nginx
-pods (3 CPUs) that go down to 100 and up again, and 6 jobs. Figures of ten passes, seeds 0 to 9.
+pods (3 CPUs) that go down to 100 and up again, and 6 jobs. Figures of ten passes, seeds 0 to 9; with ``--live``, of one
+on a real control plane (:mod:`tests.bench.edl_live`), which takes 10 to 12 minutes. ``--series`` adds what was seen
+every two seconds, for :mod:`tests.bench.edl_plots`.
 """
 
 from __future__ import annotations
@@ -15,14 +17,19 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from autoscaler.model.resources import CPU, Resources
-from autoscaler.planner.elastic.sizes import jain, may_begin, sizes
-from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Machine
+from autoscaler.model.cluster import Pod as ClusterPod
+from autoscaler.model.resources import CPU, PODS, Resources
+from autoscaler.planner.elastic.sizes import sizes
+from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Sizes
+from autoscaler.planner.placement.offerings import Ceilings, Market
+from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import ON_PREM_TIER
 from tests.bench.edl_published import PublishedJob, PublishedLook, published
 from tests.bench.edl_world import MILLI, NODES, SYSTEM_CPUS, Pod, World
 
@@ -30,6 +37,7 @@ POLICIES: Final = ("off", "edl", "spillway")
 TRAINER, SERVER, MASTER, NGINX = 5 * MILLI, 4 * MILLI, MILLI, 3 * MILLI
 SERVERS, LEAST, MOST = 10, 2, 60
 TOTAL: Final = sum(NODES) * MILLI
+POD_MAX: Final = 110
 EPOCH: Final = datetime(2017, 12, 1, tzinfo=UTC)
 WINDOW: Final = 550
 """Seconds over which the original averages."""
@@ -90,7 +98,7 @@ class Pass:
             if self.policy == "spillway":
                 self._scale_as_decided()
             self._note()
-        return self._figures()
+        return self._figures() | {"series": self.samples}
 
     def _happen(self) -> None:
         for at, name in self.setup.jobs:
@@ -143,11 +151,11 @@ class Pass:
             if pod.state == "pending" and pod.wants is not None:
                 held[pod.wants] += pod.cpu
         now = [self.world.free[node] - held[node] for node in range(len(NODES))]
-        machines = tuple(Machine(str(node), Resources({CPU: now[node] + ending[node]})) for node in range(len(NODES)))
         jobs = tuple(self._job(name) for name in self.submitted)
         claims = tuple(_nginx(pod.index) for pod in self.world.of("nginx") if pod.state == "pending")
         seen_at = EPOCH + timedelta(seconds=self.world.now)
-        decided = sizes(Look(seen_at, jobs, machines, claims), self.parameters)
+        market = _market([now[node] + ending[node] for node in range(len(NODES))])
+        decided = sizes(Look(seen_at, jobs, claims), market, self.parameters)
         free = {str(node): Resources({CPU: amount}) for node, amount in enumerate(now)}
         for job in jobs:
             tasks = decided.tasks.get(job.name, ())
@@ -162,11 +170,11 @@ class Pass:
         changed = self.changed.get(name)
         return ElasticJob(
             name=name,
-            task=Resources({CPU: TRAINER}),
+            task=_a_pod(name, TRAINER),
             minimum=LEAST,
             maximum=MOST,
             created=EPOCH + timedelta(seconds=self.submitted[name]),
-            others=(Resources({CPU: SERVER}),) * SERVERS + (Resources({CPU: MASTER}),),
+            others=(_a_pod(name, SERVER),) * SERVERS + (_a_pod(name, MASTER),),
             tasks=placed,
             changed=None if changed is None else EPOCH + timedelta(seconds=changed),
         )
@@ -255,8 +263,41 @@ REACHED: Final = 60
 """Seconds after which nginx should be there first: its deficit is counted from then on."""
 
 
+def jain(numbers: Sequence[float]) -> float:
+    """Jain's index of fairness: 1 where all are equal, 1/n where one has everything; 1 of nothing."""
+    squares = sum(number * number for number in numbers)
+    return sum(numbers) ** 2 / (len(numbers) * squares) if squares else 1.0
+
+
+def may_begin(sizes: Sizes, job: ElasticJob, free: Mapping[str, Resources]) -> bool:
+    """Whether the pods that the job gets have room on their machines now, after what is ending has ended.
+
+    Until then nothing of it is begun; tasks that are to end, end at once.
+    """
+    asked = [(node, job.task.requests) for node in sizes.tasks.get(job.name, ())[len(job.tasks) :]]
+    for one in job.followers:
+        asked += [(node, one.task.requests) for node in sizes.tasks.get(one.name, ())[len(one.tasks) :]]
+    asked += [(node, pod.requests) for node, pod in zip(sizes.others.get(job.name, ()), job.others, strict=False)]
+    nodes = {node for node, _ in asked}
+    return all(
+        node in free and Resources.total(size for at, size in asked if at == node).fits_in(free[node]) for node in nodes
+    )
+
+
 def _nginx(number: int) -> Claim:
-    return Claim(f"nginx-{number}", (Resources({CPU: NGINX}),), EPOCH, priority=1)
+    return Claim(f"nginx-{number}", (_a_pod("nginx", NGINX),), EPOCH, priority=1)
+
+
+def _a_pod(owner: str, cpu: int) -> ClusterPod:
+    return ClusterPod(namespace="edl", name=owner, uid="", requests=Resources({CPU: cpu}), created=EPOCH)
+
+
+def _market(free: Sequence[int]) -> Market:
+    """The nodes with so much free on each; their pods are few enough that only CPUs count."""
+    places = [
+        Place(str(node), {}, (), {CPU: amount, PODS: POD_MAX}, tier=ON_PREM_TIER) for node, amount in enumerate(free)
+    ]
+    return Market(Snapshot(places, residents=(), newcomers=()), (), Ceilings())
 
 
 def passes(case: int, policy: str, many: int = 10) -> list[dict[str, Any]]:
@@ -286,7 +327,7 @@ def summary(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     numbers = {
         name: [one[name] for one in found if isinstance(one[name], (int, float))]
         for name in found[0]
-        if name != "running_trainers_by_job"
+        if name not in ("running_trainers_by_job", "series")
     }
     return {
         name: [round(value, 4) for value in (statistics.mean(of), min(of), max(of))]
@@ -300,10 +341,20 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench edl", description=__doc__)
     parser.add_argument("--case", type=int, choices=sorted(CASES), required=True)
     parser.add_argument("--policy", choices=POLICIES, required=True)
-    parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--passes", type=int, help="default: 10, or 1 with --live")
+    parser.add_argument("--live", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--series", action="store_true")
     asked = parser.parse_args(argv)
-    found = passes(asked.case, asked.policy, asked.passes)
+    if asked.live:
+        from tests.bench.edl_live import live_passes  # noqa: PLC0415 - it is made of this
+
+        found = live_passes(asked.case, asked.policy, asked.passes or 1)
+    else:
+        found = passes(asked.case, asked.policy, asked.passes or 10)
+    if not asked.series:
+        for one in found:
+            del one["series"]
     told: dict[str, Any] = {"case": asked.case, "policy": asked.policy, "mean_lowest_highest": summary(found)}
     if asked.case == 1:
         told["packing_limit_cpu_utils"] = round(packing_limit(len(CASES[1].jobs)), 4)

@@ -40,8 +40,8 @@ DAEMONS = "/api/v1/namespaces/kube-system/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BOOT = "1s"
 PACKING = ROOT / "autoscaler" / "packing_scheduler.yaml"
-READY = 5000
-"""Milliseconds. On EC2 it is more: a kubelet's network has to be set up first."""
+LATE_NODES = {"node-initialize": {"durationMilliseconds": 5000}}
+"""KWOK's nodes are ready so long after they have joined; on EC2 it is more: a kubelet first waits for its network."""
 STAGES = Path(control_plane_module.__file__).with_name("kwok_stages.yaml")
 
 
@@ -77,14 +77,17 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground(*, packing: bool = False) -> Iterator[Ground]:
-    """Everything ends with the ``with`` block. ``packing``: with the scheduler profile that we offer."""
+def ground(*, packing: bool = False, delays: Mapping[str, Mapping[str, int]] = LATE_NODES) -> Iterator[Ground]:
+    """Everything ends with the ``with`` block. ``packing``: with the scheduler profile that we offer.
+
+    ``delays``: what KWOK waits for before a stage, by the stage's name (https://kwok.sigs.k8s.io/docs/user/stages-configuration/).
+    """
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as place:
         directory = Path(place)
         tools = ensure_tools(BINARIES, progress=lambda line: print(f"  {line}", flush=True))
         ports = free_ports(3)
         plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]))
-        processes = [_with_late_nodes(one, directory) for one in plane.processes]
+        processes = [_with_delays(one, directory, delays) for one in plane.processes]
         if packing:
             processes = [_packing(one, directory) for one in processes]
         with kept(processes, directory=directory):
@@ -95,14 +98,14 @@ def ground(*, packing: bool = False) -> Iterator[Ground]:
             yield Ground(kube, plane.kubeconfig, plane.autoscaler_kubeconfig)
 
 
-def _with_late_nodes(process: Process, directory: Path) -> Process:
-    """KWOK's nodes are ready :data:`READY` after they have joined: a kubelet first waits for its network."""
+def _with_delays(process: Process, directory: Path, delays: Mapping[str, Mapping[str, int]]) -> Process:
+    """KWOK with stages that take their time."""
     if process.name != "kwok":
         return process
     stages = list(yaml.safe_load_all(STAGES.read_text(encoding="utf-8")))
     for stage in stages:
-        if stage["metadata"]["name"] == "node-initialize":
-            stage["spec"]["delay"] = {"durationMilliseconds": READY}
+        if stage["metadata"]["name"] in delays:
+            stage["spec"]["delay"] = dict(delays[stage["metadata"]["name"]])
     file = directory / "stages.yaml"
     file.write_text(yaml.safe_dump_all(stages), encoding="utf-8")
     argv = tuple(f"--config={file}" if one.startswith("--config=") else one for one in process.argv)

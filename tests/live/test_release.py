@@ -229,7 +229,7 @@ NOT_SERVED = {use for use in granted() if use[0] in OF_OTHERS}
 
 
 def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
-    """Cordon and uncordon, take a node away, replace a pinned pod, evict one, end a job with its partner."""
+    """Every write that no plan of the test above needs, once."""
     door = Writes(kube)
     at_last(lambda: door.cordon(node, at=datetime.now(UTC)))
     at_last(lambda: door.uncordon(node))
@@ -258,6 +258,13 @@ def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
     path = "/apis/batch/v1/namespaces/default/jobs/workers"
     until(lambda: "Complete" in str(audited.kube.get(path).get("status", {}).get("conditions")))
     door.end_job("default", "servers")
+    elastic = job | {
+        "metadata": {"name": "elastic"},
+        "spec": job["spec"] | {"suspend": True, "completionMode": "Indexed", "parallelism": 1, "completions": 1},
+    }
+    audited.kube.send("POST", "/apis/batch/v1/namespaces/default/jobs", elastic)
+    at_last(lambda: door.resize_job("default", "elastic", was=1, to=2, at=datetime.now(UTC)))
+    assert audited.kube.get("/apis/batch/v1/namespaces/default/jobs/elastic")["spec"]["completions"] == 2
     door.delete_node(node, uid=seen.metadata.uid)
 
 

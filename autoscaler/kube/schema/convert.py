@@ -5,6 +5,7 @@ What a pod asks for and Spillway does not model is said in ``Pod.not_understood`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ from autoscaler.kube.schema.core import (
 from autoscaler.kube.schema.gang_detection import count, gang_of
 from autoscaler.kube.schema.gang_kinds import Said, indexed_job_size
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import DaemonSet, Node, NodeCondition, Pod
+from autoscaler.model.cluster import DaemonSet, ElasticRole, Node, NodeCondition, Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 
@@ -36,7 +37,7 @@ EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch/v1 Job, reduced to whether it has ended, whose end it waits for, and its gang."""
+    """A batch/v1 Job, reduced to whether it has ended, whose end it waits for, its gang, and its size."""
 
     namespace: str
     name: str
@@ -44,6 +45,7 @@ class Job:
     """Complete, failed, or being deleted."""
     ends_with: str
     gang_sizes: Said = ()
+    elastic: ElasticRole | None = None
 
 
 _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
@@ -180,7 +182,41 @@ def job_from(raw: JobJson) -> Job:
             parallelism=raw.spec.parallelism,
             completions=raw.spec.completions,
         ),
+        elastic=_elastic(raw),
     )
+
+
+def _elastic(raw: JobJson) -> ElasticRole | None:
+    """What is said of its size, where all of it makes sense: a Job that is not all at once is none of ours."""
+    meta, spec, notes = raw.metadata, raw.spec, raw.metadata.annotations
+    least, _, most = notes.get(words.ELASTIC, "").partition("..")
+    minimum, maximum = count(least), count(most)
+    if minimum is None or maximum is None or not minimum <= spec.parallelism <= maximum:
+        return None
+    if spec.completion_mode != "Indexed" or spec.completions != spec.parallelism:
+        return None
+    return ElasticRole(
+        namespace=meta.namespace,
+        name=meta.name,
+        size=spec.parallelism,
+        minimum=minimum,
+        maximum=maximum,
+        created=meta.creation_timestamp or EPOCH,
+        changed=_time(notes.get(words.RESIZED_AT)),
+        follows=notes.get(words.FOLLOWS, ""),
+        stays=bool(raw.status.succeeded) or spec.suspend,
+        restart=_span(notes.get(words.ELASTIC_RESTART)),
+        warm_up=_span(notes.get(words.ELASTIC_WARM_UP)),
+        usd_per_hour=_usd(notes.get(words.ELASTIC_USD)),
+    )
+
+
+def _usd(text: str | None) -> float | None:
+    try:
+        usd = float(text or "")
+    except ValueError:
+        return None
+    return usd if 0 <= usd < math.inf else None
 
 
 def requests_of(spec: PodSpec) -> Resources:

@@ -291,6 +291,7 @@ class JobStatus(Json, frozen=True):
     """batchv1.JobStatus."""
 
     conditions: tuple[Condition, ...] = ()
+    succeeded: int = 0
 
 
 class JobSpec(Json, frozen=True):
@@ -299,6 +300,7 @@ class JobSpec(Json, frozen=True):
     parallelism: int = 1
     completions: int | None = None
     completion_mode: str = ""
+    suspend: bool = False
 
 
 class JobJson(Json, frozen=True):

@@ -25,7 +25,6 @@ _KOORDINATOR: Final = "gang.scheduling.koordinator.sh"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 _KUBEFLOW: Final = "training.kubeflow.org/job-name"
 _KUBEFLOW_OWNERS: Final = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"})
-_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 def gang_of(meta: Meta, spec: PodSpec) -> GangRef | None:
@@ -102,7 +101,11 @@ def _kubeflow(meta: Meta, _spec: PodSpec) -> GangRef | None:
 def _indexed(meta: Meta, _spec: PodSpec) -> GangRef | None:
     """A gang only if its Job says that all indexes run at once (``gang_sizes.indexed_job_size``)."""
     owner = meta.owner()
-    if owner is None or owner.kind != "Job" or not (_INDEX in meta.labels or _INDEX in meta.annotations):
+    if (
+        owner is None
+        or owner.kind != "Job"
+        or not (words.COMPLETION_INDEX in meta.labels or words.COMPLETION_INDEX in meta.annotations)
+    ):
         return None
     return _ref(meta, owner.name, told_by=f"{JOBS}{owner.name}")
 

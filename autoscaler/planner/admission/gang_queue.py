@@ -163,7 +163,7 @@ class GangQueue:
             for gang in self.gangs
             if gang.name not in settled
             and not self._is_patient(gang)
-            and not self.patience.has_spent(gang)
+            and not self.patience.ban(gang)
             and may_be_bought(self._demand(gang), self.market)
         )
         many = sum(len(gang.waiting) for gang in self.gangs if gang.name in found)
@@ -330,7 +330,7 @@ class GangQueue:
                 demand = still_to_come(demand, settled[gang.name])
                 if not demand.pods:
                     continue
-            may_wait = self.patience.has_spent(gang) or (gang.name not in settled and self._is_patient(gang))
+            may_wait = bool(self.patience.ban(gang)) or (gang.name not in settled and self._is_patient(gang))
             found = self._alone(gang, demand, refused, may_wait=may_wait)
             if isinstance(found, Wait):
                 waits[gang.name] = found
@@ -344,8 +344,8 @@ class GangQueue:
 
         ``refused``: what found no place, or none that its namespace may pay for: its like finds none either.
         """
-        snapshot, alike, has_spent = self.market.snapshot, self._alike(demand), self.patience.has_spent(gang)
-        key = alike and (alike, gang.namespace if has_spent else "")
+        snapshot, alike, ban = self.market.snapshot, self._alike(demand), self.patience.ban(gang)
+        key = alike and (alike, ban)
         if key in refused and refused[key][0] == len(self.market.opened):
             return refused[key][1]
         before = snapshot.mark()
@@ -355,7 +355,7 @@ class GangQueue:
             snapshot.undo(before)
             wait = self.patience.wait(gang, demand, usd_per_hour=usd)
             found = wait if wait is not None else pack([demand], self.market).placed[gang.name]
-        if key is not None and (found is None or (has_spent and isinstance(found, Wait))):
+        if key is not None and (found is None or (ban and isinstance(found, Wait))):
             refused[key] = len(self.market.opened), found
         return found
 

@@ -2,16 +2,20 @@
 
 A gang waits for machines that we own if its patience, or the policy's, reaches to a time at which the forecast has room
 for all of it, and if so long a wait costs less than buying. What it waits for is counted as taken for those behind it.
-A gang of a namespace whose budget is spent waits for whatever has room, until the budget's period ends.
+A gang of a namespace whose budget is spent waits for whatever has room, until the budget's period ends; one for which
+an elastic job gives up tasks waits until these have ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import PATIENCE, PAUSED
+from autoscaler.model.actions import BUSY, PATIENCE, PAUSED
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.needed_changes import TIME_COMES, NeededChange
 from autoscaler.model.resources import CPU, MEMORY, PODS
@@ -21,6 +25,8 @@ from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
 from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, expected_end, worth_waiting
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,17 @@ class Wait:
 class Patience:
     """Decides gang by gang, in the order in which they are served. The forecast is made when first asked for."""
 
-    def __init__(self, cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        fleet: Fleet,
+        snapshot: Snapshot,
+        *,
+        unbought: Mapping[str, str] = _NONE,
+    ) -> None:
+        """``unbought``: name of a gang for which nothing is bought at this look -> why."""
+        self._unbought = unbought
         self._cluster = cluster
         self._policy = policy.waiting
         self._fleet = fleet
@@ -57,9 +73,14 @@ class Patience:
         own = [pod.patience for pod in gang.waiting if pod.patience is not None]
         return timedelta(0) if gang.settled else max(own, default=self._policy.patience)
 
-    def has_spent(self, gang: Gang) -> bool:
-        """Whether the budget of its namespace is spent: nothing is bought for it, whatever it lacks."""
-        return gang.namespace in self._spent
+    def ban(self, gang: Gang) -> str:
+        """By what name nothing is bought for it, whatever it lacks; empty where something may be.
+
+        Its own, or that of its namespace, the budget of which is spent.
+        """
+        if gang.name in self._unbought:
+            return gang.name
+        return gang.namespace if gang.namespace in self._spent else ""
 
     def forget(self) -> None:
         """Nobody has been asked yet."""
@@ -67,6 +88,8 @@ class Patience:
 
     def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:
         """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the snapshot."""
+        if gang.name in self._unbought:
+            return Wait(self._unbought[gang.name], cause=BUSY)
         if (pause := self._spent.get(gang.namespace)) is not None:
             because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
             change = NeededChange("other", other=TIME_COMES, note=pause.ends_if)

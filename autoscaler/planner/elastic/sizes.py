@@ -3,47 +3,47 @@
 Everything that wants a place for the first time, be it an elastic job's gang or pods of others, is served by priority
 and age. Where there is no room, the largest jobs of no higher priority give up tasks, none below its minimum, and only
 if that makes room for the whole of it. Then jobs grow, the smallest first, and the largest give tasks to the smallest.
+Parameter servers and the like follow the number of workers: a worker more comes with what it needs of them, or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
-from autoscaler.model.resources import Resources
-from autoscaler.planner.elastic.room import Room
-from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Sizes
+from autoscaler.model.cluster import Pod
+from autoscaler.planner.elastic.placing import Placing
+from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Follower, Look, Sizes
+from autoscaler.planner.placement.offerings import CENT, Market
 
 
-def sizes(look: Look, parameters: ElasticParameters) -> Sizes:
-    """The size of each elastic job, and where its tasks go; the same look gives the same sizes."""
+def sizes(look: Look, market: Market, parameters: ElasticParameters) -> Sizes:
+    """The size of each elastic job, and where its tasks go; the same look gives the same sizes.
+
+    ``market``: its snapshot shows what runs, and not what is ending; it is left as it was.
+    """
+    start, pods = market.snapshot.mark(), list(_pods(look))
+    thorough = len(pods) * len(market.snapshot.places) <= parameters.comparisons
+    placing = Placing(market, {pod.requests for pod in pods}, thorough=thorough)
     held = frozenset(job.name for job in look.jobs if not _may_change(job, look, parameters))
     while True:
-        sizing = _sized(look, parameters, held)
+        sizing = _Sizing(look=look, placing=placing, held=held)
+        sizing.decide(parameters)
+        market.snapshot.undo(start)
         idle = {job.name for job in look.jobs if job.started and not _is_worth_it(job, sizing, parameters)}
         if not idle:
             return sizing.told()
         held |= idle  # decided anew without them: what they would have grown by goes to others
 
 
-def jain(numbers: Sequence[float]) -> float:
-    """Jain's index of fairness: 1 where all are equal, 1/n where one has everything; 1 of nothing."""
-    squares = sum(number * number for number in numbers)
-    return sum(numbers) ** 2 / (len(numbers) * squares) if squares else 1.0
-
-
-def may_begin(sizes: Sizes, job: ElasticJob, free: Mapping[str, Resources]) -> bool:
-    """Whether the pods that the job gets have room on their machines now, after what is ending has ended.
-
-    Until then nothing of it is begun; tasks that are to end, end at once.
-    """
-    asked = [(node, job.task) for node in sizes.tasks.get(job.name, ())[len(job.tasks) :]]
-    asked += zip(sizes.others.get(job.name, ()), job.others, strict=False)
-    nodes = {node for node, _ in asked}
-    return all(
-        node in free and Resources.total(size for at, size in asked if at == node).fits_in(free[node]) for node in nodes
-    )
+def _pods(look: Look) -> Iterator[Pod]:
+    """One of each kind that may come."""
+    for job in look.jobs:
+        yield from (job.task, *job.others, *(one.task for one in job.followers))
+    for claim in look.claims:
+        yield from claim.pods
 
 
 def least_growth(job: ElasticJob, parameters: ElasticParameters) -> int:
@@ -54,26 +54,21 @@ def least_growth(job: ElasticJob, parameters: ElasticParameters) -> int:
     return max(1, ceil(len(job.tasks) * job.restart.total_seconds() / useful))
 
 
+def followed(follower: Follower, job: ElasticJob, size: int) -> int:
+    """How many tasks the follower has where the job has so many: in proportion, rounded up."""
+    if job.maximum == job.minimum:
+        return follower.minimum
+    steps = (size - job.minimum) * (follower.maximum - follower.minimum)
+    return follower.minimum - (-steps // (job.maximum - job.minimum))
+
+
 def _may_change(job: ElasticJob, look: Look, parameters: ElasticParameters) -> bool:
-    return job.changed is None or look.seen_at - job.changed >= parameters.interval
+    return not job.stays and (job.changed is None or look.seen_at - job.changed >= parameters.interval)
 
 
 def _is_worth_it(job: ElasticJob, sizing: _Sizing, parameters: ElasticParameters) -> bool:
     grown = len(sizing.tasks[job.name]) - len(job.tasks)
-    return grown <= 0 or grown >= min(least_growth(job, parameters), job.maximum - len(job.tasks))
-
-
-def _sized(look: Look, parameters: ElasticParameters, held: frozenset[str]) -> _Sizing:
-    sizing = _Sizing(look=look, room=Room(look.machines, look.usd_per_hour, _sizes_of(look)), held=held)
-    sizing.serve_claims()
-    sizing.grow()
-    sizing.even_out(parameters)
-    return sizing
-
-
-def _sizes_of(look: Look) -> set[Resources]:
-    jobs = {size for job in look.jobs for size in (job.task, *job.others)}
-    return jobs | {size for claim in look.claims for size in claim.pods}
+    return grown <= 0 or grown >= least_growth(job, parameters)
 
 
 @dataclass(slots=True)
@@ -81,95 +76,58 @@ class _Sizing:
     """Sizes in the making."""
 
     look: Look
-    room: Room
+    placing: Placing
     held: frozenset[str]
     """Jobs whose size stays."""
     tasks: dict[str, list[str]] = field(default_factory=dict)
+    """Of jobs and of their followers."""
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)
     because: dict[str, str] = field(default_factory=dict)
+    served: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    usd: dict[str, float] = field(default_factory=dict)
+    """What is left to a job to spend."""
+    opened: list[str] = field(default_factory=list)
+    hopeless: set[object] = field(default_factory=set)
+    """Pods for which no job could make room: their like finds none either, for what has room only becomes less."""
 
     def __post_init__(self) -> None:
         """Begin with the sizes that jobs have."""
-        self.tasks = {job.name: list(job.tasks) for job in self.look.jobs}
+        for job in self.look.jobs:
+            for one in job.parts:
+                self.tasks[one.name] = list(one.tasks)
+            self.usd[job.name] = job.usd_per_hour - sum(job.paid.values())
+
+    def decide(self, parameters: ElasticParameters) -> None:
+        """All of it, in order."""
+        for job in self._by_turn():
+            self._save(job)
+        self._serve_claims()
+        for job in self._by_turn():
+            self._place_what_waits(job)
+        self._grow_all()
+        self._even_out(parameters)
 
     def told(self) -> Sizes:
         """The outcome."""
-        before = {job.name: job.tasks for job in self.look.jobs}
-        changed = {name for name, tasks in self.tasks.items() if tuple(tasks) != before[name]}
+        before = {one.name: one.tasks for job in self.look.jobs for one in job.parts}
+        changed = {job.name for job in self.look.jobs if len(self.tasks[job.name]) != len(before[job.name])}
         return Sizes(
             tasks={name: tuple(tasks) for name, tasks in self.tasks.items() if tasks},
             others=self.others,
             because={name: self.because[name] for name in sorted(changed)},
-            bought=self.room.bought,
+            served=self.served,
+            bought=tuple(sorted(set(self.opened))),
         )
 
-    def serve_claims(self) -> None:
-        """All that wants a place for the first time, by priority and age."""
-        starts = [_start_of(job) for job in self.look.jobs if not job.started]
-        jobs = {job.name: job for job in self.look.jobs if not job.started}
-        for claim in sorted((*self.look.claims, *starts), key=lambda one: (-one.priority, one.created, one.name)):
-            places = self._serve(claim)
-            job = jobs.get(claim.name)
-            if job is not None and places is not None:
-                self.tasks[job.name] = list(places[: job.minimum])
-                self.others[job.name] = places[job.minimum :]
-                self.because[job.name] = f"its gang of {len(places)} pods has places"
+    # --- Who is asked in which order ----------------------------------------------------------------------------------
 
-    def grow(self) -> None:
-        """One task after the other, to the smallest job of the highest priority that has room for one."""
-        growing = [job for job in self.look.jobs if self._grows(job)]
-        while growing:
-            job = min(growing, key=lambda one: (-one.priority, len(self.tasks[one.name]), one.created, one.name))
-            if not self._grow(job, "there is room") or not self._grows(job):
-                growing.remove(job)
+    def _by_turn(self) -> list[ElasticJob]:
+        return sorted(self.look.jobs, key=lambda one: (-one.priority, one.created, one.name))
 
-    def even_out(self, parameters: ElasticParameters) -> None:
-        """Tasks of the largest job end for the smallest one, as long as that makes them more alike."""
-        stuck: set[str] = set()
-        while True:
-            poor = min(
-                (job for job in self.look.jobs if self._grows(job) and job.name not in stuck),
-                key=lambda one: (-one.priority, len(self.tasks[one.name]), one.created, one.name),
-                default=None,
-            )
-            if poor is None:
-                return
-            if not self._make_room(
-                lambda poor=poor: self._grow(poor, "others had more tasks"),  # type: ignore[misc]
-                self._largest(poor.priority, above=len(self.tasks[poor.name]), apart=parameters.imbalance),
-                f"{poor.name} has fewer tasks",
-            ):
-                stuck.add(poor.name)
-
-    def _serve(self, claim: Claim) -> tuple[str, ...] | None:
-        """Places for all its pods, of jobs that shrink if need be; or ``None``, and no job shrinks."""
-        found: list[tuple[str, ...]] = []
-
-        def placed() -> bool:
-            places = self.room.take_all(claim.pods)
-            found.extend(() if places is None else (places,))
-            return places is not None
-
-        self._make_room(placed, self._largest(claim.priority), f"{claim.name} waits")
-        return found[0] if found else None
-
-    def _make_room(
-        self,
-        placed: Callable[[], bool],
-        victims: Callable[[], ElasticJob | None],
-        because: str,
-    ) -> bool:
-        """Whether it is placed once so many tasks of others have ended as are needed; if not, none has."""
-        mark, before, why = self.room.mark(), {name: list(one) for name, one in self.tasks.items()}, dict(self.because)
-        while not placed():
-            job = victims()
-            if job is None:
-                self.room.restore(mark)
-                self.tasks, self.because = before, why
-                return False
-            self.room.give(self.tasks[job.name].pop(), job.task)
-            self.because[job.name] = because
-        return True
+    def _smallest(self, jobs: Sequence[ElasticJob]) -> ElasticJob | None:
+        return min(
+            jobs, key=lambda one: (-one.priority, len(self.tasks[one.name]), one.created, one.name), default=None
+        )
 
     def _largest(self, priority: int, *, above: int = 0, apart: float = 0.0) -> Callable[[], ElasticJob | None]:
         """Finds the job that gives up a task next: the lowest priority, then the most tasks, then the youngest.
@@ -185,25 +143,166 @@ class _Sizing:
                 for job in may
                 if has[job.name] > job.minimum and (not above or has[job.name] - above >= max(2, apart * has[job.name]))
             ]
-            return max(
-                can, key=lambda one: (-one.priority, len(self.tasks[one.name]), one.created, one.name), default=None
-            )
+            return max(can, key=lambda one: (-one.priority, has[one.name], one.created, one.name), default=None)
 
         return largest
+
+    # --- What is done, in order ---------------------------------------------------------------------------------------
+
+    def _save(self, job: ElasticJob) -> None:
+        """Tasks end that keep nodes for which the job may not pay any longer."""
+        while self.usd[job.name] < -CENT and job.name not in self.held and len(self.tasks[job.name]) > job.minimum:
+            self._shrink(job, "nodes that only it needs cost more than it may spend")
+            kept = {node for one in job.parts for node in self.tasks[one.name]}
+            spent = sum(price for node, price in job.paid.items() if node in kept)
+            self.usd[job.name] = job.usd_per_hour - spent
+
+    def _serve_claims(self) -> None:
+        """All that wants a place for the first time, by priority and age."""
+        starts = [_start_of(job) for job in self.look.jobs if not job.started]
+        jobs = {job.name: job for job in self.look.jobs if not job.started}
+        for claim in sorted((*self.look.claims, *starts), key=lambda one: (-one.priority, one.created, one.name)):
+            places = self._serve(claim)
+            if places is None:
+                continue
+            job = jobs.get(claim.name)
+            if job is None:
+                self.served[claim.name] = places
+            else:
+                self._start(job, list(places))
+
+    def _start(self, job: ElasticJob, places: list[str]) -> None:
+        for one in job.parts:
+            self.tasks[one.name], places = places[: one.minimum], places[one.minimum :]
+        self.others[job.name] = tuple(places)
+        self.because[job.name] = "its gang has places"
+
+    def _place_what_waits(self, job: ElasticJob) -> None:
+        """Tasks that were decided on before and wait: those that have no room any longer are given up."""
+        pending = [one for one in job.parts if "" in self.tasks[one.name]]
+        stuck = False
+        for one in pending:
+            tasks = self.tasks[one.name]
+            for index in [index for index, node in enumerate(tasks) if not node]:
+                node = self._home(one.task, job)
+                tasks[index] = node or ""
+                stuck |= node is None
+        while stuck and job.name not in self.held and len(self.tasks[job.name]) > job.minimum:
+            self._shrink(job, "there is no room for all of it any more")
+            stuck = any("" in self.tasks[one.name] for one in pending)
+
+    def _grow_all(self) -> None:
+        """One task after the other, to the smallest job of the highest priority that has room for one."""
+        growing = [job for job in self.look.jobs if self._grows(job)]
+        while (job := self._smallest(growing)) is not None:
+            if not self._grow(job, "there is room") or not self._grows(job):
+                growing.remove(job)
+
+    def _even_out(self, parameters: ElasticParameters) -> None:
+        """Tasks of the largest job end for the smallest one, as long as that makes them more alike."""
+        stuck: set[str] = set()
+        while True:
+            poor = self._smallest([job for job in self.look.jobs if self._grows(job) and job.name not in stuck])
+            if poor is None:
+                return
+            if not self._make_room(
+                lambda poor=poor: self._grow(poor, "others had more tasks"),  # type: ignore[misc]
+                self._largest(poor.priority, above=len(self.tasks[poor.name]), apart=parameters.imbalance),
+                f"{poor.name} has fewer tasks",
+            ):
+                stuck.add(poor.name)
+
+    # --- How ----------------------------------------------------------------------------------------------------------
+
+    def _serve(self, claim: Claim) -> tuple[str, ...] | None:
+        """Places for all its pods, of jobs that shrink if need be; or ``None``, and no job shrinks."""
+        alike = frozenset(Counter(map(self.placing.number, claim.pods)).items()), claim.topology, claim.anchor
+        found: list[tuple[str, ...]] = []
+
+        def placed() -> bool:
+            places = self.placing.take_all(claim.pods, topology=claim.topology, anchor=claim.anchor)
+            found.extend(() if places is None else (places,))
+            return places is not None
+
+        if alike not in self.hopeless:
+            self._make_room(placed, self._largest(claim.priority), f"{claim.name} waits")
+        if not found:
+            self.hopeless.add(alike)
+        return found[0] if found else None
+
+    def _make_room(
+        self,
+        placed: Callable[[], bool],
+        victims: Callable[[], ElasticJob | None],
+        because: str,
+    ) -> bool:
+        """Whether it is placed once so many tasks of others have ended as are needed; if not, none has."""
+        if placed():
+            return True
+        mark, before, why = self.placing.mark(), {name: list(one) for name, one in self.tasks.items()}, {**self.because}
+        while True:
+            job = victims()
+            if job is None:
+                self.placing.undo(mark)
+                self.tasks, self.because = before, why
+                return False
+            self._shrink(job, because)
+            if placed():
+                return True
+
+    def _shrink(self, job: ElasticJob, because: str) -> None:
+        """One task less, and as many of its followers as that leaves too many."""
+        self._give(job.name, job.task)
+        size = len(self.tasks[job.name])
+        for one in job.followers:
+            while len(self.tasks[one.name]) > followed(one, job, size):
+                self._give(one.name, one.task)
+        self.because[job.name] = because
+
+    def _give(self, name: str, task: Pod) -> None:
+        self.placing.give(self.tasks[name].pop(), task)
 
     def _grows(self, job: ElasticJob) -> bool:
         """A job that has given up tasks keeps those that it has: its last index must not be on two machines."""
         size = len(self.tasks[job.name])
-        return job.started and job.name not in self.held and len(job.tasks) <= size < job.maximum
+        waits = any("" in self.tasks[one.name] for one in job.parts)
+        return job.started and not waits and job.name not in self.held and len(job.tasks) <= size < job.maximum
 
     def _grow(self, job: ElasticJob, because: str) -> bool:
-        place = self.room.take(job.task)
+        """One task more, with as many of its followers as that needs; or nothing."""
+        mark, usd, opened = self.placing.mark(), self.usd[job.name], len(self.opened)
+        wanted = [(job.name, job.task)]
+        for one in job.followers:
+            lacks = followed(one, job, len(self.tasks[job.name]) + 1) - len(self.tasks[one.name])
+            wanted += [(one.name, one.task)] * lacks
+        places = []
+        for _, task in wanted:
+            node = self._home(task, job)
+            if node is None:
+                self.placing.undo(mark)
+                self.usd[job.name] = usd
+                del self.opened[opened:]
+                return False
+            places.append(node)
+        for (name, _), node in zip(wanted, places, strict=True):
+            self.tasks[name].append(node)
+        self.because[job.name] = because
+        return True
+
+    def _home(self, task: Pod, job: ElasticJob) -> str | None:
+        """Where it is placed: on what is there, else on a node that the job's money opens."""
+        place = self.placing.take(task)
         if place is not None:
-            self.tasks[job.name].append(place)
-            self.because[job.name] = because
-        return place is not None
+            return place.name
+        place = self.placing.open(task, self.usd[job.name]) if self.usd[job.name] > CENT else None
+        if place is None or place.group is None:
+            return None
+        self.usd[job.name] -= place.group.usd_per_hour
+        self.opened.append(place.name)
+        return place.name
 
 
 def _start_of(job: ElasticJob) -> Claim:
     """What an elastic job needs to start."""
-    return Claim(job.name, (job.task,) * job.minimum + job.others, job.created, job.priority)
+    followers = tuple(one.task for one in job.followers for _ in range(one.minimum))
+    return Claim(job.name, (job.task,) * job.minimum + followers + job.others, job.created, job.priority)

@@ -144,6 +144,10 @@ class Snapshot:
             any(one.labels.get(key) != other.labels.get(key) for key in watch.by_key) for watch in self._watching(shape)
         )
 
+    def place(self, name: str) -> Place | None:
+        """The place of that name."""
+        return self._by_name.get(name)
+
     def place_on(self, hostname: str) -> Place | None:
         """The place whose host name label says so."""
         return self._by_host.get(hostname)

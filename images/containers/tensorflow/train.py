@@ -3,6 +3,9 @@
 Every task reads its part from ``TF_CONFIG``. Between-graph replication: each worker builds the graph, variables live on
 the parameter servers, and the chief (without one: worker 0) initialises them. Workers end when the last step is done; a
 parameter server serves for ever and is ended from outside, as Spillway does when the workers have succeeded.
+
+Workers may come and go; the number of servers may not change. With ``TRAIN_DIR`` the chief writes a checkpoint every
+hundred steps there, and goes on from the last one.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import random
 import sys
 from typing import Any
 
-STEPS = 2000
+STEPS = int(os.environ.get("STEPS", "2000"))
+TOLD_EVERY = 200
+CHECKPOINT_EVERY = 100
 LEARNING_RATE = float(os.environ.get("LEARNING_RATE", "0.01"))
 
 
@@ -23,7 +28,8 @@ def main() -> int:
 
     config = json.loads(os.environ["TF_CONFIG"])
     role, index = config["task"]["type"], int(config["task"]["index"])
-    address = config["cluster"][role][index]
+    tasks = config["cluster"][role]
+    address = tasks[index] if isinstance(tasks, list) else tasks[str(index)]  # sparse, where tasks come and go
     # Each task listens on its own address's port on all interfaces; the name may resolve only once it is ready.
     server = tf.distribute.Server(
         tf.train.ClusterSpec(config["cluster"]), job_name=role, task_index=index, protocol="grpc"
@@ -48,19 +54,27 @@ def train(tf: Any, *, server: Any, cluster: dict[str, list[str]], role: str, ind
         step = v1.train.get_or_create_global_step()
         loss = tf.square(y - (x * weight + bias))
         fit = v1.train.GradientDescentOptimizer(LEARNING_RATE).minimize(loss, global_step=step)
-        seen = (0.0, 0.0)
+        seen, runs = (0.0, 0.0), 0
         # A worker waits for the servers alone: another worker may start later, or have finished before.
         config = v1.ConfigProto(device_filters=["/job:ps", here])
         hooks = [v1.train.StopAtStepHook(last_step=STEPS)]
         leads = role == "chief" or ("chief" not in cluster and index == 0)
         with v1.train.MonitoredTrainingSession(
-            master=server.target, is_chief=leads, config=config, hooks=hooks
+            master=server.target,
+            is_chief=leads,
+            config=config,
+            hooks=hooks,
+            checkpoint_dir=os.environ.get("TRAIN_DIR"),
+            save_checkpoint_steps=CHECKPOINT_EVERY,
         ) as session:
             while not session.should_stop():
                 point = random.uniform(-1, 5)  # noqa: S311 - training data
                 value = 2 * point + 10 + random.gauss(0, 0.1)
-                _, *seen_now = session.run([fit, weight, bias], {x: point, y: value})
+                _, *seen_now, now, lost = session.run([fit, weight, bias, step, loss], {x: point, y: value})
                 seen = (float(seen_now[0]), float(seen_now[1]))
+                if runs % TOLD_EVERY == 0:
+                    print(f"{role} {index}: step {now}, loss {lost:.3f}", flush=True)
+                runs += 1
     return seen
 
 

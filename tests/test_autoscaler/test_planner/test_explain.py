@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from autoscaler.model import labels as words
-from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Meant, Memory, Plan, Waiting
+from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Meant, Memory, Plan, Resize, Waiting
+from autoscaler.model.cluster import ElasticRole, GangRef
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange
-from autoscaler.planner.explain import Coming, coming, explain_pod
-from tests.builders import a_cluster, a_group, a_pod, nodes_of
+from autoscaler.planner.explain import Coming, coming, explain, explain_pod
+from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, nodes_of
 
 KEY = "team/pod"
 NODES = NeededChange("policy", path="limits.nodes", to=4)
@@ -68,6 +69,23 @@ def test_a_pod_that_is_not_there_is_bad_input() -> None:
     """With the way to find the right name."""
     with pytest.raises(BadInput, match=r"no pod 'pod' in namespace 'team': see `kubectl get pods -n team`"):
         explain_pod(a_cluster(), Plan(), KEY)
+
+
+def test_a_job_that_grows_and_shrinks_says_its_size_and_what_comes_next() -> None:
+    """In place of how many pods it is to have; of its own roles, not of other jobs'."""
+    ref = GangRef("team", "mnist", size=8)
+    pod = a_pod("mnist-worker-0", node="n", phase="Running", gang=ref, owner="Job/mnist-worker")
+    mine = ElasticRole("team", "mnist-worker", size=4, minimum=2, maximum=8, created=NOW, changed=NOW)
+    other = ElasticRole("team", "other-worker", size=4, minimum=2, maximum=8, created=NOW)
+    step = Resize("team", "mnist-worker", was=4, to=6, because="there is room")
+    cluster = a_cluster(pods=[pod], elastic=(mine, other))
+    lines = explain("job", "team/mnist", cluster, a_policy(), Plan(steps=(step,)))
+    assert lines[0] == "team/mnist has 1 pod"
+    assert lines[1] == (
+        f"mnist-worker has 4 of 2 to 8 tasks since {NOW:%Y-%m-%d %H:%M:%S} UTC; next: grow job team/mnist-worker "
+        "from 4 to 6 tasks: there is room"
+    )
+    assert lines[2:] == ("mnist-worker-0: is on node n",)
 
 
 def test_the_nodes_that_a_job_waits_for_are_counted_once_each() -> None:

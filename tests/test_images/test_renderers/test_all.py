@@ -36,6 +36,7 @@ OTHERWISE: dict[str, Any] = {
     "expected": "2h",
     "patience": "1h",
     "same": "zone",
+    "elastic": {"restart": "30s"},
     "node_selector": {"a": "b"},
     "tolerations": [{"key": "spot"}],
     "roles": JOB["roles"] | {"evaluator": TASK},
@@ -84,8 +85,10 @@ def test_every_key_is_said_or_named_as_lost_or_refused(target: str, key: str, ch
     if key == "logs":  # containers have to have it on a volume
         roles = {role: task | {"volumes": [{"mount": "/logs", "host": "/logs"}]} for role, task in JOB["roles"].items()}
         base = JOB | {"roles": roles}
+    if key == "elastic":
+        base = JOB | {"roles": JOB["roles"] | {"worker": TASK | {"count": "2..3"}}}
     if key == "depends_on":
-        base |= {"gang": False}
+        base = JOB | {"gang": False}
     if key == "roles.worker.essential":
         change = {"roles": JOB["roles"] | {"worker": JOB["roles"]["worker"] | {"essential": False}, "mine": TASK}}
         base = JOB | {"roles": JOB["roles"] | {"mine": TASK}}

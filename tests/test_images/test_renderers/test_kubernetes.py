@@ -200,6 +200,33 @@ def test_an_elastic_job_says_how_many_must_be_there() -> None:
     assert (annotations[words.GANG_SIZE], annotations[words.GANG_MIN]) == ("9", "3")
 
 
+def test_an_elastic_role_begins_with_the_least_and_says_between_what_its_size_may_change() -> None:
+    """Both numbers change together later, as Kubernetes wants it; other elastic roles follow the workers."""
+    elastic = GOOD.replace("count: 2", "count: 2..8").replace("count: 1", "count: 1..3")
+    text = elastic + "elastic: {restart: 30s, usd_per_hour: 12.5}\n"
+    workers, servers = (made for made in render(job(text)).documents if made["kind"] == "Job")
+    assert (workers["spec"]["parallelism"], workers["spec"]["completions"]) == (2, 2)
+    assert workers["metadata"]["annotations"] == {
+        words.ELASTIC: "2..8",
+        words.ELASTIC_RESTART: "30s",
+        words.ELASTIC_WARM_UP: "10s",
+        words.ELASTIC_USD: "12.5",
+    }
+    assert servers["metadata"]["annotations"] == {
+        words.ELASTIC: "1..3",
+        words.FOLLOWS: "mnist-worker",
+        words.ENDS_WITH: "mnist-worker",
+    }
+    alone = render(job(elastic + "gang: false\n")).documents[0]
+    assert (alone["spec"]["parallelism"], alone["metadata"].get("annotations")) == (8, None)
+
+
+def test_what_is_said_of_elastic_roles_needs_one() -> None:
+    """Else it would mean nothing."""
+    with pytest.raises(BadInput, match=r"elastic: no role has tasks that come and go: give one count: MIN\.\.MAX"):
+        job(GOOD + "elastic: {restart: 30s}\n")
+
+
 def test_a_job_that_is_no_gang_has_no_gate() -> None:
     """Its tasks start one by one, though each of its Indexed Jobs has them all run at once."""
     pod = pod_of("worker", GOOD + "gang: false\n")

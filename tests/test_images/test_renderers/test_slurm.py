@@ -13,7 +13,7 @@ import pytest
 from autoscaler.model.errors import BadInput
 from images.renderers.slurm import render
 from tests.test_images.test_jobs import GOOD, job
-from tests.test_images.test_renderers.test_all import JOB, OTHERWISE, said
+from tests.test_images.test_renderers.test_all import JOB, OTHERWISE, TASK, said
 
 TEXT = f"""\
 name: line
@@ -89,7 +89,8 @@ def test_each_role_is_a_component_with_amounts_of_one_task(script: Path) -> None
 @pytest.mark.parametrize("change", [{}, *({key: value} for key, value in OTHERWISE.items())])
 def test_bash_takes_the_script_of_any_job(change: dict[str, object]) -> None:
     """With each key set."""
-    made = said("slurm", JOB | change | ({"gang": False} if "depends_on" in change else {}))
+    needs = {"depends_on": {"gang": False}, "elastic": {"roles": {"worker": TASK | {"count": "2..3"}}}}
+    made = said("slurm", JOB | change | next((more for key, more in needs.items() if key in change), {}))
     if not isinstance(made, str):
         subprocess.run(["bash", "-n"], input=made.text, text=True, check=True)
 

@@ -8,11 +8,19 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.model.resources import Resources
-from autoscaler.planner.elastic.sizes import jain, least_growth, may_begin, sizes
-from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Machine
+from autoscaler.model.cluster import Pod
+from autoscaler.model.constraints import Requirement, Taint, Toleration
+from autoscaler.model.resources import PODS, Resources
+from autoscaler.planner.elastic.sizes import followed, least_growth, sizes
+from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Follower, Look, Sizes
+from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
+from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.fleet import ON_PREM_TIER, new_place
 from tests import examples
+from tests.bench.edl import jain, may_begin
 from tests.bench.edl_published import PublishedJob, PublishedLook, published
+from tests.builders import a_group
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 GIVEN = ElasticParameters()
@@ -23,27 +31,53 @@ def cpus(count: int) -> Resources:
     return Resources({"cpu": 1000 * count})
 
 
+def a_task(count: int = 1, **given: object) -> Pod:
+    """A pod of so many CPUs."""
+    pod = Pod(namespace="team", name="p", uid="", requests=cpus(count), created=NOW)
+    return replace(pod, **given)  # type: ignore[arg-type]
+
+
 def a_job(name: str = "a", tasks: str = "", **changes: object) -> ElasticJob:
     """A job of 1 to 10 tasks of a CPU; ``tasks``: the node of each, a letter each."""
-    job = ElasticJob(name, cpus(1), minimum=1, maximum=10, created=NOW, tasks=tuple(tasks), warm_up=timedelta())
+    job = ElasticJob(name, a_task(), minimum=1, maximum=10, created=NOW, tasks=tuple(tasks), warm_up=timedelta())
     return replace(job, **changes)  # type: ignore[arg-type]
 
 
 def decided(*jobs: ElasticJob, free: dict[str, int], claims: tuple[Claim, ...] = (), **more: object) -> dict[str, int]:
     """The size of each job that runs or is to start, on nodes with so many free CPUs."""
-    machines = tuple(Machine(name, cpus(count)) for name, count in free.items())
-    look = replace(Look(NOW, jobs, machines, claims), **more)  # type: ignore[arg-type]
-    return {name: len(tasks) for name, tasks in sizes(look, GIVEN).tasks.items()}
+    told = sized(Look(NOW, jobs, claims), nodes(free), **more)
+    return {name: len(tasks) for name, tasks in told.tasks.items()}
+
+
+def nodes(free: dict[str, int], **given: object) -> list[Place]:
+    """Own machines with so many free CPUs."""
+    places = [
+        Place(name, {"name": name}, (), {"cpu": 1000 * count, PODS: 110}, ON_PREM_TIER) for name, count in free.items()
+    ]
+    for place in places:
+        for key, value in given.items():
+            setattr(place, key, value)
+    return places
+
+
+def sized(look: Look, places: list[Place], offerings: tuple[Offering, ...] = ()) -> Sizes:
+    """What is decided, and nothing is left of it on the snapshot."""
+    tasks = [pod for job in look.jobs for pod in (job.task, *job.others)]
+    snapshot = Snapshot(places, residents=(), newcomers=[*tasks, *(pod for one in look.claims for pod in one.pods)])
+    before = [dict(place.free) for place in places]
+    told = sizes(look, Market(snapshot, offerings, Ceilings()), GIVEN)
+    assert before == [place.free for place in places]
+    return told
 
 
 def a_claim(*pods: int, priority: int = 0) -> Claim:
     """Pods of so many CPUs that wait."""
-    return Claim("other", tuple(cpus(pod) for pod in pods), NOW, priority)
+    return Claim("other", tuple(a_task(pod) for pod in pods), NOW, priority)
 
 
 def test_a_job_starts_at_its_minimum_with_all_that_it_needs_beside() -> None:
     """The gang is all or nothing, and has places for its parameter servers too."""
-    job = a_job(minimum=2, others=(cpus(3),))
+    job = a_job(minimum=2, others=(a_task(3),))
     assert decided(job, free={"x": 5}) == {"a": 2}
     assert decided(job, free={"x": 4}) == {}
 
@@ -56,20 +90,81 @@ def test_a_job_grows_into_free_room_up_to_its_maximum() -> None:
 
 def test_own_machines_come_before_those_that_cost_money() -> None:
     """A node is bought only for what has no room on those that are there, and only for money that is allowed."""
-    machines = (Machine("dear", cpus(2), usd_per_hour=3.0), Machine("own", cpus(1)))
-    look = Look(NOW, (a_job(tasks="x"),), machines, usd_per_hour=3.0)
-    assert sizes(look, GIVEN).tasks["a"] == ("x", "own", "dear", "dear")
-    assert sizes(look, GIVEN).bought == ("dear",)
-    assert sizes(replace(look, usd_per_hour=2.9), GIVEN).tasks["a"] == ("x", "own")
+    group = a_group("cpu", usd_per_hour=3.0, allocatable=Resources({"cpu": 2000, PODS: 110}))
+    dear = Offering(group, lambda name: new_place(group, name, {"cpu": 2000, PODS: 110}), buyable=1)
+    look = Look(NOW, (a_job(tasks="x", usd_per_hour=3.0),))
+    told = sized(look, nodes({"own": 1}), (dear,))
+    bought = f"{group.name}+1"
+    assert (told.tasks["a"], told.bought) == (("x", "own", bought, bought), (bought,))
+    poor = replace(look, jobs=(a_job(tasks="x", usd_per_hour=2.9),))
+    assert sized(poor, nodes({"own": 1}), (dear,)).tasks["a"] == ("x", "own")
+
+
+def test_what_is_paid_for_already_counts() -> None:
+    """A job that has spent its money grows no further; one that has spent more gives up what it spends it on."""
+    paid = a_job(tasks="xyz", paid={"y": 3.0, "z": 3.0}, usd_per_hour=3.0)
+    assert decided(paid, free={"z": 0}) == {"a": 2}
+    assert decided(replace(paid, minimum=3), free={"z": 0}) == {"a": 3}
+    assert decided(replace(paid, usd_per_hour=6.0), free={"z": 0}) == {"a": 3}
+
+
+def test_rules_of_nodes_and_pods_hold_for_elastic_tasks() -> None:
+    """Room behind a taint, beside a pod with the same port, or on a node that is not selected is none."""
+    job = a_job(tasks="x")
+    closed = nodes({"y": 5}, taints=(Taint("team", "other"),))
+    assert sized(Look(NOW, (job,)), closed).tasks["a"] == ("x",)
+    tolerates = replace(job, task=a_task(tolerations=(Toleration("team", "Exists"),)))
+    assert len(sized(Look(NOW, (tolerates,)), nodes({"y": 5}, taints=(Taint("team", "other"),))).tasks["a"]) == 6
+    port = replace(job, task=a_task(host_ports=frozenset({("TCP", 2222)})))
+    assert sized(Look(NOW, (port,)), nodes({"y": 5, "z": 5})).tasks["a"] == ("x", "y", "z")
+    selects = replace(job, task=a_task(affinity=((Requirement("name", "In", ("z",)),),)))
+    assert sized(Look(NOW, (selects,)), nodes({"y": 5, "z": 1})).tasks["a"] == ("x", "z")
+
+
+def test_a_claim_that_wants_one_zone_has_room_in_one() -> None:
+    """Tasks end only where that makes it."""
+    places = nodes({"y": 1, "z": 1})
+    for place, zone in zip(places, "uv", strict=True):
+        place.labels = {"zone": zone}
+    claim = replace(a_claim(1, 1), topology="zone")
+    look = Look(NOW, (a_job(tasks="zz", maximum=2),), (claim,))
+    assert sized(look, places).tasks["a"] == ("z",)
+    places = nodes({"y": 1, "z": 1})
+    assert sized(replace(look, claims=(replace(claim, topology=None),)), places).tasks["a"] == ("z", "z")
+
+
+def test_tasks_that_wait_and_have_no_room_any_longer_are_given_up() -> None:
+    """Others came first. What has room goes there; within the interval the size stays."""
+    job = replace(a_job(maximum=4), tasks=("x", "", ""))
+    assert sized(Look(NOW, (job,)), nodes({"y": 1})).tasks["a"] == ("x", "y")
+    recent = replace(job, changed=NOW)
+    assert sized(Look(NOW, (recent,)), nodes({"y": 1})).tasks["a"] == ("x", "y", "")
+
+
+def a_team(tasks: str, servers: str, **changes: object) -> ElasticJob:
+    """A job of 1 to 4 workers, and 1 to 2 parameter servers of 2 CPUs that follow."""
+    servers_of = Follower("a-ps", a_task(2), minimum=1, maximum=2, tasks=tuple(servers))
+    return a_job(tasks=tasks, maximum=4, followers=(servers_of,), **changes)
+
+
+def test_f6_servers_follow_the_workers() -> None:
+    """A worker more comes with what it needs of them, or not; they go with the workers that needed them."""
+    assert [followed(a_team("x", "x").followers[0], a_team("x", "x"), size) for size in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    assert decided(a_team("x", "x"), free={"y": 3}) == {"a": 2, "a-ps": 2}
+    assert decided(a_team("x", "x"), free={"y": 2}) == {"a": 1, "a-ps": 1}
+    waits = a_claim(3, priority=1)
+    assert decided(a_team("xx", "xx"), free={"x": 0}, claims=(waits,)) == {"a": 1, "a-ps": 1}
+    assert decided(a_team("", ""), free={"x": 3}) == {"a": 1, "a-ps": 1}
+    assert decided(a_team("", ""), free={"x": 2}) == {}
 
 
 def test_pods_go_where_the_least_of_a_machine_is_wasted() -> None:
     """A server of 4 CPUs goes beside another one rather than into the room of a task of 5."""
-    job = a_job(task=cpus(5), others=(cpus(4),))
-    told = sizes(Look(NOW, (job,), (Machine("x", cpus(5)), Machine("y", cpus(8)))), GIVEN)
+    job = a_job(task=a_task(5), others=(a_task(4),))
+    told = sized(Look(NOW, (job,)), nodes({"x": 5, "y": 8}))
     assert (told.tasks["a"], told.others["a"]) == (("x",), ("y",))
-    running = a_job("b", "z", task=cpus(5), maximum=1)
-    told = sizes(Look(NOW, (running, a_job(task=cpus(4))), (Machine("x", cpus(5)), Machine("y", cpus(8)))), GIVEN)
+    running = a_job("b", "z", task=a_task(5), maximum=1)
+    told = sized(Look(NOW, (running, a_job(task=a_task(4)))), nodes({"x": 5, "y": 8}))
     assert told.tasks["a"] == ("y",)
 
 
@@ -94,9 +189,10 @@ def test_a_job_does_not_shrink_for_pods_of_lower_priority() -> None:
 
 def test_the_highest_indexes_end_on_whatever_machine_they_are() -> None:
     """An Indexed Job ends those: a pod that fits on no machine but another gets no room from them."""
-    look = Look(NOW, (a_job(tasks="xyy"),), (Machine("x", cpus(1)), Machine("y", cpus(0))), (a_claim(2),))
-    assert sizes(look, GIVEN).tasks["a"] == ("x",)
-    assert sizes(replace(look, jobs=(a_job(tasks="xxy", minimum=2),)), GIVEN).tasks["a"][:2] == ("x", "x")
+    look = Look(NOW, (a_job(tasks="xyy"),), (a_claim(2),))
+    free = {"x": 1, "y": 0}
+    assert sized(look, nodes(free)).tasks["a"] == ("x",)
+    assert sized(replace(look, jobs=(a_job(tasks="xxy", minimum=2),)), nodes(free)).tasks["a"][:2] == ("x", "x")
 
 
 def test_a_restart_that_costs_more_than_it_gains_is_not_made() -> None:
@@ -106,12 +202,13 @@ def test_a_restart_that_costs_more_than_it_gains_is_not_made() -> None:
     assert decided(replace(still, maximum=20), free={"x": 3}) == {"a": 8}
     assert decided(replace(still, maximum=20), free={"x": 4}) == {"a": 12}
     assert decided(replace(still, maximum=20), a_job("b", "x", maximum=4), free={"x": 3}) == {"a": 8, "b": 4}
+    assert decided(replace(still, maximum=9), free={"x": 3}) == {"a": 8}  # the last one is worth no more
 
 
 def test_tasks_begin_when_what_ends_has_ended() -> None:
     """The look counts pods that are ending as gone; nothing begins before they are."""
     job = a_job(tasks="x")
-    told = sizes(Look(NOW, (job,), (Machine("x", cpus(1)),)), GIVEN)
+    told = sized(Look(NOW, (job,)), nodes({"x": 1}))
     assert not may_begin(told, job, {"x": cpus(0)})
     assert may_begin(told, job, {"x": cpus(1)})
 
@@ -142,7 +239,7 @@ def test_f3_one_pod_that_waits_in_each_job_does_not_stop_everything() -> None:
 
 def test_f4_no_gang_starts_in_part() -> None:
     """With room for the tasks and not for the servers, nothing starts, and nothing shrinks for it in vain."""
-    assert decided(a_job(minimum=2, others=(cpus(4),)), a_job("b", "xx"), free={"x": 2, "y": 3}) == {"b": 7}
+    assert decided(a_job(minimum=2, others=(a_task(4),)), a_job("b", "xx"), free={"x": 2, "y": 3}) == {"b": 7}
 
 
 def test_f5_a_higher_priority_is_served_first_and_by_those_below() -> None:
@@ -166,8 +263,8 @@ jobs_on_nodes = st.lists(
         tasks=st.text("xyz", max_size=6),
         priority=st.integers(0, 2),
         minimum=st.integers(1, 3),
-        others=st.lists(st.integers(1, 3).map(cpus), max_size=2).map(tuple),
-        task=st.integers(1, 3).map(cpus),
+        others=st.lists(st.integers(1, 3).map(a_task), max_size=2).map(tuple),
+        task=st.integers(1, 3).map(a_task),
         changed=st.sampled_from([None, NOW, NOW - timedelta(minutes=2)]),
         restart=st.sampled_from([timedelta(), timedelta(seconds=90)]),
     ).filter(lambda job: not job.tasks or len(job.tasks) >= job.minimum),
@@ -187,9 +284,10 @@ def test_whatever_is_decided_fits_and_keeps_every_minimum(
     """No node is overfull, no job is below its minimum or above its maximum, none that changed lately changes."""
     room = {name: cpus(count) for name, count in zip("xyz", free, strict=True)}
     claims = [replace(one, name=f"other-{number}") for number, one in enumerate(claims)]
-    look = Look(NOW, jobs, tuple(Machine(name, one) for name, one in room.items()), tuple(claims))
-    told = sizes(look, GIVEN)
-    assert told == sizes(replace(look, jobs=jobs[::-1], claims=tuple(claims[::-1])), GIVEN)
+    there = dict(zip("xyz", free, strict=True))
+    look = Look(NOW, jobs, tuple(claims))
+    told = sized(look, nodes(there))
+    assert told == sized(replace(look, jobs=jobs[::-1], claims=tuple(claims[::-1])), nodes(there))
     for job in jobs:
         tasks = told.tasks.get(job.name, ())
         kept = min(len(tasks), len(job.tasks))
@@ -197,9 +295,9 @@ def test_whatever_is_decided_fits_and_keeps_every_minimum(
         assert not tasks or job.minimum <= len(tasks) <= job.maximum
         assert job.changed != NOW or not job.started or tasks == job.tasks
         for node, size in [(one, job.task) for one in tasks[kept:]]:
-            room[node] -= size
+            room[node] -= size.requests
         for node in job.tasks[kept:]:
-            room[node] += job.task
+            room[node] += job.task.requests
         for node, size in zip(told.others.get(job.name, ()), job.others, strict=False):
-            room[node] -= size
+            room[node] -= size.requests
     assert all(cpus(0).fits_in(one) and one["cpu"] >= 0 for one in room.values())
