@@ -87,7 +87,7 @@ def test_every_claim_holds_and_nothing_is_left(user: User) -> None:
     with user.demo() as demo:
         said, _ = demo.communicate(timeout=300)
     assert demo.returncode == 0, said
-    assert said.count("  held   ") == 10
+    assert said.count("  held   ") == 11
     assert "FAILED" not in said
     assert "instances launched, left    1, none" in said
     assert user.files() == []

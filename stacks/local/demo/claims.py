@@ -88,6 +88,8 @@ class Said:
     """When the policy file was saved."""
     obeyed_at: Seconds
     """When the autoscaler took over the policy that it obeys in the end."""
+    sizes: tuple[int, int, int]
+    """Workers of the elastic job alone, beside another job, and alone again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Morning:
     spill: str
     impossible: str
     service: str
+    elastic: str
     pods: tuple[PodSeen, ...]
     nodes: tuple[NodeSeen, ...]
     purchases: tuple[Purchase, ...]
@@ -134,6 +137,7 @@ def claims(morning: Morning) -> tuple[Claim, ...]:
         _edit_is_obeyed(morning),
         _service_is_moved(morning),
         _ec2_drains(morning),
+        _elastic_makes_room(morning),
     )
 
 
@@ -261,6 +265,22 @@ def _ec2_drains(morning: Morning) -> Claim:
         text="EC2 goes back to its minimum",
         held=bool(morning.groups) and not left and not above and not nodes,
         evidence=f"{len(left)} instances, {len(nodes)} EC2 nodes left; {len(above)} groups above their minimum",
+    )
+
+
+def _elastic_makes_room(morning: Morning) -> Claim:
+    """It begins with its least, all of it stays on our machines, and nothing is bought meanwhile."""
+    alone, beside, again = morning.said.sizes
+    workers = [pod for pod in morning.of(morning.elastic) if pod.role == "worker"]
+    on_prem = {node.name for node in morning.nodes if node.on_prem}
+    first = min((pod.bound_at for pod in workers if pod.bound_at is not None), default=0.0)
+    least = sum(pod.created_at <= first for pod in workers)
+    there = all(pod.node in on_prem for pod in workers if pod.node is not None)
+    bought = [purchase for purchase in morning.purchases if purchase.at >= first]
+    return Claim(
+        text=f"{morning.elastic} grows into what is free, gives GPUs back for another job, and takes them again",
+        held=0 < least < alone == again > beside > 0 and there and not bought,
+        evidence=f"{least}, {alone}, {beside}, then {again} workers; {len(bought)} EC2 requests meanwhile",
     )
 
 

@@ -128,7 +128,7 @@ class Recorder:
             for job in self._kube.get("/apis/batch/v1/namespaces/default/jobs")["items"]
         }
 
-    def morning(self, *, small: str, spill: str, impossible: str, service: str, said: Said) -> Morning:
+    def morning(self, *, small: str, spill: str, impossible: str, service: str, elastic: str, said: Said) -> Morning:
         """All of it, for judging."""
         jobs = self.jobs()
         return Morning(
@@ -136,6 +136,7 @@ class Recorder:
             spill=spill,
             impossible=impossible,
             service=service,
+            elastic=elastic,
             pods=self.pods(),
             nodes=self.nodes(),
             purchases=self.purchases(),

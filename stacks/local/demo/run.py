@@ -1,8 +1,8 @@
 """`make demo`: the main job on one machine, told as it happens and judged at the end.
 
-A morning in a lab: four GPU machines of its own, a policy that allows EC2, three training jobs, and a service that
-would keep a bought node. The story runs through the same commands that a user has; its claims are checked against the
-API server and EC2's stand-in by ``recorder.py``.
+A morning in a lab: four GPU machines of its own, a policy that allows EC2, training jobs, one of them elastic, and a
+service that would keep a bought node. The story runs through the same commands that a user has; its claims are checked
+against the API server and EC2's stand-in by ``recorder.py``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from stacks.local.demo.view import View, report
 from stacks.local.ground.lifecycle import Ground
 from stacks.local.kubeapi.client import KubeHttp
 
-SMALL, SPILL, IMPOSSIBLE, SERVICE = "small", "spill", "impossible", "web"
+SMALL, SPILL, IMPOSSIBLE, SERVICE, ELASTIC, SECOND = "small", "spill", "impossible", "web", "elastic", "second"
 CONSOLIDATION = {"after": "1s", "every": "1s"}
 """What the operator adds to the policy: how long pods run before they are moved, how often a node may be emptied."""
+LARGEST = 8
+"""Workers of the elastic job at most; they need all GPUs of the machines that we own."""
 PATIENCE = 150.0
 """Seconds that the slowest part of the story may take before the demo calls it failed."""
 
@@ -86,7 +88,9 @@ def _morning(*, ground: Ground, rules: Policy, policy: Path, console: Console) -
     ):
         story = _Story(commands=commands, kube=kube, policy=acting, recorder=recorder, view=view)
         said = story.tell()
-        morning = recorder.morning(small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, service=SERVICE, said=said)
+        morning = recorder.morning(
+            small=SMALL, spill=SPILL, impossible=IMPOSSIBLE, service=SERVICE, elastic=ELASTIC, said=said
+        )
     return claims(morning), morning
 
 
@@ -151,7 +155,28 @@ class _Story:
 
         self._scene("EC2 goes back to its minimum.")
         self._until(self._drained, "no EC2 instance is left")
-        return Said(refused=refused, explained=explained, edited_at=edited_at, obeyed_at=self._obeyed_at())
+        sizes = self._resize()
+        return Said(refused=refused, explained=explained, edited_at=edited_at, obeyed_at=self._obeyed_at(), sizes=sizes)
+
+    def _resize(self) -> tuple[int, int, int]:
+        """The last scene; workers of the elastic job when it is alone, beside another job, and alone again."""
+        self._scene("An elastic job: it grows onto the machines that we own, and makes room for another job.")
+        self._submit(ELASTIC)
+        self._until(lambda: self._workers() == LARGEST, f"it has grown from one worker to {LARGEST}")
+        alone = self._workers()
+        self._submit(SMALL, "-p", f"name={SECOND}")
+        self._until(lambda: self._all_bound(SECOND), "the other job runs, on GPUs that it gave back")
+        beside = self._workers()
+        self.commands.run("jobs", "delete", SECOND)
+        self._until(lambda: self._workers() == LARGEST, "it has grown again")
+        again = self._workers()
+        self.commands.run("jobs", "delete", ELASTIC)
+        return alone, beside, again
+
+    def _workers(self) -> int:
+        """Of the elastic job, that have a node and are not gone."""
+        pods = [pod for pod in self.recorder.pods() if pod.job == ELASTIC and pod.role == "worker"]
+        return sum(pod.bound_at is not None and not pod.gone for pod in pods)
 
     def _scene(self, title: str) -> None:
         self.view.scene(title)

@@ -29,12 +29,19 @@ def pod(name: str, job: str, **changes: object) -> PodSeen:
     return PodSeen(name=name, job=job, **ordinary | changes)  # type: ignore[arg-type]
 
 
-SAID = Said(refused="job impossible could never start", explained="asks 16", edited_at=50.0, obeyed_at=50.4)
+SAID = Said(
+    refused="job impossible could never start",
+    explained="asks 16",
+    edited_at=50.0,
+    obeyed_at=50.4,
+    sizes=(3, 2, 3),
+)
 GOOD = Morning(
     small="small",
     spill="spill",
     impossible="impossible",
     service="web",
+    elastic="elastic",
     pods=(
         pod("small-worker-0", "small", created_at=1.0, bound_at=1.2),
         pod("small-ps-0", "small", role="ps", gpus=0, created_at=1.0, bound_at=1.2, succeeded=False, gone=True),
@@ -44,6 +51,9 @@ GOOD = Morning(
         pod("impossible-worker-0", "impossible", node=None, bound_at=None, finished_at=None, succeeded=False),
         pod("web-1", "web", role="", gpus=0, node="ip-1", created_at=25.0, bound_at=25.1, succeeded=False, gone=True),
         pod("web-2", "web", role="", gpus=0, created_at=52.0, bound_at=53.5, finished_at=None, succeeded=False),
+        pod("elastic-worker-0", "elastic", gpus=1, created_at=60.0, bound_at=61.0),
+        pod("elastic-worker-1", "elastic", gpus=1, created_at=61.2, bound_at=61.5),
+        pod("elastic-worker-2", "elastic", gpus=1, created_at=61.2, bound_at=61.5),
     ),
     nodes=(
         NodeSeen(name="dgx-01", on_prem=True, gpus=8, ready_at=0.0),
@@ -100,6 +110,14 @@ def test_a_good_morning_keeps_every_claim() -> None:
         (replace(GOOD, groups=(GroupSeen(name="g", minimum=0, desired=1),)), "EC2 goes back to its minimum"),
         (replace(GOOD, instances=(replace(GOOD.instances[0], ended_at=None),)), "EC2 goes back to its minimum"),
         (replace(GOOD, groups=()), "EC2 goes back to its minimum"),
+        (replace(GOOD, said=replace(SAID, sizes=(1, 1, 1))), "elastic grows into what is free"),
+        (replace(GOOD, said=replace(SAID, sizes=(3, 3, 3))), "elastic grows into what is free"),
+        (replace(GOOD, said=replace(SAID, sizes=(3, 2, 2))), "elastic grows into what is free"),
+        (change_pod("elastic-worker-2", node="ip-1"), "elastic grows into what is free"),
+        (
+            replace(GOOD, purchases=(*GOOD.purchases, Purchase(group="g", to=1, at=62.0))),
+            "elastic grows into what is free",
+        ),
     ],
 )
 def test_each_claim_fails_where_it_should(morning: Morning, claim: str) -> None:
