@@ -216,6 +216,12 @@ class Waiting(Document):
         ge=0,
         description="what an hour of a job's waiting is worth: it waits only while buying costs more",
     )
+    least_usd: Annotated[float, live("$")] = Field(
+        default=0,
+        ge=0,
+        allow_inf_nan=False,
+        description="a job waits only where buying for it would cost at least so much in all",
+    )
 
 
 class Consolidation(Document):

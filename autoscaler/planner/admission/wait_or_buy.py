@@ -24,7 +24,15 @@ from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
-from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, expected_end, worth_waiting
+from autoscaler.planner.supply.release_forecast import (
+    Forecast,
+    Release,
+    Start,
+    Task,
+    bought_for,
+    expected_end,
+    worth_waiting,
+)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -103,7 +111,10 @@ class Patience:
             return None
         duration = _duration(gang)
         worth = worth_waiting(
-            wait=start.at - gang.oldest, usd_per_hour=usd_per_hour, duration=duration, price=self._policy.usd_per_hour
+            wait=start.at - gang.oldest,
+            usd=bought_for(usd_per_hour, duration),
+            price=self._policy.usd_per_hour,
+            least=self._policy.least_usd,
         )
         if not worth:
             return None

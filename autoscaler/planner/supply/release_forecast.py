@@ -123,15 +123,17 @@ def expected_end(started: datetime, duration: timedelta, *, now: datetime) -> da
     return ends if ends > now else now + (now - started) / 2
 
 
-def worth_waiting(*, wait: timedelta, usd_per_hour: float, duration: timedelta | None, price: float | None) -> bool:
-    """Whether so long a wait costs less than buying. ``price``: dollars that an hour of waiting is worth (none: 0).
+def bought_for(usd_per_hour: float, duration: timedelta | None) -> float:
+    """Dollars for the nodes that are bought for a job, as long as it runs; for one hour where that is not said."""
+    return usd_per_hour * ((duration or timedelta(hours=1)) / timedelta(hours=1))
 
-    Bought nodes are paid for as long as the job runs; where that is not said, for one hour.
+
+def worth_waiting(*, wait: timedelta, usd: float, price: float | None, least: float = 0.0) -> bool:
+    """Whether so long a wait costs less than buying for ``usd``, and ``usd`` is at least ``least``.
+
+    ``price``: dollars that an hour of waiting is worth (none: 0).
     """
-    if price is None:
-        return True
-    hours = (duration or timedelta(hours=1)) / timedelta(hours=1)
-    return wait / timedelta(hours=1) * price < usd_per_hour * hours
+    return usd >= least and (price is None or wait / timedelta(hours=1) * price < usd)
 
 
 def _place(rooms: Rooms, rows: Sequence[tuple[int, ...]], suits: Sequence[NDArray[np.bool_]]) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from autoscaler.config.policy import Waiting as WaitingPolicy
 from autoscaler.model.actions import Admit, Grow, Memory, Plan
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, worth_waiting
+from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, bought_for, worth_waiting
 from tests.builders import NOW, a_cluster, a_gang, a_pod, a_policy, an_on_prem_node, later
 
 GPU = "nvidia.com/gpu"
@@ -93,22 +93,24 @@ def test_one_task_starts_at_the_first_moment_at_which_some_machine_has_room(
 
 
 @pytest.mark.parametrize(
-    ("minutes", "usd", "hours", "price", "worth"),
+    ("minutes", "usd", "hours", "price", "least", "worth"),
     [
-        (30, 10.0, 1.0, None, True),
-        (30, 10.0, 1.0, 10.0, True),
-        (30, 10.0, 1.0, 25.0, False),
-        (30, 10.0, None, 15.0, True),
-        (30, 10.0, 0.1, 10.0, False),
+        (30, 10.0, 1.0, None, 0, True),
+        (30, 10.0, 1.0, 10.0, 0, True),
+        (30, 10.0, 1.0, 25.0, 0, False),
+        (30, 10.0, None, 15.0, 0, True),
+        (30, 10.0, 0.1, 10.0, 0, False),
+        (30, 10.0, 2.0, 10.0, 20.0, True),
+        (30, 10.0, 1.9, 10.0, 20.0, False),
+        (30, 10.0, 1.9, None, 20.0, False),
     ],
 )
 def test_a_wait_is_worth_it_while_it_costs_less_than_buying(
-    minutes: float, usd: float, hours: float | None, price: float | None, *, worth: bool
+    minutes: float, usd: float, hours: float | None, price: float | None, least: float, *, worth: bool
 ) -> None:
     """A short job is cheap to burst; a long one is cheap to hold back."""
-    duration = None if hours is None else timedelta(hours=hours)
-    wait = timedelta(minutes=minutes)
-    assert worth_waiting(wait=wait, usd_per_hour=usd, duration=duration, price=price) == worth
+    in_all = bought_for(usd, None if hours is None else timedelta(hours=hours))
+    assert worth_waiting(wait=timedelta(minutes=minutes), usd=in_all, price=price, least=least) == worth
 
 
 # --- In the plan ------------------------------------------------------------------------------------------------------
@@ -153,8 +155,17 @@ def test_a_job_waits_for_a_machine_that_is_expected_to_become_free() -> None:
         ((running(timedelta(minutes=10)), *a_gang(pods=1, gpus=8, patience=timedelta(0))), {}),
         ((running(timedelta(minutes=10)), *a_gang(pods=1, gpus=8, created=later(minutes=-30))), {}),
         ((running(timedelta(minutes=10)), *a_gang(pods=1, gpus=8)), {"usd_per_hour": 1000}),
+        ((running(timedelta(minutes=10)), *a_gang(pods=1, gpus=8)), {"least_usd": 22}),
     ],
-    ids=["no end said", "too late", "no patience", "its own says no", "patience over", "dear to wait"],
+    ids=[
+        "no end said",
+        "too late",
+        "no patience",
+        "its own says no",
+        "patience over",
+        "dear to wait",
+        "little to save",
+    ],
 )
 def test_for_what_is_not_expected_in_time_nobody_waits(pods: tuple[Pod, ...], waiting: dict[str, Any]) -> None:
     """It is bought at once."""
