@@ -11,6 +11,7 @@ from roles.deploys.apt_sources import node_sources
 from roles.deploys.container_runtime import container_runtime
 from roles.deploys.control_plane import control_plane
 from roles.deploys.health import health
+from roles.deploys.interruptions import interruptions
 from roles.deploys.kubelet import kubelet
 from roles.deploys.logs import logs
 from roles.deploys.pod_network import pod_network
@@ -34,5 +35,6 @@ def prepare() -> None:
     logs()
     health()
     kubelet()
+    interruptions()
     control_plane()
     reboots()

@@ -64,6 +64,7 @@ class Store:
         self._groups_written: dict[str, float] = {}
         self._groups_forgotten = -math.inf
         self._notices: tuple[Notice, ...] = ()
+        self._told_by_nodes: tuple[Notice, ...] | None = None
 
     # --- Asked by what decides ---
 
@@ -132,7 +133,7 @@ class Store:
                 storage=self._all_of_storage(),
                 namespaces=self._namespaces(),
                 pauses=self._pauses(now),
-                notices=self._notices,
+                notices=self._all_notices(),
                 elastic=self._elastic_roles(),
             )
 
@@ -259,7 +260,7 @@ class Store:
                 self._note()
 
     def saw_notices(self, notices: Iterable[Notice]) -> None:
-        """All that EC2 is about to take back, as far as is known."""
+        """All that EC2 is about to take back, as far as its queue has told."""
         found = tuple(sorted(notices, key=lambda one: one.instance))
         with self._changed:
             if found != self._notices:
@@ -329,6 +330,8 @@ class Store:
             self._sizes = None
         if kind is JOBS:
             self._elastic = None
+        if kind is NODES:
+            self._told_by_nodes = None
         if kind in STORAGE:
             self._storage = None
         self._note()
@@ -359,6 +362,14 @@ class Store:
         if self._sizes is None:
             self._sizes = {(namespace, told_by): size for namespace, said in self._said() for told_by, size in said}
         return self._sizes
+
+    def _all_notices(self) -> tuple[Notice, ...]:
+        """The gravest of each instance, told by the queue or by the node itself; made anew only after a change."""
+        if self._told_by_nodes is None:
+            self._told_by_nodes = tuple(node.notice for node in self._all(NODES) if node.notice is not None)
+        found = {one.instance: one for one in self._told_by_nodes}
+        found |= {one.instance: one for one in self._notices if one.is_certain or one.instance not in found}
+        return tuple(found[instance] for instance in sorted(found))
 
     def _elastic_roles(self) -> tuple[ElasticRole, ...]:
         """Made anew only after a Job has changed."""

@@ -156,6 +156,8 @@ class Node:
     deleting: bool = False
     conditions: tuple[NodeCondition, ...] = ()
     """Without those of the kubelet itself."""
+    notice: Notice | None = None
+    """What the instance itself has heard from EC2."""
 
     @property
     def instance_id(self) -> str | None:

@@ -94,6 +94,9 @@ ELASTIC_USD: Final = f"{PREFIX}/elastic-usd-per-hour"
 """Annotation on it: what nodes for tasks above the minimum may cost, in place of the policy's."""
 RESIZED_AT: Final = f"{PREFIX}/resized-at"
 """Annotation on it: when Spillway changed its size last, as RFC 3339 in UTC."""
+INTERRUPTION: Final = f"{PREFIX}/interruption"
+"""Annotation on a node of EC2, written by the node itself: ``KIND TOLD [ENDS]`` of what EC2 is about to do with it, the
+times in RFC 3339 (``roles/deploys/interruption_watch.py``)."""
 DO_NOT_DISRUPT: Final = f"{PREFIX}/do-not-disrupt"
 """Annotation on a pod or node: never drain it."""
 

@@ -113,8 +113,10 @@ def described(instance: dict[str, Any], *, role: str) -> dict[str, str]:
 @contextlib.contextmanager
 def in_ec2(
     bench: Bench, host: Host, *, instance: dict[str, Any], role: str, url: str, names: list[str], folder: Path
-) -> Iterator[None]:
+) -> Iterator[dict[str, str]]:
     """The machine is that instance, for the length of a ``with`` block: it is to be restarted inside.
+
+    Gives what the metadata service says, path by path, which may be changed.
 
     ``url``: of the stand-in. ``names``: host names under ``amazonaws.com`` that it serves.
     """
@@ -124,7 +126,8 @@ def in_ec2(
     front = ThreadingHTTPServer((bench.gateway, 443), partial(Front, url))
     # Each connection shakes hands in its own thread: one that never does would hold up all others, and the end.
     front.socket = context.wrap_socket(front.socket, server_side=True, do_handshake_on_connect=False)
-    told = ThreadingHTTPServer((bench.gateway, 0), partial(Metadata, described(instance, role=role)))
+    says = described(instance, role=role)
+    told = ThreadingHTTPServer((bench.gateway, 0), partial(Metadata, says))
     for server in (front, told):
         threading.Thread(target=server.serve_forever).start()
     rule = ["PREROUTING", "-s", str(bench.subnet), "-d", METADATA, "-p", "tcp", "--dport", "80"]
@@ -133,7 +136,7 @@ def in_ec2(
     run("iptables", "-w", "-t", "nat", "-A", *rule)
     _furnish(bench, host, instance=instance, names=names, authority=authority)
     try:
-        yield
+        yield says
     finally:
         run("iptables", "-w", "-t", "nat", "-D", *rule)
         for server in (front, told):

@@ -10,16 +10,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 import yaml
 
 import roles
+from autoscaler.kube.schema.convert import node_from
+from autoscaler.kube.schema.core import NodeJson
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import Notice
 from roles.first_boot.bundle import made_for
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_preview, pulumi_up
@@ -62,7 +67,7 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
         (host,) = ground.bench.machines("instance")
         role = outputs.node_role_arn.rpartition("/")[2]
         around = {"instance": instance, "role": role, "url": aws.url, "names": names, "folder": tmp_path}
-        with in_ec2(ground.bench, host, **around), letting_in(ground, aws, tmp_path) as approver:
+        with in_ec2(ground.bench, host, **around) as ec2_says, letting_in(ground, aws, tmp_path) as approver:
             cloud_init(host)
             seed(host, instance, user_data)
             host = ground.bench.restart(host, wait=False)
@@ -79,6 +84,18 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
             until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0)
             gone = host.run("test -e /var/lib/spillway/last-good", check=False)
             assert gone.returncode == 1, "the machine that booted well forgets the bare one"
+            ec2_says["meta-data/spot/instance-action"] = '{"action": "terminate", "time": "2026-08-01T10:02:00Z"}'
+            notice = until(lambda: notice_of(ground, instance), told=lambda: boot_log(host))
+            assert (notice.instance, notice.kind) == (instance["InstanceId"], "interruption")
+            assert notice.ends == datetime(2026, 8, 1, 10, 2, tzinfo=UTC)
+            del ec2_says["meta-data/spot/instance-action"]
+            until(lambda: notice_of(ground, instance) is None)
+
+
+def notice_of(ground: Lab, instance: dict[str, Any]) -> Notice | None:
+    """What the node has heard from EC2 itself, as the autoscaler reads it."""
+    raw = ground.kube.get(f"/api/v1/nodes/{instance['PrivateDnsName']}")
+    return node_from(msgspec.json.decode(json.dumps(raw), type=NodeJson)).notice
 
 
 def stack(ground: Lab, aws: Aws, engine: dict[str, Path], folder: Path, **nodes: str) -> EngineSettings:

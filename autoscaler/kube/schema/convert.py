@@ -28,7 +28,7 @@ from autoscaler.kube.schema.core import (
 from autoscaler.kube.schema.gang_detection import count, gang_of
 from autoscaler.kube.schema.gang_kinds import Said, indexed_job_size
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import DaemonSet, ElasticRole, Node, NodeCondition, Pod
+from autoscaler.model.cluster import DaemonSet, ElasticRole, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 
@@ -49,6 +49,7 @@ class Job:
 
 
 _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+_NOTICES: Final = ("interruption", "rebalance", "maintenance")
 """Said by ``Node.ready``; they come and go by themselves."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Said by ``Node.cordoned``."""
@@ -153,7 +154,18 @@ def node_from(raw: NodeJson) -> Node:
             for one in raw.status.conditions
             if one.type not in _KUBELETS_CONDITIONS
         ),
+        notice=_notice(meta, spec.provider_id),
     )
+
+
+def _notice(meta: Meta, provider_id: str) -> Notice | None:
+    """What the node says of itself, where all of it makes sense."""
+    kind, _, times = meta.annotations.get(words.INTERRUPTION, "").partition(" ")
+    told, _, ends = times.partition(" ")
+    instance, seen = provider_id.rsplit("/", 1)[-1], _time(told)
+    if seen is None or kind not in _NOTICES:
+        return None
+    return Notice(instance, cast("Literal['interruption', 'rebalance', 'maintenance']", kind), seen, _time(ends))
 
 
 def daemon_set_from(raw: DaemonSetJson) -> DaemonSet:

@@ -30,8 +30,8 @@ from autoscaler.kube.watched_kinds import (
 )
 from autoscaler.kube.watcher import Observer, Pause
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangSize, LingeringJob
-from tests.builders import NOW, a_group, a_pod, an_on_prem_node
+from autoscaler.model.cluster import GangSize, LingeringJob, Notice
+from tests.builders import NOW, a_group, a_pod, an_on_prem_node, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 ((COSCHEDULING,),) = SIZED["scheduling.x-k8s.io"]
@@ -381,3 +381,28 @@ def test_looking_once_sees_what_pods_ask_about(served: Served, kube: Kube) -> No
     store = Store()
     Observer(kube, store).look_once()
     assert store.cluster(NOW).storage is not None
+
+
+def test_of_what_a_node_and_the_queue_have_heard_the_graver_counts() -> None:
+    """Once for each instance; a node that hears no more, or is gone, says nothing."""
+    store = Store()
+    risk, end = Notice("i-1", "rebalance", NOW), Notice("i-1", "interruption", NOW, later(minutes=2))
+    node = an_on_prem_node("gpu-a", provider_id="aws:///us-east-1a/i-1")
+
+    def heard() -> tuple[Notice, ...]:
+        return store.cluster(NOW).notices
+
+    store.put(NODES, ("", node.name), 1, replace(node, notice=end))
+    assert heard() == (end,)
+    store.saw_notices([risk])
+    assert heard() == (end,)
+    store.put(NODES, ("", node.name), 2, replace(node, notice=risk))
+    store.saw_notices([end])
+    assert heard() == (end,)
+    store.saw_notices([])
+    assert heard() == (risk,)
+    store.put(NODES, ("", node.name), 3, node)
+    assert heard() == ()
+    store.put(NODES, ("", node.name), 4, replace(node, notice=risk))
+    store.drop(NODES, ("", node.name))
+    assert heard() == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from, requests_of
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangRef, NodeCondition
+from autoscaler.model.cluster import GangRef, NodeCondition, Notice
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Toleration
 from autoscaler.model.resources import Resources
 
@@ -271,6 +271,33 @@ def test_our_cordon_is_read_back() -> None:
     assert node.cordoned_at == datetime(2026, 11, 21, 10, tzinfo=UTC)
     raw["metadata"]["annotations"] = marks | {words.CORDONED_AT: "yesterday"}  # type: ignore[index]
     assert node_from(msgspec.convert(raw, NodeJson)).cordoned_at is None
+
+
+@pytest.mark.parametrize(
+    ("said", "notice"),
+    [
+        ("", None),
+        ("nonsense", None),
+        ("interruption", None),
+        ("fire 2026-08-01T10:00:00Z", None),
+        ("interruption 2026-08-01T10:00:00Z 2026-08-01T10:02:00Z", ("interruption", 0, 2)),
+        ("rebalance 2026-08-01T10:01:00Z", ("rebalance", 1, None)),
+        ("maintenance 2026-08-01T10:00:00Z nonsense", ("maintenance", 0, None)),
+    ],
+)
+def test_what_a_node_has_heard_from_ec2_is_read_where_it_makes_sense(
+    said: str, notice: tuple[Literal["interruption", "rebalance", "maintenance"], int, int | None] | None
+) -> None:
+    """Its instance is the one that the node stands for."""
+    meta = {"name": "n", "annotations": {words.INTERRUPTION: said}}
+    node = node_from(msgspec.convert({"metadata": meta, "spec": {"providerID": "aws:///us-east-1a/i-1"}}, NodeJson))
+    if notice is None:
+        assert node.notice is None
+    else:
+        kind, told, ends = notice
+        at = [None if one is None else datetime(2026, 8, 1, 10, one, tzinfo=UTC) for one in (told, ends)]
+        assert at[0] is not None
+        assert node.notice == Notice("i-1", kind, at[0], at[1])
 
 
 def test_a_daemon_set_is_what_every_new_node_carries() -> None:
