@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
+from images.backends.devices import devices, given_to
 from images.backends.kept import stripped
 from images.backends.states import RoleState, Stage
 from images.endpoints import endpoints
@@ -44,7 +45,10 @@ def home() -> Path:
 
 
 def submit(job: Job) -> list[str]:
-    """Start the job's supervisor, which starts its tasks. Returns the tasks. Raises ``BadInput`` where it is there."""
+    """Start the job's supervisor, which starts its tasks. Returns the tasks.
+
+    Raises ``BadInput`` where it is there, or too few of the machine's GPUs are free.
+    """
     folder = home() / job.name
     with _one_at_a_time():
         if folder.exists():
@@ -54,7 +58,14 @@ def submit(job: Job) -> list[str]:
             )
         shift = _free_shift(job)
         run = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        plan = render(job, run=run, shift=shift, state=str(folder / "state"), directory=str(Path.cwd()))
+        plan = render(
+            job,
+            run=run,
+            shift=shift,
+            state=str(folder / "state"),
+            directory=str(Path.cwd()),
+            gpus=given_to(job, _free_gpus(), of=len(devices())),
+        )
         folder.mkdir(parents=True)
         (folder / "plan.json").write_text(plan.text)
         _start(folder, job.name)
@@ -107,6 +118,22 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def free_gpus() -> list[str]:
+    """Those of this machine that no running job of it holds."""
+    with _one_at_a_time():
+        return _free_gpus()
+
+
+def _free_gpus() -> list[str]:
+    held = {gpu for folder in _folders() if is_alive(folder) for task in _plan(folder)["tasks"] for gpu in _gpus(task)}
+    return [gpu for gpu in devices() if gpu not in held]
+
+
+def _gpus(task: Json) -> list[str]:
+    found: list[str] = task.get("gpus", [])  # not in plans of a machine without any
+    return found
+
+
 def states() -> list[RoleState]:
     """Every job's roles."""
     return [state for folder in _folders() for state in _states(folder)]
@@ -148,7 +175,7 @@ def _states(folder: Path) -> Iterator[RoleState]:
             running=running,
             succeeded=counts["done"],
             failed=sum(task["failures"] for task in tasks),
-            gpus=0,
+            gpus=0 if ended else sum(len(_gpus(task)) for task in plan["tasks"] if task["role"] == role),
             state=ended or ("waiting" if waiting else "running" if running else "done"),
             since=datetime.fromisoformat(status["since"]),
         )
@@ -180,12 +207,8 @@ def _lines(folder: Path, task: str) -> Iterator[str]:
 def stop(*, name: str) -> bool:
     """End the job's tasks, with grace; returns whether it was running. Raises ``BadInput`` where it is not there."""
     folder = _folder(name)
-    if not is_alive(folder):
+    if not ask_to_stop(name=name):
         return False
-    pid = _status(folder)["pid"]
-    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-        if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # else its number is another's by now
-            os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + _STOP_WITHIN
     while is_alive(folder):
         if time.monotonic() > end:
@@ -194,10 +217,23 @@ def stop(*, name: str) -> bool:
     return True
 
 
+def ask_to_stop(*, name: str) -> bool:
+    """As :func:`stop`, but does not wait for the end."""
+    folder = _folder(name)
+    if not is_alive(folder):
+        return False
+    pid = _status(folder)["pid"]
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # else its number is another's by now
+            os.kill(pid, signal.SIGTERM)
+    return True
+
+
 def delete(*, name: str) -> None:
     """Stop the job and remove what it wrote, but for logs in a directory of the user's own."""
     stop(name=name)
-    shutil.rmtree(_folder(name))
+    with _one_at_a_time():  # nothing reads it halfway
+        shutil.rmtree(_folder(name))
 
 
 def is_alive(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
@@ -26,18 +27,31 @@ _LOSSES: Final = {
     "roles.volumes": "processes see the machine's directories as they are",
     "roles.cpus": "processes are not held to it",
     "roles.memory": "processes are not held to it",
-    "roles.gpus": "processes are not given devices of their own",
+    "roles.gpus": "where the machine has GPUs, each task is told its own by CUDA_VISIBLE_DEVICES; else none",
 }
 
 
-def render(job: Job, *, run: str = "0", shift: int = 0, state: str | None = None, directory: str = ".") -> Rendering:
+def render(
+    job: Job,
+    *,
+    run: str = "0",
+    shift: int = 0,
+    state: str | None = None,
+    directory: str = ".",
+    gpus: Mapping[tuple[str, int], tuple[str, ...]] | None = None,
+) -> Rendering:
     """Each task's command and environment, and what ends the job.
 
-    ``state``: where lines go if the job does not say; ``directory``: where programs start.
+    ``state``: where lines go if the job does not say; ``directory``: where programs start; ``gpus``: of each task, by
+    number or UUID.
     """
     found = endpoints(job, "local", shift=shift)
     told = job if job.shared_logs or not state else job.model_copy(update={"logs": state})
     tasks = [_task(told, role, index, run=run, shift=shift) for role, index in job.tasks()]
+    for task in tasks:
+        if gpus is not None:
+            task["gpus"] = list(gpus[task["role"], task["index"]])
+            task["environment"].setdefault("CUDA_VISIBLE_DEVICES", ",".join(task["gpus"]))
     if job.logs != told.logs and job.logs:
         for task in tasks:
             task["environment"]["SPILLWAY_LOGS"] = f"{job.logs}/{job.name}/{run}"

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from autoscaler.model.errors import BadInput
 from images.backends import local
+from images.backends.devices import VISIBLE, devices
 from images.backends.states import RoleState
 from images.cli import jobs
 from tests.test_images.test_launcher import is_there, until
@@ -240,3 +241,42 @@ def test_without_a_state_folder_jobs_are_below_the_home(monkeypatch: pytest.Monk
         if state is not None:
             environment.setenv("XDG_STATE_HOME", state)
         assert local.home() == Path("/home/ada/.local/state/spillway/jobs")
+
+
+def shown_gpus(name: str) -> dict[str, str]:
+    """What each task of the job is told of its GPUs."""
+    tasks = json.loads((local.home() / name / "plan.json").read_text())["tasks"]
+    return {f"{task['role']}-{task['index']}": task["environment"].get(VISIBLE, "all") for task in tasks}
+
+
+GPUS = TRAIN.replace("count: 2", "gpus: 1, count: 2")
+
+
+def test_tasks_have_gpus_of_their_own_until_their_job_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two jobs share one, a task that asks for none sees none, and what is free again is given again."""
+    monkeypatch.setenv(VISIBLE, "0,1,GPU-5a")
+    submitted(GPUS, WAIT)
+    assert shown_gpus("line") == {"worker-0": "0", "worker-1": "1", "ps-0": ""}
+    assert {role: state.gpus for role, state in seen().items()} == {"worker": 2, "ps": 0}
+    assert local.free_gpus() == ["GPU-5a"]
+    with pytest.raises(BadInput, match="job 'other' asks for 2 GPUs, of which 1 of this machine's 3 are free now"):
+        submitted(GPUS.replace("line", "other"), WAIT)
+    assert not (local.home() / "other").exists()
+    local.stop(name="line")
+    assert {role: state.gpus for role, state in seen().items()} == {"worker": 0, "ps": 0}
+    submitted(GPUS.replace("line", "other"), WAIT)
+    assert shown_gpus("other")["worker-1"] == "1"
+
+
+def test_where_a_machine_has_no_gpus_a_job_that_asks_for_some_is_tried_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Programs see what they see; with the driver, its GPUs are counted where nothing bounds them."""
+    monkeypatch.setenv(VISIBLE, "")
+    submitted(GPUS, WAIT)
+    assert set(shown_gpus("line").values()) == {"all"}
+    assert devices({}, driver=tmp_path / "none") == ()
+    for place in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / "gpus" / place).mkdir(parents=True)
+    assert devices({}, driver=tmp_path / "gpus") == ("0", "1")
+    assert devices({VISIBLE: "1"}, driver=tmp_path / "gpus") == ("1",)
