@@ -22,7 +22,7 @@ from images.launcher import VIEWS
 
 ROLES: Final = ("chief", "worker", "ps", "evaluator", "tensorboard")
 """Roles whose meaning is known, in the order in which tasks are numbered; any other name is a role of one's own."""
-_SERVING: Final = frozenset({"ps", "evaluator", "tensorboard"})
+SERVING: Final = frozenset({"ps", "evaluator", "tensorboard"})
 """Roles that wait for ever: others decide when the job has ended."""
 PORT: Final = 2222
 """Where a task listens unless it says otherwise, as in TensorFlow's own examples."""
@@ -374,7 +374,7 @@ class Job(Document):
             return said
         left = [name for name, role in self.roles.items() if role.essential is None]
         leaders = [name for name in ("chief", "worker") if name in left and not self.depends_on]
-        return tuple(leaders[:1] or [name for name in left if name not in _SERVING])
+        return tuple(leaders[:1] or [name for name in left if name not in SERVING])
 
     @property
     def shared_logs(self) -> str | None:
@@ -400,7 +400,7 @@ class Job(Document):
     def leading_role(self) -> str:
         """The elastic role whose number of tasks is decided on, which the other elastic ones follow; empty: none is."""
         elastic = [name for name, role in self.roles.items() if role.least < role.most]
-        return min(elastic, key=lambda name: name in _SERVING, default="")
+        return min(elastic, key=lambda name: name in SERVING, default="")
 
     def tasks(self) -> Iterator[tuple[str, int]]:
         """Role and index of every task, in the order in which they are numbered."""

@@ -14,7 +14,7 @@ from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from images.backends import kept
-from images.backends.states import RoleState, State
+from images.backends.states import Outcome, RoleState, State
 from images.jobs import Job
 from images.renderers.kubernetes import render
 from images.renderers.rendering import Manifest
@@ -28,6 +28,7 @@ _APIS: Final[Mapping[str, str]] = {
     "ConfigMap": "/api/v1",
 }
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_UNENDED: Final = ("Pending", "Running")
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _FAKE: Final = "kwok.x-k8s.io/node"
 _PATIENCE: Final = 30.0
@@ -154,6 +155,18 @@ def states(kube: Kube, *, namespace: str | None = None) -> list[RoleState]:
     return sorted(found, key=lambda state: (state.namespace, state.job, state.role))
 
 
+def outcome(kube: Kube, *, namespace: str, name: str) -> Outcome:
+    """How the job stands; one that is deleted runs until its last pod has ended."""
+    jobs = _of_job(kube, "Job", namespace, name)
+    ends = [_end(job) for job in jobs if words.ENDS_WITH not in job["metadata"].get("annotations", {})]
+    if not ends:
+        pods = [pod for pod in _of_job(kube, "Pod", namespace, name) if pod["status"]["phase"] in _UNENDED]
+        return "running" if jobs or pods else "gone"
+    if any(end is not None and end[0] == "failed" for end in ends):
+        return "failed"
+    return "done" if all(ends) else "running"
+
+
 def _state(job: Json, pods: list[Json]) -> RoleState:
     meta, status = job["metadata"], job["status"]
     running = [pod for pod in pods if _runs(pod)]
@@ -193,7 +206,7 @@ def _is_of(pod: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:
-    return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] in ("Pending", "Running")
+    return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] in _UNENDED
 
 
 def _waits(pod: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from autoscaler.model.errors import BadInput
 from images.backends.devices import devices, given_to
 from images.backends.kept import stripped
-from images.backends.states import RoleState, Stage
+from images.backends.states import Outcome, RoleState, Stage
 from images.endpoints import endpoints
 from images.jobs import Job
 from images.renderers.local import render
@@ -51,7 +51,7 @@ def submit(job: Job) -> list[str]:
     """
     folder = home() / job.name
     with _one_at_a_time():
-        if folder.exists():
+        if (folder / "status.json").exists() or is_alive(folder):
             raise BadInput(
                 f"job {job.name!r} is there already in {folder}: choose another name, or "
                 f"`spillway jobs delete {job.name} --to local`"
@@ -66,6 +66,7 @@ def submit(job: Job) -> list[str]:
             directory=str(Path.cwd()),
             gpus=given_to(job, _free_gpus(), of=len(devices())),
         )
+        shutil.rmtree(folder, ignore_errors=True)  # left by one whose start was killed halfway
         folder.mkdir(parents=True)
         (folder / "plan.json").write_text(plan.text)
         _start(folder, job.name)
@@ -137,6 +138,17 @@ def _gpus(task: Json) -> list[str]:
 def states() -> list[RoleState]:
     """Every job's roles."""
     return [state for folder in _folders() for state in _states(folder)]
+
+
+def outcome(*, name: str) -> Outcome:
+    """How the job stands."""
+    folder = home() / name
+    try:
+        if is_alive(folder):  # before the look: its last word is written before it ends
+            return "running"
+        return "done" if _status(folder)["state"] == "done" else "failed"
+    except FileNotFoundError:
+        return "gone"
 
 
 def follow(*, name: str) -> Iterator[Stage]:

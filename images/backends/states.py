@@ -8,6 +8,8 @@ from typing import Literal
 
 Word = Literal["queued", "bought", "booting", "starting", "running", "ended"]
 State = Literal["waiting", "running", "done", "failed", "stopped"]
+Outcome = Literal["running", "done", "failed", "gone"]
+"""Of a job: it has not ended; its essential tasks ended well; they did not, or were stopped; it is not there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What to say: one JSON object, or the lines of a watch; ``cut`` breaks the connection after them."""
+    """What to say: one JSON object, bytes as they are, or the lines of a watch, after which ``cut`` breaks it."""
 
     body: Any = None
     status: int = 200
@@ -83,7 +83,7 @@ def fake_api() -> Iterator[FakeApi]:
             self.send_response(answer.status)
             self.send_header("Content-Type", "application/json")
             if answer.stream is None:
-                data = json.dumps(answer.body).encode()
+                data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

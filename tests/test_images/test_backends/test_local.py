@@ -206,6 +206,13 @@ def test_a_job_that_is_there_is_not_touched_by_a_second_of_its_name() -> None:
         submitted(TRAIN, WAIT)
 
 
+def test_what_was_left_of_a_start_that_was_killed_halfway_is_in_the_way_of_none() -> None:
+    """A folder without a word of a supervisor is no job."""
+    (local.home() / "line").mkdir(parents=True)
+    (local.home() / "line" / "plan.json").write_text("{")
+    assert submitted(TRAIN, WAIT).exit_code == 0
+
+
 @pytest.mark.parametrize("command", [("logs", "none"), ("delete", "none")])
 def test_a_job_that_is_not_there_is_told(command: tuple[str, str]) -> None:
     """With how to see those that are."""
