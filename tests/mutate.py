@@ -46,6 +46,8 @@ DECIDE: Final = (
     "roles/membership",
     "roles/rollout",
     "images/backends",
+    "images/experiment/halving.py",
+    "images/experiment/slots.py",
 )
 """Modules, or packages with all that is below."""
 ENOUGH: Final = 0.9

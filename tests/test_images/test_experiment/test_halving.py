@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -32,6 +33,7 @@ def test_the_first_at_a_rung_goes_on_and_a_worse_one_does_not() -> None:
     assert losers(said((0, 1, 0.5)), RULE) == set()
     assert losers(said((0, 1, 0.5), (1, 1, 0.6)), RULE) == {1}
     assert losers(said((0, 1, 0.5), (1, 1, 0.4)), RULE) == set()
+    assert losers(said((0, 1, 0.5), (1, 1, 0.5)), RULE) == {1}  # none is better than the one that was there
 
 
 def test_one_that_goes_on_is_judged_again_only_at_the_next_rung() -> None:
@@ -53,6 +55,11 @@ def test_a_step_that_is_not_reported_counts_by_the_next_one() -> None:
     assert losers(said((0, 1, 0.5), (0, 2, 0.4), (1, 3, 0.45)), RULE) == {1}
 
 
+def test_one_that_has_lost_keeps_no_other_from_a_later_rung() -> None:
+    """It lost at the first rung that it passed, and did not come to the second."""
+    assert losers(said((0, 1, 0.1), (1, 2, 0.3), (0, 2, 0.4)), RULE) == {1}
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_the_worst(loss: float) -> None:
     """Such a trial has diverged."""
@@ -66,6 +73,7 @@ def test_the_most_may_be_the_best_and_other_metrics_do_not_count() -> None:
     reports = [Report(trial, 1, float(trial), {"accuracy": value}) for trial, value in enumerate((0.5, 0.4, 0.6))]
     assert losers(reports, rule) == {1}
     assert losers(said((0, 1, 0.1), (1, 1, 0.2)), rule) == set()
+    assert losers([*said((0, 1, 0.1)), *(replace(one, at=9.0 + one.at) for one in reports)], rule) == {1}
 
 
 reports_of_trials = st.lists(

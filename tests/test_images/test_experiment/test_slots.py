@@ -18,6 +18,7 @@ def test_as_many_begin_as_there_are_slots_and_room() -> None:
     assert moves(waiting, slots=Slots(1, 4), room=None) == Moves(start=(0, 1, 2, 3), guaranteed=frozenset({0}))
     assert moves(waiting, slots=Slots(2, 4), room=1) == Moves(start=(0,), guaranteed=frozenset({0}))
     assert moves(waiting, slots=Slots(2, 4), room=0) == Moves()
+    assert moves(waiting[:2], slots=Slots(1, 4), room=None, guaranteed=1).guaranteed == frozenset()
     running: list[Word] = ["running", "waiting", "waiting"]
     assert moves(running, slots=Slots(2, 3), room=None, guaranteed=1) == Moves((1, 2), frozenset({1}))
 
@@ -49,7 +50,7 @@ def test_slots_are_never_overdrawn_and_only_losers_that_run_are_stopped(
 def test_slots_are_a_number_or_a_range() -> None:
     """Anything else is refused with what would be right."""
     assert (Slots.parse(4), Slots.parse("1..8"), Slots.parse("2")) == (Slots(4, 4), Slots(1, 8), Slots(2, 2))
-    assert str(Slots.parse("1..8")) == "1..8"
+    assert str(Slots.parse(Slots(1, 8))) == "1..8"
     for wrong in (0, "8..1", "many", "", "1..", -1):
         with pytest.raises(BadInput, match=r"write how many trials may run at once: 4, or 1..8"):
             Slots.parse(wrong)
