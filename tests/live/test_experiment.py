@@ -26,6 +26,14 @@ from tests.test_images.test_launcher import is_there
 pytestmark = pytest.mark.live
 
 PATIENCE = 120.0
+BEGUN: list[Search] = []
+"""Searches of this test, which begin no more trials once it has ended."""
+
+
+def mapped(*given: Any, **environment: Any) -> Search:
+    """A search, which ends with its test."""
+    BEGUN.append(experiment.map(*given, **environment))
+    return BEGUN[-1]
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +43,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv(VISIBLE, "0,1,2,3")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
+    while BEGUN:
+        search = BEGUN.pop()
+        search.cancel()
+        search.wait(PATIENCE)
     for job in {state.job for state in local.states()}:
         local.delete(name=job)
 
@@ -129,7 +141,7 @@ def running(search: Search) -> list[int]:
 def test_a_search_grows_from_one_slot_to_four_and_what_runs_goes_on(machine: Path) -> None:
     """Twelve trials, each with a GPU of its own; none is started twice; a slot is free soon after its return."""
     go = machine / "go"
-    search = experiment.map(waiting(go), {"number": range(12)}, slots=1, gpus=1)
+    search = mapped(waiting(go), {"number": range(12)}, slots=1, gpus=1)
     first = pid_of(search[0])
     time.sleep(1)
     assert running(search) == [0]
@@ -167,7 +179,7 @@ def test_the_worst_are_ended_early_and_their_slots_are_used_at_once(machine: Pat
 
     losses = [0.15, 0.9, 0.8, 0.7, 0.1, 0.6, 0.5, 0.4]
     rule = Halving("loss", reduction=4, most=16)
-    search = experiment.map(descend, [{"loss": loss} for loss in losses], slots=2, stopping=rule)
+    search = mapped(descend, [{"loss": loss} for loss in losses], slots=2, stopping=rule)
     assert search.results(PATIENCE) == {0: 0.15, 4: 0.1}
     assert [trial.state for trial in search if trial.number not in (0, 4)] == ["stopped"] * 6
     assert search.best().keywords == {"loss": 0.1}
@@ -185,7 +197,7 @@ def test_a_trial_can_be_cancelled_and_one_that_raises_ends_no_other(machine: Pat
             time.sleep(0.05)
         return number
 
-    search = experiment.map(work, {"number": range(5)}, slots=1)
+    search = mapped(work, {"number": range(5)}, slots=1)
     assert search[4].cancel()
     until(lambda: search[2].state == "running", within=PATIENCE, told=lambda: search)
     assert search[2].cancel()
@@ -220,6 +232,7 @@ def test_a_search_whose_prompt_was_killed_goes_on_in_another(machine: Path) -> N
         prompt.wait()
     (folder / "0005" / "started").write_text('{"at": 0}')  # as if it had been killed before this one's job was made
     search = experiment.resume("hunt", slots="1..3")
+    BEGUN.append(search)
     before = {number: pid_of(search[number]) for number in range(3)}
     until(lambda: len(running(search)) == 3, within=PATIENCE, told=lambda: search)
     (machine / "go").touch()
