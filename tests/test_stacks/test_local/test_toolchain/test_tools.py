@@ -154,10 +154,11 @@ def test_go_1_25_is_new_enough(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_tool_is_pinned_with_all_that_goes_into_it() -> None:
-    """Its module's go.mod requires the module that its package is in, at a version; go.sum has the hashes."""
+    """Its module's go.mod requires the module that its package is in, at a version, or is it; go.sum has the hashes."""
     for tool in TOOLS.values():
-        required = re.findall(r"^\s*(?:require )?(\S+) v\S+", (tool.module / "go.mod").read_text(), re.MULTILINE)
-        assert any(tool.package.startswith(module) for module in required), tool.name
+        pins = (tool.module / "go.mod").read_text()
+        known = re.findall(r"^(?:module (\S+)$|\s*(?:require )?(\S+) v\S+)", pins, re.MULTILINE)
+        assert any(tool.package.startswith(own or required) for own, required in known), tool.name
         assert (tool.module / "go.sum").stat().st_size > 1000, tool.name
 
 
