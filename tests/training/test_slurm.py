@@ -20,6 +20,7 @@ from tests.live.debian import why_not
 from tests.live.machines import Bench
 from tests.live.slurm import SlurmCluster, slurm_cluster
 from tests.training.frameworks import environment
+from tests.training.line import fitted
 
 pytestmark = pytest.mark.training
 PROGRAMS = Path(str(images.__path__[0])) / "containers" / "tensorflow"
@@ -64,15 +65,6 @@ def typed(*words: str) -> str:
     done = CliRunner().invoke(jobs, words)
     assert done.exit_code == 0, done.output
     return done.stdout
-
-
-def fitted(said: str, task: str) -> str:
-    """Check the line that a task says it found; returns it."""
-    found = re.search(rf"^{task}\b.*w = (\S+), b = (\S+)$", said, re.MULTILINE)
-    assert found, said
-    assert abs(float(found[1]) - 2) < 0.15
-    assert abs(float(found[2]) - 10) < 0.15
-    return found[0]
 
 
 def hosts(said: str, role: str) -> set[str]:
