@@ -23,17 +23,34 @@ def devices(environment: Mapping[str, str] = os.environ, *, driver: Path = _DRIV
 
 
 def given_to(job: Job, free: Collection[str], *, of: int) -> dict[tuple[str, int], tuple[str, ...]] | None:
-    """GPUs of each task, all different; ``None`` where the machine (with ``of`` GPUs) or the job has none.
+    """GPUs of each task, different from those of all tasks that may run beside it.
 
-    Raises ``BadInput`` where too few are free: tasks of a job start together.
+    ``None`` where the machine (with ``of`` GPUs) or the job has none. A step may have those of the steps that it waits
+    for, which have ended by then. Raises ``BadInput`` where too few are free.
     """
-    asked = sum(job.roles[role].gpus for role, _index in job.tasks())
-    if not of or not asked:
+    if not of or not any(role.gpus for role in job.roles.values()):
         return None
-    if asked > len(free):
-        raise BadInput(
-            f"job {job.name!r} asks for {asked} GPUs, of which {len(free)} of this machine's {of} are free now: "
-            "`spillway jobs list --to local` shows which jobs hold them"
-        )
-    left = iter(free)
-    return {(role, index): tuple(next(left) for _ in range(job.roles[role].gpus)) for role, index in job.tasks()}
+    before = {name: _before(job, name) for name in job.roles}
+    found: dict[tuple[str, int], tuple[str, ...]] = {}
+    for name, index in job.tasks():
+        one_after_other = before[name] | {other for other in job.roles if name in before[other]}
+        held = {gpu for (other, _), gpus in found.items() if other not in one_after_other for gpu in gpus}
+        left = [gpu for gpu in free if gpu not in held]
+        if len(left) < job.roles[name].gpus:
+            asked = len(held) + job.roles[name].gpus
+            raise BadInput(
+                f"job {job.name!r} asks for at least {asked} GPUs at once, of which {len(free)} of this machine's {of} "
+                "are free now: `spillway jobs list --to local` shows which jobs hold them"
+            )
+        found[name, index] = tuple(left[: job.roles[name].gpus])
+    return found
+
+
+def _before(job: Job, role: str) -> set[str]:
+    """All that it waits for, and what these wait for."""
+    found: set[str] = set()
+    new = set(job.depends_on.get(role, ()))
+    while new:
+        found |= new
+        new = {other for name in new for other in job.depends_on.get(name, ())} - found
+    return found

@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 
 from autoscaler.model.errors import BadInput
 from images.backends import local
-from images.backends.devices import VISIBLE, devices
+from images.backends.devices import VISIBLE, devices, given_to
 from images.backends.states import RoleState
 from images.cli import jobs
+from images.jobs import Job
 from tests.test_images.test_launcher import is_there, until
 
 TRAIN = f"""\
@@ -266,13 +267,31 @@ def test_tasks_have_gpus_of_their_own_until_their_job_has_ended(monkeypatch: pyt
     assert shown_gpus("line") == {"worker-0": "0", "worker-1": "1", "ps-0": ""}
     assert {role: state.gpus for role, state in seen().items()} == {"worker": 2, "ps": 0}
     assert local.free_gpus() == ["GPU-5a"]
-    with pytest.raises(BadInput, match="job 'other' asks for 2 GPUs, of which 1 of this machine's 3 are free now"):
+    with pytest.raises(
+        BadInput, match="job 'other' asks for at least 2 GPUs at once, of which 1 of this machine's 3 are free now"
+    ):
         submitted(GPUS.replace("line", "other"), WAIT)
     assert not (local.home() / "other").exists()
     local.stop(name="line")
     assert {role: state.gpus for role, state in seen().items()} == {"worker": 0, "ps": 0}
     submitted(GPUS.replace("line", "other"), WAIT)
     assert shown_gpus("other")["worker-1"] == "1"
+
+
+def test_a_step_may_have_the_gpus_of_those_that_it_waits_for() -> None:
+    """They have ended by then; steps that may run side by side share none, and what does not fit at once is refused."""
+    task = {"image": "a:1", "cpus": 1, "memory": "1Gi", "gpus": 2}
+    roles = {"prepare": task, "train": task, "serve": task, "watch": task | {"gpus": 1}}
+    order = {"train": ["prepare"], "serve": ["train"]}
+    steps = Job.model_validate({"name": "flow", "gang": False, "roles": roles, "depends_on": order})
+    assert given_to(steps, ["0", "1", "2"], of=4) == {
+        ("prepare", 0): ("0", "1"),
+        ("train", 0): ("0", "1"),
+        ("serve", 0): ("0", "1"),
+        ("watch", 0): ("2",),
+    }
+    with pytest.raises(BadInput, match="asks for at least 3 GPUs at once, of which 2 of this machine's 4 are free now"):
+        given_to(steps, ["0", "1"], of=4)
 
 
 def test_where_a_machine_has_no_gpus_a_job_that_asks_for_some_is_tried_without(
