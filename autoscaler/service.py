@@ -45,7 +45,7 @@ from autoscaler.model.pauses import Pause, in_force
 from autoscaler.notifications import Notifier
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
-from autoscaler.planner.supply.fleet import NodeCache
+from autoscaler.planner.supply.node_cache import NodeCache
 from autoscaler.policy_words import acting
 from autoscaler.record.writer import Recorder
 from autoscaler.report import Log, Report

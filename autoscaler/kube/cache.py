@@ -55,6 +55,7 @@ class Store:
         self._elastic: tuple[ElasticRole, ...] | None = None
         self._register = Register()
         self._index: PodIndex | None = None
+        self._nodes: tuple[Node, ...] | None = None
         self._may_nominate = True
         self._storage: Storage | None = None
         self._asked_about: set[Kind] = set()
@@ -124,7 +125,7 @@ class Store:
             return Cluster(
                 seen_at=now,
                 pods=self._pods(),
-                nodes=self._all(NODES),
+                nodes=self._all_nodes(),
                 groups=tuple((self._groups or {}).values()),
                 daemon_sets=self._all(DAEMON_SETS),
                 lingering=self._lingering(),
@@ -206,11 +207,13 @@ class Store:
             known = shelf.get(key)
             if known is not None and known[0] > version:
                 return
+            if known is not None and known[1] == noun:  # the same object: whoever has seen it knows it again
+                shelf[key] = (version, known[1])
+                return
             shelf[key] = (version, noun)
             self._arrivals += known is None and kind is PODS
-            if known is None or known[1] != noun:
-                self._count(kind, known and known[1], noun)
-                self._moved(kind)
+            self._count(kind, known and known[1], noun)
+            self._moved(kind)
 
     def drop(self, kind: Kind, key: Key) -> None:
         """One object that is gone."""
@@ -251,7 +254,8 @@ class Store:
             known = self._groups or {}
             merged = {
                 group.name: known[group.name]
-                if group.name in known and self._groups_written.get(group.name, 0.0) > asked_at
+                if group.name in known
+                and (known[group.name] == group or self._groups_written.get(group.name, 0.0) > asked_at)
                 else group
                 for group in groups
             }
@@ -289,6 +293,12 @@ class Store:
         if self._index is None:
             self._index = self._register.index(self._all(PODS))
         return self._index
+
+    def _all_nodes(self) -> tuple[Node, ...]:
+        """Made anew only after a node has changed."""
+        if self._nodes is None:
+            self._nodes = self._all(NODES)
+        return self._nodes
 
     def _count(self, kind: Kind, before: Any, after: Any) -> None:
         """Keep the pods' sums in step with them."""
@@ -334,6 +344,8 @@ class Store:
             self._told_by_nodes = None
         if kind in STORAGE:
             self._storage = None
+        if kind is NODES:
+            self._nodes = None
         self._note()
 
     def _all_of_storage(self) -> Storage | None:

@@ -20,7 +20,8 @@ from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_up import ScaleUp, scale_up
-from autoscaler.planner.supply.fleet import COMING_TIER, Fleet
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
+from autoscaler.planner.supply.fleet import Fleet
 
 _TRIALS: Final = 2
 """Nodes at most for which one look asks whether they can be emptied: each costs as much as placing their pods."""
@@ -200,7 +201,7 @@ class _Consolidating:
 
     def _begun(self) -> Iterator[tuple[Node, datetime]]:
         """Nodes that we have closed and that pods are still on, for as long as emptying them may take."""
-        for node in sorted(self.cluster.nodes, key=lambda node: node.name):
+        for node in self.fleet.nodes.unsettled:
             is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
             since = self.memory.draining.get(node.name) or node.cordoned_at
             is_ours = is_ours and node.name not in self.fleet.noticed and node.name not in self.fleet.faults.closed
@@ -243,8 +244,7 @@ class _Consolidating:
         return []
 
     def _candidates(self) -> Iterator[tuple[Node, Group]]:
-        nodes = {node.name: node for node in self.cluster.nodes}
-        recent = self.recent
+        nodes, recent = self.fleet.nodes.named, self.recent
         spare = {group.name: self.fleet.size_of(group) - group.minimum for group in self.cluster.groups}
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
@@ -308,4 +308,5 @@ class _Consolidating:
         )
         pods = pod_index_of(self.cluster.pods).with_pending(node.name)
         alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, may_nominate=False, elastic=())
-        return scale_up(alone, self.policy, replace(self.fleet, places=places), limits=self.limits)
+        fleet = replace(self.fleet, places=places, order=FillOrder())
+        return scale_up(alone, self.policy, fleet, limits=self.limits)

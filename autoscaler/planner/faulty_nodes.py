@@ -35,7 +35,8 @@ def faulty_nodes(cluster: Cluster, policy: Policy, fleet: Fleet, *, resized: Col
     steps: list[Step] = []
     warnings: list[str] = []
     seen_to: set[str] = set()
-    for node in sorted(cluster.nodes, key=lambda one: one.name):
+    looked_at = {node.name for node in fleet.nodes.unsettled} | fleet.faults.closed.keys() | fleet.faults.told.keys()
+    for node in map(fleet.nodes.named.__getitem__, sorted(looked_at)):
         group, why = fleet.group_of.get(node.name), fleet.faults.closed.get(node.name)
         if node.name in fleet.faults.told:
             warnings.append(f"node {node.name}: {fleet.faults.told[node.name]}; it stays open, for faults.share of all")

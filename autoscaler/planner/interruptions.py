@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final
 
 from autoscaler.config.policy import Policy
@@ -45,8 +46,8 @@ def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, resized: Co
     steps: list[Step] = []
     warnings: list[str] = []
     due: list[datetime] = []
-    for node in sorted((one for one in cluster.nodes if one.name in fleet.noticed), key=lambda one: one.name):
-        group, notice = fleet.group_of[node.name], fleet.noticed[node.name]
+    for name, notice in sorted(fleet.noticed.items(), key=itemgetter(0)):
+        node, group = fleet.nodes.named[name], fleet.group_of[name]
         why_left = _why_left_alone(node, group, fleet)
         if why_left:
             warnings.append(f"node {node.name}: {notice}; its pods stay, for {why_left}")

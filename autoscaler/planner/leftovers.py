@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from autoscaler.model import labels as words
 from autoscaler.model.actions import Meant, Memory, Remove
-from autoscaler.model.cluster import Cluster, Group, Node
+from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.supply.backoffs import NEVER_JOINED
 from autoscaler.planner.supply.fleet import Fleet
@@ -29,10 +28,11 @@ def left_over(
     found: set[str] = set()
     for group in cluster.groups:
         spare = max(0, fleet.size_of(group) - group.minimum)
-        many = min(spare, max(unhelped[group.name], sum(one.id in memory.leftovers for one in group.instances)))
+        known = sum(one.id in memory.leftovers for one in group.instances) if memory.leftovers else 0
+        many = min(spare, max(unhelped[group.name], known))
         if many < 1:
             continue
-        free = _free(group, cluster, fleet, wanted, awaited=awaited[group.name])
+        free = _free(group, fleet, wanted, awaited=awaited[group.name])
         found |= set(sorted(free, key=lambda one: (one not in memory.leftovers, one))[:many])
     return frozenset(found)
 
@@ -47,7 +47,7 @@ def given_back(cluster: Cluster, fleet: Fleet, instances: frozenset[str]) -> lis
             because=f"{one.id} ({group.instance_type}) was bought for a gang of which EC2 refused the rest",
         )
         for group in sorted(cluster.groups, key=lambda group: group.name)
-        for one in group.instances
+        for one in fleet.stirring.get(group.name, ())
         if one.id in instances and one.id not in fleet.joined
     ]
 
@@ -68,17 +68,14 @@ def _unhelped(cluster: Cluster, fleet: Fleet, memory: Memory, meant: Mapping[str
     )
 
 
-def _free(group: Group, cluster: Cluster, fleet: Fleet, wanted: Mapping[str, str], *, awaited: int) -> list[str]:
+def _free(group: Group, fleet: Fleet, wanted: Mapping[str, str], *, awaited: int) -> list[str]:
     """Instances of the group that nothing was ever put on, and no pod is meant for."""
-    coming = [one.id for one in group.instances if one.state != "terminating" and one.id not in fleet.joined]
+    stirring = fleet.stirring.get(group.name, ())
+    coming = [one.id for one in stirring if one.state != "terminating" and one.id not in fleet.joined]
     nodes = [
-        node.instance_id or ""
-        for node in cluster.nodes
-        if fleet.group_of.get(node.name) is group and _is_untouched(node, fleet) and node.name not in wanted
+        fleet.nodes.instances[name]
+        for name in fleet.nodes.reserved
+        if fleet.group_of.get(name) is group and not fleet.residents.get(name) and name not in wanted
     ]
     there = sum(fleet.group_of.get(name) is group for name in wanted)
     return nodes + coming[: max(0, len(coming) - max(0, awaited - there))]
-
-
-def _is_untouched(node: Node, fleet: Fleet) -> bool:
-    return any(taint.key == words.RESERVED for taint in node.taints) and not fleet.residents.get(node.name)

@@ -31,11 +31,11 @@ class Unhealthy:
 
 def unhealthy(cluster: Cluster, policy: Policy, fleet: Fleet) -> Unhealthy:
     """Delete ghosts; cordon, then terminate nodes that have not been ready for ``scale_down.unready_after``."""
-    steps: list[Step] = list(_ghosts(cluster, fleet))
+    steps: list[Step] = list(_ghosts(fleet))
     warnings: list[str] = []
     replaced: set[str] = set()
     due: list[datetime] = []
-    for node in sorted(cluster.nodes, key=lambda node: node.name):
+    for node in fleet.nodes.unsettled:
         group = fleet.group_of.get(node.name)
         if not fleet.residents.get(node.name) or not _is_silent(node, group, cluster, policy, fleet):
             continue
@@ -56,10 +56,10 @@ def unhealthy(cluster: Cluster, policy: Policy, fleet: Fleet) -> Unhealthy:
     return Unhealthy(tuple(steps), frozenset(replaced), tuple(warnings), min(due, default=None))
 
 
-def _ghosts(cluster: Cluster, fleet: Fleet) -> Iterator[DeleteNode]:
-    for node in sorted(cluster.nodes, key=lambda node: node.name):
-        if node.name in fleet.ghosts and node.instance_id:
-            yield DeleteNode(node.name, node.instance_id, f"no Auto Scaling group has its instance {node.instance_id}")
+def _ghosts(fleet: Fleet) -> Iterator[DeleteNode]:
+    for name in sorted(fleet.ghosts):
+        instance = fleet.nodes.instances[name]
+        yield DeleteNode(name, instance, f"no Auto Scaling group has its instance {instance}")
 
 
 def _is_silent(node: Node, group: Group | None, cluster: Cluster, policy: Policy, fleet: Fleet) -> bool:

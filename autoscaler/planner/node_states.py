@@ -13,7 +13,8 @@ from autoscaler.model.actions import Cordon, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
 from autoscaler.planner.consolidation import why_not_moved
 from autoscaler.planner.scale_down import keeps_minimum
-from autoscaler.planner.supply.fleet import COMING_TIER, Fleet, survey
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER
+from autoscaler.planner.supply.fleet import Fleet, survey
 
 
 @dataclass(frozen=True, slots=True)

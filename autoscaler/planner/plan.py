@@ -24,7 +24,8 @@ from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
-from autoscaler.planner.supply.fleet import Fleet, NodeCache, survey
+from autoscaler.planner.supply.fleet import Fleet, survey
+from autoscaler.planner.supply.node_cache import NodeCache
 from autoscaler.planner.surplus import surplus, without
 from autoscaler.planner.termination_hooks import release_hooks
 
@@ -120,8 +121,8 @@ def _ended(cluster: Cluster) -> list[EndJob]:
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
-    held = {group.name: sum(one.held for one in group.instances) for group in cluster.groups}
-    usd = sum((fleet.size_of(group) + held[group.name]) * group.usd_per_hour for group in cluster.groups)
+    held = {name: sum(one.held for one in several) for name, several in fleet.stirring.items()}
+    usd = sum((fleet.size_of(group) + held.get(group.name, 0)) * group.usd_per_hour for group in cluster.groups)
     for step in steps:
         if isinstance(step, Grow):
             usd += step.usd_per_hour
@@ -138,10 +139,12 @@ def _wake_at(
     times = [time for time in looks if time is not None]
     times += [
         instance.launched + patience
-        for group in cluster.groups
-        for instance in group.instances
+        for several in fleet.stirring.values()
+        for instance in several
         if instance.launched and instance.id not in fleet.joined and instance.state != "terminating"
     ]
-    times += [node.created + patience for node in cluster.nodes if not node.ready and node.name in fleet.group_of]
+    times += [
+        node.created + patience for node in fleet.nodes.unsettled if not node.ready and node.name in fleet.group_of
+    ]
     times += (one.until for one in fleet.closed.values()) if someone_waits else []
     return min((time for time in times if time > cluster.seen_at), default=None)

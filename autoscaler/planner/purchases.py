@@ -13,7 +13,8 @@ from autoscaler.model.resources import CPU, MEMORY, Resources
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Packing, Placed
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
+from autoscaler.planner.supply.candidate_nodes import ON_PREM_TIER
+from autoscaler.planner.supply.fleet import Fleet
 
 
 def purchases(gangs: Sequence[Gang], packing: Packing, fleet: Fleet, free: Resources) -> list[Grow]:
@@ -78,11 +79,12 @@ def _taken_on_prem(gang: Gang, placed: Placed) -> Resources:
 
 def free_on_prem(snapshot: Snapshot) -> Resources:
     """What machines that we own have left, in sum."""
-    free: Counter[str] = Counter()
+    free: dict[str, int] = {}
     for place in snapshot.places:
         if place.tier == ON_PREM_TIER:
             for name, amount in place.free.items():
-                free[name] += max(0, amount)
+                if amount > 0:
+                    free[name] = free.get(name, 0) + amount
     return Resources(free)
 
 

@@ -51,8 +51,7 @@ def scale_down(
     due: list[datetime] = []
     kept: dict[str, str] = {}
     may_go = _spare(cluster, fleet)
-    live = _live(cluster)
-    for node in _own_nodes(cluster, fleet):
+    for node in _own_nodes(fleet):
         if node.name in left_alone:
             continue
         group = fleet.group_of.get(node.name)
@@ -62,7 +61,7 @@ def scale_down(
             kept[node.name] = why_kept or "no Auto Scaling group has its instance"
             uncordons += [Uncordon(node=node.name, because=why_kept)] if is_ours and why_kept else []
             continue
-        why_left = _why_left(node, group, policy, fleet, live)
+        why_left = _why_left(node, group, policy, fleet)
         if why_left:
             kept[node.name] = why_left
             continue
@@ -99,7 +98,7 @@ def _spare(cluster: Cluster, fleet: Fleet) -> Counter[str]:
     return Counter({group.name: max(0, fleet.size_of(group) - group.minimum) for group in cluster.groups})
 
 
-def _own_nodes(cluster: Cluster, fleet: Fleet) -> list[Node]:
+def _own_nodes(fleet: Fleet) -> list[Node]:
     """Nodes that something may be done about: the longest idle first, then the youngest.
 
     Ours by their group or by the cordon; of those that are open only the ones that nothing runs on.
@@ -109,14 +108,16 @@ def _own_nodes(cluster: Cluster, fleet: Fleet) -> list[Node]:
         since = node.cordoned_at.timestamp() if node.cordoned_at else float("inf")
         return (since, -node.created.timestamp(), node.name)
 
+    idle = {name for name in fleet.group_of if not fleet.residents.get(name)}
+    looked_at = idle | {node.name for node in fleet.nodes.unsettled if node.cordoned}
     return sorted(
         (
             node
-            for node in cluster.nodes
+            for node in map(fleet.nodes.named.__getitem__, looked_at)
             if not node.deleting
             and node.name not in fleet.leaving
-            and (node.cordoned or not (node.do_not_disrupt or fleet.residents.get(node.name)))
-            and (node.name in fleet.group_of or (node.cordoned and node.cordoned_by == AUTOSCALER))
+            and (node.cordoned or not node.do_not_disrupt)
+            and (node.name in fleet.group_of or node.cordoned_by == AUTOSCALER)
         ),
         key=order,
     )
@@ -131,7 +132,7 @@ def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
     return "it is marked do-not-disrupt" if node.do_not_disrupt else ""
 
 
-def _why_left(node: Node, group: Group, policy: Policy, fleet: Fleet, live: Mapping[str | None, str]) -> str:
+def _why_left(node: Node, group: Group, policy: Policy, fleet: Fleet) -> str:
     """Why it is not ours to end, whatever it does; empty where it is."""
     if not policy.scale_down.enabled:
         return "scale_down.enabled is false"
@@ -139,12 +140,7 @@ def _why_left(node: Node, group: Group, policy: Policy, fleet: Fleet, live: Mapp
         return f"terminating in group {group.entry} is paused"
     if node.cordoned and node.cordoned_by != AUTOSCALER:
         return f"it was cordoned by {node.cordoned_by or 'another'}, and is left to that"
-    return "" if live.get(node.instance_id) == group.name else f"AWS does not list its instance in {group.name}"
-
-
-def _live(cluster: Cluster) -> dict[str | None, str]:
-    """Instance id -> the group that it is in and is to stay in."""
-    return {one.id: group.name for group in cluster.groups for one in group.instances if one.state != "terminating"}
+    return "" if fleet.is_listed(node) else f"AWS does not list its instance in {group.name}"
 
 
 def _why_at_once(node: Node, *, surplus: frozenset[str], leftovers: frozenset[str]) -> str:

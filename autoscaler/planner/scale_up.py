@@ -82,7 +82,7 @@ def scale_up(
     ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched.
     """
     index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
-    at_home = let_in(index, fleet.places)
+    at_home = let_in(index, fleet.reserved)
     index = kept_where_let_in(index, at_home)
     claims = Claims(cluster)
     pinned = [
@@ -97,9 +97,10 @@ def scale_up(
         [*fleet.places, *coming(cluster, fleet)],
         residents=index,
         newcomers=[*newcomers, *(role.task for role in roles)],
+        order=fleet.order,
     )
     free = free_on_prem(snapshot)
-    stuck, waiting, again = _settle(pinned, snapshot, _why_closed(cluster, fleet), at_home)
+    stuck, waiting, again = _settle(pinned, snapshot, _why_closed(fleet), at_home)
     homes = _homes(gangs, meant, snapshot)
     kept = {place.name for place in homes.values()}
     market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
@@ -148,7 +149,7 @@ def scale_up(
             *admits,
             *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
             *may_be_bought(purchases(gangs, packing, fleet, free), ends),
-            *openings(cluster, expected, places=fleet.places, patience=policy.scale_up.boot_timeout),
+            *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
         meant=_meant(packing),
@@ -181,13 +182,16 @@ def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], snapshot: Snapshot
     A node that was still to come is the next of its group to be ready: the first gang gets the first one.
     """
     pods = [pod for gang in gangs for pod in gang.waiting if pod.key in meant]
-    there = {place.name: place for place in snapshot.places if place.node is not None}
+    if not pods:
+        return {}
     wanted = dict.fromkeys(meant[pod.key] for pod in pods)
-    found = {one: there[one.node] for one in wanted if one.node in there}
+    there = {one: snapshot.place(one.node) for one in wanted}
+    found = {one: place for one, place in there.items() if place is not None and place.node is not None}
     taken = {place.name for place in found.values()}
     fresh: dict[str, list[Place]] = defaultdict(list)
-    for place in sorted(snapshot.places, key=lambda place: (place.tier, place.node is None, place.name), reverse=True):
-        if place.group is not None and not place.standing and place.name not in taken:
+    idle = [place for place in snapshot.places if place.group is not None and not place.standing]
+    for place in sorted(idle, key=lambda place: (place.tier, place.node is None, place.name), reverse=True):
+        if place.group is not None and place.name not in taken:
             fresh[place.group.name].append(place)
     for one in wanted:
         if one not in found and fresh[one.group]:
@@ -244,10 +248,9 @@ def _made_anew(pod: Pod) -> NeededChange:
     )
 
 
-def _why_closed(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
+def _why_closed(fleet: Fleet) -> dict[str, str]:
     """Host name of a node that nothing is planned on -> why."""
-    hosts = {node.name: node.labels.get(HOSTNAME, node.name) for node in cluster.nodes}
-    return {hosts[name]: why for name, why in fleet.unusable.items()}
+    return {fleet.nodes.named[name].labels.get(HOSTNAME, name): why for name, why in fleet.unusable.items()}
 
 
 def _whole(pod: Pod, cluster: Cluster, claims: Claims) -> Pod:

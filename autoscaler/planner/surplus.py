@@ -16,8 +16,8 @@ from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.demand.gangs import pinned_to
 from autoscaler.planner.placement.available_offerings import ceilings
 from autoscaler.planner.placement.offerings import CENT, Ceilings
-from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import COMING_TIER, Fleet
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER, Place
+from autoscaler.planner.supply.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from autoscaler.planner.supply.fleet import Fleet
 
 def release_hooks(cluster: Cluster, fleet: Fleet) -> tuple[Step, ...]:
     """Close the nodes of held instances; release the instances on which nothing runs."""
-    if not any(instance.held for group in cluster.groups for instance in group.instances):
+    if not any(instance.held for several in fleet.stirring.values() for instance in several):
         return ()
-    nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
+    nodes = {instance: fleet.nodes.named[name] for name, instance in fleet.nodes.instances.items()}
     return tuple(
         step
         for group in sorted(cluster.groups, key=lambda group: group.name)
-        for instance in sorted(group.instances, key=lambda one: one.id)
+        for instance in fleet.stirring.get(group.name, ())
         if instance.held
         for step in _about(group, instance, nodes.get(instance.id), fleet)
     )

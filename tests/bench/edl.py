@@ -28,8 +28,7 @@ from autoscaler.planner.elastic.sizes import sizes
 from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Look, Sizes
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import ON_PREM_TIER
+from autoscaler.planner.supply.candidate_nodes import ON_PREM_TIER, Place
 from tests.bench.edl_published import PublishedJob, PublishedLook, published
 from tests.bench.edl_world import MILLI, NODES, SYSTEM_CPUS, Pod, World
 

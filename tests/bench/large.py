@@ -49,7 +49,7 @@ from autoscaler.model.actions import Admit, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance
 from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.fleet import NodeCache
+from autoscaler.planner.supply.node_cache import NodeCache
 from autoscaler.report import Log, Report
 from tests.bench.figure import Figure
 from tests.bench.memory import resident_mib

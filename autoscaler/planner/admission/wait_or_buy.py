@@ -22,8 +22,8 @@ from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.candidate_nodes import Shape
-from autoscaler.planner.supply.fleet import ON_PREM_TIER, Fleet
+from autoscaler.planner.supply.candidate_nodes import ON_PREM_TIER, Shape
+from autoscaler.planner.supply.fleet import Fleet
 from autoscaler.planner.supply.release_forecast import (
     Forecast,
     Release,

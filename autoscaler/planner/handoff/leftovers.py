@@ -19,8 +19,7 @@ from autoscaler.planner.handoff.reservations import is_reserved
 from autoscaler.planner.placement.gang_packing import Packing, packing_of
 from autoscaler.planner.placement.room_table import RoomTable
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.candidate_nodes import Place, Shape
-from autoscaler.planner.supply.fleet import COMING_TIER
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER, Place, Shape
 
 
 def as_scheduled(gangs: Iterable[Gang], packing: Packing, snapshot: Snapshot) -> Packing:
@@ -110,12 +109,14 @@ class _Moving:
 
     def to_what_has_joined(self) -> None:
         """Pods whose node was bought before and has not; those first whose node stays in use without them."""
+        late = {id(home): home for home in self.homes.values() if home.node is None and not home.price}
+        if not late:
+            return
         joined = [
             place
             for place in self.snapshot.places
             if _is_open(place) and (not place.standing or place.tier == COMING_TIER)
         ]
-        late = {id(home): home for home in self.homes.values() if home.node is None and not home.price}
         for home in sorted(late.values(), key=self._rank, reverse=True):
             for key in sorted((key for key in home.guests if key in self.loose), key=lambda key: self.loose[key].rank):
                 best = self.snapshot.find(self.loose[key])

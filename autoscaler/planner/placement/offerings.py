@@ -17,8 +17,7 @@ from autoscaler.model.feasibility import Amounts
 from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.planner.placement.room_table import RoomTable
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.candidate_nodes import Place, Shape
-from autoscaler.planner.supply.fleet import COMING_TIER
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER, Place, Shape
 from autoscaler.solver.problem import Limit
 
 CENT = 1e-9

@@ -14,7 +14,7 @@ from autoscaler.model.feasibility import NODE_NAME, Reason, term_holds, why_no_r
 from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.pod_index import PodIndex, pod_index_of
 from autoscaler.planner.placement.topology_spread import Spreading, Watch, count_domain, in_words
-from autoscaler.planner.supply.candidate_nodes import Place, Ranking, Shape, Shelf, shape_of
+from autoscaler.planner.supply.candidate_nodes import FillOrder, Place, Ranking, Shape, Shelf, shape_of
 
 WatchKey = tuple[Term, frozenset[str]]
 
@@ -22,11 +22,22 @@ WatchKey = tuple[Term, frozenset[str]]
 class Snapshot:
     """A cluster to try placements in."""
 
-    def __init__(self, places: Sequence[Place], residents: Iterable[Pod], newcomers: Sequence[Pod]) -> None:
-        """Of ``residents`` the bound ones matter; their requests are already taken out of their places' ``free``."""
-        self.places: list[Place] = []
-        self._by_name: dict[str, Place] = {}
-        self._by_host: dict[str, Place] = {}
+    def __init__(
+        self,
+        places: Sequence[Place],
+        residents: Iterable[Pod],
+        newcomers: Sequence[Pod],
+        *,
+        order: FillOrder | None = None,
+    ) -> None:
+        """Of ``residents`` the bound ones matter; their requests are already taken out of their places' ``free``.
+
+        ``order``: what is known of the order in which these places are filled.
+        """
+        self.places = list(places)
+        self._order = order or FillOrder()
+        self._by_name = {place.name: place for place in self.places}
+        self._by_host = {place.labels.get(HOSTNAME, place.name): place for place in self.places}
         self._shapes: dict[object, Shape] = {}
         self._changed: list[Place] = []
         self._rankings: dict[int, Ranking] = {}
@@ -44,8 +55,8 @@ class Snapshot:
         self._repelling: dict[PodTerm, dict[str, int]] = {}
         self._keepers: Collection[PodTerm] = ()
         """Anti-affinity of pods that are still to be placed."""
-        for place in places:
-            self.add(place)
+        for number, place in enumerate(self.places):
+            place.index = number
         self._look_around(pod_index_of(residents), newcomers)
 
     # --- Asking -------------------------------------------------------------------------------------------------------
@@ -183,7 +194,7 @@ class Snapshot:
         ranking = self._rankings.get(shape.number)
         if ranking is None or ranking.is_stale():
             if self._shelf is None or self._shelf.is_stale():
-                self._shelf = Shelf(self.places, self._changed)
+                self._shelf = Shelf(self.places, self._changed, self._order)
             ranking = self._rankings[shape.number] = Ranking(
                 shape, self._shelf, lambda place: self._why_not_ever(shape, place) is None
             )
@@ -297,13 +308,13 @@ class Snapshot:
         self._added += 1
 
     def _occupy(self, shape: Shape, place: Place, *, by: int) -> None:
+        place.version += 1
         free = place.free
         for name, amount in shape.amounts:
             free[name] = free.get(name, 0) - amount * by
         if shape.host_ports:
             place.ports = place.ports | shape.host_ports if by > 0 else place.ports - shape.host_ports
         self._count(shape, place.labels, by)
-        place.version += 1
         self._changed.append(place)
 
     def _count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:

@@ -85,6 +85,7 @@ class Claims:
             return fleet
         limits = _Limits(self._storage, fleet)
         for place in fleet.places:
+            place.version += 1  # what is known of it is of before
             for driver in drivers:
                 taken = sum(
                     self._driver(claim) == driver

@@ -6,8 +6,8 @@ Pods that placing cannot tell apart share one :class:`Shape`: questions are aske
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from operator import itemgetter
@@ -24,6 +24,9 @@ _COMMON: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _CPU_UNIT: Final = 64_000
 _MEMORY_UNIT: Final = 256 * 2**30
 _ROUNDING: Final = 1e-9
+ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
+_FEW: Final = 100
+"""Places that are put in order one by one; more are sorted with all others."""
 _CHANGES: Final = 32
 _PLACES_PER_CHANGE: Final = 64
 """A shelf is kept for so many changes, and one more for so many places: with 30,000 shapes on 1,000 places a tenth of
@@ -133,22 +136,46 @@ def harm(place: Place) -> Harm:
     return known[1]
 
 
+_Ranked = tuple[Harm, str, int, Place]
+"""How much is lost when a pod goes to a place, its name, which version of it was ranked, and the place."""
+
+
+class FillOrder:
+    """Standing places in the order in which they are to be filled, kept while they do not change."""
+
+    def __init__(self) -> None:
+        self._entries: list[_Ranked] = []
+
+    def of(self, places: Iterable[Place]) -> list[_Ranked]:
+        """Of those that stand, as they are now."""
+        left = {id(place): place for place in places if place.standing}
+        entries = [one for one in self._entries if one[2] == one[3].version and left.pop(id(one[3]), None) is not None]
+        new = [(harm(place), place.name, place.version, place) for place in left.values()]
+        if len(new) > _FEW:
+            entries = sorted([*entries, *new])
+        else:
+            for one in new:
+                insort(entries, one)
+        self._entries = entries
+        return entries
+
+
 class Shelf:
     """The standing places in the order in which they are to be filled, as they were when first asked about."""
 
-    def __init__(self, places: Sequence[Place], changed: Sequence[Place]) -> None:
-        """``changed``: each place that changes is appended there."""
-        standing = [place for place in places if place.standing]
-        ranked = sorted((harm(place), place.name, place.version, place) for place in standing)
-        self.entries = ranked
+    def __init__(self, places: Iterable[Place], changed: Sequence[Place], order: FillOrder) -> None:
+        """``changed``: each place that changes is appended there. ``order``: what is known of it."""
+        self.entries = order.of(places)
         self.changed = changed
         self.seen = len(changed)
-        self._most = _CHANGES + len(ranked) // _PLACES_PER_CHANGE
+        self._most = _CHANGES + len(self.entries) // _PLACES_PER_CHANGE
         self._starts: list[int] = []
         """Where each tier and number of free devices begins."""
-        for number, entry in enumerate(ranked):
-            if not number or entry[0][:2] != ranked[number - 1][0][:2]:
-                self._starts.append(number)
+        start = 0
+        while start < len(self.entries):
+            self._starts.append(start)
+            kind = self.entries[start][0][:2]
+            start = bisect_right(self.entries, kind, start, key=lambda one: one[0][:2])
 
     def is_stale(self, seen: int | None = None) -> bool:
         """So much has changed, since it was made or ``seen``, that a new one costs less than to catch up."""

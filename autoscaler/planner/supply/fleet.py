@@ -6,8 +6,8 @@ not launched, a node whose GPUs the kubelet does not offer yet.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,18 +15,27 @@ from functools import partial
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Backoff
-from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node, Notice, Pod
+from autoscaler.model.cluster import Cluster, Group, Instance, Node, Notice, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
+from autoscaler.model.node_index import NodeIndex
 from autoscaler.model.pauses import Pause
-from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
+from autoscaler.model.pod_index import Load, pod_index_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.backoffs import learnt
-from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.candidate_nodes import (
+    COMING_TIER,
+    CORDONED_TIER,
+    EC2_TIER,
+    ON_PREM_TIER,
+    FillOrder,
+    Place,
+)
+from autoscaler.planner.supply.node_cache import Members, NodeCache
 from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
 
 _NO_FAULTS = NodeFaults()
-ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
+_NONE = frozenset[str]()
 
 _LISTED_WITHIN = timedelta(minutes=2)
 """After a node has joined, its instance is in EC2's list."""
@@ -50,6 +59,8 @@ class Fleet:
 
     places: tuple[Place, ...]
     """Registered nodes that pods may be planned on, in order of name."""
+    nodes: NodeIndex
+    """All registered nodes."""
     unusable: Mapping[str, str]
     """Node name -> why no pod is planned on it."""
     group_of: Mapping[str, Group]
@@ -68,10 +79,14 @@ class Fleet:
     """Group name -> what DaemonSets leave of a new node."""
     residents: Mapping[str, Sequence[Pod]]
     """Node name -> pods there that are not daemons and not finished."""
-    joined: frozenset[str]
-    """Instances that a node stands for."""
+    alive: Mapping[str, int]
+    """Group name -> its instances that are not being ended."""
+    stirring: Mapping[str, tuple[Instance, ...]]
+    """Group name -> its instances that no node stands for, or that do not just serve, in order of their ids."""
     leaving: frozenset[str]
     """Names of nodes whose instances are being ended."""
+    unlisted: frozenset[str]
+    """Names of nodes of groups that do not have their instances yet, as far as EC2's list tells."""
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """Group name -> why nothing is bought in it."""
     hands_off: frozenset[str] = frozenset()
@@ -82,13 +97,31 @@ class Fleet:
     """Name of a node of a group that EC2 is about to take back -> what it says."""
     faults: NodeFaults = _NO_FAULTS
     """Nodes whose hardware is at fault."""
+    order: FillOrder = field(default_factory=FillOrder)
+    """In which standing places are filled, as far as it is known from the last look."""
+
+    @property
+    def joined(self) -> frozenset[str]:
+        """Instances that a node stands for."""
+        return self.nodes.joined
+
+    @property
+    def reserved(self) -> tuple[Place, ...]:
+        """Places of nodes that are reserved for the pods that they were bought for."""
+        names = self.nodes.reserved
+        return tuple(place for place in self.places if place.name in names) if names else ()
+
+    def is_listed(self, node: Node) -> bool:
+        """Whether AWS lists its instance in a group that it is to stay in."""
+        return node.name not in self.unlisted and node.name not in self.leaving
 
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or may get, when this plan's cancellations and removals are done.
 
         A launch that Auto Scaling tries at this moment may succeed though its order is cancelled.
         """
-        return max(group.desired - self.refused.get(group.name, 0), _live(group) + group.launching) - self._lost(group)
+        live = self.alive.get(group.name, 0) + group.launching
+        return max(group.desired - self.refused.get(group.name, 0), live) - self._lost(group)
 
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
@@ -96,146 +129,67 @@ class Fleet:
 
     def ending_of(self, group: Group) -> int:
         """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
-        return sum(one.state == "terminating" and not one.is_down for one in group.instances) + self._lost(group)
+        stirring = self.stirring.get(group.name, ())
+        return sum(one.state == "terminating" and not one.is_down for one in stirring) + self._lost(group)
 
     def _lost(self, group: Group) -> int:
-        return sum(1 for owner, _ in self.lost if owner.name == group.name)
+        return sum(1 for owner, _ in self.lost if owner.name == group.name) if self.lost else 0
 
     def room_of(self, group: Group) -> dict[str, int]:
         """What a new node of the group has for pods."""
         return dict(self.rooms[group.name].items())
 
 
-class NodeCache:
-    """What was found of nodes that have joined, for the next look: most of them are as they were.
-
-    Made once by the caller and handed in with each look; a plan is the same with it and without.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[str, _Seen] = {}
-        self._daemon_sets: tuple[DaemonSet, ...] = ()
-
-    def begin(self, cluster: Cluster) -> None:
-        """Another look: nodes that are gone are forgotten, and all of them when DaemonSets have changed."""
-        if cluster.daemon_sets != self._daemon_sets:
-            self._found.clear()
-            self._daemon_sets = cluster.daemon_sets
-        if len(self._found) > len(cluster.nodes):
-            there = {node.name for node in cluster.nodes}
-            self._found = {name: one for name, one in self._found.items() if name in there}
-
-    def place(self, node: Node, group: Group | None, load: Load, *, make: _Make) -> Place:
-        """The node's place: made anew where it, its pods or its group's promise have changed."""
-        seen = self._found.get(node.name)
-        if seen is None or seen.node is not node or seen.load is not load or not _promise_the_same(group, seen.group):
-            place = make(node, group, load)
-            if place.tier == COMING_TIER:  # time changes it
-                self._found.pop(node.name, None)
-            else:
-                labels, free = place.labels, dict(place.free)
-                self._found[node.name] = _Seen(node, group, load, labels, place.taints, free, place.tier)
-            return place
-        return Place(
-            name=node.name,
-            labels=seen.labels,
-            taints=seen.taints,
-            free=dict(seen.free),
-            tier=seen.tier,
-            node=node,
-            group=group,
-            standing=group is None or bool(load.residents),
-            ports=load.ports,
-        )
-
-
-_Make = Callable[[Node, Group | None, Load], Place]
-
-
-def _promise_the_same(one: Group | None, other: Group | None) -> bool:
-    if one is other or one is None or other is None:
-        return one is other
-    return (one.name, one.allocatable, one.labels, one.taints) == (
-        other.name,
-        other.allocatable,
-        other.labels,
-        other.taints,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A node with what was found of it."""
-
-    node: Node
-    group: Group | None
-    load: Load
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    free: Mapping[str, int]
-    tier: int
-
-
 def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], cache: NodeCache | None = None) -> Fleet:
     """Bring nodes and groups together. ``cache``: what the last look found, which this one adds to."""
-    if cache is not None:
-        cache.begin(cluster)
-    nodes = sorted(cluster.nodes, key=lambda node: node.name)
+    cache = cache or NodeCache()
+    nodes = cache.begin(cluster)
     groups = sorted(cluster.groups, key=lambda group: group.name)
-    ids = {node.name: instance for node in nodes if node.provider_id and (instance := node.instance_id)}
-    group_of = _groups_by_node(nodes, groups, ids, cluster.seen_at)
+    members = cache.members(nodes, groups)
+    group_of, sizes = _with_strays(members, nodes, groups, cluster.seen_at)
     ghosts = frozenset(
         node.name
-        for node in nodes
-        if node.name in ids and node.name not in group_of and words.GROUP in node.labels and not node.ready
+        for node in nodes.unsettled
+        if node.name in nodes.instances and node.name not in group_of and words.GROUP in node.labels and not node.ready
     )
-    rooms = {group.name: group.allocatable - _overhead(cluster, group) for group in groups}
-    joined = frozenset(ids.values())
     hands_off = frozenset(
         group.name for group in groups if any(one.stops_terminating(group.entry) for one in cluster.pauses)
     )
     lost = tuple(
         (group, instance)
         for group in groups
-        for instance in sorted(group.instances, key=lambda one: one.id)
-        if instance.id not in joined and instance.state != "terminating" and _is_overdue(instance, cluster, policy)
-        if group.name not in hands_off
+        for instance in members.stirring.get(group.name, ())
+        if instance.id not in nodes.joined and instance.state != "terminating"
+        if _is_overdue(instance, cluster, policy) and group.name not in hands_off
     )
-    ending = {one.id for group in groups for one in group.instances if one.state == "terminating"}
-    leaving = frozenset(node.name for node in nodes if ids.get(node.name) in ending)
-    noticed = {name: one for name, one in _noticed(cluster, ids) if name in group_of and name not in leaving}
-    faults = node_faults(cluster, policy)
+    ending = {one.id for several in members.stirring.values() for one in several if one.state == "terminating"}
+    leaving = frozenset(name for name, instance in nodes.instances.items() if instance in ending) if ending else _NONE
+    noticed = {name: one for name, one in _noticed(cluster, nodes) if name in group_of and name not in leaving}
+    faults = node_faults(cluster, nodes, policy)
     known = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
-    refused = {group.name: _refused(group, cluster, policy) for group in groups}
+    refused = {group.name: _refused(group, cluster, policy, live=members.alive[group.name]) for group in groups}
     loads = pod_index_of(cluster.pods).loads
-
-    def make(node: Node, group: Group | None, load: Load) -> Place:
-        return _place(node, group, load, cluster, policy)
-
-    place = make if cache is None else partial(cache.place, make=make)
     unusable = {
-        node.name: why for node in nodes if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
+        node.name: why
+        for node in nodes.unsettled
+        if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
     }
     unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
     unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
-    members: dict[str, int] = defaultdict(int)
-    for name, group in group_of.items():
-        members[group.name] += name not in leaving
+    sizes = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
+    lost_of = Counter(group.name for group, _ in lost)
     outstanding = {
         group.name: max(
             0,
-            max(group.desired - refused[group.name], _live(group))
-            - members[group.name]
-            - sum(1 for owner, _ in lost if owner.name == group.name),
+            max(group.desired - refused[group.name], members.alive[group.name])
+            - sizes[group.name]
+            - lost_of[group.name],
         )
         for group in groups
     }
     return Fleet(
-        places=tuple(
-            place(node, group_of.get(node.name), loads.get(node.name, NO_LOAD))
-            for node in nodes
-            if node.name not in unusable
-        ),
+        places=cache.places(nodes, group_of, loads, unusable, make=partial(_place, cluster=cluster, policy=policy)),
+        nodes=nodes,
         unusable=unusable,
         group_of=group_of,
         outstanding=outstanding,
@@ -243,10 +197,12 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         refused=refused,
         closed={name: one for name, one in known.items() if one.until > cluster.seen_at},
         backoffs=known,
-        rooms=rooms,
+        rooms=cache.rooms(groups, make=partial(_room, cluster=cluster)),
         residents={name: load.residents for name, load in loads.items()},
-        joined=joined,
+        alive=members.alive,
+        stirring=members.stirring,
         leaving=leaving,
+        unlisted=frozenset(members.strays),
         paused={
             group.name: pause
             for group in groups
@@ -257,6 +213,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         ghosts=ghosts,
         noticed=noticed,
         faults=faults,
+        order=cache.order,
     )
 
 
@@ -298,34 +255,36 @@ def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
     )
 
 
-def _groups_by_node(
-    nodes: Iterable[Node], groups: Iterable[Group], ids: Mapping[str, str], now: datetime
-) -> dict[str, Group]:
-    """By instance id; by labels where EC2's list may be older than the node.
+def _with_strays(
+    members: Members, nodes: NodeIndex, groups: Iterable[Group], now: datetime
+) -> tuple[Mapping[str, Group], Counter[str]]:
+    """Name of a node -> its group, also by labels where EC2's list may be older than the node; and nodes by group.
 
     Of an older node whose instance no group has, the instance is gone or was detached: it is no member of a group.
     """
-    by_instance = {instance.id: group for group in groups for instance in group.instances}
+    young = [name for name in members.strays if now < nodes.named[name].created + _LISTED_WITHIN]
+    if not young:
+        return members.group_of, members.sizes
     by_labels = {(group.entry, group.zone): group for group in groups}
     found = {}
-    for node in nodes:
-        if node.name not in ids:
-            continue
-        group = by_instance.get(ids[node.name])
-        if group is None and now < node.created + _LISTED_WITHIN:
-            group = by_labels.get((node.labels.get(words.GROUP, ""), node.labels.get(words.ZONE, "")))
+    for name in young:
+        labels = nodes.named[name].labels
+        group = by_labels.get((labels.get(words.GROUP, ""), labels.get(words.ZONE, "")))
         if group is not None:
-            found[node.name] = group
-    return found
+            found[name] = group
+    return {**members.group_of, **found}, members.sizes + Counter(group.name for group in found.values())
 
 
-def _noticed(cluster: Cluster, ids: Mapping[str, str]) -> Iterator[tuple[str, Notice]]:
+def _noticed(cluster: Cluster, nodes: NodeIndex) -> Iterator[tuple[str, Notice]]:
     """Name of a node -> what EC2 says of its instance, as far as that still holds."""
-    notices = {one.instance: one for one in cluster.notices}
-    for name, instance in ids.items():
-        notice = notices.get(instance)
-        if notice is not None and cluster.seen_at < (notice.ends or notice.told) + _NOTICE_HOLDS:
-            yield name, notice
+    notices = {one.instance: one for one in cluster.notices if cluster.seen_at < (one.ends or one.told) + _NOTICE_HOLDS}
+    for name, instance in nodes.instances.items() if notices else ():
+        if instance in notices:
+            yield name, notices[instance]
+
+
+def _room(group: Group, *, cluster: Cluster) -> Resources:
+    return group.allocatable - _overhead(cluster, group)
 
 
 def _overhead(cluster: Cluster, group: Group) -> Resources:
@@ -346,18 +305,14 @@ def _is_overdue(instance: Instance, cluster: Cluster, policy: Policy) -> bool:
     return instance.launched is not None and cluster.seen_at >= instance.launched + policy.scale_up.boot_timeout
 
 
-def _live(group: Group) -> int:
-    return sum(1 for instance in group.instances if instance.state != "terminating")
-
-
-def _refused(group: Group, cluster: Cluster, policy: Policy) -> int:
+def _refused(group: Group, cluster: Cluster, policy: Policy, *, live: int) -> int:
     """Asked for, not launched, and EC2 has said no of late."""
     if not any(cluster.seen_at < one.at + policy.scale_up.refusal_backoff for one in group.refusals):
         return 0
-    return max(0, group.desired - max(_live(group), group.minimum))
+    return max(0, group.desired - max(live, group.minimum))
 
 
-def _place(node: Node, group: Group | None, load: Load, cluster: Cluster, policy: Policy) -> Place:
+def _place(node: Node, group: Group | None, load: Load, *, cluster: Cluster, policy: Policy) -> Place:
     allocatable, coming = _expected(node, group, cluster, policy)
     free = dict(allocatable.items())
     for name, amount in load.used.items():

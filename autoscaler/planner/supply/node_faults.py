@@ -14,6 +14,7 @@ from datetime import datetime
 from autoscaler.config.policy import Faults, Policy
 from autoscaler.model.cluster import Cluster, Node, NodeCondition
 from autoscaler.model.labels import AUTOSCALER
+from autoscaler.model.node_index import NodeIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,10 @@ class NodeFaults:
     """When time alone makes another node one of these, or one of these none."""
 
 
-def node_faults(cluster: Cluster, policy: Policy) -> NodeFaults:
+def node_faults(cluster: Cluster, nodes: NodeIndex, policy: Policy) -> NodeFaults:
     """By the conditions that the policy names; those that are closed for it already come first."""
     faults, found, due = policy.faults, dict[str, str](), list[datetime]()
-    for node in sorted(cluster.nodes, key=lambda one: (not _is_ours(one), one.name)):
+    for node in sorted(nodes.conditioned, key=lambda one: (not _is_ours(one), one.name)):
         for condition in node.conditions:
             since = condition.since or node.created
             if condition.type not in faults.conditions:

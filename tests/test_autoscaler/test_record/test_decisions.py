@@ -35,7 +35,7 @@ from autoscaler.model.pod_index import pod_index_of
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.fleet import NodeCache
+from autoscaler.planner.supply.node_cache import NodeCache
 from autoscaler.record.decisions import Decision, Reader, Scribe
 from autoscaler.record.replay import again, differences
 from tests import ROOT
