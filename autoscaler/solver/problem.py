@@ -210,27 +210,27 @@ def _or_endless(available: int | None) -> float:
 
 def _undominated(kinds: Sequence[Kind], rooms: Floats, uses: Floats, holds: Mask) -> list[int]:
     """Kinds such that no other of which there is no end holds as much, for every shape, for no more money."""
-    order = sorted(range(len(kinds)), key=lambda one: (kinds[one].usd, tuple(-rooms[one]), kinds[one].name))
-    roomier = np.ones((len(kinds), len(kinds)), dtype=bool)
-    """[kind, other]: the other has no less of anything and takes no more of what is shared."""
-    for column in rooms.T:
-        roomier &= column[None, :] >= column[:, None]
-    for row in uses:
-        roomier &= row[None, :] <= row[:, None]
-    alike, members = np.unique(holds, axis=1, return_inverse=True)
-    members = members.reshape(-1)
-    lets_in = np.array([(alike >= one[:, None]).all(axis=0) for one in alike.T], dtype=bool)
-    """[holds, other holds]: the other holds whatever the first does."""
     useful = np.array([kind.available != 0 for kind in kinds], dtype=bool) & holds.any(axis=0)
-    endless = np.zeros(len(kinds), dtype=bool)
-    """Of which there is no end, among those kept."""
-    kept = []
-    for one in order:
-        if not useful[one]:
-            continue
-        others = np.nonzero(roomier[one] & endless)[0]
-        if lets_in[members[one], members[others]].any():
-            continue
-        kept.append(one)
-        endless[one] = kinds[one].available is None
-    return kept
+    room_of = (-rooms).tolist()
+    order = sorted(np.nonzero(useful)[0].tolist(), key=lambda one: (kinds[one].usd, room_of[one], kinds[one].name))
+    endless = [place for place, one in enumerate(order) if kinds[one].available is None]
+    others = [order[place] for place in endless]
+    better = np.array(endless, dtype=np.int64)[None, :] < np.arange(len(order))[:, None]
+    """[kind, other]: comes before it, has no less of anything, takes no more of what is shared, holds all it does.
+
+    What is better than one that is better is better itself: those that are left out need not be known.
+    """
+    for column in rooms.T:
+        better &= column[None, others] >= column[order, None]
+    for row in uses:
+        better &= row[None, others] <= row[order, None]
+    patterns: dict[bytes, int] = {}
+    columns = np.ascontiguousarray(holds.T)
+    members = [patterns.setdefault(column.tobytes(), len(patterns)) for column in columns]
+    alike = np.array([np.frombuffer(one, dtype=bool) for one in patterns])
+    lets_in = np.array([(alike >= one).all(axis=1) for one in alike], dtype=bool)
+    """[holds, other holds]: the other holds whatever the first does."""
+    if not lets_in.all():
+        number = np.array(members, dtype=np.int64)
+        better &= lets_in[number[order][:, None], number[others][None, :]]
+    return [order[place] for place in np.nonzero(~np.any(better, axis=1))[0].tolist()]

@@ -18,6 +18,7 @@ from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.leftovers import as_scheduled
 from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
+from autoscaler.planner.placement.cutting_problem import PartialPurchase
 from autoscaler.planner.placement.gang_packing import (
     Demand,
     Packing,
@@ -51,6 +52,8 @@ class _Served:
     placed: _Found
     waits: dict[str, Wait]
     proof: Proof
+    purchase: PartialPurchase | None
+    """What was bought for all at once, to be bought again without another search."""
 
     @property
     def usd(self) -> float:
@@ -261,7 +264,7 @@ class GangQueue:
         if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
             return at_once
         self.market.snapshot.undo(start)
-        again = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less)
+        again = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less, partial=first.purchase)
         return again if again is None or at_once is None else replace(again, proof=_proof(again, pooled, at_once.proof))
 
     def _has_few_kinds_at_hand(self, gangs: Iterable[Gang], pooled: frozenset[str]) -> bool:
@@ -280,16 +283,17 @@ class GangQueue:
         known: ColumnPool | None = None,
         fills_first: bool = True,
         times: float = 1.0,
+        partial: PartialPurchase | None = None,
     ) -> _Served | None:
-        """As in ``_attempt``, in one way. ``times``: as much work as usual."""
-        start, partial, binding = self.market.snapshot.mark(), None, known is not None
+        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before."""
+        start, binding = self.market.snapshot.mark(), known is not None
         for _ in range(2 if binding else 1):
             pool = Pool(self.market, self.limits, partial=partial, known=known, fills_first=fills_first, times=times)
             _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
             if pool.buy(binding=binding):
                 both = placed | pool.found()
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
-                return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof())
+                return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof(), pool.bought)
             self.market.snapshot.undo(start)
             partial, left_out = pool.partial, pool.last_left()
             if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):

@@ -30,13 +30,14 @@ class AtHandKinds:
         names = sorted({name for shape in shapes for name, _ in shape.amounts})
         keys = sorted({key for shape in shapes for key in shape.asked_keys} - {NODE_NAME})
         is_named = any(NODE_NAME in shape.asked_keys for shape in shapes)
-        least = {name: min(dict(shape.amounts).get(name, 0) for shape in shapes) for name in names}
+        least = [(name, min(dict(shape.amounts).get(name, 0) for shape in shapes)) for name in names]
         found: dict[object, list[Place]] = defaultdict(list)
         for place in _places(market):
-            if any(place.free.get(name, 0) < amount for name, amount in least.items()):
+            free = place.free
+            if not all(free.get(name, 0) >= amount for name, amount in least):
                 continue
-            room = tuple(place.free.get(name, 0) for name in names)
-            seen = tuple(place.labels.get(key) for key in keys)
+            room = tuple([free.get(name, 0) for name in names])
+            seen = tuple([place.labels.get(key) for key in keys])
             found[room, seen, place.taints, place.tier, place.standing, place.name if is_named else ""].append(place)
             if len(found) > most:
                 return None

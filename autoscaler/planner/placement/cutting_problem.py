@@ -83,17 +83,20 @@ class CuttingProblem:
     rows: list[Row] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
 
-    def vector(self, amounts: Mapping[str, int], *, up: bool, exclusive: tuple[int, ...]) -> tuple[int, ...]:
+    def vectors(
+        self, several: Iterable[Mapping[str, int]], *, up: bool, exclusive: tuple[int, ...]
+    ) -> list[tuple[int, ...]]:
         """Amounts in the solver's units, rounded ``up`` or down, and of each exclusive place so many."""
-        rounded = [max(0, amounts.get(name, 0)) for name in self.names]
-        amounts_of = (
-            -(-one // _unit(name)) if up else one // _unit(name) for name, one in zip(self.names, rounded, strict=True)
-        )
-        return (*amounts_of, *exclusive)
+        units = [(name, _unit(name)) for name in self.names]
+        if up:
+            return [
+                (*[-(-max(0, amounts.get(name, 0)) // unit) for name, unit in units], *exclusive) for amounts in several
+            ]
+        return [(*[max(0, amounts.get(name, 0)) // unit for name, unit in units], *exclusive) for amounts in several]
 
     def row(self, want: Want, many: int, *, also: str = "") -> Row:
         """So many pods that want the same. ``also``: a kind of node that lets every pod in."""
-        vector = self.vector(dict(want.shape.amounts), up=True, exclusive=self.rules.needs(want.shape))
+        [vector] = self.vectors([dict(want.shape.amounts)], up=True, exclusive=self.rules.needs(want.shape))
         if self.zones is not None:
             return Row(vector, many, self.takers.of(Want(want.shape, "")), part=want.zone)
         takers = self.takers.of(want)
@@ -213,13 +216,13 @@ def cutting_problem(
     """
     most = sum(counts.values())
     asked = {name for want in counts for name, _ in want.shape.amounts}
-    offerings = {one.group.name: one for one in market.offerings if not limited or market.buyable(one)}
+    buyable = {one.group.name: market.buyable(one) for one in market.offerings} if limited else {}
+    offerings = {one.group.name: one for one in market.offerings if not limited or buyable[one.group.name]}
     samples = {name: market.sample(one) for name, one in offerings.items()}
     at_hand = there.places if there is not None else {}
     rules = rules or rules_between(counts)
     available = {
-        name: market.ceilings.of_entry(one.group, market.buyable(one)) if limited else most
-        for name, one in offerings.items()
+        name: market.ceilings.of_entry(one.group, buyable[name]) if limited else most for name, one in offerings.items()
     }
     shared = list(market.ceilings.shared([one.group for one in offerings.values()], most)) if limited else []
     endless = not (shared or at_hand) and all(many >= most for many in available.values())
@@ -238,11 +241,12 @@ def cutting_problem(
         limits=shared,
     )
     one_each = (1,) * len(rules.exclusive)
-    for name, places in at_hand.items():
-        room = problem.vector(places[0].free, up=False, exclusive=one_each)
+    rooms = problem.vectors([places[0].free for places in at_hand.values()], up=False, exclusive=one_each)
+    for (name, places), room in zip(at_hand.items(), rooms, strict=True):
         problem.kinds.append(Kind(name, room, _FREE * (1 + places[0].tier), len(places)))
-    for name in offerings if problem.zones is None else problem.zones.names:
-        room = problem.vector(samples[name].free, up=not limited, exclusive=one_each)
+    names = list(offerings if problem.zones is None else problem.zones.names)
+    rooms = problem.vectors([samples[name].free for name in names], up=not limited, exclusive=one_each)
+    for name, room in zip(names, rooms, strict=True):
         many = available[name]
         problem.kinds.append(Kind(name, room, offerings[name].usd or _FREE, None if many >= most else many))
     problem.rows = [problem.row(want, many) for want, many in counts.items()]

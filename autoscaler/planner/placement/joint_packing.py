@@ -91,6 +91,8 @@ class Pool:
     """Dollars per hour that nodes for these pods cost at least."""
     partial: PartialPurchase | None = None
     """What was found, and not bought, for it leaves some out; given, it is bought for a pool without these."""
+    bought: PartialPurchase | None = None
+    """What was bought first."""
     known: ColumnPool | None = None
     """Fillings that were found before, for the search to begin with."""
     fills_first: bool = True
@@ -162,7 +164,8 @@ class Pool:
             if found is None or (found.left and found is not self.partial):
                 self.partial = found
                 return False
-            self.bound = self.bound if turn else found.bound
+            if not turn:
+                self.bound, self.bought = found.bound, found
             self._there = found.there.untaken() if found.there is not None else None
             if not self._are_opened_and_filled(found.purchases):
                 return False

@@ -40,7 +40,8 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
             for name, amount in shapes[key].amounts:
                 free[name] += amount
     endless = (len(homes),) * len(problem.rules.exclusive)
-    there = Kind("what is there", problem.vector(free, up=True, exclusive=endless), 0.0, 1)
+    [room] = problem.vectors([free], up=True, exclusive=endless)
+    there = Kind("what is there", room, 0.0, 1)
     rows = [problem.row(want, many, also=there.name) for want, many in counts.items()]
     clusters = SizeClusters.of(rows)
     shapes_of = rows if clusters is None else clusters.shapes
