@@ -27,9 +27,9 @@ def left_over(
     awaited = Counter(group for _, group in {(one.node, one.group) for one in meant.values()})
     found: set[str] = set()
     for group in cluster.groups:
-        spare = max(0, fleet.size_of(group) - group.minimum)
         known = sum(one.id in memory.leftovers for one in group.instances) if memory.leftovers else 0
-        many = min(spare, max(unhelped[group.name], known))
+        wanted_back = max(unhelped[group.name], known)
+        many = min(wanted_back, max(0, fleet.size_of(group) - group.minimum)) if wanted_back else 0
         if many < 1:
             continue
         free = _free(group, fleet, wanted, awaited=awaited[group.name])

@@ -5,7 +5,6 @@ The idle time counts from the mark that the cordon leaves on the node, so a rest
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -50,7 +49,8 @@ def scale_down(
     leaving: list[Step] = []
     due: list[datetime] = []
     kept: dict[str, str] = {}
-    may_go = _spare(cluster, fleet)
+    may_go: dict[str, int] = {}
+    """Group name -> how many of its nodes may go still."""
     for node in _own_nodes(fleet):
         if node.name in left_alone:
             continue
@@ -65,7 +65,7 @@ def scale_down(
         if why_left:
             kept[node.name] = why_left
             continue
-        if may_go[group.name] < 1:
+        if may_go.setdefault(group.name, fleet.size_of(group) - group.minimum) < 1:
             kept[node.name] = keeps_minimum(group)
             uncordons += [Uncordon(node=node.name, because=keeps_minimum(group))] if is_ours else []
             continue
@@ -91,11 +91,6 @@ def scale_down(
 def keeps_minimum(group: Group) -> str:
     """Why a node stays of a group that has no more than it is to have at all times."""
     return f"{group.name} keeps {group.minimum} nodes"
-
-
-def _spare(cluster: Cluster, fleet: Fleet) -> Counter[str]:
-    """How many nodes each group may lose."""
-    return Counter({group.name: max(0, fleet.size_of(group) - group.minimum) for group in cluster.groups})
 
 
 def _own_nodes(fleet: Fleet) -> list[Node]:

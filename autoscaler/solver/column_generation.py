@@ -37,6 +37,8 @@ _TABLES = 6
 _UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.78, 0.5, 0.8, 0.95
 """Parts of the time after which no more fillings are sought (or where something is scarce: rounding is harder then),
 or to place everybody, and no more exact ceilings."""
+_ROWS_AT_LEAST = 16
+"""Measured with 4 to 24 rows: below that the time of a step hardly depends on how many there are."""
 _FEW_PODS = 400
 _SIMPLE = 6
 """Kinds in short supply at most for which a filling with pods of one shape is written down from the start."""
@@ -65,6 +67,8 @@ class Units:
     """All kinds at once, without devices."""
     packed: float = 0.012
     """For each pod: one kind filled by packing alone."""
+    whole: float = 0.18
+    """From one point of the search for whole numbers to the next at which it is asked whether to go on."""
     exact: float = 5.0
     """For each kind, not row: its best filling by branch and bound."""
 
@@ -241,8 +245,8 @@ class Generation:
         self.settle()
 
     def count(self, units: float) -> None:
-        """So much work was done for each row."""
-        self.watch.count(units * len(self.problem.counts))
+        """So much work was done for each row; of few rows each step costs as much as of some more."""
+        self.watch.count(units * max(_ROWS_AT_LEAST, len(self.problem.counts)))
 
     def settle(self) -> None:
         """Prices of the master over the fillings known."""

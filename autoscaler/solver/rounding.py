@@ -166,7 +166,12 @@ class Rounding:
 
     def _exact(self) -> Lots:
         """The cheapest whole numbers of the fillings known, by branch and bound; for few pods only."""
-        values = self.master.whole(in_time=lambda: self.watch.spent() < _DIVE_UNTIL)
+
+        def goes_on() -> bool:
+            self.generation.count(UNITS.whole)
+            return self.watch.spent() < _DIVE_UNTIL
+
+        values = self.master.whole(in_time=goes_on)
         counts, stock, plan = self.counts.copy(), self.stock.copy(), Lots()
         for column in np.nonzero(values)[0].tolist():
             kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]

@@ -204,15 +204,15 @@ class GangQueue:
         """
         for _ in range(2):
             wanted, admission = self._admission(gangs, settled, pooled, goes_on=goes_on)
-            likely = {wanted[one] for one in admission.served(0.0)}
-            refused = next((n for n, gang in enumerate(gangs) if gang.name in wanted and gang.name not in likely), None)
+            unlikely = set(wanted) - {wanted[one] for one in admission.served(0.0)}
+            refused = next((n for n, gang in enumerate(gangs) if gang.name in unlikely), None)
             if refused is None or all(gang.name in pooled for gang in gangs[refused:]):
                 break
             gangs = [gang for n, gang in enumerate(gangs) if n < refused or gang.name in pooled]
         for part in self.limits.kept_back:
             left_out = set(wanted) - {wanted[one] for one in admission.served(part)}
             now = [gang for gang in gangs if gang.name not in left_out]
-            if not any(gang.name in wanted for gang in now):
+            if left_out == set(wanted):
                 return None
             found = self._attempt(now, settled, pooled, goes_on=goes_on, known=admission.known)
             if found is not None:

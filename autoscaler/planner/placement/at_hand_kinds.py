@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import lt
 
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.planner.placement.offerings import Market
@@ -30,13 +31,14 @@ class AtHandKinds:
         names = sorted({name for shape in shapes for name, _ in shape.amounts})
         keys = sorted({key for shape in shapes for key in shape.asked_keys} - {NODE_NAME})
         is_named = any(NODE_NAME in shape.asked_keys for shape in shapes)
-        least = [(name, min(dict(shape.amounts).get(name, 0) for shape in shapes)) for name in names]
+        least = [min(dict(shape.amounts).get(name, 0) for shape in shapes) for name in names]
+        nothing = [0] * len(names)
         found: dict[object, list[Place]] = defaultdict(list)
         for place in _places(market):
             free = place.free
-            if not all(free.get(name, 0) >= amount for name, amount in least):
+            if any(map(lt, map(free.get, names, nothing), least)):
                 continue
-            room = tuple([free.get(name, 0) for name in names])
+            room = tuple(map(free.get, names, nothing))
             seen = tuple([place.labels.get(key) for key in keys])
             found[room, seen, place.taints, place.tier, place.standing, place.name if is_named else ""].append(place)
             if len(found) > most:

@@ -33,11 +33,12 @@ def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
 
 def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
     """What the policy leaves to buy, after what there is and what is on its way."""
-    limits, sizes = policy.limits, {group.name: fleet.size_of(group) for group in cluster.groups}
+    limits = policy.limits
     entries = {entry.name: entry.max for entry in policy.groups}
     left = Ceilings(usd=limits.usd_per_hour, nodes=limits.nodes, gpus=limits.gpus, entries=entries)
     for group in cluster.groups:
-        left.take(group, sizes[group.name])
+        if size := fleet.size_of(group):
+            left.take(group, size)
     left.quotas = {group.quota: group.quota_left for group in cluster.groups if group.quota_left is not None}
     return left
 
@@ -48,7 +49,8 @@ def affordable(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
     entries, quotas = left.entries, left.quotas
     left.entries, left.quotas = {}, {}
     for group in cluster.groups:
-        left.take(group, fleet.ending_of(group))
+        if ending := fleet.ending_of(group):
+            left.take(group, ending)
     left.entries, left.quotas = entries, quotas
     return left
 

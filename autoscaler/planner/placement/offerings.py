@@ -175,9 +175,9 @@ class Market:
 
     def buyable(self, offering: Offering) -> int:
         """How many may still be bought within its own bounds; zero where a ceiling forbids even one."""
-        if self.ceilings.why_not(offering.group):
-            return 0
-        return max(0, offering.buyable - self.bought[offering.group.name] + self.forgone[offering.group.name])
+        name = offering.group.name
+        left = offering.buyable - self.bought.get(name, 0) + self.forgone.get(name, 0)
+        return left if left > 0 and not self.ceilings.why_not(offering.group) else 0
 
     def sample(self, offering: Offering) -> Place:
         """A new node of it to ask questions of; it is in no snapshot."""

@@ -120,8 +120,8 @@ class Fleet:
 
         A launch that Auto Scaling tries at this moment may succeed though its order is cancelled.
         """
-        live = self.alive.get(group.name, 0) + group.launching
-        return max(group.desired - self.refused.get(group.name, 0), live) - self._lost(group)
+        live, wanted = self.alive.get(group.name, 0) + group.launching, group.desired - self.refused.get(group.name, 0)
+        return max(live, wanted) - self._lost(group)
 
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""

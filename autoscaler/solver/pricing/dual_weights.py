@@ -6,6 +6,8 @@ until no shape is worth more than it weighs. See :mod:`autoscaler.solver.lp.colu
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from autoscaler.solver.lp.arrays import PODS, Floats, Whole
@@ -183,12 +185,10 @@ def _promising(problem: Problem) -> Whole:
     members = [np.nonzero(alike == sort)[0] for sort in range(int(alike.max()) + 1)]
     rest = shares[:, [one for one in range(shares.shape[1]) if one != PODS]] / _usual(shares)
     base, rest = rest[:, 0], rest[:, 1:]
-    for cpu in (0.0, 1.0):
-        for memory in _RATIOS:
-            for more in _RATIOS if rest.shape[1] > 1 else (0.0,):
-                score = (cpu * base + memory * rest[:, 0] + more * rest[:, 1:].sum(axis=1)) / usd
-                for group in members:
-                    chosen.add(int(group[np.argmax(score[group])]))
+    mixes = np.array(list(product((0.0, 1.0), _RATIOS, _RATIOS if rest.shape[1] > 1 else (0.0,))))[:, :, None]
+    scores = (mixes[:, 0] * base + mixes[:, 1] * rest[:, 0] + mixes[:, 2] * rest[:, 1:].sum(axis=1)) / usd
+    for group in members:
+        chosen.update(group[np.argmax(scores[:, group], axis=1)].tolist())
     for row in np.nonzero(~problem.holds[:, sorted(chosen)].any(axis=1))[0].tolist():
         chosen.add(int(np.argmin(np.where(problem.holds[row], usd, np.inf))))
     return np.array(sorted(chosen), dtype=np.int64)
