@@ -25,7 +25,7 @@ from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Limit
 from autoscaler.solver.problem import Shape as Row
 from autoscaler.solver.solution import Answer, Nodes
-from autoscaler.solver.solve import cheapest
+from autoscaler.solver.solve import cheapest, lower_bound
 
 _MEBI = 2**20
 _MUCH_MORE = 2.0
@@ -139,15 +139,27 @@ class CuttingProblem:
                 break
         return answer
 
+    def _is_hopeless(self, rows: Sequence[Row], limits: SearchLimits) -> bool:
+        """Whether what is scarce leaves no nodes for all pods: they would cost more than if each had a node."""
+        pods = sum(row.count for row in rows)
+        is_scarce = bool(self.limits) or all(kind.available is not None for kind in self.kinds)
+        if not is_scarce or pods < limits.asked_whether_all:
+            return False
+        return lower_bound(rows, self.kinds, self.limits) > pods * max(kind.usd for kind in self.kinds)
+
     def solved(
         self, limits: SearchLimits, *, binding: bool, known: ColumnPool | None = None, times: float = 1.0
     ) -> PartialPurchase | None:
-        """The cheapest nodes found; ``None`` where these exceed a limit. ``binding``: searched for within limits.
+        """The cheapest nodes found; ``None`` where these exceed a limit, or all nodes for so many pods are proven to.
+
+        ``binding``: searched for within limits, and some pods may be left.
 
         ``times``: as much work as usual.
         """
         clusters = SizeClusters.of(self.rows)
         rows = clusters.shapes if clusters is not None else self.rows
+        if not binding and self._is_hopeless(rows, limits):
+            return None
         answer = self._answer(rows, limits, binding=binding, known=known, times=times)
         members = (
             [[one] for one in range(len(rows))] if clusters is None else [one.tolist() for one in clusters.members]

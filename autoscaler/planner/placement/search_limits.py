@@ -37,8 +37,12 @@ class SearchLimits:
     """Above the bound, as a part of it."""
     rounds: int = 400
     """Of pricing at most."""
+    asked_whether_all: int = 500
+    """Pods from which on it is asked first whether limits leave room for all: that takes a tenth of a search."""
     turns_within_limits: int = 3
     """Of admitting gangs and buying for them, where limits leave room for some only."""
+    work_of_later_turns: float = 0.5
+    """As much work as usual, times this, to buy for the few that are admitted then."""
     work_of_admission: float = 3.0
     """As much work as for a purchase, times this, to find out which gangs limits leave room for."""
     left_out: float = 0.05
