@@ -162,6 +162,13 @@ class Market:
         """The same fresh nodes and the same names, other offerings and ceilings: to ask what would be, and undo it."""
         market = Market(self.snapshot, offerings, ceilings, kept=self._kept, thorough=thorough)
         market.bought, market.forgone = Counter(self.bought), Counter(self.forgone)
+        known = {one.group.name: one.new_place for one in self.offerings}
+        alike = [one.group.name for one in market.offerings if known.get(one.group.name) is one.new_place]
+        if len(alike) == len(market.offerings) == len(self.offerings):  # they differ in how many may be bought alone
+            market._samples, market._capacity = self._samples, self._capacity
+            market._table, market._asked = self._table, set(self._asked)
+        else:
+            market._samples = {name: self._samples[name] for name in alike if name in self._samples}
         return market
 
     def at_hand(self, offering: Offering) -> Sequence[Place]:
