@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from autoscaler.solver.lp.column_bounds import Scale
 from autoscaler.solver.pricing.knapsack import Bin
-from autoscaler.solver.problem import Kind, Shape, Vector
+from autoscaler.solver.problem import Cutting, Kind, Shape, Vector
 from autoscaler.solver.solution import Answer
 from autoscaler.solver.solve import cheapest, lower_bound
 from tests import examples
@@ -34,6 +34,26 @@ def some_kinds(draw: st.DrawFn, *, short: bool = False) -> list[Kind]:
         Kind(f"k{number}", room, draw(st.integers(1, 20)) / 4, draw(available)) for number, room in enumerate(rooms)
     ]
     return [*kinds, Kind("big", (12, 12, 4, 8), 6.0)]
+
+
+@settings(deadline=None, max_examples=examples(50))
+@given(shapes=SHAPES, kinds=some_kinds(short=True))
+def test_a_kind_is_left_out_where_another_without_an_end_makes_it_needless_and_only_there(
+    shapes: list[Shape], kinds: list[Kind]
+) -> None:
+    """The other holds no less of anything, and costs no more; of two that are alike one is kept."""
+    kept = {kind.name: kind for kind in kinds if kind.name in Cutting.of(shapes, kinds, ()).names}
+    for kind in kinds:
+        better = [
+            other.name
+            for other in kept.values()
+            if other is not kind and other.available is None and other.usd <= kind.usd
+            if all(one >= two for one, two in zip(other.amounts, kind.amounts, strict=True))
+        ]
+        holds_some = kind.available != 0 and any(
+            all(one <= two for one, two in zip(shape.amounts, kind.amounts, strict=True)) for shape in shapes
+        )
+        assert (kind.name in kept) == (holds_some and not better)
 
 
 WHO_LOSES_THE_RACE = (

@@ -16,16 +16,17 @@ from tests import examples
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
 
 JOINTLY = SearchLimits(joint_at_least=0)
+ASKING_FIRST = SearchLimits(joint_at_least=0, asked_whether_all=0)
 MANY = 1_000
 
 
-def decide(*pods: Pod, owned: int = 0, **limits: Any) -> Plan:
+def decide(*pods: Pod, owned: int = 0, search: SearchLimits = JOINTLY, **limits: Any) -> Plan:
     """The plan for them, with 4-GPU and 8-GPU nodes and such without GPUs to buy within the limits."""
     entries = [an_entry(name, max=MANY) for name in ("gpu-a10g", "gpu-a100", "cpu")]
     groups = [a_group(entry.name, zone, maximum=MANY) for entry in entries for zone in entry.zones]
     there = [an_on_prem_node(f"dgx-{number}", gpus=4) for number in range(owned)]
     look = a_cluster(pods=pods, nodes=there, groups=groups)
-    return plan(look, a_policy(*entries, limits=limits), Memory(), limits=JOINTLY)
+    return plan(look, a_policy(*entries, limits=limits), Memory(), limits=search)
 
 
 def bought(decided: Plan) -> int:
@@ -55,7 +56,7 @@ def test_what_takes_nothing_that_is_scarce_is_served_behind_what_is_refused(limi
 @settings(deadline=None, max_examples=examples(40))
 @given(data=st.data())
 def test_within_limits_no_gang_is_torn_and_nothing_is_exceeded(data: st.DataObject) -> None:
-    """Whatever is asked."""
+    """Whatever is asked; and the same is decided where it is asked first whether limits leave room for all."""
     sizes = st.tuples(st.integers(1, 4), st.sampled_from([0, 0, 1, 2, 4, 8]), st.sampled_from([1, 4, 12]))
     gangs = data.draw(st.lists(sizes, min_size=1, max_size=12))
     limits = {
@@ -66,7 +67,9 @@ def test_within_limits_no_gang_is_torn_and_nothing_is_exceeded(data: st.DataObje
     pods = [
         pod for number, (many, gpus, cpu) in enumerate(gangs) for pod in a_gang(f"g{number}", many, gpus=gpus, cpu=cpu)
     ]
-    decided = decide(*pods, owned=data.draw(st.integers(0, 2)), **limits)
+    owned = data.draw(st.integers(0, 2))
+    decided = decide(*pods, owned=owned, **limits)
+    assert decided == decide(*pods, owned=owned, search=ASKING_FIRST, **limits)
     served = [key.split("/")[1].split("-")[0] for key in decided.memory.meant]
     assert all(served.count(f"g{number}") in (0, many) for number, (many, _, _) in enumerate(gangs))
     gpus = sum(
