@@ -115,7 +115,7 @@ class _Moving:
         joined = [
             place
             for place in self.snapshot.places
-            if _is_open(place) and (not place.standing or place.tier == COMING_TIER)
+            if (not place.standing or place.tier == COMING_TIER) and _is_open(place)
         ]
         for home in sorted(late.values(), key=self._rank, reverse=True):
             for key in sorted((key for key in home.guests if key in self.loose), key=lambda key: self.loose[key].rank):

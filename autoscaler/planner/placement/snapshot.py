@@ -13,7 +13,7 @@ from autoscaler.model.constraints import PodTerm, Taint, Term
 from autoscaler.model.feasibility import NODE_NAME, Reason, term_holds, why_no_room, why_not_on, why_not_tied
 from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.pod_index import PodIndex, pod_index_of
-from autoscaler.planner.placement.topology_spread import Spreading, Watch, count_domain, in_words
+from autoscaler.planner.placement.topology_spread import Spreading, Watch, count_domain, domains_of, in_words
 from autoscaler.planner.supply.candidate_nodes import FillOrder, Place, Ranking, Shape, Shelf, shape_of
 
 WatchKey = tuple[Term, frozenset[str]]
@@ -455,10 +455,8 @@ class Snapshot:
         spreading = Spreading(topology_key, shape.affinity, frozenset(one.topology_key for one in shape.spread))
         known = self._domains.get(spreading)
         if known is None:
-            known = self._domains[spreading] = {}
             others = self._prospects if topology_key != HOSTNAME else ()
-            for place in (*self.places, *others):
-                count_domain(known, spreading, place, 1)
+            known = self._domains[spreading] = domains_of(spreading, (*self.places, *others))
         return known
 
     def _count_domains(self, place: Place, by: int) -> None:

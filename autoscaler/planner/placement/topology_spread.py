@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from autoscaler.model.constraints import Term
-from autoscaler.model.feasibility import term_holds
+from autoscaler.model.feasibility import NODE_NAME, term_holds
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 
@@ -63,6 +63,30 @@ def count_domain(counts: dict[str, int], spreading: Spreading, place: Place, by:
         counts[value] = counts.get(value, 0) + by
         if not counts[value]:
             del counts[value]
+
+
+def domains_of(spreading: Spreading, places: Iterable[Place]) -> dict[str, int]:
+    """How many of these nodes are in each domain; asked once of all that no rule tells apart."""
+    counts: dict[str, int] = {}
+    affinity = {requirement.key for term in spreading.affinity for requirement in term}
+    if NODE_NAME in affinity:
+        for place in places:
+            count_domain(counts, spreading, place, 1)
+        return counts
+    keys = sorted(affinity | spreading.keys - {spreading.topology_key})
+    known: dict[tuple[str | None, ...], bool] = {}
+    for place in places:
+        labels = place.labels
+        domain = labels.get(spreading.topology_key)
+        if domain is None:
+            continue
+        values = tuple(map(labels.get, keys))
+        counted = known.get(values)
+        if counted is None:
+            counted = known[values] = spreading.counts(place)
+        if counted:
+            counts[domain] = counts.get(domain, 0) + 1
+    return counts
 
 
 def in_words(topology_key: str) -> str:
