@@ -9,6 +9,7 @@ files say and the plan does not honour is told on standard error. Time is CPU ti
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import sys
@@ -167,7 +168,8 @@ def changed(cluster: Cluster, *, part: float, turn: int) -> Cluster:
 def come_and_go(pods: Path, catalog: Path, *, first: int) -> Iterator[float]:
     """CPU seconds of each of a few looks in which 1 % of the pods have ended and as many have come.
 
-    As the loop does, with what the store keeps of pods and the last look has found of nodes.
+    As the loop does, with what the store keeps of pods and the last look has found of nodes, and with what was there at
+    the first look out of the collector's way.
     """
     cluster, policy = cluster_of(Asked(read_asked(str(pods)).pods[:first]), read_catalog(catalog))
     cluster = settled(cluster, plan(cluster, policy, Memory()))
@@ -184,6 +186,10 @@ def come_and_go(pods: Path, catalog: Path, *, first: int) -> Iterator[float]:
         plan(look, policy, Memory(), cache=cache)
         if turn >= 0:
             yield time.process_time() - began
+        else:
+            gc.collect()
+            gc.freeze()
+    gc.unfreeze()
 
 
 def live(data: Path | None) -> Iterator[Figure]:
