@@ -43,6 +43,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.notifications import Notifier
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.node_cache import NodeCache
@@ -343,7 +344,7 @@ class Parties:
         self.ec2.may_write = leader.is_mine
         return Loop(
             policies=policies,
-            planner=partial(plan, cache=NodeCache()),
+            planner=partial(plan, cache=NodeCache(), answers=AnswerCache()),
             store=self.store,
             executor=Executor(kube=Writes(self.kube, may_write=leader.is_mine), ec2=self.ec2, store=self.store),
             confirm=self.counts,

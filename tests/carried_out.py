@@ -58,11 +58,17 @@ def judge(case: Case, *, is_thorough: bool = True) -> list[Judged]:
 
 def all_helped(case: Case) -> bool:
     """Whether every pod has a place, or is bought for, when all that is named for any of them is carried out."""
+    after, lacking = carried_out_all(case)
+    return not lacking & unplaced(after.plan(), after.cluster)
+
+
+def carried_out_all(case: Case) -> tuple[Look, set[str]]:
+    """The look after all that is named for any pod; and keys of those that were to be helped, as they are then."""
     decided, look = _begun(case)
     after, lacking = look, set[str]()
     for _, pods, one in _answers(decided, look):
         after, lacking = carry_out(one.changes, after, pods), lacking | pods
-    return not _of(lacking, after.cluster) & unplaced(after.plan(), after.cluster)
+    return after, _of(lacking, after.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,5 +316,6 @@ def _partners(one: NeededChange, cluster: Cluster) -> Iterable[Pod]:
     ]
     labels = {asked.key: asked.values[0] if asked.values else "x" for asked in one.term.selector}
     given = {"requests": Resources({"pods": 0}), "labels": labels, "phase": "Running", "created": OLD}
+    many = sum(pod.name.startswith("partner-") for pod in cluster.pods)
     for node in there[:1]:
-        yield a_pod(f"partner-{len(cluster.pods)}", namespace=min(one.term.namespaces), node=node, **given)
+        yield a_pod(f"partner-{many}", namespace=min(one.term.namespaces), node=node, **given)

@@ -20,6 +20,7 @@ from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.interruptions import interruptions
 from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_down import scale_down
@@ -33,12 +34,18 @@ _LIMITS: Final = SearchLimits()
 
 
 def plan(
-    cluster: Cluster, policy: Policy, memory: Memory, *, limits: SearchLimits = _LIMITS, cache: NodeCache | None = None
+    cluster: Cluster,
+    policy: Policy,
+    memory: Memory,
+    *,
+    limits: SearchLimits = _LIMITS,
+    cache: NodeCache | None = None,
+    answers: AnswerCache | None = None,
 ) -> Plan:
     """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended.
 
     ``limits``: how much is searched, in counted work. ``cache``: what the last look found of nodes that have not
-    changed; it saves time and changes no plan.
+    changed, and ``answers`` what it said of pods that wait; they save time and change no plan.
     """
     unanswered = still_open(cluster, memory)
     as_seen = replace(cluster, pods=pod_index_of(cluster.pods))
@@ -46,8 +53,9 @@ def plan(
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
     if unanswered and above.warnings:  # what came meanwhile leaves no room for them: they are not made again
-        return plan(cluster=as_seen, policy=policy, memory=replace(memory, orders={}), limits=limits, cache=cache)
-    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits)
+        less = replace(memory, orders={})
+        return plan(cluster=as_seen, policy=policy, memory=less, limits=limits, cache=cache, answers=answers)
+    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits, answers=answers)
     spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
     growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)

@@ -37,6 +37,7 @@ from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
 from autoscaler.planner.handoff.scheduler_grace import left_alone, may_be_bought, not_tried_yet
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.offerings import Market
@@ -76,10 +77,12 @@ def scale_up(
     *,
     meant: Mapping[str, Meant] = _NOWHERE,
     limits: SearchLimits = _LIMITS,
+    answers: AnswerCache | None = None,
 ) -> ScaleUp:
     """Find a place for every gang that can be helped, and say of every other pod why it waits.
 
-    ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched.
+    ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched. ``answers``:
+    what the last look said of those that wait.
     """
     index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
     at_home = let_in(index, fleet.reserved)
@@ -116,7 +119,7 @@ def scale_up(
     packing, waits = turns.serve()
     contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(gangs, pinned, packing, fleet, snapshot) if cluster.may_nominate else frozenset()
-    unschedulable = Unschedulable(cluster=cluster, policy=policy, fleet=fleet, market=market)
+    unschedulable = Unschedulable(cluster, policy, fleet, market, answers)
     admits: list[Admit] = []
     refused: list[Gang] = []
     for gang in gangs:

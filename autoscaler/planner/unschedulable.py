@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autoscaler.config.policy import Policy
@@ -15,10 +15,12 @@ from autoscaler.model.feasibility import (
 from autoscaler.model.needed_changes import WORK_ENDS, NeededChange, merged
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.scheduler_grace import OTHER_SCHEDULER, is_left_alone
+from autoscaler.planner.obstacles.answer_cache import AnswerCache, Asked, source_of
 from autoscaler.planner.obstacles.changes import changes_of
 from autoscaler.planner.obstacles.reasons import Reasons, Verdict
 from autoscaler.planner.obstacles.relaxations import Relaxed
-from autoscaler.planner.obstacles.search import Found, Search
+from autoscaler.planner.obstacles.search import Found, Search, Work
+from autoscaler.planner.obstacles.verification import Answer, verified
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
@@ -30,6 +32,8 @@ _ONLY_BESIDE: Final = Verdict("has room only beside what is planned for others n
 _WORK: Final = 30_000
 """Offerings, places and pods that are looked at for all answers of one plan: some 750 trials for 40 of them, 30 for
 1,000. When it is spent, pods that are like others are told what these are, and others more than they may need."""
+_CHECKED: Final = 5_000
+"""And for trying whether the answers help: those that it does not suffice for are told as they were found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,11 @@ class _Told:
     """Of the pods that keep their gang waiting, where it is theirs alone."""
     changes: tuple[NeededChange, ...]
     relaxed: Relaxed | None
+
+    @property
+    def real_changes(self) -> tuple[NeededChange, ...]:
+        """None where no search found what would help."""
+        return () if self.changes == (_CATCH_ALL,) else self.changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,51 +76,55 @@ class Unschedulable:
     policy: Policy
     fleet: Fleet
     market: Market
+    cache: AnswerCache | None = None
     _known: dict[object, _Told] = field(default_factory=dict)
     _before: list[_Before] = field(default_factory=list)
     _search: Search = field(init=False)
+    _of_pinned: Search = field(init=False)
     _reasons: Reasons = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is asked yet."""
-        self._search = Search(self.cluster, self.policy, self.fleet, self.market, work=_WORK)
+        self._search = Search(self.cluster, self.policy, self.fleet, self.market, work=Work(_WORK))
+        self._of_pinned = Search(self.cluster, self.policy, self.fleet, self.market, work=Work(_WORK))
         self._reasons = Reasons(self._search)
 
-    def explain(self, asked: Iterable[tuple[Gang, Demand]]) -> Iterator[Waiting]:
+    def explain(self, asked: Iterable[tuple[Gang, Demand]]) -> Iterable[Waiting]:
         """One ``Waiting`` for each pod of the gangs, which are in turn: each counts on what those before it take.
 
         The snapshot is as it was, afterwards.
         """
+        asked = list(asked)
+        if self.cache is None or not asked:
+            return self._explained(asked)
+        source = source_of(self.cluster, self.policy, self.fleet, self.market, asked)
+        left_alone = [self._is_left_alone(gang) for gang, _ in asked]
+        return self.cache.kept_or(lambda: self._explained(asked), source=(left_alone, source))
+
+    def _explained(self, asked: Asked) -> Iterator[Waiting]:
         start = self.market.snapshot.mark()
-        for gang, demand in asked:
-            yield from self._explained(gang, demand)
+        told = [self._known_or_told(gang, demand) for gang, demand in asked]
         self.market.snapshot.undo(start)
+        plain = replace(self._search, work=Work(_CHECKED), taken=[], ended=set())
+        answers = [Answer(*one, known.real_changes) for one, known in zip(asked, told, strict=True)]
+        for (gang, demand), known, changes in zip(asked, told, verified(answers, plain), strict=True):
+            yield from _waiting(gang, demand, known, changes or known.changes)
 
     def changes_for(self, pod: Pod) -> tuple[NeededChange, ...]:
         """Of a pod that can go to one node only and does not fit there. The snapshot is as it was."""
-        start = self.market.snapshot.mark()
+        start, search = self.market.snapshot.mark(), self._of_pinned
         demand = Demand(name=pod.key, pods=((pod.key, self.market.snapshot.shape(pod)),))
-        found = self._search.smallest([pod], demand)
-        changes = changes_of(found, self._search, self._search.ceilings) if found is not None else (_CATCH_ALL,)
+        found = search.smallest([pod], demand)
+        changes = changes_of(found, search, search.ceilings) if found is not None else (_CATCH_ALL,)
         self.market.snapshot.undo(start)
         return changes
 
-    def _explained(self, gang: Gang, demand: Demand) -> Iterator[Waiting]:
+    def _known_or_told(self, gang: Gang, demand: Demand) -> _Told:
         key = (tuple(sorted(shape.number for _, shape in demand.pods)), demand.topology, demand.anchor)
         known = self._known.get(key)
-        if known is None or self._search.work > 0:
+        if known is None or not self._search.work.is_spent:
             known = self._known[key] = self._told(gang, demand, known)
-        shapes = dict(demand.pods)
-        first = next((pod for pod in gang.waiting if shapes.get(pod.key) is known.shape), None)
-        because = known.verdict.because
-        mates = f"its gang waits for {first.name}: {because}" if first is not None else because
-        for pod in gang.waiting:
-            yield Waiting(
-                pod=pod.key,
-                because=because if known.shape in (None, shapes.get(pod.key)) else mates,
-                changes=known.changes,
-                cause=known.verdict.cause,
-            )
+        return known
 
     def _told(self, gang: Gang, demand: Demand, known: _Told | None) -> _Told:
         snapshot, search = self.market.snapshot, self._search
@@ -127,9 +140,9 @@ class Unschedulable:
         snapshot.undo(start)
         is_free = not changes
         verdict, shape = self._verdict(demand, found, left, is_free=is_free)
-        if any(is_left_alone(pod, self.cluster.seen_at) for pod in gang.waiting):
+        if self._is_left_alone(gang):
             changes = merged(changes, [OTHER_SCHEDULER])
-        if search.work <= 0:  # from now on each is told of itself alone
+        if search.work.is_spent:  # from now on each is told of itself alone
             return _Told(verdict, shape, changes or (_CATCH_ALL,), found.relaxed)
         ended = {key for one in changes if one.other == WORK_ENDS for key in one.pods}
         search.keep(found, ended)
@@ -142,6 +155,9 @@ class Unschedulable:
         self._before.append(_Before(gang, demand, shapes, frozenset(touched), own, changes_pods, verdict))
         search.taken += [place.group for place in found.placed.bought if place.group is not None]
         return _Told(verdict, shape, changes or (_CATCH_ALL,), found.relaxed)
+
+    def _is_left_alone(self, gang: Gang) -> bool:
+        return any(is_left_alone(pod, self.cluster.seen_at) for pod in gang.waiting)
 
     def _bought_before(self, found: Found) -> Iterator[Group]:
         """What limits that are raised for this gang let those before it in turn have, as their pods are now."""
@@ -188,6 +204,17 @@ class Unschedulable:
                 more = f"; then it {limited.because}" if limited is not None else ""
                 return Verdict(verdict.because + more, verdict.cause), shape
         return limited or self._reasons.busy(demand), None
+
+
+def _waiting(gang: Gang, demand: Demand, known: _Told, changes: tuple[NeededChange, ...]) -> Iterator[Waiting]:
+    """What is said of each of its pods."""
+    shapes = dict(demand.pods)
+    first = next((pod for pod in gang.waiting if shapes.get(pod.key) is known.shape), None)
+    because = known.verdict.because
+    mates = f"its gang waits for {first.name}: {because}" if first is not None else because
+    for pod in gang.waiting:
+        own = known.shape in (None, shapes.get(pod.key))
+        yield Waiting(pod.key, because if own else mates, changes, known.verdict.cause)
 
 
 def _hangs_on_others(changes: Iterable[NeededChange]) -> bool:

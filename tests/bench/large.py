@@ -48,6 +48,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance
 from autoscaler.model.resources import Resources
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.node_cache import NodeCache
 from autoscaler.report import Log, Report
@@ -191,7 +192,7 @@ def measure(*, nodes: int, pods: int, new: int) -> dict[str, float]:
     executor = Executor(kube=cast("Writes", feed), ec2=cast("Ec2", None), store=store)
     loop = Loop(
         policies=OnePolicy(rules),
-        planner=partial(plan, cache=NodeCache()),
+        planner=partial(plan, cache=NodeCache(), answers=AnswerCache()),
         store=store,
         executor=executor,
         report=report,

@@ -29,8 +29,10 @@ from autoscaler.model.needed_changes import (
 )
 from autoscaler.model.pauses import BUDGET, BUYING, Pause
 from autoscaler.model.resources import CPU
+from autoscaler.planner.obstacles.closed_nodes import is_cordoned
 from autoscaler.planner.obstacles.relaxations import Relaxation, toleration_of
-from autoscaler.planner.obstacles.search import ADDED, Found, Search, is_cordoned
+from autoscaler.planner.obstacles.search import Found, Search
+from autoscaler.planner.obstacles.unbuilt_groups import ADDED
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, is_device
@@ -144,7 +146,7 @@ def _of_groups(found: Found, bought: list[Group], search: Search) -> Iterator[Ne
             yield NeededChange("policy", run=PULUMI_UP, groups=tuple(sorted({*missing, *behind})))
     if found.leaves_out("resume"):
         paused = {pause for group in names.values() if (pause := search.pause_of(group)) is not None}
-        yield from (_resumed(pause) for pause in sorted(paused, key=lambda one: one.scope))
+        yield from (resumed(pause) for pause in sorted(paused, key=lambda one: one.scope))
     if found.leaves_out("capacity"):
         closed = {group.entry for name, group in names.items() if name in search.fleet.closed}
         until = max((one.until for name, one in search.fleet.closed.items() if name in names), default=None)
@@ -167,7 +169,8 @@ def _outgrows(group: Group, search: Search) -> bool:
     return group.name != ADDED and search.fleet.size_of(group) + more > group.maximum
 
 
-def _resumed(pause: Pause) -> NeededChange:
+def resumed(pause: Pause) -> NeededChange:
+    """The end of a pause, or of a budget's period."""
     if pause.scope.startswith(BUDGET):
         return NeededChange("other", other=TIME_COMES, note=pause.ends_if)
     group = f" --group {pause.group}" if pause.group else ""

@@ -21,8 +21,8 @@ from autoscaler.model.feasibility import (
     why_not_tied,
 )
 from autoscaler.model.labels import GPU, HOSTNAME
-from autoscaler.planner.obstacles.search import ADDED, Found, Search
-from autoscaler.planner.obstacles.unbuilt_groups import unbuilt_groups
+from autoscaler.planner.obstacles.search import Found, Search
+from autoscaler.planner.obstacles.unbuilt_groups import ADDED, unbuilt_groups
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Shape

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.constraints import Taint
-from autoscaler.model.labels import AUTOSCALER, HOSTNAME
 from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
+from autoscaler.planner.obstacles.closed_nodes import ClosedNodes, is_cordoned
 from autoscaler.planner.obstacles.relaxations import (
     OF_OTHERS,
     PARTS,
@@ -29,17 +29,15 @@ from autoscaler.planner.obstacles.relaxations import (
     relaxed_pod,
     rules_of,
 )
-from autoscaler.planner.obstacles.unbuilt_groups import NO_PRICE, unbuilt_groups
+from autoscaler.planner.obstacles.unbuilt_groups import added_for, offering_of, unbuilt_groups
 from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
-from autoscaler.planner.supply.fleet import Fleet, new_place, survey
+from autoscaler.planner.supply.fleet import Fleet
 
 _EMPTIED: Final = 100
 """Nodes that are thought of without their work, or twice as many as pods are asked for."""
-ADDED: Final = "added"
-"""Entry of a group that the policy does not name and that would have to be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,18 @@ class Found:
 
 
 @dataclass(slots=True)
+class Work:
+    """How many offerings and places may still be looked at, over all trials that share it."""
+
+    left: int
+
+    @property
+    def is_spent(self) -> bool:
+        """Nothing more is tried that can be done without."""
+        return self.left <= 0
+
+
+@dataclass(slots=True)
 class Search:
     """What is asked, and what of the plan."""
 
@@ -70,18 +80,21 @@ class Search:
     policy: Policy
     fleet: Fleet
     market: Market
-    work: int
-    """How many offerings and places may be looked at in all, over all trials: when it is spent only one trial is made
-    for each gang, with everything left out."""
+    work: Work
+    """When it is spent only one trial is made for each gang, with everything left out."""
     taken: list[Group] = field(default_factory=list)
     """Groups of nodes that those before it in turn would have bought, once for each node."""
     ended: set[str] = field(default_factory=set)
     """Keys of pods whose end those before it in turn count on."""
+    closed: ClosedNodes = field(init=False)
     _unbuilt: list[Offering] | None = None
-    _closed: dict[str, Place] | None = None
     _taints: frozenset[Taint] | None = None
     _rooms: tuple[Resources, ...] | None = None
     """Of all machines that there are or may be, empty: each once."""
+
+    def __post_init__(self) -> None:
+        """Nothing is asked yet."""
+        self.closed = ClosedNodes(self.cluster, self.policy, self.fleet)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -121,14 +134,29 @@ class Search:
         return None
 
     def _reduced(self, pods: Sequence[Pod], demand: Demand, relaxed: list[Relaxation]) -> Found | None:
-        """With every single thing put back without which the gang still has a place."""
-        start = self.snapshot.mark()
-        for one in in_drop_order(relaxed) if self.work > 0 else ():
-            fewer = [other for other in relaxed if other is not one]
-            if self._try(pods, demand, fewer, thorough=True) is not None:
+        """With every single thing put back without which the gang still has a place.
+
+        Many at once are put back where that will do, else each half of them: most are not needed.
+        """
+        stack = _halves(in_drop_order(relaxed))
+        while stack and not self.work.is_spent:
+            several = stack.pop()
+            fewer = [one for one in relaxed if one not in several]
+            if self._has_place(pods, demand, fewer):
                 relaxed = fewer
-            self.snapshot.undo(start)
+            elif len(several) > 1:
+                stack += _halves(several)
         return self._try(pods, demand, relaxed, thorough=True) or self._try(pods, demand, relaxed, thorough=False)
+
+    def _has_place(self, pods: Sequence[Pod], demand: Demand, relaxed: Sequence[Relaxation]) -> bool:
+        """Asked the quick way first. The snapshot is as it was."""
+        start = self.snapshot.mark()
+        for thorough in (False, True):
+            found = self._try(pods, demand, relaxed, thorough=thorough)
+            self.snapshot.undo(start)
+            if found is not None:
+                return True
+        return False
 
     def keep(self, found: Found, ended: Collection[str]) -> None:
         """Have it on the snapshot, which is as it was before it; ``ended``: keys of the pods that make room for it."""
@@ -159,19 +187,31 @@ class Search:
         """On the snapshot, which is changed; to be undone by the caller, also where there is no place."""
         without = {one.what for one in relaxed}
         shapes, split = self._shapes(pods, tuple(relaxed))
-        self._open_nodes(without)
+        names = self.closed.names
+        self.closed.open(
+            self.snapshot, cordoned=names if "uncordon" in without else (), unfit=names if "ready" in without else ()
+        )
         ended = tuple(self._end_work(list(shapes.values()))) if "work" in without else ()
         wanted = replace(demand, pods=tuple(shapes.items()), minimum=None, meant={})
         if "topology" in without:
             wanted = replace(wanted, topology=None, anchor=None)
-        offerings = list(self._offerings(without, many=len(shapes), shapes=shapes.values()))
-        self.work -= len(offerings) + len(self.snapshot.places) + len(ended)
+        offerings = list(self.offerings(without, many=len(shapes), shapes=shapes.values()))
+        self.work.left -= len(offerings) + len(self.snapshot.places) + len(ended)
         market = self.market.relaxed(offerings, self._ceilings(without), thorough=thorough)
         placed = pack([wanted], market).placed[demand.name]
         if placed is None:
             return None
         self._count_bought(placed)
         return Found(tuple(relaxed), placed, shapes, tuple(pods), split, ended)
+
+    def place(self, demand: Demand, more: Sequence[Offering] = ()) -> Placed | None:
+        """Where it goes as it is, on the snapshot, which is changed. ``more``: what may be bought for it alone."""
+        self.work.left -= len(self.market.offerings) + len(self.snapshot.places)
+        market = self.market.with_more(more) if more else self.market
+        placed = pack([demand], market).placed[demand.name]
+        if placed is not None and more:
+            self._count_bought(placed)
+        return placed
 
     def _count_bought(self, placed: Placed) -> None:
         names = [place.group.name for place in placed.bought if place.group is not None]
@@ -219,8 +259,8 @@ class Search:
             ("capacity", self.fleet.closed),
             ("max", self.policy.groups),
             ("pulumi", self.policy.groups),
-            ("uncordon", any(is_cordoned(node) for node in self._closed_nodes())),
-            ("ready", any(map(self._is_unfit, self._closed_nodes()))),
+            ("uncordon", any(map(is_cordoned, self.closed.nodes))),
+            ("ready", any(map(self.closed.is_unfit, self.closed.nodes))),
             ("work", self.fleet.residents),
             ("split", any(map(self._is_too_large, pods))),
         ]
@@ -232,7 +272,7 @@ class Search:
             places = chain(self.snapshot.places, map(self.market.sample, self.market.offerings))
             found = {taint for place in places for taint in place.taints}
             found |= {taint for one in self._unbuilt_offerings() for taint in one.group.taints}
-            found |= {taint for place in self._closed_places().values() for taint in place.taints}
+            found |= {taint for place in self.closed.places.values() for taint in place.taints}
             self._taints = frozenset(found)
         return self._taints
 
@@ -250,8 +290,10 @@ class Search:
             quotas={} if "quota" in without else left.quotas,
         )
 
-    def _offerings(self, without: set[What], *, many: int, shapes: Iterable[Shape]) -> Iterator[Offering]:
-        """``many``: pods that a place is sought for."""
+    def offerings(
+        self, without: Collection[What] = (), *, many: int = 0, shapes: Iterable[Shape] = ()
+    ) -> Iterator[Offering]:
+        """What may be bought with these things left out. ``many``: pods that a place is sought for."""
         for one in self.market.offerings:
             name = one.group.name
             size, bought = self.fleet.size_of(one.group), self.market.bought[name]
@@ -259,12 +301,12 @@ class Search:
             shut = name in self.fleet.closed and "capacity" not in without
             yield replace(one, buyable=0 if shut or self._is_paused(one.group, without) else most)
         more = list(self._unbuilt_offerings()) if "pulumi" in without else []
-        more += [_added(list(shapes), self.policy)] if "group" in without else []
+        more += [added_for(list(shapes), self.policy)] if "group" in without else []
         for one in more:
             if not self._is_paused(one.group, without):
                 yield replace(one, buyable=self.market.bought[one.group.name] + many)
 
-    def _is_paused(self, group: Group, without: set[What]) -> bool:
+    def _is_paused(self, group: Group, without: Collection[What]) -> bool:
         return "resume" not in without and self.pause_of(group) is not None
 
     def pause_of(self, group: Group) -> Pause | None:
@@ -276,39 +318,8 @@ class Search:
 
     def _unbuilt_offerings(self) -> list[Offering]:
         if self._unbuilt is None:
-            self._unbuilt = [_offering(group) for group in unbuilt_groups(self.cluster, self.policy)]
+            self._unbuilt = [offering_of(group) for group in unbuilt_groups(self.cluster, self.policy)]
         return self._unbuilt
-
-    def _closed_nodes(self) -> Iterator[Node]:
-        """Cordoned by another, not ready, or at fault: what else keeps pods off is that they go, or EC2 takes them."""
-        for node in self.cluster.nodes:
-            why = self.fleet.unusable.get(node.name)
-            if why in ("cordoned by someone else", "not ready") or node.name in self.fleet.faults.closed:
-                yield node
-
-    def _is_unfit(self, node: Node) -> bool:
-        return not node.ready or node.name in self.fleet.faults.closed
-
-    def _closed_places(self) -> dict[str, Place]:
-        """As if they were neither."""
-        if self._closed is None:
-            nodes = tuple(replace(node, cordoned=False, ready=True, conditions=()) for node in self._closed_nodes())
-            found = survey(replace(self.cluster, nodes=nodes), self.policy, {}) if nodes else None
-            self._closed = {place.name: place for place in found.places} if found is not None else {}
-        return self._closed
-
-    def _open_nodes(self, without: set[What]) -> None:
-        """Add the closed nodes that are open with these things left out."""
-        if not without & {"uncordon", "ready"}:
-            return
-        places = self._closed_places()
-        for node in self._closed_nodes():
-            shut = (is_cordoned(node) and "uncordon" not in without) or (
-                self._is_unfit(node) and "ready" not in without
-            )
-            place = places.get(node.name)
-            if place is not None and not shut and self.snapshot.place_on(place.labels[HOSTNAME]) is None:
-                self.snapshot.add(replace(place, free=dict(place.free), guests=[], index=-1, version=0, harm=None))
 
     def _end_work(self, shapes: Sequence[Shape]) -> Iterator[tuple[Place, Pod]]:
         """Take away what is on the places that the shapes might go to, but for pods that they must be near to."""
@@ -336,9 +347,10 @@ class Search:
         ]
 
 
-def is_cordoned(node: Node) -> bool:
-    """By another than the autoscaler."""
-    return node.cordoned and node.cordoned_by != AUTOSCALER
+def _halves(several: list[Relaxation]) -> list[list[Relaxation]]:
+    """The first one last, to be taken first."""
+    half = (len(several) + 1) // 2
+    return [one for one in (several[half:], several[:half]) if one]
 
 
 def _with_parts(relaxed: Sequence[Relaxation]) -> Iterator[Relaxed]:
@@ -348,28 +360,3 @@ def _with_parts(relaxed: Sequence[Relaxation]) -> Iterator[Relaxed]:
         return
     for parts in PARTS:
         yield tuple(replace(one, parts=parts) if one.what == "split" else one for one in relaxed)
-
-
-def _offering(group: Group) -> Offering:
-    return Offering(group, lambda name: new_place(group, name, dict(group.allocatable.items())), buyable=0)
-
-
-def _added(shapes: Sequence[Shape], policy: Policy) -> Offering:
-    """Nodes that hold any one pod of the shapes, with the labels that they select."""
-    room: dict[str, int] = {}
-    for name, amount in (one for shape in shapes for one in shape.amounts):
-        room[name] = max(room.get(name, 0), amount)
-    asked = [one for shape in shapes for one in (shape.affinity[0] if shape.affinity else ())]
-    labels = {one.key: one.values[0] for one in asked if one.operator == "In" and one.values}
-    labels |= {one.key: "true" for one in asked if one.operator == "Exists" and one.key not in labels}
-    zones = [zone for entry in policy.groups for zone in entry.zones]
-    group = Group(
-        name=ADDED,
-        entry=ADDED,
-        instance_type="any",
-        zone=zones[0] if zones else f"{policy.region}a",
-        allocatable=Resources(room),
-        usd_per_hour=NO_PRICE,
-        labels=labels,
-    )
-    return _offering(group)

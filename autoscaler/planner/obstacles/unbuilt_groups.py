@@ -1,16 +1,22 @@
-"""Auto Scaling groups that the policy names and that are not there yet: what is known of them before `pulumi up`."""
+"""Auto Scaling groups that are not there yet: those that the policy names, before `pulumi up`, and one to be added."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from autoscaler.config.policy import GroupEntry, Policy, asg_name
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.instance_types import by_name, one_quota
 from autoscaler.model.labels import REGION
 from autoscaler.model.resources import Resources
+from autoscaler.planner.placement.offerings import Offering
+from autoscaler.planner.supply.candidate_nodes import Shape
+from autoscaler.planner.supply.fleet import new_place
 
 _DISK = 100 * 2**30
+ADDED: Final = "added"
+"""Entry of a group that the policy does not name and that would have to be added."""
 NO_PRICE = 1e-8
 """Dollars per hour where no price is known: more than nothing, for it is bought, and no cent of any limit."""
 
@@ -58,3 +64,34 @@ def _group(policy: Policy, entry: GroupEntry, zone: str, alike: Mapping[str, Gro
         quota=one_quota(entry.types, spot=entry.capacity_type == "spot"),
         mixed=bool(entry.instance_types),
     )
+
+
+def offering_of(group: Group) -> Offering:
+    """Of a group that is not there yet."""
+    return Offering(group, lambda name: new_place(group, name, dict(group.allocatable.items())), buyable=0)
+
+
+def added_for(shapes: Sequence[Shape], policy: Policy) -> Offering:
+    """Nodes that hold any one pod of the shapes, with the labels that they select."""
+    room: dict[str, int] = {}
+    for name, amount in (one for shape in shapes for one in shape.amounts):
+        room[name] = max(room.get(name, 0), amount)
+    asked = [one for shape in shapes for one in (shape.affinity[0] if shape.affinity else ())]
+    labels = {one.key: one.values[0] for one in asked if one.operator == "In" and one.values}
+    labels |= {one.key: "true" for one in asked if one.operator == "Exists" and one.key not in labels}
+    return added(room, labels, policy)
+
+
+def added(room: Mapping[str, int], labels: Mapping[str, str], policy: Policy) -> Offering:
+    """Nodes of an entry that the policy does not name yet."""
+    zones = [zone for entry in policy.groups for zone in entry.zones]
+    group = Group(
+        name=ADDED,
+        entry=ADDED,
+        instance_type="any",
+        zone=zones[0] if zones else f"{policy.region}a",
+        allocatable=Resources(room),
+        usd_per_hour=NO_PRICE,
+        labels=labels,
+    )
+    return offering_of(group)

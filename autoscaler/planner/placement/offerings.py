@@ -171,6 +171,10 @@ class Market:
             market._samples = {name: self._samples[name] for name in alike if name in self._samples}
         return market
 
+    def with_more(self, offerings: Iterable[Offering]) -> Market:
+        """The same nodes, names and ceilings, and more offerings."""
+        return self.relaxed([*self.offerings, *offerings], self.ceilings, thorough=self.thorough)
+
     def at_hand(self, offering: Offering) -> Sequence[Place]:
         """Its fresh nodes that cost nothing more, the readiest first."""
         return self._at_hand[offering.group.name]

@@ -14,11 +14,12 @@ from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.needed_changes import KINDS, PULUMI_UP, NeededChange, merged
 from autoscaler.model.resources import Resources
 from autoscaler.planner.explain import changes_for
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.obstacles.changes import to_the_cent
 from autoscaler.planner.plan import plan
-from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.carried_out import Look, all_helped, helps, judge
-from tests.waiting_cases import OLD, cases, near_db
+from tests.waiting_cases import OLD, SITE, Case, case, cases, near_db
 
 CASES, SEED = 160, 17
 MISTAKES = 2
@@ -173,3 +174,57 @@ def test_a_device_that_nothing_has_asks_for_a_group_that_has_it() -> None:
     [change] = waits(a_cluster(pods=[a_pod(requests=requests)])).changes
     assert change.path == "groups"
     assert dict(change.resources) == {"cpu": 1000, "example.com/fpga": 2}
+
+
+AT_HOME = ((Requirement(SITE, "In", ("lab",)),),)
+
+
+def is_right(found: Case) -> bool:
+    """Each answer of it alone lets its pods in, and all of them together let in all."""
+    return all(one.is_right for one in judge(found, is_thorough=False)) and all_helped(found)
+
+
+def test_what_lets_in_a_pod_before_it_in_turn_as_well_is_counted_with() -> None:
+    """The first machine that is freed goes to a pod without a toleration, for which nothing may be bought."""
+    nodes = [
+        an_on_prem_node("dgx-0", gpus=8, labels={SITE: "lab"}, taints=()),
+        an_on_prem_node("dgx-1", gpus=8, labels={SITE: "lab"}),
+    ]
+    there = [a_pod(f"on-{node.name}", gpus=8, node=node.name, phase="Running") for node in nodes]
+    first = a_pod("first", gpus=8, tolerations=(), priority=10)
+    second = a_pod("second", gpus=8, affinity=AT_HOME)
+    look = a_cluster(pods=[first, second, *there], nodes=nodes)
+    assert [one.pod for one in waits(look, pod="team/first").changes] == ["tolerations"]
+    assert waits(look, pod="team/second").changes[0].pods == ("team/on-dgx-0", "team/on-dgx-1")
+    assert is_right(Case(0, 0, (), look, a_policy()))
+
+
+@pytest.mark.parametrize(
+    ("seed", "number"),
+    [
+        pytest.param(9001, 23, id="a machine that two are told to open holds one of them"),
+        pytest.param(9001, 231, id="what runs on a machine is counted by rules between pods once that is open"),
+        pytest.param(9002, 71, id="a zone that has to be free of others is so only by what another is told"),
+        pytest.param(9002, 178, id="a gang takes more nodes than it would have to, and the limit is the next one's"),
+        pytest.param(9002, 235, id="a pod alike, before it in turn, needs no change of its own but the limit"),
+    ],
+)
+def test_what_was_told_wrong_once_is_right(seed: int, number: int) -> None:
+    """Cases that the bench has found."""
+    assert is_right(case(seed, number))
+
+
+def test_answers_are_kept_while_nothing_but_time_has_changed() -> None:
+    """And worked out anew where anything else has: a plan is the same as without what was kept."""
+    answers, policy = AnswerCache(), a_policy(an_entry("gpu-a10g"), limits={"usd_per_hour": 1})
+    look = a_cluster(pods=[a_pod("one", gpus=4), a_pod("two", gpus=2)])
+    first = plan(look, policy, Memory(), answers=answers)
+    later_look = replace(look, seen_at=later(seconds=10))
+    assert all(
+        one is kept
+        for one, kept in zip(first.waiting, plan(later_look, policy, Memory(), answers=answers).waiting, strict=True)
+    )
+    more_room = replace(look, nodes=(an_on_prem_node(gpus=2),))
+    assert [one.pod for one in plan(more_room, policy, Memory(), answers=answers).waiting] == ["team/one"]
+    richer = a_policy(an_entry("gpu-a10g"), limits={"usd_per_hour": 2})
+    assert plan(look, richer, Memory(), answers=answers) == plan(look, richer, Memory())

@@ -16,6 +16,7 @@ from autoscaler.config.policy import Consolidation, Faults
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
@@ -91,9 +92,9 @@ def morning(world: World, *, killed: bool = False) -> None:
     What a plan remembers is written down before it is carried out, and read by the next. Now and then it is lost all
     the same; where the planner is ``killed`` it is not, but any plan may end after any of its steps.
     """
-    memory = Memory()
+    memory, answers = Memory(), AnswerCache()
     for tick in range(12):
-        decided = plan(world.look(), world.policy, memory)
+        decided = plan(world.look(), world.policy, memory, answers=answers)
         memory, there = written(decided), frozenset(world.pods)
         if killed and world.chance.random() < 0.5:
             whole, memory = survive(world, decided)
@@ -101,13 +102,13 @@ def morning(world: World, *, killed: bool = False) -> None:
             whole = world.carry_out(decided)
         done = tuple(world.done)
         if whole and any(isinstance(step, Grow) for step in done):
-            again = plan(world.look(), world.policy, memory)
+            again = plan(world.look(), world.policy, memory, answers=answers)
             twice = bought_for(done) & bought_for(again.steps) if killed else bought_twice(done, again, there)
             assert not twice, f"{decided}\nthen\n{again}"
             world.tally["purchases, and the next plan bought nothing more"] += 1
         if not killed and world.chance.random() < 0.3:
             world.tally["restarts without memory"] += 1
-            memory = Memory()
+            memory, answers = Memory(), AnswerCache()
             world.begin()
         world.pass_time(TICK)
         if tick > 6:

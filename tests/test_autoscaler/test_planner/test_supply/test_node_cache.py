@@ -14,6 +14,7 @@ from autoscaler.model.constraints import Taint
 from autoscaler.model.node_index import NodeIndex, NodeRegister
 from autoscaler.model.pod_index import PodIndex, Register, pod_index_of
 from autoscaler.model.resources import CPU, Resources
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.candidate_nodes import FillOrder, Place, harm
 from autoscaler.planner.supply.fleet import survey
@@ -44,10 +45,10 @@ class Keeper:
 @UNHURRIED
 def test_a_plan_is_the_same_with_what_the_last_looks_found(world: World) -> None:
     """Through a morning of trouble."""
-    keeper, cache, memory = Keeper(), NodeCache(), Memory()
+    keeper, cache, answers, memory = Keeper(), NodeCache(), AnswerCache(), Memory()
     for tick in range(8):
         look = replace(world.look(), pods=keeper.index(world.pods))
-        decided = plan(look, world.policy, memory, cache=cache)
+        decided = plan(look, world.policy, memory, cache=cache, answers=answers)
         assert decided == plan(look, world.policy, memory)
         assert decided == plan(look, world.policy, memory, cache=cache)
         world.carry_out(decided)
