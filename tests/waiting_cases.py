@@ -102,7 +102,7 @@ def unplaced(decided: Plan, cluster: Cluster) -> set[str]:
         pod.key
         for pod in cluster.pods
         if pod.node is None
-        and (pod.key not in decided.memory.meant or (pod.scheduler and not pod.unschedulable_because))
+        and (pod.key not in decided.memory.assignments or (pod.scheduler and not pod.unschedulable_because))
     }
 
 

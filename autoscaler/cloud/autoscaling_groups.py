@@ -140,13 +140,13 @@ class Ec2:
                 Filters=[{"Name": f"tag:{words.TAG_CLUSTER}", "Values": [self._policy.cluster]}]
             )
             raws = [raw for page in pages for raw in page["AutoScalingGroups"] if raw.get("Status") is None]
-            return tuple(self._nouns(raws))
+            return tuple(self._groups_from(raws))
 
     def group(self, name: str) -> Group | None:
         """One group as it is now."""
         raw = self._described(name)
         with told_in_words(self._policy.region):
-            return next(self._nouns([raw]), None) if raw else None
+            return next(self._groups_from([raw]), None) if raw else None
 
     def grow(self, name: str, *, was: int, to: int, at: datetime, coming: int = 0) -> Bought:
         """Buy so many nodes that a group that desires ``was`` has ``to`` of them. Gives what came of it.
@@ -318,7 +318,7 @@ class Ec2:
 
     # --- From what AWS says to the noun ---
 
-    def _nouns(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
+    def _groups_from(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
         self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
         self._learn_launch_times(raws)
         self._learn_quotas(raws)

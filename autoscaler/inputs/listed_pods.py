@@ -18,7 +18,7 @@ from autoscaler.inputs.workload_objects import model_of, pods_made_by, runs_some
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
 from autoscaler.kube.schema.gang_detection import may_be_alone
-from autoscaler.kube.schema.gang_kinds import SERVED, Api, Said
+from autoscaler.kube.schema.gang_kinds import SERVED, Api, GangSizes
 from autoscaler.model.cluster import DaemonSet, GangSize, Pod
 from autoscaler.model.errors import BadInput
 
@@ -107,12 +107,12 @@ def _sizes_said(one: Written) -> _Sizes | None:
     """``None``: it is of no kind that says a gang's size."""
     if (one.api_group, one.kind) == ("batch", "Job"):
         job = job_from(one.read(JobJson))
-        return {(job.namespace, told_by): size for told_by, size in job.gang_sizes}
+        return {(job.namespace, size_source): size for size_source, size in job.gang_sizes}
     api = _api(one)
     if api is None:
         return None
     parsed = one.read(api.model)
-    return {(parsed.metadata.namespace, told_by): size for told_by, size in _said(api, parsed)}
+    return {(parsed.metadata.namespace, size_source): size for size_source, size in _said(api, parsed)}
 
 
 def _api(one: Written) -> Api | None:
@@ -120,7 +120,7 @@ def _api(one: Written) -> Api | None:
     return next((api for api in SERVED if (api.group, api.resource) == (one.api_group, resource)), None)
 
 
-def _said(api: Api, parsed: Any) -> Said:
+def _said(api: Api, parsed: Any) -> GangSizes:
     return api.says(parsed)
 
 
@@ -184,7 +184,7 @@ def _sized(pod: Pod, sizes: Mapping[tuple[str, str], GangSize]) -> Pod:
     ref = pod.gang
     if ref is None:
         return pod
-    said = sizes.get((ref.namespace, ref.told_by))
+    said = sizes.get((ref.namespace, ref.size_source))
     if said is None:
         return replace(pod, gang=None) if may_be_alone(ref) else pod
     if said.one_by_one:

@@ -176,10 +176,10 @@ def _told(decided: Plan, cluster: Cluster) -> OfflinePlan:
     """In names."""
     names, groups = _names(cluster.pods), {group.name: group for group in cluster.groups}
     there = {node.name for node in cluster.nodes}
-    meant, numbers = decided.memory.meant, Counter[str]()
+    assignments, numbers = decided.memory.assignments, Counter[str]()
     called: dict[str, str] = {}
     nodes: list[BoughtNode] = []
-    for one in sorted({home for home in meant.values() if home.node not in there}):
+    for one in sorted({home for home in assignments.values() if home.node not in there}):
         group = groups[one.group]
         called[one.node] = _next_name(group, numbers, there)
         nodes.append(
@@ -192,10 +192,10 @@ def _told(decided: Plan, cluster: Cluster) -> OfflinePlan:
             )
         )
     usd = round(math.fsum(node.usd_per_hour for node in nodes), 6)
-    waiting = [one for one in decided.waiting if one.pod not in meant]
+    waiting = [one for one in decided.waiting if one.pod not in assignments]
     return OfflinePlan(
         nodes=tuple(nodes),
-        placements={names[key]: called.get(home.node, home.node) for key, home in meant.items()},
+        placements={names[key]: called.get(home.node, home.node) for key, home in assignments.items()},
         waiting=tuple(
             LeftWaiting(names[one.pod], one.because, one.changes)
             for one in sorted(waiting, key=lambda one: names[one.pod])

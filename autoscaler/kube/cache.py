@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from autoscaler.kube.schema.convert import job_from, node_from, pod_from
 from autoscaler.kube.schema.core import JobJson, NodeJson, PodJson
-from autoscaler.kube.schema.gang_kinds import Said
+from autoscaler.kube.schema.gang_kinds import GangSizes
 from autoscaler.kube.watched_kinds import (
     DAEMON_SETS,
     JOBS,
@@ -49,7 +49,7 @@ class Store:
         self._changed = threading.Condition()
         self._changes = 0
         self._arrivals = 0
-        self._nouns: dict[str, dict[Key, tuple[int, Any]]] = {}
+        self._objects: dict[str, dict[Key, tuple[int, Any]]] = {}
         self._expected = {kind.name for kind in KINDS}
         self._sizes: dict[tuple[str, str], GangSize] | None = None
         self._elastic: tuple[ElasticRole, ...] | None = None
@@ -107,13 +107,13 @@ class Store:
         """Nothing is known of the kind any more."""
         with self._changed:
             self._expected.discard(kind.name)
-            self._nouns.pop(kind.name, None)
+            self._objects.pop(kind.name, None)
             self._moved(kind)
 
     def is_synced(self) -> bool:
         """Whether each kind that matters was listed at least once."""
         with self._changed:
-            return self._expected <= self._nouns.keys()
+            return self._expected <= self._objects.keys()
 
     def knows_groups(self) -> bool:
         """Whether AWS has answered at least once."""
@@ -148,13 +148,13 @@ class Store:
         """The pod ``namespace/name`` with the version in which it was seen."""
         namespace, _, name = key.partition("/")
         with self._changed:
-            found = self._nouns.get(PODS.name, {}).get((namespace, name))
+            found = self._objects.get(PODS.name, {}).get((namespace, name))
             return (found[1], found[0]) if found else None
 
     def has_listed(self, kind: Kind) -> bool:
         """Whether the kind was listed at least once."""
         with self._changed:
-            return kind.name in self._nouns
+            return kind.name in self._objects
 
     def object(self, kind: Kind, key: Key) -> Any:
         """The noun of that kind, ``None`` where there is none."""
@@ -163,7 +163,7 @@ class Store:
     def room_on(self, node: str) -> Resources:
         """What a node has left now, after pods that we have pinned to it and that are not bound yet."""
         with self._changed:
-            found = self._nouns.get(NODES.name, {}).get(("", node))
+            found = self._objects.get(NODES.name, {}).get(("", node))
             if found is None:
                 return Resources()
             taken = self._register.requests_on(node, host=found[1].labels.get(HOSTNAME, node))
@@ -184,8 +184,8 @@ class Store:
     def replace(self, kind: Kind, listed: dict[Key, tuple[int, Any]]) -> None:
         """Everything of a kind, as listed; the store keeps ``listed``. What we saw in a newer version stays so."""
         with self._changed:
-            known = self._nouns.get(kind.name, {})
-            first, changed = kind.name not in self._nouns, len(known) != len(listed)
+            known = self._objects.get(kind.name, {})
+            first, changed = kind.name not in self._objects, len(known) != len(listed)
             for key, (version, noun) in listed.items():
                 old = known.get(key)
                 if old is not None and (old[0] > version or old[1] == noun):
@@ -196,14 +196,14 @@ class Store:
             for key in known.keys() - listed.keys():
                 changed = True
                 self._count(kind, known[key][1], None)
-            self._nouns[kind.name] = listed
+            self._objects[kind.name] = listed
             if first or changed:
                 self._moved(kind)
 
     def put(self, kind: Kind, key: Key, version: int, noun: Any) -> None:
         """One object that was added or changed."""
         with self._changed:
-            shelf = self._nouns.setdefault(kind.name, {})
+            shelf = self._objects.setdefault(kind.name, {})
             known = shelf.get(key)
             if known is not None and known[0] > version:
                 return
@@ -218,7 +218,7 @@ class Store:
     def drop(self, kind: Kind, key: Key) -> None:
         """One object that is gone."""
         with self._changed:
-            known = self._nouns.get(kind.name, {}).pop(key, None)
+            known = self._objects.get(kind.name, {}).pop(key, None)
             if known is not None:
                 self._count(kind, known[1], None)
                 self._moved(kind)
@@ -319,15 +319,15 @@ class Store:
                 self.on_question(kind)
 
     def _all(self, kind: Kind) -> tuple[Any, ...]:
-        return tuple([noun for _, noun in self._nouns.get(kind.name, {}).values()])
+        return tuple([noun for _, noun in self._objects.get(kind.name, {}).values()])
 
     def _get(self, kind: Kind, key: Key) -> Any:
         with self._changed:
-            found = self._nouns.get(kind.name, {}).get(key)
+            found = self._objects.get(kind.name, {}).get(key)
             return found[1] if found else None
 
     def _lingering(self) -> tuple[LingeringJob, ...]:
-        jobs = self._nouns.get(JOBS.name, {})
+        jobs = self._objects.get(JOBS.name, {})
         return tuple(
             LingeringJob(namespace=job.namespace, name=job.name, ended_with=job.ends_with)
             for _, job in jobs.values()
@@ -350,9 +350,9 @@ class Store:
 
     def _all_of_storage(self) -> Storage | None:
         """Made anew only after something of it has changed; ``None`` until all of it was listed."""
-        if self._storage is None and all(kind.name in self._nouns for kind in STORAGE):
+        if self._storage is None and all(kind.name in self._objects for kind in STORAGE):
             claims, volumes, classes, drivers = (
-                [noun for _, noun in self._nouns[kind.name].values()] for kind in STORAGE
+                [noun for _, noun in self._objects[kind.name].values()] for kind in STORAGE
             )
             self._storage = Storage(
                 claims={(one.namespace, one.name): one for one in claims},
@@ -363,16 +363,18 @@ class Store:
         return self._storage
 
     def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
-        found = self._nouns.get(NAMESPACES.name)
+        found = self._objects.get(NAMESPACES.name)
         return None if found is None else {name: labels for (_, name), (_, labels) in found.items()}
 
     def _pauses(self, now: datetime) -> tuple[Pause, ...]:
-        return in_force((one for _, pauses in self._nouns.get(PAUSES, {}).values() for one in pauses), now)
+        return in_force((one for _, pauses in self._objects.get(PAUSES, {}).values() for one in pauses), now)
 
     def _gang_sizes(self) -> Mapping[tuple[str, str], GangSize]:
         """Made anew only after something that says a size has changed."""
         if self._sizes is None:
-            self._sizes = {(namespace, told_by): size for namespace, said in self._said() for told_by, size in said}
+            self._sizes = {
+                (namespace, size_source): size for namespace, said in self._said() for size_source, size in said
+            }
         return self._sizes
 
     def _all_notices(self) -> tuple[Notice, ...]:
@@ -386,15 +388,15 @@ class Store:
     def _elastic_roles(self) -> tuple[ElasticRole, ...]:
         """Made anew only after a Job has changed."""
         if self._elastic is None:
-            jobs = self._nouns.get(JOBS.name, {}).values()
+            jobs = self._objects.get(JOBS.name, {}).values()
             self._elastic = tuple(job.elastic for _, job in jobs if job.elastic is not None and not job.ended)
         return self._elastic
 
-    def _said(self) -> Iterator[tuple[str, Said]]:
-        for (namespace, _), (_, job) in self._nouns.get(JOBS.name, {}).items():
+    def _said(self) -> Iterator[tuple[str, GangSizes]]:
+        for (namespace, _), (_, job) in self._objects.get(JOBS.name, {}).items():
             yield namespace, job.gang_sizes
         for name in _SIZED_NAMES:
-            for (namespace, _), (_, said) in self._nouns.get(name, {}).items():
+            for (namespace, _), (_, said) in self._objects.get(name, {}).items():
                 yield namespace, said
 
     def _note(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from autoscaler.kube.client import Expired, Kube, Refused
 from autoscaler.kube.schema.core import Json
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Backoff, Meant, Memory, Order
+from autoscaler.model.actions import Assignment, Backoff, Memory, Order
 from autoscaler.model.errors import Unavailable
 
 _KEY: Final = "memory.json"
@@ -30,7 +30,7 @@ class _Text(Json, frozen=True):
     """The memory as it is written."""
 
     backoffs: dict[str, Backoff] = msgspec.field(default_factory=dict)
-    meant: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
+    assignments: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     """Auto Scaling group (empty: a machine that we own) -> node, or what the plan calls it -> pods."""
     draining: dict[str, datetime] = msgspec.field(default_factory=dict)
     orders: dict[str, Order] = msgspec.field(default_factory=dict)
@@ -101,7 +101,7 @@ def as_text(memory: Memory) -> str:
     """As JSON, in an order that says nothing."""
     text = _Text(
         backoffs=dict(memory.backoffs),
-        meant=_by_node(memory.meant),
+        assignments=_by_node(memory.assignments),
         draining=dict(memory.draining),
         orders=dict(memory.orders),
         leftovers=sorted(memory.leftovers),
@@ -112,20 +112,23 @@ def as_text(memory: Memory) -> str:
 def as_memory(text: str) -> Memory:
     """The memory that was written so. Raises ``msgspec.DecodeError``."""
     found = msgspec.json.decode(text, type=_Text)
-    meant = {
-        pod: Meant(node, group) for group, nodes in found.meant.items() for node, pods in nodes.items() for pod in pods
+    assignments = {
+        pod: Assignment(node, group)
+        for group, nodes in found.assignments.items()
+        for node, pods in nodes.items()
+        for pod in pods
     }
     return Memory(
         backoffs=found.backoffs,
-        meant=meant,
+        assignments=assignments,
         draining=found.draining,
         orders=found.orders,
         leftovers=frozenset(found.leftovers),
     )
 
 
-def _by_node(meant: Mapping[str, Meant]) -> dict[str, dict[str, list[str]]]:
+def _by_node(assignments: Mapping[str, Assignment]) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for pod, (node, group) in sorted(meant.items()):
+    for pod, (node, group) in sorted(assignments.items()):
         found[group][node].append(pod)
     return found

@@ -272,7 +272,7 @@ class Waiting:
         return self.cause == IMPOSSIBLE
 
 
-class Meant(NamedTuple):
+class Assignment(NamedTuple):
     """A node that pods were planned on together."""
 
     node: str
@@ -308,7 +308,7 @@ class Memory:
 
     backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     """Group name -> how long it is, or was, left alone."""
-    meant: Mapping[str, Meant] = field(default_factory=dict)
+    assignments: Mapping[str, Assignment] = field(default_factory=dict)
     """Pod key -> where it was last planned, so that it goes where it was bought for."""
     draining: Mapping[str, datetime] = field(default_factory=dict)
     """Name of a node that was emptied of its pods, or is being -> since when."""

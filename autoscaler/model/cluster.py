@@ -25,8 +25,8 @@ class GangRef:
     """Which gang a pod is of, as read from its labels, annotations, owner, or PodGroup.
 
     ``size`` is how many pods the whole gang has (``None``: not said, count what is seen); ``minimum`` how many must be
-    placed together (``None``: all); ``topology`` a node label key of which all must share one value; ``told_by`` the
-    object that says the size where the pod does not (key of ``Cluster.gang_sizes``, with the namespace).
+    placed together (``None``: all); ``topology`` a node label key of which all must share one value; ``size_source``
+    the object that says the size where the pod does not (key of ``Cluster.gang_sizes``, with the namespace).
     """
 
     namespace: str
@@ -34,7 +34,7 @@ class GangRef:
     size: int | None = None
     minimum: int | None = None
     topology: str | None = None
-    told_by: str = ""
+    size_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class Cluster:
     daemon_sets: tuple[DaemonSet, ...] = ()
     lingering: tuple[LingeringJob, ...] = ()
     gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
-    """By namespace and ``GangRef.told_by``."""
+    """By namespace and ``GangRef.size_source``."""
     may_nominate: bool = True
     """The API server lets us name the node that the scheduler is to try first for a pod."""
     storage: Storage | None = None

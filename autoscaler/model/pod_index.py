@@ -1,7 +1,7 @@
 """All pods of a cluster, sorted by what a decision asks about them, and kept so as single pods change.
 
 A decision looks at the few pods that wait, and of the many that run only at sums: what they take of each node, how many
-of one sort are where. A :class:`Register` is kept in step, change by change; the :class:`PodIndex` taken from it never
+of one class are where. A :class:`Register` is kept in step, change by change; the :class:`PodIndex` taken from it never
 changes, so a hundred thousand pods that did nothing since the last look cost nothing.
 """
 
@@ -18,8 +18,8 @@ from autoscaler.model.resources import Resources
 
 Key = tuple[str, str]
 """Namespace and name."""
-Sort = tuple[str, tuple[tuple[str, str], ...]]
-"""Namespace and labels: no rule between pods can tell two of a sort apart."""
+PodClass = tuple[str, tuple[tuple[str, str], ...]]
+"""Namespace and labels: no rule between pods can tell two of a class apart."""
 GangKey = tuple[str, str, str]
 Counts = Mapping[str, int]
 """Node name -> pods."""
@@ -49,7 +49,7 @@ class PodIndex(Collection[Pod]):
     unbound: tuple[Pod, ...]
     loads: Mapping[str, Load]
     """Node name -> what is taken of it. A node that no pod is on is absent."""
-    sorts: Mapping[Sort, Counts]
+    classes: Mapping[PodClass, Counts]
     """Of the bound pods that stay."""
     keepers: Mapping[PodTerm, Counts]
     """Anti-affinity of the bound pods: the term, and how many pods that have it are on which node."""
@@ -80,13 +80,13 @@ class PodIndex(Collection[Pod]):
             everyone=self.everyone,
             unbound=tuple(replace(pod, node=None, phase="Pending", started=None, admitted_to="") for pod in left),
             loads={name: load for name, load in self.loads.items() if name != node},
-            sorts=_without(node, self.sorts, {_sort(pod) for pod in left}),
+            classes=_without(node, self.classes, {_class_of(pod) for pod in left}),
             keepers=_without(node, self.keepers, terms),
             gangs={},
         )
 
 
-def _sort(pod: Pod) -> Sort:
+def _class_of(pod: Pod) -> PodClass:
     return pod.namespace, tuple(sorted(pod.labels.items()))
 
 
@@ -107,7 +107,7 @@ def pod_index_of(pods: Iterable[Pod]) -> PodIndex:
 
 def gang_key(ref: GangRef) -> GangKey:
     """A PodGroup and a training job of one name are two gangs."""
-    return ref.namespace, ref.name, ref.told_by
+    return ref.namespace, ref.name, ref.size_source
 
 
 class Register:
@@ -118,7 +118,7 @@ class Register:
         self._on: dict[str, dict[Key, Pod]] = {}
         self._gangs: dict[GangKey, dict[Key, Pod]] = {}
         self._loads: dict[str, Load] = {}
-        self._sorts: _Tally[Sort] = _Tally()
+        self._classes: _Tally[PodClass] = _Tally()
         self._keepers: _Tally[PodTerm] = _Tally()
         self._stale: set[str] = set()
         """Nodes on which a pod has changed since the last index was taken."""
@@ -151,7 +151,7 @@ class Register:
             everyone=everyone,
             unbound=unbound,
             loads=dict(self._loads),
-            sorts=self._sorts.frozen(),
+            classes=self._classes.frozen(),
             keepers=self._keepers.frozen(),
             gangs={name: tuple(self._gangs[name].values()) for name in names},
         )
@@ -171,7 +171,7 @@ class Register:
             for term in pod.apart_from:
                 self._keepers.count(term, pod.node, by)
             if not pod.deleting:
-                self._sorts.count(_sort(pod), pod.node, by)
+                self._classes.count(_class_of(pod), pod.node, by)
 
 
 class _Tally(Generic[T]):

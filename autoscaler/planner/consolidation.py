@@ -267,11 +267,11 @@ class _Consolidating:
         """Close the node and evict its pods, where the nodes that are there have room for all of them."""
         pods = self._staying(node)
         found = self._tried(node, groups=())
-        if len(found.meant) < len(pods):
+        if len(found.assignments) < len(pods):
             return False
         self._want(found)
         if not node.cordoned:
-            where = ", ".join(sorted({home.node for home in found.meant.values()})[:3])
+            where = ", ".join(sorted({home.node for home in found.assignments.values()})[:3])
             self.steps.append(Cordon(node.name, f"its pods ({len(pods)}) have room on {where}: saves {saves:.2f} $/h"))
         if pods:
             keys = tuple(sorted(pod.key for pod in pods))
@@ -284,7 +284,7 @@ class _Consolidating:
         orders = [step for step in found.steps if isinstance(step, Grow)]
         saves = group.usd_per_hour - sum(step.usd_per_hour for step in orders)
         is_same = any(step.group == group.name for step in orders)
-        is_whole = len(found.meant) == len(self._staying(node))
+        is_whole = len(found.assignments) == len(self._staying(node))
         if not is_whole or is_same or saves <= self.rules.saving_usd_per_hour:
             return False
         self._want(found)
@@ -293,7 +293,7 @@ class _Consolidating:
         return True
 
     def _want(self, found: ScaleUp) -> None:
-        self.wanted.update((home.node, pod) for pod, home in sorted(found.meant.items(), reverse=True))
+        self.wanted.update((home.node, pod) for pod, home in sorted(found.assignments.items(), reverse=True))
 
     def _tried(self, node: Node, *, groups: tuple[Group, ...]) -> ScaleUp:
         """What would be done for the node's pods if they were pending and it were not there.

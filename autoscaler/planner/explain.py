@@ -36,7 +36,7 @@ def coming(key: str, cluster: Cluster, plan: Plan) -> tuple[Coming, ...]:
     """Nodes that are bought, or bought next, for pods of the job ``namespace/name``, by group."""
     ready = [node for node in cluster.nodes if node.ready]
     waiting = [pod.key for pod in cluster.pods if _is_of(pod, key) and not pod.node]
-    places = {plan.memory.meant[pod] for pod in waiting if pod in plan.memory.meant}
+    places = {plan.memory.assignments[pod] for pod in waiting if pod in plan.memory.assignments}
     wanted = Counter(place.group for place in places if place.node not in {node.name for node in ready})
     joined = {node.instance_id for node in ready}
     return tuple(_coming(group, wanted[group.name], joined) for group in cluster.groups if wanted[group.name])
@@ -116,10 +116,10 @@ def _is_of(pod: Pod, key: str) -> bool:
 
 
 def _said(pod: Pod, plan: Plan) -> str:
-    return _whereabouts(pod) or _with_caveats(_future(pod, plan), pod)
+    return _location(pod) or _with_caveats(_future(pod, plan), pod)
 
 
-def _whereabouts(pod: Pod) -> str:
+def _location(pod: Pod) -> str:
     if pod.is_finished:
         return f"has {'succeeded' if pod.phase == 'Succeeded' else 'failed'} on {pod.node or 'no node'}"
     if pod.deleting:

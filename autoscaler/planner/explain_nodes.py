@@ -47,9 +47,9 @@ def _what(one: Standing) -> str:
 def _pods(one: Standing, plan: Plan) -> Iterator[str]:
     if one.residents:
         yield f"on it: {_names([pod.key for pod in one.residents])}{_ends(one.residents)}"
-    meant = sorted(pod for pod, home in plan.memory.meant.items() if home.node == one.name)
-    if meant:
-        yield f"planned on it: {_names(meant)}"
+    assignments = sorted(pod for pod, home in plan.memory.assignments.items() if home.node == one.name)
+    if assignments:
+        yield f"planned on it: {_names(assignments)}"
 
 
 def _ends(pods: tuple[Pod, ...]) -> str:
@@ -80,7 +80,7 @@ def _why_it_stays(one: Standing, found: Standings, cluster: Cluster, policy: Pol
 
 
 def _wanted(plan: Plan) -> set[str]:
-    return {home.node for home in plan.memory.meant.values()}
+    return {home.node for home in plan.memory.assignments.values()}
 
 
 def _names(names: list[str]) -> str:

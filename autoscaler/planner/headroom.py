@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Grow, Meant, Step
+from autoscaler.model.actions import Assignment, Grow, Step
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.planner.placement.available_offerings import ceilings
 from autoscaler.planner.placement.offerings import Ceilings
@@ -37,11 +37,11 @@ def keep_free(
     steps: tuple[Step, ...],
     *,
     wanted: Collection[str],
-    meant: Mapping[str, Meant],
+    assignments: Mapping[str, Assignment],
 ) -> Headroom:
     """Keep idle nodes of each entry with a headroom, and buy what lacks.
 
-    ``steps``: what is done for pods; ``wanted``: nodes that pods are planned on; ``meant``: where each pod is planned.
+    ``steps``: what is done for pods; ``wanted``: nodes that pods are planned on; ``assignments``: of each pod.
     """
     entries = [entry for entry in policy.groups if entry.headroom]
     if not entries:
@@ -57,7 +57,7 @@ def keep_free(
         groups = [group for group in cluster.groups if group.entry == entry.name]
         idle = [place for place in _idle(fleet, entry.name) if place.name not in wanted][: entry.headroom]
         kept |= {place.name: f"the headroom of group {entry.name}" for place in idle}
-        coming = sum(_unclaimed(group, fleet, bought[group.name], meant) for group in groups)
+        coming = sum(_unclaimed(group, fleet, bought[group.name], assignments) for group in groups)
         lack = entry.headroom - len(idle) - coming
         if lack > 0:
             found = _buy(groups, lack, fleet, left, bought)
@@ -84,10 +84,10 @@ def _idle(fleet: Fleet, entry: str) -> list[Place]:
     return sorted(found, key=lambda place: (not is_ready(place), place.node and place.node.created, place.name))
 
 
-def _unclaimed(group: Group, fleet: Fleet, bought: int, meant: Mapping[str, Meant]) -> int:
+def _unclaimed(group: Group, fleet: Fleet, bought: int, assignments: Mapping[str, Assignment]) -> int:
     """Machines of the group that are on their way, or bought now, and that no pod is planned on."""
     there = {place.name for place in fleet.places}
-    claimed = {one.node for one in meant.values() if one.group == group.name and one.node not in there}
+    claimed = {one.node for one in assignments.values() if one.group == group.name and one.node not in there}
     return max(0, fleet.outstanding[group.name] + bought - len(claimed))
 
 

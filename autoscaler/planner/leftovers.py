@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from autoscaler.model.actions import Meant, Memory, Remove
+from autoscaler.model.actions import Assignment, Memory, Remove
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.supply.backoffs import NEVER_JOINED
@@ -20,11 +20,14 @@ _Gang = tuple[str, str]
 
 
 def left_over(
-    cluster: Cluster, fleet: Fleet, memory: Memory, meant: Mapping[str, Meant], wanted: Mapping[str, str]
+    cluster: Cluster, fleet: Fleet, memory: Memory, assignments: Mapping[str, Assignment], wanted: Mapping[str, str]
 ) -> frozenset[str]:
-    """Ids of instances that no gang needs any more. ``meant``, ``wanted``: where this plan puts pods, and on what."""
-    unhelped = _unhelped(cluster, fleet, memory, meant)
-    awaited = Counter(group for _, group in {(one.node, one.group) for one in meant.values()})
+    """Ids of instances that no gang needs any more.
+
+    ``assignments``, ``wanted``: where this plan puts pods, and on what.
+    """
+    unhelped = _unhelped(cluster, fleet, memory, assignments)
+    awaited = Counter(group for _, group in {(one.node, one.group) for one in assignments.values()})
     found: set[str] = set()
     for group in cluster.groups:
         known = sum(one.id in memory.leftovers for one in group.instances) if memory.leftovers else 0
@@ -52,12 +55,12 @@ def given_back(cluster: Cluster, fleet: Fleet, instances: frozenset[str]) -> lis
     ]
 
 
-def _unhelped(cluster: Cluster, fleet: Fleet, memory: Memory, meant: Mapping[str, Meant]) -> Counter[str]:
+def _unhelped(cluster: Cluster, fleet: Fleet, memory: Memory, assignments: Mapping[str, Assignment]) -> Counter[str]:
     """Group name -> nodes that the last plan meant for gangs which have no place now, since EC2 has refused some."""
-    gangs: dict[_Gang, set[Meant]] = defaultdict(set)
+    gangs: dict[_Gang, set[Assignment]] = defaultdict(set)
     for pod in pod_index_of(cluster.pods).unbound:
-        if pod.gang is not None and pod.key in memory.meant and pod.key not in meant:
-            gangs[pod.namespace, pod.gang.name].add(memory.meant[pod.key])
+        if pod.gang is not None and pod.key in memory.assignments and pod.key not in assignments:
+            gangs[pod.namespace, pod.gang.name].add(memory.assignments[pod.key])
     refused = {name for name, one in fleet.closed.items() if one.code != NEVER_JOINED}
     return Counter(
         where.group

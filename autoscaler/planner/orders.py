@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from autoscaler.model.actions import Grow, Meant, Memory, Order, Step
+from autoscaler.model.actions import Assignment, Grow, Memory, Order, Step
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.planner.placement.available_offerings import COMING
 
@@ -47,13 +47,13 @@ def as_ordered(cluster: Cluster, orders: Mapping[str, Order]) -> Cluster:
     return replace(cluster, groups=tuple(groups))
 
 
-def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str, Meant]) -> list[Grow]:
-    """Those whose nodes are still waited for. ``meant``: pod key -> where it is planned.
+def made_again(cluster: Cluster, orders: Mapping[str, Order], assignments: Mapping[str, Assignment]) -> list[Grow]:
+    """Those whose nodes are still waited for. ``assignments``: pod key -> where it is planned.
 
     Pods that are planned on nodes beyond the order are another order's, which is made once this one is answered.
     """
     demand: dict[str, list[str]] = defaultdict(list)
-    for pod, where in meant.items():
+    for pod, where in assignments.items():
         if where.group in orders and _is_coming(where):
             demand[where.group].append(pod)
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
@@ -71,19 +71,21 @@ def made_again(cluster: Cluster, orders: Mapping[str, Order], meant: Mapping[str
     ]
 
 
-def _is_coming(where: Meant) -> bool:
+def _is_coming(where: Assignment) -> bool:
     """Whether it is a node that was asked for, and no further one."""
     return where.node.startswith(f"{where.group}{COMING}")
 
 
-def ordered_so_far(meant: Mapping[str, Meant], orders: Collection[str], cluster: Cluster) -> Mapping[str, Meant]:
+def ordered_so_far(
+    assignments: Mapping[str, Assignment], orders: Collection[str], cluster: Cluster
+) -> Mapping[str, Assignment]:
     """Where pods are to go, but for nodes beyond an unanswered order: these are ordered once it is answered."""
     if not orders:
-        return meant
+        return assignments
     there = {node.name for node in cluster.nodes}
     return {
         pod: where
-        for pod, where in meant.items()
+        for pod, where in assignments.items()
         if where.group not in orders or where.node in there or _is_coming(where)
     }
 

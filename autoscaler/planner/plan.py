@@ -55,15 +55,17 @@ def plan(
     if unanswered and above.warnings:  # what came meanwhile leaves no room for them: they are not made again
         less = replace(memory, orders={})
         return plan(cluster=as_seen, policy=policy, memory=less, limits=limits, cache=cache, answers=answers)
-    up = scale_up(cluster, policy, without(fleet, above), meant=memory.meant, limits=limits, answers=answers)
-    spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, meant=up.meant)
+    up = scale_up(
+        cluster, policy, without(fleet, above), assignments=memory.assignments, limits=limits, answers=answers
+    )
+    spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, assignments=up.assignments)
     growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
     sick = unhealthy(cluster, policy, fleet)
     resized = {step.group for step in spare.steps if isinstance(step, Grow | Cancel)} | unanswered.keys()
     taken_back = interruptions(cluster, policy, fleet, resized=resized)
     at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
     emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
-    left = left_over(cluster, fleet, memory, up.meant, up.wanted) if policy.scale_down.enabled else frozenset()
+    left = left_over(cluster, fleet, memory, up.assignments, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
         cluster,
         policy,
@@ -86,7 +88,7 @@ def plan(
     steps += (*given_back(cluster, fleet, left), *release_hooks(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
-    steps = _in_order(steps, made_again(cluster, unanswered, up.meant))
+    steps = _in_order(steps, made_again(cluster, unanswered, up.assignments))
     looks = (
         down.wake_at,
         sick.wake_at,
@@ -101,7 +103,7 @@ def plan(
         waiting=up.waiting,
         memory=Memory(
             backoffs=dict(sorted(fleet.backoffs.items())),
-            meant=ordered_so_far(up.meant, unanswered, cluster),
+            assignments=ordered_so_far(up.assignments, unanswered, cluster),
             draining=emptied.draining,
             orders=dict(sorted((unanswered | orders_in(steps)).items())),
             leftovers=left,

@@ -19,7 +19,7 @@ from autoscaler.model.actions import (
     STARTING,
     STUCK,
     Admit,
-    Meant,
+    Assignment,
     Recreate,
     Step,
     Waiting,
@@ -50,7 +50,7 @@ from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet
 from autoscaler.planner.unschedulable import Unschedulable
 
-_NOWHERE: Final[Mapping[str, Meant]] = MappingProxyType({})
+_NOWHERE: Final[Mapping[str, Assignment]] = MappingProxyType({})
 _LIMITS: Final = SearchLimits()
 
 
@@ -62,7 +62,7 @@ class ScaleUp:
     waiting: tuple[Waiting, ...]
     wanted: Mapping[str, str]
     """Name of a node that pods are planned on -> whom for."""
-    meant: Mapping[str, Meant]
+    assignments: Mapping[str, Assignment]
     """Pod key -> where it is planned."""
     looks: tuple[datetime, ...] = ()
     """When to look again at those that wait for machines that we own."""
@@ -75,14 +75,14 @@ def scale_up(
     policy: Policy,
     fleet: Fleet,
     *,
-    meant: Mapping[str, Meant] = _NOWHERE,
+    assignments: Mapping[str, Assignment] = _NOWHERE,
     limits: SearchLimits = _LIMITS,
     answers: AnswerCache | None = None,
 ) -> ScaleUp:
     """Find a place for every gang that can be helped, and say of every other pod why it waits.
 
-    ``meant``: where the last plan meant pods to go (``Memory.meant``). ``limits``: how much is searched. ``answers``:
-    what the last look said of those that wait.
+    ``assignments``: of the last plan (``Memory.assignments``). ``limits``: how much is searched. ``answers``: what the
+    last look said of those that wait.
     """
     index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
     at_home = let_in(index, fleet.reserved)
@@ -104,7 +104,7 @@ def scale_up(
     )
     free = free_on_prem(snapshot)
     stuck, waiting, again = _settle(pinned, snapshot, _why_closed(fleet), at_home)
-    homes = _homes(gangs, meant, snapshot)
+    homes = _homes(gangs, assignments, snapshot)
     kept = {place.name for place in homes.values()}
     market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
     snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
@@ -115,8 +115,8 @@ def scale_up(
     gangs, homes = in_turn(gangs, resizing), {**resizing.homes, **homes}
     patience = Patience(cluster, policy, fleet, snapshot, unbought=resizing.unbought)
     ends = not_tried_yet(gangs, snapshot, cluster.seen_at)
-    turns = GangQueue([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
-    packing, waits = turns.serve()
+    queue = GangQueue([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
+    packing, waits = queue.serve()
     contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(gangs, pinned, packing, fleet, snapshot) if cluster.may_nominate else frozenset()
     unschedulable = Unschedulable(cluster, policy, fleet, market, answers)
@@ -155,8 +155,8 @@ def scale_up(
             *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
         ),
         waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
-        meant=_meant(packing),
-        bound=purchase_bound(packing, turns.shapes, market, turns.proof),
+        assignments=_assignments(packing),
+        bound=purchase_bound(packing, queue.shapes, market, queue.proof),
         looks=tuple(
             sorted({*ends.values(), *resizing.looks, *(when for wait in waits.values() for when in wait.looks)})
         ),
@@ -172,22 +172,22 @@ def _overstayed(
     return overstayed([*waiting, *pinned], homes_of(packing.placed) | pins, fleet.residents)
 
 
-def _meant(packing: Packing) -> dict[str, Meant]:
+def _assignments(packing: Packing) -> dict[str, Assignment]:
     return {
-        key: Meant(place.name, place.group.name if place.group is not None else "")
+        key: Assignment(place.name, place.group.name if place.group is not None else "")
         for key, place in packing.homes.items()
     }
 
 
-def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], snapshot: Snapshot) -> dict[str, Place]:
+def _homes(gangs: Iterable[Gang], assignments: Mapping[str, Assignment], snapshot: Snapshot) -> dict[str, Place]:
     """Pod key -> the place that it was planned on before, whatever that is called now.
 
     A node that was still to come is the next of its group to be ready: the first gang gets the first one.
     """
-    pods = [pod for gang in gangs for pod in gang.waiting if pod.key in meant]
+    pods = [pod for gang in gangs for pod in gang.waiting if pod.key in assignments]
     if not pods:
         return {}
-    wanted = dict.fromkeys(meant[pod.key] for pod in pods)
+    wanted = dict.fromkeys(assignments[pod.key] for pod in pods)
     there = {one: snapshot.place(one.node) for one in wanted}
     found = {one: place for one, place in there.items() if place is not None and place.node is not None}
     taken = {place.name for place in found.values()}
@@ -199,7 +199,7 @@ def _homes(gangs: Iterable[Gang], meant: Mapping[str, Meant], snapshot: Snapshot
     for one in wanted:
         if one not in found and fresh[one.group]:
             found[one] = fresh[one.group].pop()
-    return {pod.key: found[meant[pod.key]] for pod in pods if meant[pod.key] in found}
+    return {pod.key: found[assignments[pod.key]] for pod in pods if assignments[pod.key] in found}
 
 
 def _is_pinned(pod: Pod) -> bool:
@@ -281,8 +281,8 @@ def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
         why = claims.why_held(pod) or why_held(pod, cluster.namespaces)
         if why:
             return why if gang.is_lone or len(gang.waiting) == 1 else f"{pod.key} of its gang: {why}"
-    if gang.untold:
-        return f"gang {gang.name} is held until {gang.untold}, which says its size, is there"
+    if gang.unknown_size_source:
+        return f"gang {gang.name} is held until {gang.unknown_size_source}, which says its size, is there"
     if gang.missing:
         return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
     return ""

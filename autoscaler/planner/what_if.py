@@ -64,7 +64,7 @@ def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod
     beside = replace(cluster, pods=(*cluster.pods, *asked))
     memory = replace(memory, orders={})  # where an order is open, its group would order nothing more for now
     before, decided = plan(cluster, policy, memory), plan(beside, policy, memory)
-    places = {key: home for key, home in decided.memory.meant.items() if key in keys}
+    places = {key: home for key, home in decided.memory.assignments.items() if key in keys}
     nodes, groups = {node.name for node in cluster.nodes}, {group.name: group for group in cluster.groups}
     new = _coming(decided, nodes) - _coming(before, nodes)
     return WhatIf(
@@ -97,7 +97,7 @@ def _pending(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 def _coming(decided: Plan, there: Collection[str]) -> Counter[str]:
     """Group -> its nodes that pods are planned on and that are not there yet."""
-    return Counter(home.group for home in set(decided.memory.meant.values()) if home.node not in there)
+    return Counter(home.group for home in set(decided.memory.assignments.values()) if home.node not in there)
 
 
 def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
@@ -124,7 +124,7 @@ def _never(decided: Plan, pods: Iterable[Pod]) -> Iterable[Waiting]:
     """Of a gang every reason that keeps it from starting; of a pod that stands alone, that nothing could hold it."""
     in_gangs = {pod.key for pod in pods if pod.gang is not None}
     for one in decided.waiting:
-        if one.pod in decided.memory.meant:
+        if one.pod in decided.memory.assignments:
             continue
         if one.cause == IMPOSSIBLE or (one.pod in in_gangs and one.cause not in (STARTING, PATIENCE)):
             yield one

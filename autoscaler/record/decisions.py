@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, get_args
 import msgspec
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Meant, Memory, Plan, Step, Waiting
+from autoscaler.model.actions import Assignment, Memory, Plan, Step, Waiting
 from autoscaler.model.cluster import Cluster, DaemonSet, ElasticRole, GangSize, Group, LingeringJob, Node, Notice, Pod
 from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
@@ -134,7 +134,7 @@ def _runs(last: Sequence[Any], now: Sequence[Any], name: Callable[[Any], object]
 
 class _MeantItem(msgspec.Struct, frozen=True):
     pod: str
-    meant: Meant
+    assignments: Assignment
 
 
 class _Volumes(msgspec.Struct):
@@ -173,7 +173,7 @@ def _packed_sizes(sizes: Mapping[tuple[str, str], GangSize]) -> list[tuple[str, 
 
 
 def _unpacked_sizes(found: list[tuple[str, str, GangSize]]) -> dict[tuple[str, str], GangSize]:
-    return {(namespace, told_by): size for namespace, told_by, size in found}
+    return {(namespace, size_source): size for namespace, size_source, size in found}
 
 
 def _named_step(step: Step) -> dict[str, Any]:
@@ -189,8 +189,8 @@ def _name_of_step(step: Step) -> object:
     return type(step), step.because, getattr(step, "node", None), getattr(step, "group", None)
 
 
-_MEANT: Final = _Items(
-    _MeantItem, lambda item: item[0], lambda item: _MeantItem(*item), lambda item: (item.pod, item.meant)
+_ASSIGNMENTS: Final = _Items(
+    _MeantItem, lambda item: item[0], lambda item: _MeantItem(*item), lambda item: (item.pod, item.assignments)
 )
 _MEMORY: Final = _Whole(Memory)
 
@@ -209,11 +209,11 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "notices": _Whole(tuple[Notice, ...]),
     "elastic": _Whole(tuple[ElasticRole, ...]),
     "policy": _Whole(Policy),
-    "meant": _MEANT,
+    "assignments": _ASSIGNMENTS,
     "memory": _MEMORY,
     "steps": _Items(dict[str, msgspec.Raw], _name_of_step, _named_step, _step_of),
     "waiting": _Items(Waiting, lambda one: one.pod),
-    "meant_next": _MEANT,
+    "meant_next": _ASSIGNMENTS,
     "memory_next": _MEMORY,
     "usd_per_hour": _Whole(float),
     "lower_bound_usd_per_hour": _Whole(float),
@@ -223,7 +223,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "doubt": _Whole(str),
 }
 """In the order in which they are written."""
-_FOLLOWS: Final = {"meant_next": "meant", "memory_next": "memory"}
+_FOLLOWS: Final = {"meant_next": "assignments", "memory_next": "memory"}
 """What a plan remembers is most often what the one before it did: it is written as what differs from that."""
 _OF_CLUSTER: Final = tuple(field.name for field in fields(Cluster))
 _OF_PLAN: Final = tuple(field.name for field in fields(Plan) if field.name != "memory")
@@ -237,21 +237,21 @@ def _parted(decision: Decision) -> dict[str, Any]:
     return whole | {
         "pods": tuple(decision.cluster.pods),
         "policy": decision.policy,
-        "meant": tuple(decision.memory.meant.items()),
-        "memory": replace(decision.memory, meant={}),
-        "meant_next": tuple(plan.memory.meant.items()),
-        "memory_next": replace(plan.memory, meant={}),
+        "assignments": tuple(decision.memory.assignments.items()),
+        "memory": replace(decision.memory, assignments={}),
+        "meant_next": tuple(plan.memory.assignments.items()),
+        "memory_next": replace(plan.memory, assignments={}),
         "doubt": decision.doubt,
     }
 
 
 def _joined(parts: Mapping[str, Any]) -> Decision:
     """The decision of these parts."""
-    memory = replace(parts["memory_next"], meant=dict(parts["meant_next"]))
+    memory = replace(parts["memory_next"], assignments=dict(parts["meant_next"]))
     return Decision(
         cluster=Cluster(**{name: parts[name] for name in _OF_CLUSTER}),
         policy=parts["policy"],
-        memory=replace(parts["memory"], meant=dict(parts["meant"])),
+        memory=replace(parts["memory"], assignments=dict(parts["assignments"])),
         plan=Plan(**{name: parts[name] for name in _OF_PLAN}, memory=memory),
         doubt=parts["doubt"],
     )

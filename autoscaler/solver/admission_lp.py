@@ -42,7 +42,7 @@ _NOBODY = 0.02
 """Of a pod: the linear program is as good as feasible."""
 
 
-class Reach:
+class AdmissionLp:
     """Shapes, and the fillings found for them."""
 
     def __init__(self, cutting: Cutting, *, watch: Watch) -> None:

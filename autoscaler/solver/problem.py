@@ -103,12 +103,12 @@ class Cutting:
             for one in rows[key]:
                 parts[shapes[one].part][row] += shapes[one].count
         kept_rows = np.nonzero(holds.any(axis=1) & (counts > 0))[0]
-        crowds = any(shape.members is not None for shape in shapes)
-        crowds |= any(kind.members is not None for kind in kinds)
+        clusters = any(shape.members is not None for shape in shapes)
+        clusters |= any(kind.members is not None for kind in kinds)
         # A member may fit where the shape that stands for it does not.
         uses = np.array([[one.uses.get(kind.name, 0.0) for kind in kinds] for one in limits])
         uses = uses.reshape(len(limits), len(kinds))
-        kept = np.array(_undominated(kinds, rooms, uses, (may if crowds else holds)[kept_rows]), dtype=np.int64)
+        kept = np.array(_undominated(kinds, rooms, uses, (may if clusters else holds)[kept_rows]), dtype=np.int64)
         problem = Problem(
             sizes=sizes[kept_rows],
             counts=counts[kept_rows],
@@ -127,7 +127,7 @@ class Cutting:
             shape_of=tuple(tuple(rows[keys[row]]) for row in kept_rows),
             parts={part: many[kept_rows] for part, many in parts.items() if many[kept_rows].any()},
             apart=_apart(shapes, [rows[keys[row]] for row in kept_rows], [kinds[one] for one in kept])
-            if crowds
+            if clusters
             else None,
         )
 

@@ -1,8 +1,8 @@
 """Where pods ask for too many different amounts, those that ask for about the same are taken together.
 
-The solver plans for the middle of each crowd: what one pod takes above it another takes below it. Which pod then takes
-which place is found by :mod:`autoscaler.planner.placement.sized_slots`; the bound is proven for every pod as it is
-(:mod:`autoscaler.solver.lp.dual_bound`).
+The solver plans for the middle of each cluster: what one pod takes above it another takes below it. Which pod then
+takes which place is found by :mod:`autoscaler.planner.placement.sized_slots`; the bound is proven for every pod as it
+is (:mod:`autoscaler.solver.lp.dual_bound`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _DISTORTED = 0.05
 """At most this part of what is asked for may be changed by that: beside a few very large pods most are below a step."""
 
 
-def crowded(sizes: Amounts, counts: Amounts, like: Amounts, *, many: int = MANY) -> list[Amounts]:
-    """Rows of about the same size together, at most about ``many`` crowds; only rows that are alike in ``like``.
+def clustered(sizes: Amounts, counts: Amounts, like: Amounts, *, many: int = MANY) -> list[Amounts]:
+    """Rows of about the same size together, at most about ``many`` clusters; only rows that are alike in ``like``.
 
-    The crowd that wastes most is split where that helps most, again and again.
+    The cluster that wastes most is split where that helps most, again and again.
     """
     scale = np.maximum(1.0, (sizes * counts[:, None]).sum(axis=0))
     shares = sizes / scale
@@ -45,17 +45,17 @@ def crowded(sizes: Amounts, counts: Amounts, like: Amounts, *, many: int = MANY)
     return sorted((np.sort(rows) for *_, rows in heap), key=lambda rows: int(rows[0]))
 
 
-def middles(sizes: Amounts, counts: Amounts, crowds: Sequence[Amounts]) -> Amounts:
-    """What to plan for, for a pod of each crowd: a little more than they ask for on the average."""
-    found = [-(-(sizes[crowd] * counts[crowd, None]).sum(axis=0) // counts[crowd].sum()) for crowd in crowds]
+def middles(sizes: Amounts, counts: Amounts, clusters: Sequence[Amounts]) -> Amounts:
+    """What to plan for, for a pod of each cluster: a little more than they ask for on the average."""
+    found = [-(-(sizes[cluster] * counts[cluster, None]).sum(axis=0) // counts[cluster].sum()) for cluster in clusters]
     middle: Amounts = np.array(found, dtype=np.int64).reshape(-1, sizes.shape[1])
-    largest = np.array([sizes[crowd].max(axis=0) for crowd in crowds], dtype=np.int64).reshape(middle.shape)
+    largest = np.array([sizes[cluster].max(axis=0) for cluster in clusters], dtype=np.int64).reshape(middle.shape)
     middle += ((largest - middle) * _ABOVE).astype(np.int64)
     if not sizes[:, _GPUS].any():
         asked = middle[:, :_GPUS]
         step = np.maximum(1, sizes[:, :_GPUS].max(axis=0) // _STEPS)
         near = np.where(asked > 0, np.maximum(1, (asked + step // 2) // step) * step, 0)
-        many = np.array([counts[crowd].sum() for crowd in crowds])
+        many = np.array([counts[cluster].sum() for cluster in clusters])
         if (many @ abs(near - asked) <= _DISTORTED * (many @ asked)).all():
             middle[:, :_GPUS] = near
     return middle

@@ -58,12 +58,14 @@ def asked_of_scheduler(cases: Iterable[Case]) -> Iterator[tuple[int, tuple[str, 
 def layout(case: Case) -> Layout:
     """The case with all changes carried out, and planned again."""
     after, helped = carried_out_all(case)
-    meant, groups = after.plan().memory.meant, {group.name: group for group in after.cluster.groups}
-    new = {one.node: one.group for one in meant.values()}
+    assignments, groups = after.plan().memory.assignments, {group.name: group for group in after.cluster.groups}
+    new = {one.node: one.group for one in assignments.values()}
     there = {node.name for node in after.cluster.nodes}
     nodes = [_registered(node, case.number) for node in after.cluster.nodes]
     nodes += [_bought(groups[group], name, case.number) for name, group in new.items() if name not in there]
-    homes = {pod.key: pod.node or (meant[pod.key].node if pod.key in meant else "") for pod in after.cluster.pods}
+    homes = {
+        pod.key: pod.node or (assignments[pod.key].node if pod.key in assignments else "") for pod in after.cluster.pods
+    }
     return Layout(
         number=case.number,
         nodes=tuple(nodes),

@@ -123,7 +123,7 @@ def live_plan(pods: Path, catalog: Path, *, first: int = 0) -> LivePlan:
         usd_per_hour=decided.usd_per_hour,
         lower_bound_usd_per_hour=decided.lower_bound_usd_per_hour,
         nodes=sum(step.by for step in decided.steps if isinstance(step, Grow)),
-        unplaced=len(some.pods) - len(decided.memory.meant),
+        unplaced=len(some.pods) - len(decided.memory.assignments),
         cpu_seconds=round(took, 3),
     )
 
@@ -132,7 +132,7 @@ def settled(cluster: Cluster, decided: Plan) -> Cluster:
     """When all that was bought has joined and every pod runs where it was planned."""
     groups = {group.name: group for group in cluster.groups}
     nodes, members = [], defaultdict[str, list[Instance]](list)
-    for name, group in sorted({(one.node, one.group) for one in decided.memory.meant.values()}):
+    for name, group in sorted({(one.node, one.group) for one in decided.memory.assignments.values()}):
         bought = groups[group]
         number = sum(map(len, members.values()))
         instance = Instance(f"i-{number:017x}", bought.zone, launched=_NOW)
@@ -140,9 +140,9 @@ def settled(cluster: Cluster, decided: Plan) -> Cluster:
         labels = {**labels_of(bought, name), words.HOSTNAME: name}
         provider = f"aws:///{bought.zone}/{instance.id}"
         nodes.append(Node(name, bought.allocatable, _NOW, labels, bought.taints, provider_id=provider))
-    meant = decided.memory.meant
+    assignments = decided.memory.assignments
     pods = [
-        replace(pod, node=meant[pod.key].node, phase="Running", started=_NOW) if pod.key in meant else pod
+        replace(pod, node=assignments[pod.key].node, phase="Running", started=_NOW) if pod.key in assignments else pod
         for pod in cluster.pods
     ]
     grown = [
@@ -221,5 +221,5 @@ def limited(pods: Path, catalog: Path, *, first: int) -> Iterator[Figure]:
         gap = decided.usd_per_hour / decided.lower_bound_usd_per_hour - 1
         stem = f"openb, {first} pods, at most {next(iter(limits.values())):g} {next(iter(limits))}, live"
         yield Figure(f"{stem}: CPU time of the plan", took, "s", WITHIN)
-        yield Figure(f"{stem}: pods served", len(decided.memory.meant), f"of {first}")
+        yield Figure(f"{stem}: pods served", len(decided.memory.assignments), f"of {first}")
         yield Figure(f"{stem}: above the bound", gap * 100, "%", ABOVE_LIMITED)

@@ -33,12 +33,12 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     IMPOSSIBLE,
     Admit,
+    Assignment,
     Cancel,
     Cordon,
     EndJob,
     Evict,
     Grow,
-    Meant,
     Memory,
     Nominate,
     Order,
@@ -1000,7 +1000,7 @@ class Notes:
         self.memory = memory
 
 
-BOUGHT = Memory(meant={"team/pod": Meant("g+1", "g")})
+BOUGHT = Memory(assignments={"team/pod": Assignment("g+1", "g")})
 
 
 def test_what_is_bought_for_whom_is_written_down_before_it_is_bought() -> None:

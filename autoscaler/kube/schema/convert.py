@@ -26,7 +26,7 @@ from autoscaler.kube.schema.core import (
     ResourceNeeds,
 )
 from autoscaler.kube.schema.gang_detection import count, gang_of
-from autoscaler.kube.schema.gang_kinds import Said, indexed_job_size
+from autoscaler.kube.schema.gang_kinds import GangSizes, indexed_job_size
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import DaemonSet, ElasticRole, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
@@ -44,7 +44,7 @@ class Job:
     ended: bool
     """Complete, failed, or being deleted."""
     ends_with: str
-    gang_sizes: Said = ()
+    gang_sizes: GangSizes = ()
     elastic: ElasticRole | None = None
 
 

@@ -48,25 +48,25 @@ def _own(meta: Meta, _spec: PodSpec) -> GangRef | None:
 def _native_group(meta: Meta, spec: PodSpec) -> GangRef | None:
     """Kubernetes 1.36 and later: https://kubernetes.io/docs/concepts/workloads/pods/scheduling-group/ ."""
     name = spec.scheduling_group.pod_group_name
-    return _ref(meta, name, told_by=f"{NATIVE}podgroups/{name}")
+    return _ref(meta, name, size_source=f"{NATIVE}podgroups/{name}")
 
 
 def _native_workload(meta: Meta, spec: PodSpec) -> GangRef | None:
     """Kubernetes 1.35: a group of a Workload, perhaps one of several replicas of it."""
     ref = spec.workload_ref
     name = "/".join(part for part in (ref.name, ref.pod_group, ref.pod_group_replica_key) if part)
-    return _ref(meta, name, told_by=f"{NATIVE}workloads/{ref.name}/{ref.pod_group}")
+    return _ref(meta, name, size_source=f"{NATIVE}workloads/{ref.name}/{ref.pod_group}")
 
 
 def _coscheduling(meta: Meta, _spec: PodSpec) -> GangRef | None:
     name = _first(meta.labels, _COSCHEDULING)
-    return _ref(meta, name, told_by=f"scheduling.x-k8s.io/podgroups/{name}")
+    return _ref(meta, name, size_source=f"scheduling.x-k8s.io/podgroups/{name}")
 
 
 def _volcano(meta: Meta, _spec: PodSpec) -> GangRef | None:
     name = _first(meta.annotations, _VOLCANO)
     minimum = count(meta.annotations.get(_VOLCANO_MINIMUM))
-    return _ref(meta, name, minimum=minimum, told_by=f"scheduling.volcano.sh/podgroups/{name}")
+    return _ref(meta, name, minimum=minimum, size_source=f"scheduling.volcano.sh/podgroups/{name}")
 
 
 def _kueue(meta: Meta, _spec: PodSpec) -> GangRef | None:
@@ -89,13 +89,13 @@ def _koordinator(meta: Meta, _spec: PodSpec) -> GangRef | None:
 
 def _jobset(meta: Meta, _spec: PodSpec) -> GangRef | None:
     name = meta.labels.get(_JOBSET)
-    return _ref(meta, name, told_by=f"jobset.x-k8s.io/jobsets/{name}")
+    return _ref(meta, name, size_source=f"jobset.x-k8s.io/jobsets/{name}")
 
 
 def _kubeflow(meta: Meta, _spec: PodSpec) -> GangRef | None:
     owner = meta.owner()
     name = meta.labels.get(_KUBEFLOW) or (owner.name if owner and owner.kind in _KUBEFLOW_OWNERS else "")
-    return _ref(meta, name, told_by=f"kubeflow.org/{name}")
+    return _ref(meta, name, size_source=f"kubeflow.org/{name}")
 
 
 def _indexed(meta: Meta, _spec: PodSpec) -> GangRef | None:
@@ -107,7 +107,7 @@ def _indexed(meta: Meta, _spec: PodSpec) -> GangRef | None:
         or not (words.COMPLETION_INDEX in meta.labels or words.COMPLETION_INDEX in meta.annotations)
     ):
         return None
-    return _ref(meta, owner.name, told_by=f"{JOBS}{owner.name}")
+    return _ref(meta, owner.name, size_source=f"{JOBS}{owner.name}")
 
 
 _DIALECTS: Final[tuple[Callable[[Meta, PodSpec], GangRef | None], ...]] = (
@@ -127,20 +127,20 @@ _DIALECTS: Final[tuple[Callable[[Meta, PodSpec], GangRef | None], ...]] = (
 
 def must_be_told(ref: GangRef) -> bool:
     """Whether its pods are held, by whatever schedules them, until the object that says the size is there."""
-    return ref.told_by.startswith(NATIVE)
+    return ref.size_source.startswith(NATIVE)
 
 
 def may_be_alone(ref: GangRef) -> bool:
     """Whether its pods are no gang unless an object says so."""
-    return ref.told_by.startswith(JOBS) and ref.size is None and ref.minimum is None
+    return ref.size_source.startswith(JOBS) and ref.size is None and ref.minimum is None
 
 
 def _ref(
-    meta: Meta, name: str | None, *, size: int | None = None, minimum: int | None = None, told_by: str = ""
+    meta: Meta, name: str | None, *, size: int | None = None, minimum: int | None = None, size_source: str = ""
 ) -> GangRef | None:
     if not name:
         return None
-    return GangRef(namespace=meta.namespace, name=name, size=size, minimum=minimum, told_by=told_by)
+    return GangRef(namespace=meta.namespace, name=name, size=size, minimum=minimum, size_source=size_source)
 
 
 def _first(mapping: Mapping[str, str], keys: tuple[str, ...]) -> str:

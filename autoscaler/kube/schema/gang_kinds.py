@@ -15,12 +15,12 @@ import msgspec
 from autoscaler.kube.schema.core import Json, Meta
 from autoscaler.model.cluster import GangSize
 
-Said = tuple[tuple[str, GangSize], ...]
-"""What an object says: (``GangRef.told_by``, size) of each gang it speaks of."""
+GangSizes = tuple[tuple[str, GangSize], ...]
+"""What an object says: (``GangRef.size_source``, size) of each gang it speaks of."""
 
 NATIVE: Final = "scheduling.k8s.io/"
 JOBS: Final = "batch/jobs/"
-"""How ``told_by`` begins for Kubernetes' own groups, and for an Indexed Job."""
+"""How ``size_source`` begins for Kubernetes' own groups, and for an Indexed Job."""
 _LAUNCHER: Final = "Launcher"
 
 
@@ -135,10 +135,10 @@ class KubeflowJson(Json, frozen=True):
     spec: _KubeflowSpec = _KubeflowSpec()
 
 
-def pod_group_says(api_group: str) -> Callable[[PodGroupJson], Said]:
+def pod_group_says(api_group: str) -> Callable[[PodGroupJson], GangSizes]:
     """For the PodGroups of an API group: what one of them says."""
 
-    def says(raw: PodGroupJson) -> Said:
+    def says(raw: PodGroupJson) -> GangSizes:
         is_native = f"{api_group}/" == NATIVE
         size = _native_size(raw.spec.scheduling_policy) if is_native else GangSize(minimum=raw.spec.min_member or None)
         return ((f"{api_group}/podgroups/{raw.metadata.name}", size),)
@@ -151,19 +151,19 @@ def _native_size(policy: _SchedulingPolicy) -> GangSize:
     return GangSize(one_by_one=True) if policy.gang is None else GangSize(minimum=policy.gang.min_count or None)
 
 
-def workload_says(raw: WorkloadJson) -> Said:
+def workload_says(raw: WorkloadJson) -> GangSizes:
     """One size for each of its groups."""
     name = raw.metadata.name
     return tuple((f"{NATIVE}workloads/{name}/{one.name}", _native_size(one.policy)) for one in raw.spec.pod_groups)
 
 
-def jobset_says(raw: JobSetJson) -> Said:
+def jobset_says(raw: JobSetJson) -> GangSizes:
     """All pods of all its jobs."""
     size = sum(job.replicas * job.template.spec.parallelism for job in raw.spec.replicated_jobs)
     return ((f"jobset.x-k8s.io/jobsets/{raw.metadata.name}", GangSize(size=size or None)),)
 
 
-def kubeflow_says(raw: KubeflowJson) -> Said:
+def kubeflow_says(raw: KubeflowJson) -> GangSizes:
     """All replicas; together only the least of them where its policy names one."""
     roles, policy, elastic = raw.spec.roles(), raw.spec.run_policy.scheduling_policy, raw.spec.elastic_policy
     size = sum(roles.values())
@@ -173,7 +173,7 @@ def kubeflow_says(raw: KubeflowJson) -> Said:
     return ((f"kubeflow.org/{raw.metadata.name}", GangSize(size=size or None, minimum=minimum or None)),)
 
 
-def indexed_job_size(name: str, *, mode: str, parallelism: int, completions: int | None) -> Said:
+def indexed_job_size(name: str, *, mode: str, parallelism: int, completions: int | None) -> GangSizes:
     """An Indexed Job whose indexes all run at once is one gang, as the Job controller of Kubernetes 1.36 takes it."""
     together = mode == "Indexed" and parallelism == completions and parallelism > 1
     return ((f"{JOBS}{name}", GangSize(size=parallelism)),) if together else ()
@@ -188,7 +188,7 @@ class Api:
     """The one to ask for first stands first."""
     resource: str
     model: Any
-    says: Callable[[Any], Said]
+    says: Callable[[Any], GangSizes]
 
 
 SERVED: Final = (

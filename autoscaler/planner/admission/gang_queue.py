@@ -23,7 +23,7 @@ from autoscaler.planner.placement.gang_packing import (
     Demand,
     Packing,
     Placed,
-    as_meant,
+    as_assigned,
     pack,
     packing_of,
     still_to_come,
@@ -101,9 +101,9 @@ class GangQueue:
         must_ask = bool(waits)
         while True:
             before, packing = packing, as_scheduled(self.gangs, packing, self.market.snapshot)
-            forgone = self.market.forgo(before.bought, but=packing.bought)
+            cancelled = self.market.cancel(before.bought, but=packing.bought)
             unplaced = [gang for gang in self.gangs if packing.placed.get(gang.name) is None]
-            if not unplaced or not (forgone or must_ask):
+            if not unplaced or not (cancelled or must_ask):
                 return packing, waits
             _, more, waits = self._each(unplaced, {})
             packing, must_ask = packing_of({**packing.placed, **more}), False
@@ -129,7 +129,7 @@ class GangQueue:
         found = {}
         for gang in self.gangs:
             demand = self._demand(gang)
-            placed = as_meant(demand, self.market) if demand.meant else None
+            placed = as_assigned(demand, self.market) if demand.assignments else None
             if placed is not None:
                 found[gang.name] = placed
         return found
@@ -398,7 +398,7 @@ def demand_of(gang: Gang, snapshot: Snapshot, homes: Mapping[str, Place] = _HOME
         minimum=gang.minimum,
         topology=topology,
         anchor=anchor,
-        meant={pod.key: homes[pod.key] for pod in gang.waiting if pod.key in homes},
+        assignments={pod.key: homes[pod.key] for pod in gang.waiting if pod.key in homes},
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from autoscaler.planner.placement.clustered_packing import SizeClusters
 from autoscaler.planner.placement.cutting_problem import CuttingProblem, Want
 from autoscaler.planner.placement.search_limits import SearchLimits
-from autoscaler.solver.admission_lp import Reach, furthest
+from autoscaler.solver.admission_lp import AdmissionLp, furthest
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.lp.arrays import Whole
@@ -43,7 +43,7 @@ class LimitedAdmission:
         self._watch = Watch(
             Work(), 0.0, limits.work_of_admission * limits.work_for(sum(map(len, self._wanted)), self._many)
         )
-        self._reach = Reach(cutting, watch=self._watch) if self._many else None
+        self._lp = AdmissionLp(cutting, watch=self._watch) if self._many else None
         self._there = problem.free
         self._guess = 0
         self.known = ColumnPool()
@@ -52,9 +52,9 @@ class LimitedAdmission:
 
     def served(self, kept_back: float) -> list[int]:
         """Numbers of the gangs that there are probably nodes for. ``kept_back``: part of all that is scarce."""
-        if self._reach is None:
+        if self._lp is None:
             return []
-        self._reach.keep_back(kept_back)
+        self._lp.keep_back(kept_back)
         base = np.zeros(self._many, dtype=np.int64)
         left = [one for one, rows in enumerate(self._wanted) if (rows >= 0).all()]
         taken: list[int] = []
@@ -62,13 +62,13 @@ class LimitedAdmission:
             pods = np.concatenate([self._wanted[one] for one in left])
             ends = np.cumsum([len(self._wanted[one]) for one in left])
             start = 1 if taken else int(np.searchsorted(ends, self._guess, side="right"))
-            many = furthest(partial(self._serves, self._reach, base, pods, ends), len(left), start=start)
+            many = furthest(partial(self._serves, self._lp, base, pods, ends), len(left), start=start)
             taken += left[:many]
             base = base + self._counts(pods[: ends[many - 1] if many else 0])
             if many == len(left):
                 break
             own = self._counts(self._wanted[left[many]])
-            prices = self._reach.refutation(base + own, looking=self._watch.spent() < _LOOKING)
+            prices = self._lp.refutation(base + own, looking=self._watch.spent() < _LOOKING)
             if prices is None:
                 taken.append(left[many])
                 base = base + own
@@ -78,18 +78,18 @@ class LimitedAdmission:
             is_refused = (values > 0) & (values >= values[many] * (1 - _CLOSE))
             is_refused[many] = True
             left = [left[place] for place in range(many, len(left)) if not is_refused[place]]
-        self._reach.remember(base, self.known, machines=self._there)
+        self._lp.remember(base, self.known, machines=self._there)
         return taken
 
     def _explore(self) -> None:
         rows = np.concatenate([one for one in self._wanted if (one >= 0).all()] or [np.zeros(0, dtype=np.int64)])
-        if self._reach is not None and len(rows):
-            self._guess = self._reach.explore(
+        if self._lp is not None and len(rows):
+            self._guess = self._lp.explore(
                 lambda many: self._counts(rows[:many]), len(rows), in_time=lambda: self._watch.spent() < _EXPLORING
             )
 
-    def _serves(self, reach: Reach, base: Whole, pods: Whole, ends: Whole, many: int) -> bool:
-        return reach.serves(base + self._counts(pods[: ends[many - 1] if many else 0]))
+    def _serves(self, lp: AdmissionLp, base: Whole, pods: Whole, ends: Whole, many: int) -> bool:
+        return lp.serves(base + self._counts(pods[: ends[many - 1] if many else 0]))
 
     def _counts(self, rows: Whole) -> Whole:
         return np.bincount(rows, minlength=self._many)

@@ -34,7 +34,7 @@ class Gang:
     """So many of all its pods must be placed together."""
     settled: int
     """How many of its pods have a node, or had one."""
-    untold: str
+    unknown_size_source: str
     """What must say its size and is not there yet; empty where nothing is missing."""
     topology: str | None
     priority: int
@@ -80,14 +80,14 @@ def gangs_of(pods: Iterable[Pod], sizes: Sizes = _UNSAID) -> tuple[Gang, ...]:
             jobs[key] = [one for one in index.gangs[key] if not one.deleting and one.phase != "Failed"]
     found = [_alone(pod) for pod in lone]
     plain = Counter((namespace, name) for namespace, name, _ in jobs)
-    for (namespace, name, told_by), members in jobs.items():
-        whose = f" ({told_by})" if plain[namespace, name] > 1 else ""
+    for (namespace, name, size_source), members in jobs.items():
+        whose = f" ({size_source})" if plain[namespace, name] > 1 else ""
         found.append(_gang(f"{namespace}/{name}{whose}", members, sizes))
     return tuple(sorted(found, key=lambda gang: gang.order))
 
 
 def _is_alone(ref: GangRef, sizes: Sizes) -> bool:
-    said = sizes.get((ref.namespace, ref.told_by))
+    said = sizes.get((ref.namespace, ref.size_source))
     return may_be_alone(ref) if said is None else said.one_by_one
 
 
@@ -128,7 +128,7 @@ def _alone(pod: Pod) -> Gang:
         size=1,
         enough=1,
         settled=0,
-        untold="",
+        unknown_size_source="",
         topology=None,
         priority=pod.priority,
         oldest=pod.created,
@@ -140,7 +140,7 @@ def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID) -> Gang:
     waiting = sorted((pod for pod in members if waits(pod)), key=lambda pod: pod.key)
     settled = [pod for pod in members if not waits(pod)]
     refs = sorted((pod.gang for pod in members if pod.gang), key=repr)
-    said = [one for ref in refs if (one := sizes.get((ref.namespace, ref.told_by))) is not None]
+    said = [one for ref in refs if (one := sizes.get((ref.namespace, ref.size_source))) is not None]
     size = _largest([ref.size for ref in refs], [one.size for one in said], default=len(members))
     enough = _largest([ref.minimum for ref in refs], [one.minimum for one in said], default=size)
     nodes = {pod.node or pinned_to(pod) for pod in settled}
@@ -152,7 +152,7 @@ def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID) -> Gang:
         size=size,
         enough=enough,
         settled=len(settled),
-        untold=next((ref.told_by for ref in refs if must_be_told(ref)), "") if not said else "",
+        unknown_size_source=next((ref.size_source for ref in refs if must_be_told(ref)), "") if not said else "",
         topology=next((ref.topology for ref in refs if ref.topology), None),
         priority=max(pod.priority for pod in waiting),
         oldest=min(pod.created for pod in members),

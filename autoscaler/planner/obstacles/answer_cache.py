@@ -64,7 +64,7 @@ def source_of(cluster: Cluster, policy: Policy, fleet: Fleet, market: Market, as
         len(snapshot.shapes),
         market.ceilings.copy(),
         dict(market.bought),
-        dict(market.forgone),
+        dict(market.cancelled),
         [(one.group.name, one.buyable) for one in market.offerings],
         policy,
         replace(cluster, pods=(), seen_at=_ANY_TIME),

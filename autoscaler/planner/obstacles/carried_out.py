@@ -159,7 +159,7 @@ def as_changed(
     )
     asked = tuple((pod.key, after.snapshot.shape(pod)) for pod in pods)
     topology, anchor = (demand.topology, demand.anchor) if kept else (None, None)
-    return pods, replace(demand, pods=asked, minimum=None, meant={}, topology=topology, anchor=anchor)
+    return pods, replace(demand, pods=asked, minimum=None, assignments={}, topology=topology, anchor=anchor)
 
 
 def entries_added(changes: Iterable[NeededChange], after: Search) -> list[Offering]:

@@ -165,7 +165,7 @@ def _of_groups(found: Found, bought: list[Group], search: Search) -> Iterator[Ne
 
 def _outgrows(group: Group, search: Search) -> bool:
     """Whether its MaxSize is less than it would have, with all that is bought for this gang and others."""
-    more = search.market.bought[group.name] - search.market.forgone[group.name]
+    more = search.market.bought[group.name] - search.market.cancelled[group.name]
     return group.name != ADDED and search.fleet.size_of(group) + more > group.maximum
 
 

@@ -192,7 +192,7 @@ class Search:
             self.snapshot, cordoned=names if "uncordon" in without else (), unfit=names if "ready" in without else ()
         )
         ended = tuple(self._end_work(list(shapes.values()))) if "work" in without else ()
-        wanted = replace(demand, pods=tuple(shapes.items()), minimum=None, meant={})
+        wanted = replace(demand, pods=tuple(shapes.items()), minimum=None, assignments={})
         if "topology" in without:
             wanted = replace(wanted, topology=None, anchor=None)
         offerings = list(self.offerings(without, many=len(shapes), shapes=shapes.values()))

@@ -17,7 +17,7 @@ import numpy as np
 from autoscaler.planner.placement.sized_slots import Middle, SizedSlots
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.problem import Kind, Shape
-from autoscaler.solver.size_clusters import MANY, crowded, middles
+from autoscaler.solver.size_clusters import MANY, clustered, middles
 from autoscaler.solver.solution import Answer, Nodes
 
 _DEVICES: Final = 2
@@ -43,7 +43,7 @@ class SizeClusters:
         counts = np.array([row.count for row in rows], dtype=np.int64)
         classes: dict[tuple[frozenset[str] | None, str], int] = {}
         takers = np.array([classes.setdefault((row.kinds, row.part), len(classes)) for row in rows], dtype=np.int64)
-        groups = crowded(sizes, counts, np.column_stack([sizes[:, _DEVICES:], takers]))
+        groups = clustered(sizes, counts, np.column_stack([sizes[:, _DEVICES:], takers]))
         found = [
             replace(
                 rows[int(group[0])],
@@ -59,19 +59,19 @@ class SizeClusters:
         """The answer's nodes with real pods by row, each of the cheapest kind that holds them."""
         number_of = {kind.name: number for number, kind in enumerate(kinds)}
         row_of: list[int] = []
-        crowds: list[range] = []
+        clusters: list[range] = []
         for rows in self.members:
             first = len(row_of)
             row_of += [row for row in rows.tolist() for _ in range(self.rows[row].count)]
-            crowds.append(range(first, len(row_of)))
+            clusters.append(range(first, len(row_of)))
         lots = [(number_of[lot.kind], lot.pods, lot.part) for lot in answer.nodes for _ in range(lot.times)]
         sizes = np.array([row.amounts for row in self.rows], dtype=np.int64)
-        seats = SizedSlots(sizes, row_of).seat(
+        slots = SizedSlots(sizes, row_of).seat(
             ((kinds[kind].amounts, pods) for kind, pods, _ in lots),
-            crowds,
+            clusters,
             [Middle(*shape.amounts[:_DEVICES]) for shape in self.shapes],
         )
-        held = [Counter(row_of[pod] for pod in pods) for pods in seats]
+        held = [Counter(row_of[pod] for pod in pods) for pods in slots]
         fitting = _Fitting(self.rows, kinds)
         return [
             Nodes(kinds[fitting.cheapest(kind, pods)].name, 1, tuple(sorted(pods.items())), part)

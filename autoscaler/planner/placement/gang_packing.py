@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.placement.offerings import CENT, Market
-from autoscaler.planner.placement.options import Cost, Item, Way, Within, ways
+from autoscaler.planner.placement.options import Cost, Item, Option, Within, options_for
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 
 
@@ -30,7 +30,7 @@ class Demand:
     """Label key of which all places must have one value."""
     anchor: str | None = None
     """That value, where other pods of the gang have settled it."""
-    meant: Mapping[str, Place] = field(default_factory=dict)
+    assignments: Mapping[str, Place] = field(default_factory=dict)
     """Pod key -> where it was planned before: taken again where that is possible at no price."""
 
     @property
@@ -83,7 +83,7 @@ def pack(demands: Iterable[Demand], market: Market, *, buy: bool = True) -> Pack
 
 def taken_from_others(placed: Placed, demand: Demand, market: Market) -> dict[str, Place]:
     """Nodes of it, by name, that were bought for others: those would have to buy again."""
-    own = {place.name for place in demand.meant.values()}
+    own = {place.name for place in demand.assignments.values()}
     return {
         place.name: place
         for _, place in placed.places
@@ -96,12 +96,12 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
 
     For what is left then nodes may be bought, as the next plan would that remembers these.
     """
-    kept = as_meant(demand, market) if demand.meant else None
+    kept = as_assigned(demand, market) if demand.assignments else None
     if kept is not None:
         more = _place_elastic(still_to_come(demand, kept), market, buy=buy)
         return replace(kept, places=(*kept.places, *more.places), bought=more.bought) if more is not None else kept
     if demand.minimum is None or demand.minimum >= len(demand.pods):
-        return _nearly_as_meant(demand, market, buy=buy) if demand.meant else _place(demand, market, buy=buy)
+        return _nearly_as_meant(demand, market, buy=buy) if demand.assignments else _place(demand, market, buy=buy)
     whole = _grown(demand, market, buy=buy)
     if whole is not None:
         return whole
@@ -134,7 +134,7 @@ def _grown(rest: Demand, market: Market, *, buy: bool) -> Placed | None:
     return None
 
 
-def as_meant(demand: Demand, market: Market) -> Placed | None:
+def as_assigned(demand: Demand, market: Market) -> Placed | None:
     """Pods where they were planned before, if all of those can be there and they are enough; else ``None``.
 
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
@@ -144,7 +144,7 @@ def as_meant(demand: Demand, market: Market) -> Placed | None:
     places, moved = _settled(demand, market)
     least = len(demand.pods) if demand.minimum is None else demand.minimum
     for key, shape in demand.ranked if not moved and len(places) < least else ():
-        place = None if key in demand.meant else snapshot.find(shape)
+        place = None if key in demand.assignments else snapshot.find(shape)
         if place is not None:
             snapshot.put(shape, place, key)
             places.append((key, place))
@@ -158,7 +158,7 @@ def still_to_come(demand: Demand, placed: Placed) -> Demand:
     """The other pods of a gang that is placed with as many as it must have."""
     there = dict(placed.places)
     rest = tuple(item for item in demand.pods if item[0] not in there)
-    return replace(demand, pods=rest, minimum=0, anchor=_anchor(demand, placed.places), meant={})
+    return replace(demand, pods=rest, minimum=0, anchor=_anchor(demand, placed.places), assignments={})
 
 
 def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
@@ -191,11 +191,11 @@ def _stay(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
 def _settled(demand: Demand, market: Market) -> tuple[list[tuple[str, Place]], list[Item]]:
     """Each pod where it was planned, in whatever order the rules between them allow; and those whose place is taken."""
     places: list[tuple[str, Place]] = []
-    left = [item for item in demand.ranked if item[0] in demand.meant]
+    left = [item for item in demand.ranked if item[0] in demand.assignments]
     while left:
         stuck = []
         for key, shape in left:
-            home = demand.meant[key]
+            home = demand.assignments[key]
             if market.settle(home, shape):
                 market.snapshot.put(shape, home, key)
                 places.append((key, home))
@@ -225,22 +225,22 @@ def _is_torn(demand: Demand, places: Sequence[tuple[str, Place]]) -> bool:
 def _place(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """The cheapest of all ways over all values of the gang's topology, done on the snapshot."""
     items, start = demand.ranked, market.snapshot.mark()
-    own = {place.name for place in demand.meant.values()}
-    best: tuple[Cost, Callable[[], Way | None]] | None = None
+    own = {place.name for place in demand.assignments.values()}
+    best: tuple[Cost, Callable[[], Option | None]] | None = None
     for within in _domains(demand, market):
-        for cost, redo in ways(items, market, within, buy=buy, own=own):
+        for cost, redo in options_for(items, market, within, buy=buy, own=own):
             if best is None or cost < best[0]:
                 best = (cost, redo)
         market.snapshot.undo(start)
         if best is not None and best[0] <= (CENT, CENT):
             break
     opened = len(market.opened)
-    way = best[1]() if best is not None else None
-    if way is None:
+    option = best[1]() if best is not None else None
+    if option is None:
         market.snapshot.undo(start)
         return None
     return Placed(
-        places=tuple((key, place) for key, _, place in way),
+        places=tuple((key, place) for key, _, place in option),
         bought=tuple(place for place in market.opened[opened:] if place.price),
     )
 

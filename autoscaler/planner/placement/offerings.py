@@ -144,7 +144,7 @@ class Market:
         self._by_name = {one.group.name: one for one in self.offerings}
         self.ceilings = ceilings
         self.bought: Counter[str] = Counter()
-        self.forgone: Counter[str] = Counter()
+        self.cancelled: Counter[str] = Counter()
         self.opened: list[Place] = []
         self._samples: dict[str, Place] = {}
         self._at_hand: dict[str, list[Place]] = defaultdict(list)
@@ -161,7 +161,7 @@ class Market:
     def relaxed(self, offerings: Iterable[Offering], ceilings: Ceilings, *, thorough: bool) -> Market:
         """The same fresh nodes and the same names, other offerings and ceilings: to ask what would be, and undo it."""
         market = Market(self.snapshot, offerings, ceilings, kept=self._kept, thorough=thorough)
-        market.bought, market.forgone = Counter(self.bought), Counter(self.forgone)
+        market.bought, market.cancelled = Counter(self.bought), Counter(self.cancelled)
         known = {one.group.name: one.new_place for one in self.offerings}
         alike = [one.group.name for one in market.offerings if known.get(one.group.name) is one.new_place]
         if len(alike) == len(market.offerings) == len(self.offerings):  # they differ in how many may be bought alone
@@ -186,7 +186,7 @@ class Market:
     def buyable(self, offering: Offering) -> int:
         """How many may still be bought within its own bounds; zero where a ceiling forbids even one."""
         name = offering.group.name
-        left = offering.buyable - self.bought.get(name, 0) + self.forgone.get(name, 0)
+        left = offering.buyable - self.bought.get(name, 0) + self.cancelled.get(name, 0)
         return left if left > 0 and not self.ceilings.why_not(offering.group) else 0
 
     def sample(self, offering: Offering) -> Place:
@@ -253,16 +253,16 @@ class Market:
         at_hand = self._at_hand[place.group.name if place.group is not None else ""]
         self._take(at_hand, at_hand.index(place))
 
-    def forgo(self, bought: Iterable[Place], *, but: Iterable[Place]) -> list[Place]:
+    def cancel(self, bought: Iterable[Place], *, but: Iterable[Place]) -> list[Place]:
         """What was bought is not, ``but`` these: their like may be bought again. The snapshot changes for good."""
         kept = {id(place) for place in but}
-        forgone = [place for place in bought if id(place) not in kept]
-        for place in forgone:
+        cancelled = [place for place in bought if id(place) not in kept]
+        for place in cancelled:
             if place.group is not None:
-                self.forgone[place.group.name] += 1
+                self.cancelled[place.group.name] += 1
                 self.ceilings.take(place.group, -1)
             self.snapshot.remove(place)
-        return forgone
+        return cancelled
 
     def _take(self, at_hand: list[Place], position: int) -> Place:
         place = at_hand.pop(position)

@@ -23,7 +23,7 @@ Cost = tuple[float, float]
 ways that cost the same are told apart."""
 
 Item = tuple[str, Shape]
-Way = list[tuple[str, Shape, Place]]
+Option = list[tuple[str, Shape, Place]]
 Within = tuple[str, str] | None
 
 
@@ -47,9 +47,9 @@ class _Script:
         return held
 
 
-def ways(
+def options_for(
     items: Sequence[Item], market: Market, within: Within, *, buy: bool, own: Collection[str] = ()
-) -> list[tuple[Cost, Callable[[], Way | None]]]:
+) -> list[tuple[Cost, Callable[[], Option | None]]]:
     """Each way found: its cost, and how to do it again from the same state. The snapshot is left dirty.
 
     ``own``: names of fresh nodes that were bought for these very pods.
@@ -58,7 +58,7 @@ def ways(
     _, rest = fill_standing(items, snapshot, within)
     if not rest:
         return [((0.0, 0.0), lambda: fill_standing(items, snapshot, within)[0])]
-    found: list[tuple[Cost, Callable[[], Way | None]]] = []
+    found: list[tuple[Cost, Callable[[], Option | None]]] = []
     filled = snapshot.mark()
     seen = set()
     for prefer in _preferences(rest, market, within, buy=buy):
@@ -76,9 +76,9 @@ def ways(
     return found
 
 
-def fill_standing(items: Iterable[Item], snapshot: Snapshot, within: Within) -> tuple[Way, list[Item]]:
+def fill_standing(items: Iterable[Item], snapshot: Snapshot, within: Within) -> tuple[Option, list[Item]]:
     """Put what fits on standing places; what does not is the rest."""
-    way: Way = []
+    option: Option = []
     rest: list[Item] = []
     hopeless: set[int] = set()
     for key, shape in items:
@@ -89,8 +89,8 @@ def fill_standing(items: Iterable[Item], snapshot: Snapshot, within: Within) -> 
                 hopeless.add(shape.number)
             continue
         snapshot.put(shape, place, key)
-        way.append((key, shape, place))
-    return way, rest
+        option.append((key, shape, place))
+    return option, rest
 
 
 Preference = tuple[Offering | None, int | None]
@@ -224,12 +224,12 @@ def _holds(
     return _suits(market.snapshot, contents, None, sample) if len(contents) > 1 else True
 
 
-def _replay(script: _Script, market: Market, within: Within) -> Way | None:
+def _replay(script: _Script, market: Market, within: Within) -> Option | None:
     """Do what the script says; ``None`` where the snapshot does not allow it after all."""
     snapshot = market.snapshot
     contents = script.contents()
     opened: dict[int, Place] = {}
-    way: Way = []
+    option: Option = []
     for key, shape, target in script.puts:
         place = opened.get(target) if isinstance(target, int) else target
         if place is None and isinstance(target, int):
@@ -240,8 +240,8 @@ def _replay(script: _Script, market: Market, within: Within) -> Way | None:
         if place is None or snapshot.why_not(shape, place) is not None:
             return None
         snapshot.put(shape, place, key)
-        way.append((key, shape, place))
-    return way
+        option.append((key, shape, place))
+    return option
 
 
 def _cost(opened: Iterable[Place], market: Market, own: Collection[str]) -> Cost:
@@ -251,8 +251,8 @@ def _cost(opened: Iterable[Place], market: Market, own: Collection[str]) -> Cost
     return (round(sum(usd for usd, counts in zip(listed, dear, strict=True) if counts), 9), round(sum(listed), 9))
 
 
-def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Way | None]:
-    def redo() -> Way | None:
+def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Option | None]:
+    def redo() -> Option | None:
         standing, _ = fill_standing(items, market.snapshot, within)
         fresh = _replay(script, market, within)
         return None if fresh is None else standing + fresh

@@ -77,7 +77,7 @@ def may_be_bought_jointly(demand: Demand, market: Market) -> bool:
 
 def _is_free(demand: Demand) -> bool:
     whole = demand.minimum is None or demand.minimum >= len(demand.pods)
-    return whole and not (demand.topology or demand.meant)
+    return whole and not (demand.topology or demand.assignments)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Which pod takes which place where places were planned for the middle of a crowd: pods of about that size.
+"""Which pod takes which place where places were planned for the middle of a cluster: pods of about that size.
 
 Node by node and place by place, the largest places first, the largest pod is taken that leaves for the other places
 of the node what their middle asks for, and for the next one what the smallest pod for it asks for: what one takes above
@@ -17,19 +17,19 @@ from autoscaler.solver.lp.arrays import Whole
 _TRIES, _STRIDE = 12, 8
 """Pods that are looked at for a place, then every so many: with enough of one resource the other may be short."""
 Place = tuple[int, int]
-"""(number of the crowd, how many of it)"""
+"""(number of the cluster, how many of it)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """What the places of a crowd were planned for."""
+    """What the places of a cluster were planned for."""
 
     cpu: int
     memory: int
 
 
 class _Line:
-    """The pods of one crowd that are not seated yet, the smallest first: (what it weighs, cpu, memory, pod)."""
+    """The pods of one cluster that are not seated yet, the smallest first: (what it weighs, cpu, memory, pod)."""
 
     def __init__(self, pods: list[tuple[float, int, int, int]]) -> None:
         self.pods = sorted(pods)
@@ -42,34 +42,34 @@ class _Line:
 class SizedSlots:
     """Pods of many sizes."""
 
-    def __init__(self, sizes: Whole, sorts: Sequence[int]) -> None:
-        """``sizes``: by sort. ``sorts``: of each pod."""
-        self.sorts = sorts
+    def __init__(self, sizes: Whole, classes: Sequence[int]) -> None:
+        """``sizes``: by class. ``classes``: of each pod."""
+        self.classes = classes
         self.cpu: list[int] = sizes[:, 0].tolist()
         self.memory: list[int] = sizes[:, 1].tolist()
 
     def seat(
         self,
         nodes: Iterable[tuple[Sequence[int], Sequence[Place]]],
-        crowds: Sequence[Sequence[int]],
+        clusters: Sequence[Sequence[int]],
         middles: Sequence[Middle],
     ) -> list[list[int]]:
         """Pods for the places of each node (its room, its places)."""
-        cpu, memory, sorts = self.cpu, self.memory, self.sorts
-        asked = [[sorts[pod] for pod in crowd] for crowd in crowds]
-        self._per_cpu = 1 / max(1, sum(cpu[sort] for several in asked for sort in several))
-        self._per_byte = 1 / max(1, sum(memory[sort] for several in asked for sort in several))
+        cpu, memory, classes = self.cpu, self.memory, self.classes
+        asked = [[classes[pod] for pod in cluster] for cluster in clusters]
+        self._per_cpu = 1 / max(1, sum(cpu[size_class] for several in asked for size_class in several))
+        self._per_byte = 1 / max(1, sum(memory[size_class] for several in asked for size_class in several))
         lines = [
             _Line(
                 [
-                    (self._weigh(cpu[sort], memory[sort]), cpu[sort], memory[sort], pod)
-                    for pod, sort in zip(crowd, several, strict=True)
+                    (self._weigh(cpu[size_class], memory[size_class]), cpu[size_class], memory[size_class], pod)
+                    for pod, size_class in zip(cluster, several, strict=True)
                 ]
             )
-            for crowd, several in zip(crowds, asked, strict=True)
+            for cluster, several in zip(clusters, asked, strict=True)
         ]
-        order = sorted(range(len(crowds)), key=lambda one: -self._weigh(middles[one].cpu, middles[one].memory))
-        rank = {crowd: number for number, crowd in enumerate(order)}
+        order = sorted(range(len(clusters)), key=lambda one: -self._weigh(middles[one].cpu, middles[one].memory))
+        rank = {cluster: number for number, cluster in enumerate(order)}
         return [
             self._node(room, sorted(places, key=lambda place: rank[place[0]]), lines, middles) for room, places in nodes
         ]
@@ -85,16 +85,16 @@ class SizedSlots:
         middles: Sequence[Middle],
     ) -> list[int]:
         free_cpu, free_memory = room[0], room[1]
-        rest_cpu = sum(middles[crowd].cpu * many for crowd, many in places)
-        rest_memory = sum(middles[crowd].memory * many for crowd, many in places)
+        rest_cpu = sum(middles[cluster].cpu * many for cluster, many in places)
+        rest_memory = sum(middles[cluster].memory * many for cluster, many in places)
         guests = []
-        slots = [crowd for crowd, many in places for _ in range(many)]
-        for number, crowd in enumerate(slots, start=1):
-            rest_cpu, rest_memory = rest_cpu - middles[crowd].cpu, rest_memory - middles[crowd].memory
+        slots = [cluster for cluster, many in places for _ in range(many)]
+        for number, cluster in enumerate(slots, start=1):
+            rest_cpu, rest_memory = rest_cpu - middles[cluster].cpu, rest_memory - middles[cluster].memory
             more_cpu, more_memory = (
                 _spared(lines[slots[number]], middles[slots[number]]) if number < len(slots) else (0, 0)
             )
-            found = self._taken(lines[crowd], free_cpu - rest_cpu + more_cpu, free_memory - rest_memory + more_memory)
+            found = self._taken(lines[cluster], free_cpu - rest_cpu + more_cpu, free_memory - rest_memory + more_memory)
             if found is not None:
                 _, cpu, memory, pod = found
                 guests.append(pod)

@@ -362,15 +362,15 @@ class Snapshot:
                     naming[namespace, key, value].append(watch)
                 if not named:
                     others[namespace].append(watch)
-        for (namespace, pairs), counts in residents.sorts.items():
+        for (namespace, pairs), counts in residents.classes.items():
             asked = [*others.get(namespace, ())]
             for key, value in pairs:
                 asked += naming.get((namespace, key, value), ())
             for watch in asked:
                 if term_holds(watch.selector, dict(pairs)):
-                    self._count_sort(watch, counts)
+                    self._count_class(watch, counts)
 
-    def _count_sort(self, watch: Watch, counts: Mapping[str, int]) -> None:
+    def _count_class(self, watch: Watch, counts: Mapping[str, int]) -> None:
         for node, pods in counts.items():
             place = self._by_name.get(node)
             if place is not None:
@@ -406,8 +406,8 @@ class Snapshot:
         """The anti-affinity of others that means pods of this shape."""
         known = self._repelled.get(shape.number)
         if known is None or known[0] != len(self._repelling):
-            meant = tuple(term for term in self._repelling if _is_meant(term, shape))
-            known = self._repelled[shape.number] = (len(self._repelling), meant)
+            assignments = tuple(term for term in self._repelling if _is_meant(term, shape))
+            known = self._repelled[shape.number] = (len(self._repelling), assignments)
         return known[1]
 
     def _why_not_beside(self, shape: Shape, place: Place) -> Reason | None:

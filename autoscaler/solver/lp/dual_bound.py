@@ -4,8 +4,8 @@ Let every kind ``t`` of node have weights ``w(t) >= 0`` on its resources under w
 Price each pod at what it weighs where it weighs least, of the kinds that hold it: ``d(s) = min w(t) . size(s)``. Then
 the pods on any node are worth at most what they weigh there, which is at most ``usd(t)``; so every plan costs at least
 the sum of all ``d(s)``. Of kinds in short supply the node may weigh more than it costs: what it weighs above that is
-taken off for each node that there is. Any weights prove a bound; those of the relaxation over crowds are nearly the
-best, since the pods of a crowd are nearly alike.
+taken off for each node that there is. Any weights prove a bound; those of the relaxation over clusters are nearly the
+best, since the pods of a cluster are nearly alike.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from autoscaler.kube.client import Kube
 from autoscaler.kube.credentials import Account
 from autoscaler.kube.memory_configmap import MemoryConfigMap, as_memory, as_text
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Backoff, Grow, Meant, Memory, Order
+from autoscaler.model.actions import Assignment, Backoff, Grow, Memory, Order
 from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_policy, an_entry, later
@@ -22,7 +22,7 @@ MEMORY = Memory(
     backoffs={"test-gpu-us-east-1a": Backoff(later(minutes=5), 2, later(), "VcpuLimitExceeded")},
     leftovers=frozenset({"i-2", "i-1"}),
     orders={"test-gpu-us-east-1b": Order(0, 2, later())},
-    meant={"team/a-0": Meant("g+1", "g"), "team/a-1": Meant("g+1", "g"), "team/b": Meant("dgx-1")},
+    assignments={"team/a-0": Assignment("g+1", "g"), "team/a-1": Assignment("g+1", "g"), "team/b": Assignment("dgx-1")},
 )
 
 
@@ -109,7 +109,7 @@ def test_missing_rights_are_told_and_the_work_goes_on(
     assert told[-1] == (f"the memory (ConfigMap spillway/{words.MEMORY})", "")
 
 
-@pytest.mark.parametrize("text", ["{", '{"meant": 3}', '{"meant": {"g": {"n": [1]}}}'])
+@pytest.mark.parametrize("text", ["{", '{"assignments": 3}', '{"assignments": {"g": {"n": [1]}}}'])
 def test_what_somebody_else_wrote_into_it_is_told(
     api: FakeApi, memory_map: MemoryConfigMap, told: list[tuple[str, str]], text: str
 ) -> None:

@@ -49,7 +49,7 @@ def test_sums_kept_in_step_are_those_of_the_pods(changes: list[Pod | str]) -> No
     assert [_sums(index) for index, _ in rolls] == [sums for _, sums in rolls]
 
 
-def test_a_roll_does_not_change_with_the_register() -> None:
+def test_an_index_does_not_change_with_the_register() -> None:
     """A decision that is being made looks at one moment."""
     pod, register = a_pod("p", node="n1", labels={"app": "a"}, apart_from=(_APART,)), Register()
     register.change(None, pod)
@@ -69,4 +69,4 @@ def _sums(index: PodIndex) -> dict[str, Any]:
     }
     gangs = {name: sorted(map(repr, members)) for name, members in index.gangs.items()}
     unbound = sorted(map(repr, index.unbound))
-    return {"loads": loads, "gangs": gangs, "unbound": unbound, "sorts": index.sorts, "keepers": index.keepers}
+    return {"loads": loads, "gangs": gangs, "unbound": unbound, "classes": index.classes, "keepers": index.keepers}

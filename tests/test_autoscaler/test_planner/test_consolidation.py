@@ -244,6 +244,6 @@ def test_after_an_eviction_every_pod_has_a_place_and_nothing_is_bought_for_it(da
     if moved:
         follows = decide(after, memory=decided.memory)
         assert not [step for step in follows.steps if isinstance(step, Grow)]
-        assert moved <= set(follows.memory.meant)
+        assert moved <= set(follows.memory.assignments)
         emptied = {step.node for step in decided.steps if isinstance(step, Evict)}
-        assert not emptied & {home.node for home in follows.memory.meant.values()}
+        assert not emptied & {home.node for home in follows.memory.assignments.values()}

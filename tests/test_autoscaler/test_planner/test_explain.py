@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoscaler.model import labels as words
-from autoscaler.model.actions import IMPOSSIBLE, Admit, Grow, Meant, Memory, Plan, Resize, Waiting
+from autoscaler.model.actions import IMPOSSIBLE, Admit, Assignment, Grow, Memory, Plan, Resize, Waiting
 from autoscaler.model.cluster import ElasticRole, GangRef
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange
@@ -95,16 +95,16 @@ def test_the_nodes_that_a_job_waits_for_are_counted_once_each() -> None:
     mine = {words.JOB: "mnist"}
     pods = [a_pod(name, labels=mine) for name in ("a", "b", "c", "d")]
     pods += [a_pod("e"), a_pod("f", labels=mine, node=ready.name)]
-    meant = {
-        "team/a": Meant(other.name, group.name),
-        "team/b": Meant(other.name, group.name),
-        "team/c": Meant("new-1", group.name),
-        "team/d": Meant(ready.name, group.name),
-        "team/e": Meant("new-2", group.name),
-        "team/f": Meant("new-3", group.name),
+    assignments = {
+        "team/a": Assignment(other.name, group.name),
+        "team/b": Assignment(other.name, group.name),
+        "team/c": Assignment("new-1", group.name),
+        "team/d": Assignment(ready.name, group.name),
+        "team/e": Assignment("new-2", group.name),
+        "team/f": Assignment("new-3", group.name),
     }
     cluster = a_cluster(pods=pods, nodes=[ready], groups=[group])
-    assert coming("team/mnist", cluster, Plan(memory=Memory(meant=meant))) == (
+    assert coming("team/mnist", cluster, Plan(memory=Memory(assignments=assignments))) == (
         Coming("g5.12xlarge", "us-east-1a", nodes=2, launched=1, usd_per_hour=2 * group.usd_per_hour),
     )
     assert coming("team/mnist", cluster, Plan()) == ()

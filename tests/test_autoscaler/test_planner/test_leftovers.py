@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Cordon, Grow, Meant, Memory, Remove
+from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Remove
 from autoscaler.model.cluster import Cluster, Node, Refusal
 from autoscaler.model.constraints import Taint
 from autoscaler.planner.plan import plan
@@ -51,16 +51,18 @@ def looked(nodes: tuple[Node, ...], *gangs: str, refused: bool = True) -> Cluste
     return Cluster(seen_at=NOW, pods=tuple(pods), nodes=nodes, groups=groups)
 
 
-def meant(gang: str, nodes: tuple[Node, ...]) -> Memory:
+def assignments(gang: str, nodes: tuple[Node, ...]) -> Memory:
     """Where the last plan meant its four pods to go."""
-    where = [Meant(node.name, HERE.name) for node in nodes] + [Meant(f"{THERE.name}~{n}", THERE.name) for n in (1, 2)]
-    return Memory(meant={f"team/{gang}-worker-{number}": one for number, one in enumerate(where)})
+    where = [Assignment(node.name, HERE.name) for node in nodes] + [
+        Assignment(f"{THERE.name}~{n}", THERE.name) for n in (1, 2)
+    ]
+    return Memory(assignments={f"team/{gang}-worker-{number}": one for number, one in enumerate(where)})
 
 
 def test_nodes_that_have_joined_are_closed_and_ended_by_the_next_plan() -> None:
     """Without their idle time; that they are left over is remembered."""
     nodes = reserved(2)
-    first = plan(looked(nodes, "large"), a_policy(), meant("large", nodes))
+    first = plan(looked(nodes, "large"), a_policy(), assignments("large", nodes))
     assert [step.node for step in first.steps if isinstance(step, Cordon)] == [node.name for node in nodes]
     assert first.memory.leftovers == {node.instance_id for node in nodes}
     closed = tuple(replace(node, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=NOW) for node in nodes)
@@ -72,7 +74,7 @@ def test_nodes_that_have_joined_are_closed_and_ended_by_the_next_plan() -> None:
 def test_a_gang_that_fits_on_what_is_left_over_has_it() -> None:
     """Nothing is given back that is wanted."""
     nodes = reserved(2)
-    decided = plan(looked(nodes, "large", "small"), a_policy(), meant("large", nodes))
+    decided = plan(looked(nodes, "large", "small"), a_policy(), assignments("large", nodes))
     assert not [step for step in decided.steps if isinstance(step, Cordon | Remove | Grow)]
     assert decided.memory.leftovers == frozenset()
 
@@ -81,6 +83,6 @@ def test_what_no_refusal_has_left_over_has_its_idle_time() -> None:
     """A gang that waits for another reason, or that is gone, may come back for its nodes."""
     nodes = reserved(2)
     for cluster in (looked(nodes, "large", refused=False), looked(nodes)):
-        decided = plan(cluster, a_policy(), meant("large", nodes))
+        decided = plan(cluster, a_policy(), assignments("large", nodes))
         assert decided.memory.leftovers == frozenset()
         assert not [step for step in decided.steps if "refused" in step.because]

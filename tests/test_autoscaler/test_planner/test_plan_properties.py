@@ -227,7 +227,7 @@ def test_pods_go_to_the_kind_of_node_that_was_bought_for_them(world: World) -> N
     """While nothing is refused and no job comes or goes: machines join in any order, and none of them stays empty."""
     world.pods = {key: pod for key, pod in world.pods.items() if pod.gates}
     decided = plan(world.look(), world.policy, Memory())
-    first = decided.memory.meant
+    first = decided.memory.assignments
     world.carry_out(decided)
     for _ in range(12):
         world.pass_time(TICK / 10)
@@ -273,8 +273,10 @@ def test_one_more_job_changes_nothing_for_the_others(world: World, gpus: int) ->
     (newcomer,) = a_gang("newcomer", 1, gpus=gpus, created=later(seconds=60), priority=-1)
     world.pods[newcomer.key] = newcomer
     second = plan(world.look(), world.policy, first.memory)
-    known = [key for key in first.memory.meant if key in second.memory.meant]
-    assert [second.memory.meant[key].group for key in known] == [first.memory.meant[key].group for key in known]
+    known = [key for key in first.memory.assignments if key in second.memory.assignments]
+    assert [second.memory.assignments[key].group for key in known] == [
+        first.memory.assignments[key].group for key in known
+    ]
     assert {key for step in second.steps if isinstance(step, Grow) for key in step.demand} <= {newcomer.key}
 
 

@@ -13,11 +13,11 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     IMPOSSIBLE,
     Admit,
+    Assignment,
     Backoff,
     Cancel,
     Cordon,
     Grow,
-    Meant,
     Memory,
     Nominate,
     Plan,
@@ -594,7 +594,7 @@ def test_a_gang_goes_to_the_node_that_was_bought_for_it_though_another_has_joine
     ]
     again = decide(cluster, memory=first.memory)
     assert steps(again, Admit) == []
-    assert [home.group for home in again.memory.meant.values()] == [bought.name]
+    assert [home.group for home in again.memory.assignments.values()] == [bought.name]
 
 
 def test_who_loses_a_place_moves_and_its_gang_stays_where_it_was_bought_for() -> None:
@@ -603,14 +603,14 @@ def test_who_loses_a_place_moves_and_its_gang_stays_where_it_was_bought_for() ->
     coming, full = a_group("gpu-a10g", desired=2), a_group("gpu-a100", joined=1)
     (node,) = nodes_of(full)
     homes = {
-        gang[0].key: Meant(f"{coming.name}~1", coming.name),
-        gang[1].key: Meant(f"{coming.name}~2", coming.name),
-        gang[2].key: Meant(node.name, full.name),
+        gang[0].key: Assignment(f"{coming.name}~1", coming.name),
+        gang[1].key: Assignment(f"{coming.name}~2", coming.name),
+        gang[2].key: Assignment(node.name, full.name),
     }
     cluster = a_cluster(pods=[*gang, busy(node, 8)], nodes=[node, an_on_prem_node()], groups=[coming, full])
-    again = decide(cluster, memory=Memory(meant=homes))
+    again = decide(cluster, memory=Memory(assignments=homes))
     assert grown(again) == {}
-    assert [again.memory.meant[pod.key].group for pod in gang] == [coming.name, coming.name, ""]
+    assert [again.memory.assignments[pod.key].group for pod in gang] == [coming.name, coming.name, ""]
 
 
 def test_what_was_meant_and_is_gone_is_forgotten() -> None:
@@ -645,14 +645,14 @@ def test_what_is_more_than_an_elastic_gang_needs_takes_no_node_of_another() -> N
     again = decide(
         a_cluster(pods=[runs, *elastic[1:], small], nodes=[node], groups=[group]), policy, memory=first.memory
     )
-    assert [key for key, home in again.memory.meant.items() if home.group] == [small.key]
+    assert [key for key, home in again.memory.assignments.items() if home.group] == [small.key]
 
 
 def test_who_has_no_node_yet_buys_one_rather_than_take_a_dearer_one_of_another() -> None:
     """As after a purchase that failed, or a restart between two: the other would have to buy the dearer one again."""
     large, small = a_group("gpu-a100", desired=1), a_group("gpu-a10g")
     first, other = a_pod("first", gpus=4), a_pod("other", gpus=8, created=later(minutes=1))
-    memory = Memory(meant={other.key: Meant(f"{large.name}+1", large.name)})
+    memory = Memory(assignments={other.key: Assignment(f"{large.name}+1", large.name)})
     decided = decide(a_cluster(pods=[first, other], groups=[large, small]), memory=memory)
     assert grown(decided) == {small.name: 1}
 
@@ -776,13 +776,13 @@ def test_what_was_planned_evenly_is_found_again_in_any_order() -> None:
     first = decide(a_cluster(pods=gang, groups=groups))
     assert grown(first) == {group.name: 2 for group in groups}
     homes = {
-        gang[number].key: Meant(f"{groups[number // 2].name}~{number % 2 + 1}", groups[number // 2].name)
+        gang[number].key: Assignment(f"{groups[number // 2].name}~{number % 2 + 1}", groups[number // 2].name)
         for number in range(4)
     }
     coming = [replace(group, desired=2) for group in groups]
-    again = decide(a_cluster(pods=gang, groups=coming), memory=Memory(meant=homes))
+    again = decide(a_cluster(pods=gang, groups=coming), memory=Memory(assignments=homes))
     assert grown(again) == {}
-    assert {key: home.group for key, home in again.memory.meant.items()} == {
+    assert {key: home.group for key, home in again.memory.assignments.items()} == {
         key: home.group for key, home in homes.items()
     }
 

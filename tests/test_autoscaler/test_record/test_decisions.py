@@ -14,12 +14,12 @@ from autoscaler.config.documents import parse_document
 from autoscaler.config.policy import Policy, read_policy
 from autoscaler.model.actions import (
     IMPOSSIBLE,
+    Assignment,
     Backoff,
     Cancel,
     DeleteNode,
     Evict,
     Grow,
-    Meant,
     Memory,
     Nominate,
     Order,
@@ -91,7 +91,7 @@ FULL = a_cluster(
 )
 MEMORY = Memory(
     backoffs={"g": Backoff(later(minutes=3), 2, NOW, "InsufficientInstanceCapacity")},
-    meant={"team/pod": Meant("n", "g"), "team/other": Meant("dgx-01")},
+    assignments={"team/pod": Assignment("n", "g"), "team/other": Assignment("dgx-01")},
     draining={"n": NOW},
     orders={"g": Order(0, 2, NOW)},
     leftovers=frozenset({"i-1", "i-2"}),
@@ -134,7 +134,7 @@ def in_full(decision: Decision) -> dict[str, Any]:
         "memory": decision.memory,
         "plan": decision.plan,
         "repr": [repr(step) for step in decision.plan.steps],
-        "order": [list(memory.meant), list(decision.memory.meant), list(cluster.gang_sizes)],
+        "order": [list(memory.assignments), list(decision.memory.assignments), list(cluster.gang_sizes)],
         "doubt": decision.doubt,
     }
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.solver.admission_lp import Reach, furthest
+from autoscaler.solver.admission_lp import AdmissionLp, furthest
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.solve import cheapest
@@ -69,25 +69,25 @@ def test_few_are_refuted_whom_a_plan_serves(shapes: list[Shape], nodes: int, gpu
     cutting = Cutting.of(shapes, KINDS, limits)
     if not len(cutting.rows):
         return
-    reach = Reach(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
+    lp = AdmissionLp(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
     answer = cheapest(shapes, KINDS, limits=limits, rounds=5, turns=0)
     counts = np.zeros(len(cutting.rows), dtype=np.int64)
     for row, numbers in enumerate(cutting.shape_of):
         counts[row] = int(0.9 * sum(shapes[one].count - answer.left[one] for one in numbers))
-    assert reach.refutation(counts) is None
+    assert lp.refutation(counts) is None
 
 
 def test_what_was_refuted_is_told_by_prices() -> None:
     """Who is worth as much as one for whom there is no node has none, either."""
     shapes = [Shape((3_000, 8_000, 1, 1), 50), Shape((1_000, 1_000, 0, 1), 10)]
     cutting = Cutting.of(shapes, KINDS, [Limit({"gpu": 1.0}, 3.0)])
-    reach = Reach(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
+    lp = AdmissionLp(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
     row_of = {shape: row for row, several in enumerate(cutting.shape_of) for shape in several}
     counts = np.zeros(2, dtype=np.int64)
     counts[row_of[0]] = 6
-    assert reach.serves(counts)
+    assert lp.serves(counts)
     counts[row_of[0]] = 7
-    prices = reach.refutation(counts)
+    prices = lp.refutation(counts)
     assert prices is not None
     assert prices[row_of[0]] > 1_000
     assert prices[row_of[1]] < prices[row_of[0]]
@@ -120,7 +120,7 @@ def test_however_little_is_searched_a_plan_keeps_the_limits(tmp_path: Path, seco
 
 def test_where_nothing_may_be_bought_nobody_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told that the limits are reached."""
-    monkeypatch.setattr(Reach, "refutation", lambda *_: pytest.fail("asked about what may not be bought"))
+    monkeypatch.setattr(AdmissionLp, "refutation", lambda *_: pytest.fail("asked about what may not be bought"))
     plan = planned(tmp_path, table(many_sizes()), policy=policy("nodes: 0"))
     assert all(one.reason.endswith("leaves 0") for one in plan.waiting)
     assert len(plan.waiting) == 1_500

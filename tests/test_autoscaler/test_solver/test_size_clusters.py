@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autoscaler.inputs.offline_plan import plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog
-from autoscaler.solver.size_clusters import MANY, crowded, middles
+from autoscaler.solver.size_clusters import MANY, clustered, middles
 from tests import examples
 from tests.checker import faults, read_table
 from tests.test_autoscaler.test_inputs.test_offline_plan import CATALOG, PODS
@@ -25,7 +25,7 @@ from tests.test_autoscaler.test_inputs.test_offline_plan import CATALOG, PODS
 def test_everyone_is_in_one_crowd_of_his_like(rows: list[tuple[int, int, int]]) -> None:
     """At most as many crowds as asked for, unless there are more likes than that."""
     sizes = np.array([row[:2] for row in rows])
-    crowds = crowded(sizes, np.ones(len(rows), dtype=np.int64), np.array([row[2:] for row in rows]), many=5)
+    crowds = clustered(sizes, np.ones(len(rows), dtype=np.int64), np.array([row[2:] for row in rows]), many=5)
     assert sorted(row for crowd in crowds for row in crowd.tolist()) == list(range(len(rows)))
     assert all(len({rows[row][2] for row in crowd}) == 1 for crowd in crowds)
     assert len(crowds) <= 5
@@ -34,7 +34,7 @@ def test_everyone_is_in_one_crowd_of_his_like(rows: list[tuple[int, int, int]]) 
 def test_equal_rows_are_not_parted_and_unequal_ones_are_while_there_is_leave() -> None:
     """No more crowds than different sizes."""
     sizes = np.array([[1, 1], [5, 5], [1, 1], [9, 9]])
-    found = crowded(sizes, np.ones(4, dtype=np.int64), np.zeros((4, 1), dtype=np.int64), many=9)
+    found = clustered(sizes, np.ones(4, dtype=np.int64), np.zeros((4, 1), dtype=np.int64), many=9)
     assert [crowd.tolist() for crowd in found] == [[0, 2], [1], [3]]
 
 
@@ -43,7 +43,7 @@ def test_a_few_very_large_pods_do_not_change_what_the_small_ones_are_planned_for
     """Rounded to a part of the largest, a thousand small ones would be planned for many times what they ask for."""
     sizes = np.array([[number % 97 + 1, number % 89 + 1, 0, 1] for number in range(1000)] + [[largest, largest, 0, 1]])
     once = np.ones(len(sizes), dtype=np.int64)
-    crowds = crowded(sizes, once, np.zeros((len(sizes), 1), dtype=np.int64), many=80)
+    crowds = clustered(sizes, once, np.zeros((len(sizes), 1), dtype=np.int64), many=80)
     planned = sum(len(crowd) * middle[:2] for crowd, middle in zip(crowds, middles(sizes, once, crowds), strict=True))
     asked = sizes[:, :2].sum(axis=0)
     assert (planned >= 0.9 * asked).all()

@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import PodJson
-from autoscaler.kube.schema.gang_kinds import SERVED, Said, indexed_job_size
+from autoscaler.kube.schema.gang_kinds import SERVED, GangSizes, indexed_job_size
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import GangRef, GangSize, Pod
 from autoscaler.planner.demand.gangs import gangs_of
@@ -24,15 +24,15 @@ def pod(metadata: dict[str, Any], spec: dict[str, Any] | None = None, name: str 
     return pod_from(msgspec.convert(raw, PodJson))
 
 
-def said(resource: str, group: str, raw: dict[str, Any]) -> Said:
+def said(resource: str, group: str, raw: dict[str, Any]) -> GangSizes:
     """What an object of that API says."""
     api = next(one for one in SERVED if (one.resource, one.group) == (resource, group))
     return api.says(msgspec.convert(raw, api.model))
 
 
-def sizes(said: Said) -> dict[tuple[str, str], GangSize]:
+def sizes(said: GangSizes) -> dict[tuple[str, str], GangSize]:
     """As the cluster holds it, in the namespace of these tests."""
-    return {("d", told_by): size for told_by, size in said}
+    return {("d", size_source): size for size_source, size in said}
 
 
 @pytest.mark.parametrize(
@@ -47,22 +47,22 @@ def sizes(said: Said) -> dict[tuple[str, str], GangSize]:
         (
             {},
             {"schedulingGroup": {"podGroupName": "pg"}},
-            GangRef("d", "pg", told_by="scheduling.k8s.io/podgroups/pg"),
+            GangRef("d", "pg", size_source="scheduling.k8s.io/podgroups/pg"),
         ),
         (
             {},
             {"workloadRef": {"name": "w", "podGroup": "workers", "podGroupReplicaKey": "1"}},
-            GangRef("d", "w/workers/1", told_by="scheduling.k8s.io/workloads/w/workers"),
+            GangRef("d", "w/workers/1", size_source="scheduling.k8s.io/workloads/w/workers"),
         ),
         (
             {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}},
             {},
-            GangRef("d", "pg", told_by="scheduling.x-k8s.io/podgroups/pg"),
+            GangRef("d", "pg", size_source="scheduling.x-k8s.io/podgroups/pg"),
         ),
         (
             {"annotations": {"scheduling.k8s.io/group-name": "pg", "scheduling.volcano.sh/group-min-member": "3"}},
             {},
-            GangRef("d", "pg", minimum=3, told_by="scheduling.volcano.sh/podgroups/pg"),
+            GangRef("d", "pg", minimum=3, size_source="scheduling.volcano.sh/podgroups/pg"),
         ),
         (
             {
@@ -97,13 +97,13 @@ def sizes(said: Said) -> dict[tuple[str, str], GangSize]:
         (
             {"labels": {"jobset.sigs.k8s.io/jobset-name": "js"}},
             {},
-            GangRef("d", "js", told_by="jobset.x-k8s.io/jobsets/js"),
+            GangRef("d", "js", size_source="jobset.x-k8s.io/jobsets/js"),
         ),
-        ({"labels": {"training.kubeflow.org/job-name": "tf"}}, {}, GangRef("d", "tf", told_by="kubeflow.org/tf")),
+        ({"labels": {"training.kubeflow.org/job-name": "tf"}}, {}, GangRef("d", "tf", size_source="kubeflow.org/tf")),
         (
             {"ownerReferences": [{"kind": "MPIJob", "name": "m"} | OWNER]},
             {},
-            GangRef("d", "m", told_by="kubeflow.org/m"),
+            GangRef("d", "m", size_source="kubeflow.org/m"),
         ),
         (
             {
@@ -111,7 +111,7 @@ def sizes(said: Said) -> dict[tuple[str, str], GangSize]:
                 "ownerReferences": [{"kind": "Job", "name": "j"} | OWNER],
             },
             {},
-            GangRef("d", "j", told_by="batch/jobs/j"),
+            GangRef("d", "j", size_source="batch/jobs/j"),
         ),
         ({"ownerReferences": [{"kind": "Job", "name": "plain"} | OWNER]}, {}, None),
         ({"ownerReferences": [{"kind": "ReplicaSet", "name": "web"} | OWNER]}, {}, None),
@@ -127,7 +127,7 @@ def test_our_own_words_go_before_those_of_others() -> None:
     """A job of any dialect is made elastic, or kept in one zone, by our annotations."""
     notes = {words.GANG_MIN: "2", words.GANG_ZONE: words.ZONE}
     found = pod({"labels": {"jobset.sigs.k8s.io/jobset-name": "js"}, "annotations": notes}).gang
-    assert found == GangRef("d", "js", minimum=2, topology=words.ZONE, told_by="jobset.x-k8s.io/jobsets/js")
+    assert found == GangRef("d", "js", minimum=2, topology=words.ZONE, size_source="jobset.x-k8s.io/jobsets/js")
 
 
 @pytest.mark.parametrize(
@@ -265,14 +265,14 @@ def test_a_native_gang_is_held_until_its_pod_group_is_there() -> None:
     """The scheduler holds it too: to buy for it before would be to guess."""
     pods = [pod({}, {"schedulingGroup": {"podGroupName": "pg"}}, name=name) for name in "ab"]
     (gang,) = gangs_of(pods)
-    assert gang.untold == "scheduling.k8s.io/podgroups/pg"
+    assert gang.unknown_size_source == "scheduling.k8s.io/podgroups/pg"
     known = said(
         "podgroups",
         "scheduling.k8s.io",
         {"metadata": {"name": "pg"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
     )
     (gang,) = gangs_of(pods, sizes(known))
-    assert (gang.untold, gang.minimum) == ("", 2)
+    assert (gang.unknown_size_source, gang.minimum) == ("", 2)
 
 
 def test_pods_of_a_group_with_the_basic_policy_are_placed_one_by_one() -> None:
@@ -299,7 +299,7 @@ def test_what_a_pod_says_of_its_gang_goes_before_what_others_say() -> None:
 def test_a_pod_group_and_a_job_of_one_name_are_two_gangs() -> None:
     """Each with a name of its own in what is said of it."""
     group = pod({"labels": {"scheduling.x-k8s.io/pod-group": "x"}}, name="a")
-    job = replace(group, name="b", gang=GangRef("d", "x", told_by="kubeflow.org/x"))
+    job = replace(group, name="b", gang=GangRef("d", "x", size_source="kubeflow.org/x"))
     assert sorted(gang.name for gang in gangs_of([group, job])) == [
         "d/x (kubeflow.org/x)",
         "d/x (scheduling.x-k8s.io/podgroups/x)",

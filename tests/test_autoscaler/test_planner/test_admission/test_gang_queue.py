@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from autoscaler.model.actions import Grow, Meant, Memory, Plan
+from autoscaler.model.actions import Assignment, Grow, Memory, Plan
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later
@@ -15,9 +15,9 @@ from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_pr
 COMING = a_group("gpu-a100", desired=1, maximum=1)
 
 
-def planned(*gangs: tuple[Pod, ...], meant: tuple[Pod, ...] = ()) -> tuple[Plan, dict[str, str]]:
-    """One machine is on its way, bought for those ``meant``, and no other may be bought; with what is told of each."""
-    memory = Memory(meant={pod.key: Meant(f"{COMING.name}~1", COMING.name) for pod in meant})
+def planned(*gangs: tuple[Pod, ...], assignments: tuple[Pod, ...] = ()) -> tuple[Plan, dict[str, str]]:
+    """One machine is on its way, bought for those in ``assignments``, and no other may be bought."""
+    memory = Memory(assignments={pod.key: Assignment(f"{COMING.name}~1", COMING.name) for pod in assignments})
     pods = [pod for gang in gangs for pod in gang]
     decided = plan(a_cluster(pods=pods, groups=[COMING]), a_policy(limits={"nodes": 1}), memory)
     assert not [step for step in decided.steps if isinstance(step, Grow)]
@@ -28,7 +28,7 @@ def test_who_was_refused_takes_nothing_that_was_bought_for_others() -> None:
     """Though it is older, and would have been served first; without memory it is."""
     early = a_gang("early", pods=1, gpus=8)
     late = a_gang("late", pods=2, gpus=4, created=later(seconds=1))
-    _, told = planned(early, late, meant=late)
+    _, told = planned(early, late, assignments=late)
     assert told["late"].startswith("its node is on its way")
     assert "limits.nodes" in told["early"]
     _, told = planned(early, late)
@@ -39,7 +39,7 @@ def test_who_is_of_higher_priority_takes_it_where_nothing_else_is_to_be_had() ->
     """The money is spent on what matters most."""
     urgent = a_gang("urgent", pods=1, gpus=8, priority=10, created=later(seconds=5))
     late = a_gang("late", pods=2, gpus=4)
-    _, told = planned(urgent, late, meant=late)
+    _, told = planned(urgent, late, assignments=late)
     assert told["urgent"].startswith("its node is on its way")
     assert "limits.nodes" in told["late"]
 
@@ -48,17 +48,17 @@ def test_nobody_loses_a_place_to_who_has_none_anywhere() -> None:
     """Of higher priority, but too large for any machine."""
     giant = a_gang("giant", pods=1, gpus=64, priority=10)
     late = a_gang("late", pods=2, gpus=4)
-    decided, told = planned(giant, late, meant=late)
+    decided, told = planned(giant, late, assignments=late)
     assert told["late"].startswith("its node is on its way")
-    assert decided.memory.meant.keys() == {pod.key for pod in late}
+    assert decided.memory.assignments.keys() == {pod.key for pod in late}
 
 
 def test_a_gang_does_not_grow_onto_what_was_bought_for_others() -> None:
     """It runs with one pod; the other would fit where the later gang's are planned."""
     elastic = a_gang("elastic", pods=2, gpus=4, minimum=1)
     other = a_gang("other", pods=1, gpus=4, created=later(seconds=1))
-    decided, told = planned(elastic, other, meant=(elastic[0], *other))
-    assert decided.memory.meant.keys() == {elastic[0].key, other[0].key}
+    decided, told = planned(elastic, other, assignments=(elastic[0], *other))
+    assert decided.memory.assignments.keys() == {elastic[0].key, other[0].key}
     assert "runs with fewer pods" in told["elastic"]
 
 

@@ -37,7 +37,7 @@ def bought(decided: Plan) -> int:
 def test_the_first_are_served_and_one_that_is_too_large_keeps_nobody_back() -> None:
     """Of twelve GPUs the first gang takes four, the second wants sixteen and waits, the others take the rest."""
     pods = [*a_gang("a", 2, gpus=2), *a_gang("b", 2, gpus=8), *a_gang("c", 4, gpus=2), *a_gang("d", 1, gpus=1)]
-    served = {key.split("/")[1].split("-")[0] for key in decide(*pods, gpus=12).memory.meant}
+    served = {key.split("/")[1].split("-")[0] for key in decide(*pods, gpus=12).memory.assignments}
     assert served == {"a", "c"}
 
 
@@ -47,7 +47,7 @@ def test_what_takes_nothing_that_is_scarce_is_served_behind_what_is_refused(limi
     gpu = [a_pod(f"gpu-{number:03}", gpus=1, cpu=1) for number in range(100)]
     small = [a_pod(f"zz-{number:03}", cpu=1, tolerations=(TOLERATES_GPU,)) for number in range(40)]
     decided = decide(*gpu, *small, **limits)
-    served = sorted(key.split("/")[1] for key in decided.memory.meant)
+    served = sorted(key.split("/")[1] for key in decided.memory.assignments)
     assert served[:40] == [pod.name for pod in gpu[:40]]
     assert sum(name.startswith("zz") for name in served) >= 30
     assert decided.lower_bound_usd_per_hour >= 0.9 * decided.usd_per_hour
@@ -70,7 +70,7 @@ def test_within_limits_no_gang_is_torn_and_nothing_is_exceeded(data: st.DataObje
     owned = data.draw(st.integers(0, 2))
     decided = decide(*pods, owned=owned, **limits)
     assert decided == decide(*pods, owned=owned, search=ASKING_FIRST, **limits)
-    served = [key.split("/")[1].split("-")[0] for key in decided.memory.meant]
+    served = [key.split("/")[1].split("-")[0] for key in decided.memory.assignments]
     assert all(served.count(f"g{number}") in (0, many) for number, (many, _, _) in enumerate(gangs))
     gpus = sum(
         step.by * (4 if "a10g" in step.group else 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoscaler.model.actions import Grow, Meant, Memory, Nominate
+from autoscaler.model.actions import Assignment, Grow, Memory, Nominate
 from autoscaler.model.cluster import Pod
 from autoscaler.model.resources import Resources
 from autoscaler.planner.demand.gangs import gangs_of
@@ -89,7 +89,9 @@ def test_a_pod_whose_node_is_on_its_way_is_planned_on_one_that_has_joined() -> N
     (node,) = nodes_of(there, ready=False)
     pod = a_pod(tolerations=(TOLERATES_GPU,), unschedulable_because=NO_PLACE)
     gpu = a_pod("gpu", gpus=4, unschedulable_because=NO_PLACE)
-    memory = Memory(meant={pod.key: Meant(f"{coming.name}~1", coming.name), gpu.key: Meant(node.name, there.name)})
+    memory = Memory(
+        assignments={pod.key: Assignment(f"{coming.name}~1", coming.name), gpu.key: Assignment(node.name, there.name)}
+    )
     decided = plan(a_cluster(pods=[pod, gpu], nodes=[node], groups=[coming, there]), a_policy(), memory)
     assert not [step for step in decided.steps if isinstance(step, Grow)]
     (step,) = [step for step in decided.steps if isinstance(step, Nominate)]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Admit, Grow, Meant, Memory, Nominate, Plan, Reserve, Step, Unreserve
+from autoscaler.model.actions import Admit, Assignment, Grow, Memory, Nominate, Plan, Reserve, Step, Unreserve
 from autoscaler.model.cluster import Cluster, DaemonSet, Node, Pod
 from autoscaler.model.constraints import Spread, Taint, Toleration
 from autoscaler.model.resources import Resources
@@ -148,11 +148,11 @@ def test_a_pod_whose_node_is_on_its_way_is_not_sent_to_what_is_left_over_on_a_re
     """The scheduler would not send it there either."""
     group = a_group("gpu-a10g", joined=1, desired=2)
     others = let_in(loose("others", gpus=3, node=OURS.name, phase="Running"))
-    memory = Memory(meant={"team/late": Meant("to come", group.name)})
+    memory = Memory(assignments={"team/late": Assignment("to come", group.name)})
     cluster = a_cluster(pods=[others, loose("late")], nodes=[OURS], groups=[group])
     decided = plan(cluster, a_policy(), memory)
     assert steps(decided, Reserve) == []
-    assert decided.memory.meant["team/late"].node != OURS.name
+    assert decided.memory.assignments["team/late"].node != OURS.name
 
 
 def test_a_node_is_opened_when_those_that_it_was_reserved_for_are_there() -> None:
@@ -177,7 +177,7 @@ def test_a_node_stays_reserved_while_a_pod_without_our_gate_waits_for_another_an
     opened = decide(a_cluster(pods=[full, large], nodes=nodes, groups=[group]))
     assert [step.nodes for step in steps(opened, Unreserve)] == [(one.name,)]
     (behind,) = a_gang("g", 1, gpus=1)
-    elsewhere = Memory(meant={behind.key: Meant(two.name, group.name)})
+    elsewhere = Memory(assignments={behind.key: Assignment(two.name, group.name)})
     nodes[1] = replace(nodes[1], ready=False)
     gated = plan(a_cluster(pods=[full, behind], nodes=nodes, groups=[group]), a_policy(), elsewhere)
     assert [step.nodes for step in steps(gated, Unreserve)] == [(one.name,)]

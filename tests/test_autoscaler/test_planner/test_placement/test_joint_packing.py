@@ -85,7 +85,7 @@ def test_a_pod_that_others_keep_off_their_node_is_not_put_beside_them() -> None:
     for pods in ([alone, *others], [*others, replace(alone, created=later(seconds=9))]):
         machines = [an_on_prem_node(f"m{number}", gpus=0, cpu=3) for number in range(2)]
         decided = decide(a_cluster(pods=pods, groups=groups, nodes=machines))
-        homes = {key: where.node for key, where in decided.memory.meant.items()}
+        homes = {key: where.node for key, where in decided.memory.assignments.items()}
         assert len(homes) == 5
         assert list(homes.values()).count(homes["team/alone"]) == 1
 
@@ -223,7 +223,7 @@ def test_a_node_kept_for_pods_planned_before_is_left_to_them() -> None:
     node = nodes_of(group)[0]
     old = a_pod("old", gpus=8)
     first = decide(a_cluster(pods=[old], nodes=[node], groups=[group]))
-    assert first.memory.meant[old.key].node == node.name
+    assert first.memory.assignments[old.key].node == node.name
     newcomer = a_pod("newcomer", gpus=8, created=later(seconds=-60))
     again = decide(a_cluster(pods=[old, newcomer], nodes=[node], groups=[group]), memory=first.memory)
     assert demanded(again) == {newcomer.key}
@@ -234,7 +234,7 @@ def test_a_machine_that_we_own_is_given_to_what_would_be_dearest_to_buy_for() ->
     small = [a_pod(f"a-{number}", cpu=14, tolerations=(TOLERATES_GPU,)) for number in range(4)]
     large = a_pod("z", gpus=8, cpu=90, created=later(seconds=1))
     decided = decide(a_cluster(pods=[*small, large], nodes=[an_on_prem_node(cpu=128, gpus=8)]))
-    assert decided.memory.meant["team/z"].node == "dgx-01"
+    assert decided.memory.assignments["team/z"].node == "dgx-01"
     assert decided.usd_per_hour < 2
     assert decided.lower_bound_usd_per_hour <= decided.usd_per_hour
 
@@ -252,4 +252,4 @@ def test_with_machines_of_ours_a_plan_costs_no_more_than_filling_them_first(
     in_turn = plan(cluster, a_policy(), Memory(), limits=replace(ALWAYS, at_hand_kinds=0))
     assert jointly.usd_per_hour <= in_turn.usd_per_hour + 1e-6
     assert jointly.lower_bound_usd_per_hour <= jointly.usd_per_hour + 1e-6
-    assert jointly.memory.meant.keys() == in_turn.memory.meant.keys()
+    assert jointly.memory.assignments.keys() == in_turn.memory.assignments.keys()

@@ -65,7 +65,7 @@ def test_what_one_plan_puts_on_a_node_takes_nothing_from_the_next() -> None:
     cluster = replace(cluster, pods=pod_index_of(cluster.pods))
     plans = [plan(cluster, a_policy(), Memory(), cache=cache) for _ in range(3)]
     assert plans[0] == plans[1] == plans[2]
-    assert plans[0].memory.meant
+    assert plans[0].memory.assignments
 
 
 def test_a_node_that_nothing_has_changed_on_keeps_its_place() -> None:
