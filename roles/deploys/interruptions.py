@@ -23,19 +23,19 @@ SERVICE: Final = "/etc/systemd/system/spillway-interruption-watch.service"
 
 @deploy("Interruption notices")
 def interruptions() -> None:
-    """A service that asks the instance metadata service; nothing on machines that are not EC2's."""
+    """A service that asks the instance metadata service; nothing on machines that are not EC2's.
+
+    An image for nodes has what it runs; the node that it is for is known at its boot.
+    """
     machine = settings()
+    if machine.node_image:
+        _program()
     if not (machine.kubelet and machine.provider_id.startswith("aws://")):
         return
     own = f"{KUBECONFIG} {AUTHORITY} {PKI}/kubelet-client-current.pem"
     unit = posixpath.basename(SERVICE)
     with restarts(DAEMON_RELOAD), restarts(unit):
-        files.place(
-            name="what listens to EC2",
-            dest=SCRIPT,
-            content=Path(interruption_watch.__file__).read_text(encoding="utf-8"),
-            mode="755",
-        )
+        _program()
         files.place(
             name="what listens to EC2 as a unit",
             dest=SERVICE,
@@ -48,3 +48,12 @@ def interruptions() -> None:
         services.only_drop_ins(unit=unit, name=f"no override of {unit}")
     services.daemon_reload(name="systemd knows what listens to EC2")
     services.running(unit=unit, name="what listens to EC2 runs")
+
+
+def _program() -> None:
+    files.place(
+        name="what listens to EC2",
+        dest=SCRIPT,
+        content=Path(interruption_watch.__file__).read_text(encoding="utf-8"),
+        mode="755",
+    )

@@ -258,6 +258,9 @@ OF_ITS_CLUSTER = {
     "Kubelet | kubelet's unit",
     "Kubelet | systemd knows kubelet's unit",
     "Kubelet | kubelet runs",
+    "Interruption notices | what listens to EC2 as a unit",
+    "Interruption notices | systemd knows what listens to EC2",
+    "Interruption notices | what listens to EC2 runs",
 }
 """All that the roles change at the first boot from an image: what no image can have."""
 SEAL = Path(roles.__file__).with_name("seal_image.sh")
