@@ -72,7 +72,7 @@ def test_every_role_of_a_node_is_known() -> None:
     assert {name.partition(" | ")[0] for name in names()} == {
         *("package sources", "Name, clock, kernel and limits", "Accounts and SSH keys", "containerd and runc", "GPUs"),
         *("containerd can run pods with and without GPUs", "Pod network", "Logs", "Node health check", "Kubelet"),
-        *("Tools of a control plane", "Reboot"),
+        *("Interruption notices", "Tools of a control plane", "Reboot"),
     }
 
 

@@ -87,7 +87,7 @@ HANGS: Final = {
     ),
     "a disk that takes no writes": (
         f"{DISK}; install -d -m 700 -o ada /home/ada/.ssh; chown ada /home/ada; fsfreeze -f /home/ada",
-        "fsfreeze -u /home/ada; umount /home/ada",
+        "fsfreeze -u /home/ada; umount -l /home/ada",
     ),
 }
 """What an account's home lies on: shell that mounts it, and shell that takes it away again."""
