@@ -207,7 +207,7 @@ class Store:
             known = shelf.get(key)
             if known is not None and known[0] > version:
                 return
-            if known is not None and known[1] == noun:  # the same object: whoever has seen it knows it again
+            if known is not None and known[1] == noun:  # the object is kept: looks know it by its identity
                 shelf[key] = (version, known[1])
                 return
             shelf[key] = (version, noun)
@@ -380,7 +380,7 @@ class Store:
     def _all_notices(self) -> tuple[Notice, ...]:
         """The gravest of each instance, told by the queue or by the node itself; made anew only after a change."""
         if self._told_by_nodes is None:
-            self._told_by_nodes = tuple(node.notice for node in self._all(NODES) if node.notice is not None)
+            self._told_by_nodes = tuple(node.notice for node in self._all_nodes() if node.notice is not None)
         found = {one.instance: one for one in self._told_by_nodes}
         found |= {one.instance: one for one in self._notices if one.is_certain or one.instance not in found}
         return tuple(found[instance] for instance in sorted(found))
