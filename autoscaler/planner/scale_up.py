@@ -100,6 +100,7 @@ def scale_up(
         [*fleet.places, *coming(cluster, fleet)],
         residents=index,
         newcomers=[*newcomers, *(role.task for role in roles)],
+        closed=fleet.closed_places,
         order=fleet.order,
     )
     free = free_on_prem(snapshot)

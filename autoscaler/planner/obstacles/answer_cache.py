@@ -21,6 +21,7 @@ from autoscaler.planner.supply.fleet import Fleet
 _ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 _OF_THE_LOOK: Final[dict[str, Any]] = {
     "places": (),
+    "closed_places": (),
     "nodes": NodeIndex({}, {}, frozenset(), (), (), frozenset()),
     "group_of": {},
     "residents": {},
@@ -70,6 +71,7 @@ def source_of(cluster: Cluster, policy: Policy, fleet: Fleet, market: Market, as
         replace(cluster, pods=(), seen_at=_ANY_TIME),
         replace(fleet, **_OF_THE_LOOK),
         [(market.is_kept(place), *_as_it_is(place)) for place in snapshot.places],
+        [_as_it_is(place) for place in fleet.closed_places],
         pods.everyone,
     )
 

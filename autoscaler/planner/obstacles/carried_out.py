@@ -133,7 +133,7 @@ def _maker(group: Group, room: Mapping[str, int]) -> Callable[[str], Place]:
 def _happen(changes: Iterable[NeededChange], after: Search) -> None:
     """What ends takes nothing any longer; what runs is counted by the rules of others."""
     snapshot = after.snapshot
-    for place in list(snapshot.places):
+    for place in (*snapshot.places, *after.closed.still_closed(snapshot)):
         for pod in after.fleet.residents.get(place.name, ()):
             if pod.key in after.ended:
                 snapshot.leave(snapshot.shape(pod), place)

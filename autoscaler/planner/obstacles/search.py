@@ -94,7 +94,7 @@ class Search:
 
     def __post_init__(self) -> None:
         """Nothing is asked yet."""
-        self.closed = ClosedNodes(self.cluster, self.policy, self.fleet)
+        self.closed = ClosedNodes(self.fleet)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -272,7 +272,7 @@ class Search:
             places = chain(self.snapshot.places, map(self.market.sample, self.market.offerings))
             found = {taint for place in places for taint in place.taints}
             found |= {taint for one in self._unbuilt_offerings() for taint in one.group.taints}
-            found |= {taint for place in self.closed.places.values() for taint in place.taints}
+            found |= {taint for place in self.fleet.closed_places for taint in place.taints}
             self._taints = frozenset(found)
         return self._taints
 
@@ -324,7 +324,9 @@ class Search:
     def _end_work(self, shapes: Sequence[Shape]) -> Iterator[tuple[Place, Pod]]:
         """Take away what is on the places that the shapes might go to, but for pods that they must be near to."""
         alone = all(map(self.snapshot.stands_alone, shapes))
-        places = self._worth_emptying(shapes) if alone else list(self.snapshot.places)
+        places = (
+            self._worth_emptying(shapes) if alone else [*self.snapshot.places, *self.closed.still_closed(self.snapshot)]
+        )
         wanted = {term for shape in shapes for term in shape.near_to}
         for place in places:
             for pod in self.fleet.residents.get(place.name, ()):

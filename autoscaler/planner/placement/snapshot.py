@@ -28,14 +28,18 @@ class Snapshot:
         residents: Iterable[Pod],
         newcomers: Sequence[Pod],
         *,
+        closed: Iterable[Place] = (),
         order: FillOrder | None = None,
     ) -> None:
         """Of ``residents`` the bound ones matter; their requests are already taken out of their places' ``free``.
 
+        ``closed``: nothing is put there, but the pods there count in rules between pods, and the places as domains of a
+        spread, as in the scheduler (``interPodAffinity``, and ``podTopologySpread`` with ``nodeTaintsPolicy: Ignore``).
         ``order``: what is known of the order in which these places are filled.
         """
         self.places = list(places)
         self._order = order or FillOrder()
+        self._closed = {place.name: place for place in closed}
         self._by_name = {place.name: place for place in self.places}
         self._by_host = {place.labels.get(HOSTNAME, place.name): place for place in self.places}
         self._shapes: dict[object, Shape] = {}
@@ -344,7 +348,7 @@ class Snapshot:
         )
         for term, counts in residents.keepers.items():
             for node, pods in counts.items():
-                place = self._by_name.get(node)
+                place = self._by_name.get(node) or self._closed.get(node)
                 if place is not None:
                     self._repel(term, place.labels, pods)
         if self._watches:
@@ -372,7 +376,7 @@ class Snapshot:
 
     def _count_class(self, watch: Watch, counts: Mapping[str, int]) -> None:
         for node, pods in counts.items():
-            place = self._by_name.get(node)
+            place = self._by_name.get(node) or self._closed.get(node)
             if place is not None:
                 watch.count(place.labels, pods)
 
@@ -456,7 +460,7 @@ class Snapshot:
         known = self._domains.get(spreading)
         if known is None:
             others = self._prospects if topology_key != HOSTNAME else ()
-            known = self._domains[spreading] = domains_of(spreading, (*self.places, *others))
+            known = self._domains[spreading] = domains_of(spreading, (*self.places, *self._closed.values(), *others))
         return known
 
     def _count_domains(self, place: Place, by: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -20,7 +20,7 @@ from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.node_index import NodeIndex
 from autoscaler.model.pauses import Pause
-from autoscaler.model.pod_index import Load, pod_index_of
+from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.backoffs import learnt
 from autoscaler.planner.supply.candidate_nodes import (
@@ -39,6 +39,7 @@ _NONE = frozenset[str]()
 
 _LISTED_WITHIN = timedelta(minutes=2)
 """After a node has joined, its instance is in EC2's list."""
+_CORDONED, _NOT_READY = "cordoned by someone else", "not ready"
 _NOTICE_HOLDS = timedelta(hours=1)
 """After it was given, or after the time that it names: then the node is one like others again."""
 _PASSING_TAINTS = frozenset(
@@ -63,6 +64,10 @@ class Fleet:
     """All registered nodes."""
     unusable: Mapping[str, str]
     """Node name -> why no pod is planned on it."""
+    closed_places: tuple[Place, ...]
+    """Of nodes that stay though no pod is planned on them, as if they were open: cordoned by another, not ready, or at
+    fault. What keeps pods off the other unusable nodes is that they go.
+    """
     group_of: Mapping[str, Group]
     """Node name -> the group that its instance is in."""
     outstanding: Mapping[str, int]
@@ -176,6 +181,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     }
     unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
     unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
+    stay = sorted(name for name, why in unusable.items() if why in (_CORDONED, _NOT_READY) or name in faults.closed)
     sizes = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
     lost_of = Counter(group.name for group, _ in lost)
     outstanding = {
@@ -191,6 +197,12 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         places=cache.places(nodes, group_of, loads, unusable, make=partial(_place, cluster=cluster, policy=policy)),
         nodes=nodes,
         unusable=unusable,
+        closed_places=tuple(
+            _place(
+                _opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD), cluster=cluster, policy=policy
+            )
+            for name in stay
+        ),
         group_of=group_of,
         outstanding=outstanding,
         lost=lost,
@@ -332,6 +344,11 @@ def _place(node: Node, group: Group | None, load: Load, *, cluster: Cluster, pol
     )
 
 
+def _opened(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if taint.key not in _PASSING_TAINTS)
+    return replace(node, cordoned=False, ready=True, conditions=(), taints=taints)
+
+
 def _labels(node: Node) -> Mapping[str, str]:
     return node.labels if words.HOSTNAME in node.labels else {**node.labels, words.HOSTNAME: node.name}
 
@@ -340,9 +357,9 @@ def _why_unusable(node: Node, group: Group | None, cluster: Cluster, policy: Pol
     if node.deleting:
         return "being deleted"
     if node.cordoned and node.cordoned_by != words.AUTOSCALER:
-        return "cordoned by someone else"
+        return _CORDONED
     if not node.ready and (group is None or cluster.seen_at >= node.created + policy.scale_up.boot_timeout):
-        return "not ready"
+        return _NOT_READY
     return ""
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from autoscaler.model.actions import Memory, Waiting
 from autoscaler.model.cluster import Cluster
-from autoscaler.model.constraints import Requirement, Toleration
+from autoscaler.model.constraints import Requirement, Taint, Toleration
 from autoscaler.model.labels import HOSTNAME
-from autoscaler.model.needed_changes import KINDS, PULUMI_UP, NeededChange, merged
+from autoscaler.model.needed_changes import KINDS, PULUMI_UP, READY, NeededChange, merged
 from autoscaler.model.resources import Resources
 from autoscaler.planner.explain import changes_for
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
@@ -104,6 +104,30 @@ def test_a_partner_that_is_not_there_is_asked_for_where_there_is_room() -> None:
     node = an_on_prem_node("dgx-1", gpus=0)
     said = waits(a_cluster(pods=[a_pod(near_to=(term,))], nodes=[node], groups=[]), a_policy(an_entry("cpu")))
     assert said.would_fit_if == "a pod of which app is db runs where kubernetes.io/hostname is dgx-1"
+
+
+@pytest.mark.parametrize("closed", [{"cordoned": True}, {"ready": False}])
+def test_work_on_a_closed_node_that_keeps_a_pod_out_of_its_zone_has_to_end(closed: dict[str, bool]) -> None:
+    """Room for it is on another machine of the zone; opening the node does not help."""
+    term = near_db("rack")
+    there = a_pod("db", node="dgx-1", phase="Running", labels={"app": "db"})
+    nodes = [replace(an_on_prem_node("dgx-1", gpus=0, labels={"rack": "r1"}), **closed)]
+    nodes += [an_on_prem_node("dgx-2", gpus=0, labels={"rack": "r1"})]
+    look = a_cluster(pods=[a_pod(apart_from=(term,), selector={"rack": "r1"}), there], nodes=nodes, groups=[])
+    [change] = waits(look, a_policy(an_entry("cpu"))).changes
+    assert (change.other, change.pods) == ("other work ends", ("team/db",))
+    assert helps([change], Look(look, a_policy(an_entry("cpu")), Memory()), {"team/pod"})
+    assert not helps([], Look(look, a_policy(an_entry("cpu")), Memory()), {"team/pod"})
+
+
+def test_a_node_that_is_not_ready_is_waited_for_whatever_taint_kubernetes_has_put_on_it() -> None:
+    """The taint goes when the node is ready."""
+    taint = Taint("node.kubernetes.io/not-ready", "", "NoExecute")
+    node = an_on_prem_node("dgx-1", gpus=0, ready=False, taints=(taint,))
+    [change] = waits(
+        a_cluster(pods=[a_pod(selector={"host": "dgx-1"})], nodes=[node], groups=[]), a_policy(an_entry("cpu"))
+    ).changes
+    assert (change.other, change.nodes) == (READY, ("dgx-1",))
 
 
 def test_of_what_runs_only_what_is_in_the_way_has_to_end() -> None:

@@ -27,7 +27,7 @@ from autoscaler.model.actions import (
     Waiting,
 )
 from autoscaler.model.cluster import Cluster, Instance, Node, Pod, Refusal
-from autoscaler.model.constraints import Requirement, Spread, Taint
+from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
@@ -793,3 +793,40 @@ def test_pods_are_spread_over_the_zones_that_others_will_open() -> None:
     other = a_gang("other", pods=1, gpus=8, selector={"zone": "us-east-1b"}, created=later(minutes=1))
     decided = decide(a_cluster(pods=[*spread_gang(2), *other], groups=groups))
     assert grown(decided) == {groups[0].name: 1, groups[1].name: 2}
+
+
+# --- Pods on nodes that nothing is planned on -------------------------------------------------------------------------
+
+
+CLOSED: tuple[dict[str, Any], ...] = ({"cordoned": True}, {"ready": False})
+DB = (Requirement("app", "In", ("db",)),)
+IN_ZONE = PodTerm(words.ZONE, DB, frozenset({"team"}))
+
+
+def beside_a_closed_node(closed: dict[str, Any], zone: str, waiting: Pod, **there: Any) -> dict[str, int]:
+    """What is bought for a pod beside a pod on a machine of that zone that is cordoned, or not ready."""
+    machine = replace(an_on_prem_node("dgx-1", labels={words.ZONE: zone}), **closed)
+    db = a_pod("db", node="dgx-1", phase="Running", labels={"app": "db"}, **there)
+    groups = [a_group("gpu-a100", zone) for zone in ("us-east-1a", "us-east-1b")]
+    return grown(decide(a_cluster(pods=[db, waiting], nodes=[machine], groups=groups)))
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_pods_on_closed_nodes_count_in_the_rules_between_pods(closed: dict[str, Any]) -> None:
+    """As the scheduler counts them: apart from one, or kept out by one, is elsewhere; near one is there."""
+    apart, near = a_pod(gpus=8, apart_from=(IN_ZONE,)), a_pod(gpus=8, near_to=(IN_ZONE,))
+    web = PodTerm(words.ZONE, (Requirement("app", "In", ("web",)),), frozenset({"team"}))
+    kept_out = a_pod(gpus=8, labels={"app": "web"})
+    for zone, other in (("us-east-1a", "us-east-1b"), ("us-east-1b", "us-east-1a")):
+        assert beside_a_closed_node(closed, zone, apart) == {f"local-gpu-a100-{other}": 1}
+        assert beside_a_closed_node(closed, zone, kept_out, apart_from=(web,)) == {f"local-gpu-a100-{other}": 1}
+        assert beside_a_closed_node(closed, zone, near) == {f"local-gpu-a100-{zone}": 1}
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_a_zone_of_closed_nodes_is_one_to_spread_over(closed: dict[str, Any]) -> None:
+    """``nodeTaintsPolicy`` is ``Ignore``: none of the pods is there, so of three one is too many elsewhere."""
+    groups = [a_group("gpu-a100", zone) for zone in ("us-east-1a", "us-east-1b")]
+    gang, machine = spread_gang(3), an_on_prem_node("dgx-1", labels={words.ZONE: "lab"})
+    assert sum(grown(decide(a_cluster(pods=gang, groups=groups))).values()) == 3
+    assert grown(decide(a_cluster(pods=gang, groups=groups, nodes=[replace(machine, **closed)]))) == {}
