@@ -152,28 +152,13 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     groups = sorted(cluster.groups, key=lambda group: group.name)
     members = cache.members(nodes, groups)
     group_of, sizes = _with_strays(members, nodes, groups, cluster.seen_at)
-    ghosts = frozenset(
-        node.name
-        for node in nodes.unsettled
-        if node.name in nodes.instances and node.name not in group_of and words.GROUP in node.labels and not node.ready
-    )
-    hands_off = frozenset(
-        group.name for group in groups if any(one.stops_terminating(group.entry) for one in cluster.pauses)
-    )
-    lost = tuple(
-        (group, instance)
-        for group in groups
-        for instance in members.stirring.get(group.name, ())
-        if instance.id not in nodes.joined and instance.state != "terminating"
-        if _is_overdue(instance, cluster, policy) and group.name not in hands_off
-    )
-    ending = {one.id for several in members.stirring.values() for one in several if one.state == "terminating"}
-    leaving = frozenset(name for name, instance in nodes.instances.items() if instance in ending) if ending else _NONE
+    hands_off = _hands_off(cluster, groups)
+    lost = tuple(_never_joined(cluster, policy, nodes, members, groups, hands_off=hands_off))
+    leaving = _leaving(nodes, members)
     noticed = {name: one for name, one in _noticed(cluster, nodes) if name in group_of and name not in leaving}
-    faults = node_faults(cluster, nodes, policy)
-    known = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
+    faults, ghosts = node_faults(cluster, nodes, policy), _ghosts(nodes, group_of)
+    backoffs = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
     refused = {group.name: _refused(group, cluster, policy, live=members.alive[group.name]) for group in groups}
-    loads = pod_index_of(cluster.pods).loads
     unusable = {
         node.name: why
         for node in nodes.unsettled
@@ -182,33 +167,26 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
     unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
     stay = sorted(name for name, why in unusable.items() if why in (_CORDONED, _NOT_READY) or name in faults.closed)
-    sizes = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
-    lost_of = Counter(group.name for group, _ in lost)
-    outstanding = {
-        group.name: max(
-            0,
-            max(group.desired - refused[group.name], members.alive[group.name])
-            - sizes[group.name]
-            - lost_of[group.name],
-        )
-        for group in groups
-    }
+    joined = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
+    gone = Counter(group.name for group, _ in lost)
+    loads, make = pod_index_of(cluster.pods).loads, partial(_place, cluster=cluster, policy=policy)
     return Fleet(
-        places=cache.places(nodes, group_of, loads, unusable, make=partial(_place, cluster=cluster, policy=policy)),
+        places=cache.places(nodes, group_of, loads, unusable, make=make),
         nodes=nodes,
         unusable=unusable,
         closed_places=tuple(
-            _place(
-                _opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD), cluster=cluster, policy=policy
-            )
-            for name in stay
+            make(_opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD)) for name in stay
         ),
         group_of=group_of,
-        outstanding=outstanding,
+        outstanding={
+            name: max(0, max(group.desired - refused[name], members.alive[name]) - joined[name] - gone[name])
+            for group in groups
+            for name in (group.name,)
+        },
         lost=lost,
         refused=refused,
-        closed={name: one for name, one in known.items() if one.until > cluster.seen_at},
-        backoffs=known,
+        closed={name: one for name, one in backoffs.items() if one.until > cluster.seen_at},
+        backoffs=backoffs,
         rooms=cache.rooms(groups, make=partial(_room, cluster=cluster)),
         residents={name: load.residents for name, load in loads.items()},
         alive=members.alive,
@@ -285,6 +263,42 @@ def _with_strays(
         if group is not None:
             found[name] = group
     return {**members.group_of, **found}, members.sizes + Counter(group.name for group in found.values())
+
+
+def _ghosts(nodes: NodeIndex, group_of: Mapping[str, Group]) -> frozenset[str]:
+    """Names of nodes of ours that are not ready, and whose instances no group has."""
+    ours = (node for node in nodes.unsettled if words.GROUP in node.labels and node.name in nodes.instances)
+    return frozenset(node.name for node in ours if not node.ready and node.name not in group_of)
+
+
+def _hands_off(cluster: Cluster, groups: Iterable[Group]) -> frozenset[str]:
+    """Names of groups in which nothing is ended."""
+    return frozenset(
+        group.name for group in groups if any(one.stops_terminating(group.entry) for one in cluster.pauses)
+    )
+
+
+def _never_joined(
+    cluster: Cluster,
+    policy: Policy,
+    nodes: NodeIndex,
+    members: Members,
+    groups: Iterable[Group],
+    *,
+    hands_off: Collection[str],
+) -> Iterator[tuple[Group, Instance]]:
+    """Instances that no node stands for in the time they had, but for groups in which nothing is ended."""
+    for group in groups:
+        for instance in members.stirring.get(group.name, ()) if group.name not in hands_off else ():
+            is_coming = instance.id not in nodes.joined and instance.state != "terminating"
+            if is_coming and _is_overdue(instance, cluster, policy):
+                yield group, instance
+
+
+def _leaving(nodes: NodeIndex, members: Members) -> frozenset[str]:
+    """Names of nodes whose instances are being ended."""
+    ending = {one.id for several in members.stirring.values() for one in several if one.state == "terminating"}
+    return frozenset(name for name, instance in nodes.instances.items() if instance in ending) if ending else _NONE
 
 
 def _noticed(cluster: Cluster, nodes: NodeIndex) -> Iterator[tuple[str, Notice]]:
