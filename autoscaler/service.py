@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -35,6 +35,7 @@ from autoscaler.kube.ledger_configmaps import LedgerBooks
 from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
 from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
+from autoscaler.kube.watched_kinds import NODES, PODS
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
@@ -296,6 +297,10 @@ def resume(scope: str, *, kubeconfig: Path | None, namespace: str) -> Iterator[s
     yield from (f"still: {one}" for one in left)
 
 
+_HOLDS_A_NODE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Pods that are bound and have not finished, as the API server selects them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parties:
     """Whom we talk to, and the store of what they say."""
@@ -324,9 +329,13 @@ class Parties:
             raise Unavailable(f"AWS refuses: {refused}") from None
 
     def counts(self) -> Counts:
-        """How many nodes and instances there are, asked anew. Raises ``Unavailable`` or ``Refused``."""
-        nodes = sum(len(raws) for raws, _ in self.kube.pages("/api/v1/nodes"))
-        return Counts(nodes, sum(len(group.instances) for group in self.ec2.groups()))
+        """How many nodes, instances and busy nodes there are, asked anew. Raises ``Unavailable`` or ``Refused``."""
+        nodes = sum(len(raws) for raws, _ in self.kube.pages(NODES.path))
+        pods = (
+            PODS.decode(raw)[1] for raws, _ in self.kube.pages(PODS.path, fieldSelector=_HOLDS_A_NODE) for raw in raws
+        )
+        busy = {pod.node for pod in pods if not pod.is_daemon}
+        return Counts(nodes, sum(len(group.instances) for group in self.ec2.groups()), len(busy))
 
     def loop(
         self,

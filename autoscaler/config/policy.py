@@ -245,6 +245,19 @@ class Consolidation(Document):
     )
 
 
+class Drains(Document):
+    """How fast EC2 nodes are taken from the pods that run on them; idle nodes are not held back by it."""
+
+    share: Annotated[float, live("share")] = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="of the EC2 nodes, begun with in each interval, one always may be: emptied to save their price, "
+        "terminated as not ready, or emptied since EC2 warns of them",
+    )
+    every: Annotated[Span, live("time")] = Field(default=timedelta(minutes=10), description="the interval, e.g. 10m")
+
+
 class ScaleDown(Document):
     """When capacity is given back."""
 
@@ -256,6 +269,7 @@ class ScaleDown(Document):
         default=timedelta(minutes=10),
         description="an EC2 node that has not been ready for so long is terminated though pods are on it, e.g. 10m",
     )
+    drains: Drains = Drains()
     consolidation: Consolidation = Consolidation()
 
 

@@ -18,6 +18,7 @@ from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import pod_index_of
+from autoscaler.planner.drain_brake import REST, DrainBrake
 from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
@@ -25,8 +26,6 @@ from autoscaler.planner.supply.fleet import Fleet
 
 _TRIALS: Final = 2
 """Nodes at most for which one look asks whether they can be emptied: each costs as much as placing their pods."""
-_AGAIN: Final = timedelta(hours=1)
-"""A node that could not be emptied is tried again so long after it was begun with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,6 @@ class Consolidation:
     """What is done to empty nodes."""
 
     steps: tuple[Step, ...] = ()
-    draining: Mapping[str, datetime] = field(default_factory=dict)
-    """As in ``Memory``."""
     going: frozenset[str] = frozenset()
     """Names of nodes that stay closed although pods are on them."""
     wanted: Mapping[str, str] = field(default_factory=dict)
@@ -45,14 +42,14 @@ class Consolidation:
 
 
 def consolidate(
-    cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory, *, up: ScaleUp, limits: SearchLimits
+    cluster: Cluster, policy: Policy, fleet: Fleet, brake: DrainBrake, *, up: ScaleUp, limits: SearchLimits
 ) -> Consolidation:
-    """Go on emptying what is being emptied; begin with another node where the disruption budget allows one.
+    """Go on emptying what is being emptied; begin with another where its budget and the brake allow one.
 
     ``fleet`` and ``up``: what this look found and what it does for pending pods, whose places are taken. No node is
     begun with while nodes are bought or on their way for others.
     """
-    return _Consolidating(cluster=cluster, policy=policy, fleet=fleet, memory=memory, up=up, limits=limits).decide()
+    return _Consolidating(cluster=cluster, policy=policy, fleet=fleet, brake=brake, up=up, limits=limits).decide()
 
 
 def why_not_moved(pod: Pod) -> str:
@@ -75,25 +72,23 @@ def why_not_emptied(
     rules, group, pods = policy.scale_down.consolidation, fleet.group_of[node.name], fleet.residents[node.name]
     if not (policy.scale_down.enabled and rules.enabled):
         return f"scale_down.{'consolidation.' if policy.scale_down.enabled else ''}enabled is false"
-    recent = _recent(memory, policy, cluster.seen_at)
+    brake = DrainBrake.of(cluster, policy, fleet, memory)
     spare = fleet.size_of(group) - group.minimum
-    why = _why_never(node, group, spare, fleet, rules) or _why_not_now(node, fleet, wanted, recent)
+    why = _why_never(node, group, spare, fleet, rules) or _why_not_now(node, fleet, wanted, brake)
     if why:
         return why
     stuck = [f"{pod.key}: {why}" for pod in pods if (why := why_not_moved(pod))]
     if stuck:
         return "; ".join(stuck[:3]) + (f"; and {len(stuck) - 3} more pods" if len(stuck) > 3 else "")  # noqa: PLR2004
     why, _ = _why_unsettled(pods, policy.idle_after(group.entry), rules, cluster.seen_at)
-    begun = [name for name, since in recent.items() if since + rules.every > cluster.seen_at]
+    begun = [name for name, since in brake.begun.items() if since + rules.every > cluster.seen_at]
     if not why and len(begun) >= rules.nodes:
         return f"{', '.join(sorted(begun))} was begun with: {rules.nodes} in each window of {rules.every}"
-    return why or "its pods have room nowhere else, nor on a node that is cheaper by enough, or dearer nodes come first"
-
-
-def _recent(memory: Memory, policy: Policy, now: datetime) -> dict[str, datetime]:
-    """Nodes that were begun with not long ago."""
-    longest = max(policy.scale_down.consolidation.every, _AGAIN)
-    return {name: since for name, since in memory.draining.items() if now < since + longest}
+    return (
+        why
+        or brake.why_held()
+        or "its pods have room nowhere else, nor on a node that is cheaper by enough, or dearer nodes come first"
+    )
 
 
 def _why_never(node: Node, group: Group, spare: int, fleet: Fleet, rules: ConsolidationRules) -> str:
@@ -107,7 +102,7 @@ def _why_never(node: Node, group: Group, spare: int, fleet: Fleet, rules: Consol
     return "terminating in its group is paused" if group.name in fleet.hands_off else ""
 
 
-def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], recent: Mapping[str, datetime]) -> str:
+def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], brake: DrainBrake) -> str:
     """Why it is no candidate at this look; empty where it is."""
     if node.name in fleet.noticed:
         return str(fleet.noticed[node.name])
@@ -117,8 +112,8 @@ def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], recent: Mapp
         return "it is closed, not ready, or on its way out"
     if node.name in wanted:
         return "more pods are to come onto it"
-    if node.name in recent:
-        begun = f"{recent[node.name]:%Y-%m-%d %H:%M:%S} UTC"
+    if node.name in brake.begun and brake.now < brake.begun[node.name] + REST:
+        begun = f"{brake.begun[node.name]:%Y-%m-%d %H:%M:%S} UTC"
         return f"it was begun with at {begun}, and could not be emptied: it has an hour's rest"
     return ""
 
@@ -163,7 +158,7 @@ class _Consolidating:
     cluster: Cluster
     policy: Policy
     fleet: Fleet
-    memory: Memory
+    brake: DrainBrake
     up: ScaleUp
     limits: SearchLimits
     steps: list[Step] = field(default_factory=list)
@@ -179,31 +174,24 @@ class _Consolidating:
     def decide(self) -> Consolidation:
         """See :func:`consolidate`."""
         if not (self.policy.scale_down.enabled and self.rules.enabled):
-            return Consolidation(draining=self.recent)
-        begun: dict[str, datetime] = {}
+            return Consolidation()
         for node, since in self._begun():
-            begun[node.name] = since
+            self.brake.begun.setdefault(node.name, since)
             self._go_on(node)
         if len(self.going) < self.rules.nodes and self._within_budget():
-            begun |= dict.fromkeys(self._begin(), self.cluster.seen_at)
+            self._begin()
         return Consolidation(
             steps=tuple(self.steps),
-            draining=dict(sorted((self.recent | begun).items())),
             going=frozenset(self.going),
             wanted=self.wanted,
             wake_at=min((when for when in self.due if when > self.cluster.seen_at), default=None),
         )
 
-    @property
-    def recent(self) -> dict[str, datetime]:
-        """Nodes that were begun with not long ago."""
-        return _recent(self.memory, self.policy, self.cluster.seen_at)
-
     def _begun(self) -> Iterator[tuple[Node, datetime]]:
         """Nodes that we have closed and that pods are still on, for as long as emptying them may take."""
         for node in self.fleet.nodes.unsettled:
             is_ours = node.cordoned and node.cordoned_by == AUTOSCALER
-            since = self.memory.draining.get(node.name) or node.cordoned_at
+            since = self.brake.begun.get(node.name) or node.cordoned_at
             is_ours = is_ours and node.name not in self.fleet.noticed and node.name not in self.fleet.faults.closed
             if not is_ours or since is None or not self.fleet.residents.get(node.name):
                 continue
@@ -214,10 +202,10 @@ class _Consolidating:
 
     def _within_budget(self) -> bool:
         """Whether another node may be begun with."""
-        ends = [since + self.rules.every for since in self.recent.values()]
+        ends = [since + self.rules.every for since in self.brake.begun.values()]
         ends = [end for end in ends if end > self.cluster.seen_at]
         self.due += ends
-        return len(ends) < self.rules.nodes
+        return len(ends) < self.rules.nodes and not self.brake.why_held()
 
     def _go_on(self, node: Node) -> None:
         """Where the pods have room still, and no other pod needs the node."""
@@ -231,27 +219,27 @@ class _Consolidating:
     def _staying(self, node: Node) -> list[Pod]:
         return [pod for pod in self.fleet.residents[node.name] if not pod.deleting]
 
-    def _begin(self) -> list[str]:
-        """Begin with the node whose end saves most; gives its name, or none."""
+    def _begin(self) -> None:
+        """Begin with the node whose end saves most."""
         if any(isinstance(step, Grow) for step in self.up.steps):
-            return []
+            return
         for node, group in sorted(self._candidates(), key=lambda one: (-one[1].usd_per_hour, one[0].name))[:_TRIALS]:
             if self._move(node, saves=group.usd_per_hour):
                 self.going.add(node.name)
-                return [node.name]
+                self.brake.lets(node.name)
+                break
             if not any(self.fleet.outstanding.values()) and self._replace(node, group):
                 break
-        return []
 
     def _candidates(self) -> Iterator[tuple[Node, Group]]:
-        nodes, recent = self.fleet.nodes.named, self.recent
+        nodes = self.fleet.nodes.named
         spare = {group.name: self.fleet.size_of(group) - group.minimum for group in self.cluster.groups}
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
             if node is None or group is None or not pods:
                 continue
             is_left = _why_never(node, group, spare[group.name], self.fleet, self.rules)
-            is_left = is_left or _why_not_now(node, self.fleet, self.up.wanted, recent)
+            is_left = is_left or _why_not_now(node, self.fleet, self.up.wanted, self.brake)
             if not is_left and self._is_settled(pods, group):
                 yield node, group
 

@@ -17,6 +17,7 @@ from autoscaler.model.actions import Cordon, Evict, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Notice, Pod
 from autoscaler.model.labels import AUTOSCALER
 from autoscaler.planner.consolidation import why_not_moved
+from autoscaler.planner.drain_brake import DrainBrake
 from autoscaler.planner.supply.fleet import Fleet
 
 _EVICT_ALL: Final = timedelta(minutes=10)
@@ -35,13 +36,16 @@ class Interruptions:
     warnings: tuple[str, ...]
 
 
-def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, resized: Collection[str]) -> Interruptions:
+def interruptions(
+    cluster: Cluster, policy: Policy, fleet: Fleet, brake: DrainBrake, *, resized: Collection[str]
+) -> Interruptions:
     """Close them, evict their pods, and terminate them in their groups once they are empty, or just before EC2 does.
 
-    Evicted at once are pods that may be moved (:func:`why_not_moved`); others when the end is certain and near. A group
-    whose size the same plan changes, or an order without an answer may (``resized``), loses none by it: these start
-    from the size that was seen. Nothing is done in a group whose terminating is paused, nor on nodes that another has
-    closed; without ``scale_down.enabled`` EC2 ends them itself.
+    Evicted at once are pods that may be moved (:func:`why_not_moved`); others when the end is certain and near. Of
+    nodes that EC2 only warns of, no more are emptied than the brake lets. A group whose size the same plan changes, or
+    an order without an answer may (``resized``), loses none by it: these start from the size that was seen. Nothing is
+    done in a group whose terminating is paused, nor on nodes that another has closed; without ``scale_down.enabled``
+    EC2 ends them itself.
     """
     steps: list[Step] = []
     warnings: list[str] = []
@@ -53,7 +57,11 @@ def interruptions(cluster: Cluster, policy: Policy, fleet: Fleet, *, resized: Co
             warnings.append(f"node {node.name}: {notice}; its pods stay, for {why_left}")
             continue
         may_end = policy.scale_down.enabled and group.name not in resized
-        steps += _about(node, group, notice, cluster.seen_at, fleet, may_end=may_end)
+        about = list(_about(node, group, notice, cluster.seen_at, fleet, may_end=may_end))
+        if not notice.is_certain and any(isinstance(step, Evict) for step in about) and not brake.lets(name):
+            warnings.append(f"node {node.name}: {notice}; it is closed, and its pods stay for now: {brake.why_held()}")
+            about = [step for step in about if not isinstance(step, Evict)]
+        steps += about
         due += [notice.ends - _EVICT_ALL, notice.ends - _END] if notice.ends is not None else []
     return Interruptions(
         tuple(steps), min((one for one in due if one > cluster.seen_at), default=None), tuple(warnings)

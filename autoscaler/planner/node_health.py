@@ -14,6 +14,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, DeleteNode, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Node
 from autoscaler.model.labels import AUTOSCALER
+from autoscaler.planner.drain_brake import DrainBrake
 from autoscaler.planner.supply.fleet import Fleet
 
 
@@ -29,8 +30,11 @@ class Unhealthy:
     """When the next one has not answered for long enough."""
 
 
-def unhealthy(cluster: Cluster, policy: Policy, fleet: Fleet) -> Unhealthy:
-    """Delete ghosts; cordon, then terminate nodes that have not been ready for ``scale_down.unready_after``."""
+def unhealthy(cluster: Cluster, policy: Policy, fleet: Fleet, brake: DrainBrake) -> Unhealthy:
+    """Delete ghosts; cordon, then terminate nodes that have not been ready for ``scale_down.unready_after``.
+
+    No more of these than the brake lets: where many are silent at once, it is rather what they would answer to.
+    """
     steps: list[Step] = list(_ghosts(fleet))
     warnings: list[str] = []
     replaced: set[str] = set()
@@ -41,6 +45,8 @@ def unhealthy(cluster: Cluster, policy: Policy, fleet: Fleet) -> Unhealthy:
             continue
         end = _since(node) + policy.scale_down.unready_after
         why_left = _why_left_alone(node, group, policy, fleet)
+        if not why_left and cluster.seen_at >= end and not brake.lets(node.name):
+            why_left = brake.why_held()
         warnings.append(_told(node, fleet, why_left or f"its instance is terminated at {end:%Y-%m-%d %H:%M:%S} UTC"))
         if why_left or group is None:
             continue

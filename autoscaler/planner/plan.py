@@ -15,6 +15,7 @@ from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Plan, Release
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.consolidation import consolidate
+from autoscaler.planner.drain_brake import DrainBrake
 from autoscaler.planner.faulty_nodes import faulty_nodes
 from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.interruptions import interruptions
@@ -60,11 +61,12 @@ def plan(
     )
     spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, assignments=up.assignments)
     growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
-    sick = unhealthy(cluster, policy, fleet)
+    brake = DrainBrake.of(cluster, policy, fleet, memory)
+    sick = unhealthy(cluster, policy, fleet, brake)
     resized = {step.group for step in spare.steps if isinstance(step, Grow | Cancel)} | unanswered.keys()
-    taken_back = interruptions(cluster, policy, fleet, resized=resized)
+    taken_back = interruptions(cluster, policy, fleet, brake, resized=resized)
     at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
-    emptied = consolidate(cluster, policy, fleet, memory, up=up, limits=limits)
+    emptied = consolidate(cluster, policy, fleet, brake, up=up, limits=limits)
     left = left_over(cluster, fleet, memory, up.assignments, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
         cluster,
@@ -94,6 +96,7 @@ def plan(
         sick.wake_at,
         taken_back.wake_at,
         emptied.wake_at,
+        brake.eases_at,
         fleet.faults.wake_at,
         *up.looks,
         *(one.until for one in cluster.pauses),
@@ -104,7 +107,7 @@ def plan(
         memory=Memory(
             backoffs=dict(sorted(fleet.backoffs.items())),
             assignments=ordered_so_far(up.assignments, unanswered, cluster),
-            draining=emptied.draining,
+            draining=dict(sorted(brake.begun.items())),
             orders=dict(sorted((unanswered | orders_in(steps)).items())),
             leftovers=left,
         ),

@@ -1108,7 +1108,7 @@ def test_a_look_without_half_of_the_cluster_is_confirmed_before_it_is_acted_on(
     def confirm() -> Counts:
         if really is None:
             raise Unavailable("the API server does not answer")
-        return Counts(nodes=really, instances=0)
+        return Counts(nodes=really, instances=0, busy=0)
 
     loop = made.loop(confirm=confirm)
     made.knows_aws()
@@ -1120,8 +1120,28 @@ def test_a_look_without_half_of_the_cluster_is_confirmed_before_it_is_acted_on(
     assert (len(made.did()) > before) == acts
     assert bool(plan.warnings) != acts
     if not acts:
-        assert "half of the cluster or more seems gone (10 nodes before, 5 now)" in plan.warnings[0]
+        assert "half of the cluster or more seems gone or idle (10 nodes before, 5 now)" in plan.warnings[0]
         a_big_look(made, nodes=9)
+        assert loop.once().warnings == ()
+
+
+@pytest.mark.parametrize(("really", "acts"), [(0, True), (8, False)], ids=["ended", "running"])
+def test_a_look_in_which_half_of_the_nodes_fell_idle_is_confirmed(*, really: int, acts: bool) -> None:
+    """A list of pods that came back empty would else close nodes on which jobs run; one that ended is acted on."""
+    made = bench(GROW)
+    loop = made.loop(confirm=lambda: Counts(nodes=8, instances=0, busy=really))
+    made.knows_aws()
+    a_big_look(made, nodes=8)
+    pods = {("team", f"p{number}"): (1, a_pod(f"p{number}", node=f"n{number}")) for number in range(8)}
+    made.store.replace(PODS, pods)
+    assert loop.once().warnings == ()
+    made.store.replace(PODS, {})
+    before = len(made.did())
+    plan = loop.once()
+    assert (len(made.did()) > before) == acts
+    if not acts:
+        assert "seems gone or idle (8 nodes with pods before, 0 now)" in plan.warnings[0]
+        made.store.replace(PODS, pods)
         assert loop.once().warnings == ()
 
 

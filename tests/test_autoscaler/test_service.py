@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from autoscaler import service
+from autoscaler.kube.cache import Store
+from autoscaler.kube.client import Kube
 from autoscaler.model.errors import Unavailable
+from autoscaler.planner.sanity_check import Counts
+from tests.builders import a_group
 from tests.live.hybrid import write_policy
+from tests.test_autoscaler.fake_api import Answer, fake_api
 from tests.test_autoscaler.test_loop import GROW, Bench, bench
 
 
@@ -67,3 +73,23 @@ def test_once_succeeds_where_every_step_was_taken(monkeypatch: pytest.MonkeyPatc
     made = bench(GROW)
     once(monkeypatch, made, tmp_path)
     assert made.did() == ["grow"]
+
+
+def test_a_fresh_list_counts_nodes_that_hold_a_pod(tmp_path: Path) -> None:
+    """Of its own, past the watch; what came with a node, and what has finished, keeps none."""
+    daemon = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True, "apiVersion": "apps/v1"}]}
+    pods = [
+        {"metadata": {"name": f"p{number}", "namespace": "n", "uid": str(number)} | more, "spec": {"nodeName": node}}
+        for number, (node, more) in enumerate([("a", {}), ("a", {}), ("b", {}), ("c", daemon)])
+    ]
+    with fake_api() as api:
+        listed = {"/api/v1/pods": pods, "/api/v1/nodes": [{}, {}, {}]}
+        api.answer = lambda asked: Answer(body={"metadata": {}, "items": listed.get(asked.path, [])})
+        kube = Kube.connect(api.kubeconfig(tmp_path))
+        there = SimpleNamespace(groups=lambda: (a_group(joined=2),))
+        counts = service.Parties(kube, cast("Any", there), Store(), "kube-system").counts()
+        kube.close()
+    assert counts == Counts(nodes=3, instances=2, busy=2)
+    assert [one.query.get("fieldSelector") for one in api.asked if one.path == "/api/v1/pods"] == [
+        "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+    ]
