@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
@@ -36,6 +37,8 @@ class Load:
     """Pods that are not daemons and not finished."""
     daemons: frozenset[str] = frozenset()
     """``namespace/Kind/name`` of the owners of those that came with the node."""
+    ends: datetime | None = None
+    """When the last of the residents is expected to end; ``None`` where one of them does not say, or there is none."""
 
 
 NO_LOAD: Final = Load(used=MappingProxyType({}))
@@ -222,4 +225,11 @@ def _load(pods: Iterable[Pod]) -> Load:
             daemons.add(f"{pod.namespace}/{pod.owner}")
         else:
             residents.append(pod)
-    return Load(used=used, ports=frozenset(ports), residents=tuple(residents), daemons=frozenset(daemons))
+    ends = [pod.started + pod.duration for pod in residents if pod.started and pod.duration is not None]
+    return Load(
+        used=used,
+        ports=frozenset(ports),
+        residents=tuple(residents),
+        daemons=frozenset(daemons),
+        ends=max(ends) if ends and len(ends) == len(residents) else None,
+    )

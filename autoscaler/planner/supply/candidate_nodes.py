@@ -24,7 +24,7 @@ _COMMON: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _CPU_UNIT: Final = 64_000
 _MEMORY_UNIT: Final = 256 * 2**30
 _ROUNDING: Final = 1e-9
-ON_PREM_TIER, EC2_TIER, CORDONED_TIER, COMING_TIER = range(4)
+ON_PREM_TIER, EC2_TIER, ENDING_TIER, CORDONED_TIER, COMING_TIER = range(5)
 _FEW: Final = 100
 """Places that are put in order one by one; more are sorted with all others."""
 _CHANGES: Final = 32

@@ -27,10 +27,12 @@ from autoscaler.planner.supply.candidate_nodes import (
     COMING_TIER,
     CORDONED_TIER,
     EC2_TIER,
+    ENDING_TIER,
     ON_PREM_TIER,
     FillOrder,
     Place,
 )
+from autoscaler.planner.supply.ending_nodes import EndingNodes
 from autoscaler.planner.supply.node_cache import Members, NodeCache
 from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
 
@@ -168,10 +170,11 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
     stay = sorted(name for name, why in unusable.items() if why in (_CORDONED, _NOT_READY) or name in faults.closed)
     joined = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
-    gone = Counter(group.name for group, _ in lost)
-    loads, make = pod_index_of(cluster.pods).loads, partial(_place, cluster=cluster, policy=policy)
+    gone, is_ending = Counter(group.name for group, _ in lost), EndingNodes(cluster.seen_at, policy)
+    make = partial(_place, cluster=cluster, policy=policy, is_ending=is_ending)
+    loads = pod_index_of(cluster.pods).loads
     return Fleet(
-        places=cache.places(nodes, group_of, loads, unusable, make=make),
+        places=cache.places(nodes, group_of, loads, unusable, make=make, is_ending=is_ending),
         nodes=nodes,
         unusable=unusable,
         closed_places=tuple(
@@ -338,7 +341,9 @@ def _refused(group: Group, cluster: Cluster, policy: Policy, *, live: int) -> in
     return max(0, group.desired - max(live, group.minimum))
 
 
-def _place(node: Node, group: Group | None, load: Load, *, cluster: Cluster, policy: Policy) -> Place:
+def _place(
+    node: Node, group: Group | None, load: Load, *, cluster: Cluster, policy: Policy, is_ending: EndingNodes
+) -> Place:
     allocatable, coming = _expected(node, group, cluster, policy)
     free = dict(allocatable.items())
     for name, amount in load.used.items():
@@ -350,7 +355,7 @@ def _place(node: Node, group: Group | None, load: Load, *, cluster: Cluster, pol
         labels={**labels_of(group, node.name), **node.labels} if coming and group else _labels(node),
         taints=_taints(node, group, passing=coming or node.cordoned),
         free=free,
-        tier=_tier(node, group, coming=coming),
+        tier=_tier(node, group, coming=coming, ending=is_ending(group, load)),
         node=node,
         group=group,
         standing=group is None or bool(load.residents),
@@ -408,11 +413,13 @@ def _taints(node: Node, group: Group | None, *, passing: bool) -> tuple[Taint, .
     return tuple(taint for taint in node.taints if taint.key not in gone) if node.taints else ()
 
 
-def _tier(node: Node, group: Group | None, *, coming: bool) -> int:
+def _tier(node: Node, group: Group | None, *, coming: bool, ending: bool) -> int:
     if coming:
         return COMING_TIER
     if node.cordoned:
         return CORDONED_TIER
+    if ending:
+        return ENDING_TIER
     origin = node.labels.get(words.ORIGIN)
     if origin == words.ON_PREM and group is None:
         return ON_PREM_TIER

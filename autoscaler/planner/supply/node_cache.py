@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from autoscaler.model.cluster import Cluster, DaemonSet, Group, Instance, Node
 from autoscaler.model.node_index import NodeIndex, NodeRegister
 from autoscaler.model.pod_index import NO_LOAD, Load
 from autoscaler.model.resources import Resources
-from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder, Place
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER, EC2_TIER, ENDING_TIER, FillOrder, Place
 
+_BY_TIME: Final = (EC2_TIER, ENDING_TIER)
 _Make = Callable[[Node, Group | None, Load], Place]
+_IsEnding = Callable[[Group | None, Load], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,12 @@ class NodeCache:
         unusable: Collection[str],
         *,
         make: _Make,
+        is_ending: _IsEnding,
     ) -> tuple[Place, ...]:
-        """Of each node that is not ``unusable``: made anew where it, its pods or its group's promise have changed."""
+        """Of each node that is not ``unusable``: made anew where it, its pods or its group's promise have changed.
+
+        Time changes whether what runs on a node ``is_ending``.
+        """
         found, places = self._found, []
         for name, node in nodes.named.items():
             if name in unusable:
@@ -133,6 +140,8 @@ class NodeCache:
                 places.append(self._made(node, group, load, make))
                 continue
             place = seen.place
+            if place.tier in _BY_TIME and (place.tier == ENDING_TIER) != is_ending(group, load):
+                place = self._made(node, group, load, make)
             if place.group is not group:
                 if _promise_the_same(group, place.group):
                     place.group = group
