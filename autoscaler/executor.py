@@ -7,7 +7,7 @@ A step is taken as planned or not at all: whatever changed in between (``Changed
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -26,6 +26,7 @@ from autoscaler.model.actions import (
     DeleteNode,
     EndJob,
     Evict,
+    FreeGpus,
     Grow,
     Nominate,
     Recreate,
@@ -37,7 +38,7 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.model.cluster import Group
+from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.resources import Resources
 
@@ -91,6 +92,8 @@ class Executor:
                 self._store.saw_node(self._kube.cordon(node, at=self._now()))
             case Evict():
                 self._evict(step)
+            case FreeGpus(pods=pods):
+                self._evict_all(pod for pod in map(self._store.pod, pods) if pod is not None)
             case Remove():
                 self._remove(step)
             case DeleteNode():
@@ -272,7 +275,11 @@ class Executor:
     def _evict(self, step: Evict) -> None:
         """After one more look that the node is still closed by us: nothing new comes to it meanwhile."""
         self._still_ours(step.node)
-        pods = [pod for key in step.pods if (pod := self._store.pod(key)) is not None and pod.node == step.node]
+        found = (self._store.pod(key) for key in step.pods)
+        self._evict_all(pod for pod in found if pod is not None and pod.node == step.node)
+
+    def _evict_all(self, found: Iterable[Pod]) -> None:
+        pods = list(found)
         failures = [f"{key}: {came}" for key, came in self._kube.evict(pods).items() if came is not None]
         if failures:
             raise kube.Refused(_CONFLICT, f"{len(failures)} of {len(pods)} pods were not evicted ({failures[0]})")

@@ -29,6 +29,7 @@ from autoscaler.model.actions import (
     Admit,
     Cancel,
     EndJob,
+    FreeGpus,
     Grow,
     Memory,
     Nominate,
@@ -60,7 +61,7 @@ _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
 _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, EndJob)
 """Steps that make sense before AWS has answered for the first time."""
-_OF_PODS: Final = (*_WITHOUT_AWS, Resize)
+_OF_PODS: Final = (*_WITHOUT_AWS, Resize, FreeGpus)
 """Steps after which AWS need not be looked at."""
 
 
@@ -396,7 +397,9 @@ class Loop:
 
     def _tell(self, plan: Plan, cluster: Cluster) -> None:
         self._report.waiting(plan.waiting, is_there=lambda key: self._store.pod(key) is not None)
+        self._report.idle_gpus(plan.idle_gpus)
         if self._messenger is not None and not self._dry_run:
+            self._messenger.idle_gpus(plan.idle_gpus, self._store.pod)
             self._messenger.hopeless(plan.waiting, self._store.pod)
             self._messenger.unread(pod_index_of(cluster.pods).unbound)
 

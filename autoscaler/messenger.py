@@ -7,7 +7,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,6 +23,8 @@ HOPELESS: Final = "NoPlaceAnywhere"
 """Reason of the Event on a pod that no machine here and no group of the policy could ever hold."""
 UNREAD: Final = "AnnotationNotRead"
 """Reason of the Event on a pod with an annotation of ours that makes no sense."""
+IDLE: Final = "GpusNotUsed"
+"""Reason of the Event on a pod that has not used its GPUs for too long."""
 _PARTY: Final = "API server (events)"
 
 
@@ -60,7 +62,7 @@ class Messenger:
         self._kube = kube
         self._failed = failed
         self._pauses = pauses
-        self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set()}
+        self._told: dict[str, set[str]] = {HOPELESS: set(), UNREAD: set(), IDLE: set()}
         self._letters: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
         self._thread.start()
@@ -69,6 +71,10 @@ class Messenger:
         """Tell each hopeless pod."""
         now = [(pod(one.pod), in_words([one])[one.because]) for one in waiting if one.hopeless]
         self._write(HOPELESS, ((found, message) for found, message in now if found is not None))
+
+    def idle_gpus(self, idle: Mapping[str, str], pod: Callable[[str], Pod | None]) -> None:
+        """Tell each pod that does not use its GPUs."""
+        self._write(IDLE, ((found, message) for key, message in idle.items() if (found := pod(key)) is not None))
 
     def unread(self, pods: Iterable[Pod]) -> None:
         """Tell each pod that says something that we cannot read."""

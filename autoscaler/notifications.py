@@ -20,7 +20,7 @@ from autoscaler.model.actions import BUSY, HELD, PATIENCE, STARTING
 from autoscaler.report import gist
 
 PARTY: Final = "the webhook of notifications"
-_STEPS: Final[Mapping[str, Event]] = {"Grow": "bought", "Remove": "terminated"}
+_STEPS: Final[Mapping[str, Event]] = {"Grow": "bought", "Remove": "terminated", "FreeGpus": "freed"}
 _PASSES: Final = frozenset({STARTING, HELD, PATIENCE, BUSY})
 """Causes of waiting that end by themselves: no message is sent for these."""
 _MOST: Final = 3000

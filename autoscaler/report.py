@@ -71,6 +71,7 @@ class Report:
         self._waiting: dict[str, str] = {}
         self._would: frozenset[Step] = frozenset()
         self._warnings: frozenset[str] = frozenset()
+        self._idle_gpus: Mapping[str, str] = {}
         self.pauses: Mapping[str, Pause] = {}
         """What is paused now, by scope."""
         self.schedules: tuple[str, ...] = ()
@@ -155,6 +156,12 @@ class Report:
         self._warnings = now
         if self._metrics:
             self._metrics.warnings.set(len(now))
+
+    def idle_gpus(self, idle: Mapping[str, str]) -> None:
+        """Pods that do not use their GPUs, and what is told of each: told when it is new."""
+        for pod in sorted(idle.keys() - self._idle_gpus.keys()):
+            self._log.say("idle-gpus", f"{pod}: {idle[pod]}", pods=[pod])
+        self._idle_gpus = idle
 
     def done(self, step: Step, *, pods: Iterable[Pod] = ()) -> None:
         """A step was taken; ``pods``: those that a purchase is for."""

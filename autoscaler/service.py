@@ -27,6 +27,7 @@ from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
 from autoscaler.door import Answer, Door
 from autoscaler.executor import Executor
+from autoscaler.gpu_use_watch import GpuUseWatch
 from autoscaler.interruption_watch import InterruptionWatch
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
@@ -126,12 +127,16 @@ def serve(settings: Settings) -> None:
         outage=report.outage,
         note=report.note,
     )
+    gpu_use = GpuUseWatch(
+        kube, store, policy=policies.current, acts=lambda: lease.is_mine() or settings.dry_run, outage=report.outage
+    )
     on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
     broken = _stop_when_a_thread_breaks(loop)
     report.note(_greeting(settings, policies.current(), kube))
     observer.start()
     groups.start()
     interruptions.start()
+    gpu_use.start()
     source.start(store.wake)
     if not settings.dry_run:
         lease.start()
@@ -140,7 +145,16 @@ def serve(settings: Settings) -> None:
     finally:
         if lease.is_mine():
             bookkeeper.close()
-        for part in (source, groups, interruptions, observer, messenger, lease, *([recorder] if recorder else [])):
+        for part in (
+            source,
+            groups,
+            interruptions,
+            gpu_use,
+            observer,
+            messenger,
+            lease,
+            *([recorder] if recorder else []),
+        ):
             part.stop()
         report.note("stopped; another autoscaler may act now")
     if broken:

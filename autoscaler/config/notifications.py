@@ -16,6 +16,8 @@ Event = Literal[
     "waiting",
     "bought",
     "terminated",
+    "idle-gpus",
+    "freed",
     "failed",
     "outage",
     "recovered",
@@ -29,7 +31,7 @@ Event = Literal[
 ]
 """As the log names its lines; of its steps, purchases and terminations."""
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-_USUAL: Final[tuple[Event, ...]] = ("warning", "waiting", "outage", "defect", "policy-refused")
+_USUAL: Final[tuple[Event, ...]] = ("warning", "waiting", "idle-gpus", "freed", "outage", "defect", "policy-refused")
 
 
 class Notification(Document):

@@ -308,6 +308,29 @@ class Faults(Document):
     )
 
 
+class IdleGpus(Document):
+    """GPUs that pods hold and do not use, by what the DCGM exporter measures."""
+
+    enabled: Annotated[bool, live()] = Field(default=False, description="true: the exporter's pods are asked")
+    exporter: Annotated[str, live()] = Field(
+        default="app.kubernetes.io/name=dcgm-exporter",
+        min_length=1,
+        description="label selector of its pods; of the GPU operator: app=nvidia-dcgm-exporter",
+    )
+    below: Annotated[float, live("share")] = Field(
+        default=0.05, gt=0, le=1, description="a pod whose busiest GPU is used less than that does not use them"
+    )
+    told_after: Annotated[Span, live("time")] = Field(
+        default=timedelta(minutes=30), description="how long it has not before its owner is told"
+    )
+    freed_after: Annotated[Span | None, live("time")] = Field(
+        default=None, description="how long after that it is evicted, e.g. 2h; absent: never"
+    )
+    gangs: Annotated[bool, live()] = Field(
+        default=False, description="true: a gang of which no pod uses its GPUs is evicted, too, as a whole"
+    )
+
+
 class Policy(Document):
     """What may be bought, within which limits, and when it is given back."""
 
@@ -330,6 +353,7 @@ class Policy(Document):
     scale_down: ScaleDown = ScaleDown()
     elastic: Elastic = Elastic()
     faults: Faults = Faults()
+    idle_gpus: IdleGpus = IdleGpus()
     notifications: Annotated[tuple[Notification, ...], live()] = Field(
         default=(), description="what is posted outside the cluster, and where to"
     )

@@ -29,7 +29,7 @@ from autoscaler.kube.watched_kinds import (
     STORAGE,
     Kind,
 )
-from autoscaler.model.cluster import Cluster, ElasticRole, GangSize, Group, LingeringJob, Node, Notice, Pod
+from autoscaler.model.cluster import Cluster, ElasticRole, GangSize, GpuUse, Group, LingeringJob, Node, Notice, Pod
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import PodIndex, Register
@@ -57,6 +57,7 @@ class Store:
         self._index: PodIndex | None = None
         self._nodes: tuple[Node, ...] | None = None
         self._may_nominate = True
+        self._gpu_use: tuple[GpuUse, ...] = ()
         self._storage: Storage | None = None
         self._asked_about: set[Kind] = set()
         self.on_question: Callable[[Kind], None] = lambda _kind: None
@@ -136,6 +137,7 @@ class Store:
                 pauses=self._pauses(now),
                 notices=self._all_notices(),
                 elastic=self._elastic_roles(),
+                gpu_use=self._gpu_use,
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -269,6 +271,14 @@ class Store:
         with self._changed:
             if found != self._notices:
                 self._notices = found
+                self._note()
+
+    def saw_gpu_use(self, uses: Iterable[GpuUse]) -> None:
+        """How much all pods use their GPUs of which that is measured."""
+        found = tuple(sorted(uses, key=lambda one: one.pod))
+        with self._changed:
+            if found != self._gpu_use:
+                self._gpu_use = found
                 self._note()
 
     def forget_groups(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from autoscaler.kube.client import Expired, Kube, Refused
 from autoscaler.kube.schema.core import Json
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Assignment, Backoff, Memory, Order
+from autoscaler.model.actions import Assignment, Backoff, Memory, Order, Unused
 from autoscaler.model.errors import Unavailable
 
 _KEY: Final = "memory.json"
@@ -35,6 +35,7 @@ class _Text(Json, frozen=True):
     draining: dict[str, datetime] = msgspec.field(default_factory=dict)
     orders: dict[str, Order] = msgspec.field(default_factory=dict)
     leftovers: list[str] = msgspec.field(default_factory=list)
+    unused: dict[str, Unused] = msgspec.field(default_factory=dict)
 
 
 class _ConfigMap(Json, frozen=True):
@@ -105,6 +106,7 @@ def as_text(memory: Memory) -> str:
         draining=dict(memory.draining),
         orders=dict(memory.orders),
         leftovers=sorted(memory.leftovers),
+        unused=dict(memory.unused),
     )
     return msgspec.json.encode(text, order="sorted").decode()
 
@@ -124,6 +126,7 @@ def as_memory(text: str) -> Memory:
         draining=found.draining,
         orders=found.orders,
         leftovers=frozenset(found.leftovers),
+        unused=found.unused,
     )
 
 

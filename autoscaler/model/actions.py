@@ -141,6 +141,15 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class FreeGpus:
+    """Evict pods that do not use the GPUs that they hold; their node stays open. Otherwise as :class:`Evict`."""
+
+    pods: tuple[str, ...]
+    """Pod keys ``namespace/name``."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Terminate one instance in its group, lowering the group's desired capacity, and delete its node if it has one.
 
@@ -214,6 +223,7 @@ Step = (
     | Cancel
     | Cordon
     | Evict
+    | FreeGpus
     | Remove
     | DeleteNode
     | Release
@@ -293,6 +303,14 @@ class Backoff(NamedTuple):
     """What it was, as in ``Refusal``."""
 
 
+class Unused(NamedTuple):
+    """A pod that does not use its GPUs."""
+
+    since: datetime
+    seen: datetime
+    """When it was seen so last, to some minutes."""
+
+
 class Order(NamedTuple):
     """An order of nodes in a group of which it is not known whether AWS has carried it out."""
 
@@ -316,6 +334,8 @@ class Memory:
     """Group name -> the order that this plan makes in it: written down before it is made."""
     leftovers: frozenset[str] = frozenset()
     """Ids of instances that were bought for part of a gang, and are to be given back at once."""
+    unused: Mapping[str, Unused] = field(default_factory=dict)
+    """Key of a pod that does not use its GPUs -> since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +355,8 @@ class Plan:
     """When time alone changes the decision (an idle node's end, a back-off's): look again then."""
     kept: Mapping[str, str] = field(default_factory=dict)
     """Name of an EC2 node without pods, or closed by us, that stays -> why, in words."""
+    idle_gpus: Mapping[str, str] = field(default_factory=dict)
+    """Key of a pod that has not used its GPUs for so long that its owner is told -> what is told."""
 
 
 def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of step
@@ -366,6 +388,8 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"close node {node} to new pods"
         case Evict(node=node, pods=pods):
             return f"evict {_count(len(pods), 'pod')} from {node}"
+        case FreeGpus(pods=pods):
+            return f"evict {pods[0] if len(pods) == 1 else _count(len(pods), 'pod')} to free GPUs"
         case Remove(group=group, instance=instance, node=node):
             return f"give back {node or 'the instance'} ({instance} of {group})"
         case DeleteNode(node=node, instance=instance):

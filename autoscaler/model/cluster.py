@@ -218,6 +218,17 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuUse:
+    """How much a pod uses the GPUs that it holds, as it was measured last."""
+
+    pod: str
+    """``namespace/name``."""
+    node: str
+    busiest: float
+    """Share of the time in which its busiest GPU did something: 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """EC2's word that it could not grow a group: data for the next plan."""
 
@@ -294,6 +305,8 @@ class Cluster:
     """What EC2 is about to take back, one for each instance."""
     elastic: tuple[ElasticRole, ...] = ()
     """Jobs whose size may be changed while they run."""
+    gpu_use: tuple[GpuUse, ...] = ()
+    """Of pods whose GPUs are measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from autoscaler.planner.consolidation import consolidate
 from autoscaler.planner.drain_brake import DrainBrake
 from autoscaler.planner.faulty_nodes import faulty_nodes
 from autoscaler.planner.headroom import keep_free
+from autoscaler.planner.idle_gpus import idle_gpus
 from autoscaler.planner.interruptions import interruptions
 from autoscaler.planner.leftovers import given_back, left_over
 from autoscaler.planner.node_health import unhealthy
@@ -67,6 +68,7 @@ def plan(
     taken_back = interruptions(cluster, policy, fleet, brake, resized=resized)
     at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
     emptied = consolidate(cluster, policy, fleet, brake, up=up, limits=limits)
+    unused = idle_gpus(cluster, policy, fleet, memory)
     left = left_over(cluster, fleet, memory, up.assignments, up.wanted) if policy.scale_down.enabled else frozenset()
     down = scale_down(
         cluster,
@@ -86,6 +88,7 @@ def plan(
         *down.leaving,
         *sick.steps,
         *at_fault.steps,
+        *unused.steps,
     )
     steps += (*given_back(cluster, fleet, left), *release_hooks(cluster, fleet))
     bill = _bill(cluster, fleet, steps)
@@ -97,6 +100,7 @@ def plan(
         taken_back.wake_at,
         emptied.wake_at,
         brake.eases_at,
+        unused.wake_at,
         fleet.faults.wake_at,
         *up.looks,
         *(one.until for one in cluster.pauses),
@@ -110,12 +114,14 @@ def plan(
             draining=dict(sorted(brake.begun.items())),
             orders=dict(sorted((unanswered | orders_in(steps)).items())),
             leftovers=left,
+            unused=unused.since,
         ),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
         wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
         warnings=(*above.warnings, *sick.warnings, *taken_back.warnings, *at_fault.warnings),
         kept=down.kept,
+        idle_gpus=unused.told,
     )
 
 

@@ -17,7 +17,18 @@ import msgspec
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Assignment, Memory, Plan, Step, Waiting
-from autoscaler.model.cluster import Cluster, DaemonSet, ElasticRole, GangSize, Group, LingeringJob, Node, Notice, Pod
+from autoscaler.model.cluster import (
+    Cluster,
+    DaemonSet,
+    ElasticRole,
+    GangSize,
+    GpuUse,
+    Group,
+    LingeringJob,
+    Node,
+    Notice,
+    Pod,
+)
 from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass
@@ -208,6 +219,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "pauses": _Whole(tuple[Pause, ...]),
     "notices": _Whole(tuple[Notice, ...]),
     "elastic": _Whole(tuple[ElasticRole, ...]),
+    "gpu_use": _Items(GpuUse, lambda one: one.pod),
     "policy": _Whole(Policy),
     "assignments": _ASSIGNMENTS,
     "memory": _MEMORY,
@@ -220,6 +232,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "warnings": _Whole(tuple[str, ...]),
     "wake_at": _Whole(datetime | None),
     "kept": _Whole(dict[str, str]),
+    "idle_gpus": _Whole(dict[str, str]),
     "doubt": _Whole(str),
 }
 """In the order in which they are written."""

@@ -235,4 +235,4 @@ def test_every_event_of_a_rule_is_one_that_the_log_has() -> None:
         (ROOT / "autoscaler" / name).read_text(encoding="utf-8") for name in ("report.py", "acting_policy.py")
     )
     said = {event for event in EVENTS if f'say("{event}"' in code}
-    assert set(get_args(Event)) - said == {"bought", "terminated"}
+    assert set(get_args(Event)) - said == {"bought", "freed", "terminated"}

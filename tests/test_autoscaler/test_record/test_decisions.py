@@ -19,15 +19,17 @@ from autoscaler.model.actions import (
     Cancel,
     DeleteNode,
     Evict,
+    FreeGpus,
     Grow,
     Memory,
     Nominate,
     Order,
     Plan,
     Release,
+    Unused,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, GangSize, LingeringJob, Refusal
+from autoscaler.model.cluster import Cluster, GangSize, GpuUse, LingeringJob, Refusal
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Toleration
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pauses import Pause
@@ -88,6 +90,7 @@ FULL = a_cluster(
     ),
     namespaces={"team": {"a": "b"}, "empty": {}},
     pauses=(Pause("group.cpu", "why", "me", NOW, None),),
+    gpu_use=(GpuUse("team/pod", "dgx-01", 0.03),),
 )
 MEMORY = Memory(
     backoffs={"g": Backoff(later(minutes=3), 2, NOW, "InsufficientInstanceCapacity")},
@@ -95,12 +98,14 @@ MEMORY = Memory(
     draining={"n": NOW},
     orders={"g": Order(0, 2, NOW)},
     leftovers=frozenset({"i-1", "i-2"}),
+    unused={"team/pod": Unused(NOW, later(minutes=5))},
 )
 STEPS = (
     Grow("g", 0, 2, 0.1 + 0.2, ("team/pod",), "because", at=NOW),
     Nominate((("team/pod", "n"), ("team/other", "")), "because"),
     Cancel("g", 2, 0, "because"),
     Evict("n", ("a/b",), "because"),
+    FreeGpus(("a/b",), "because"),
     DeleteNode("n", "i-1", "because"),
     Release("g", "i-1", None, "because"),
 )

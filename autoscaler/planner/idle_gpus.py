@@ -1,0 +1,142 @@
+"""Pods that hold GPUs and do not use them: their owners are told, and where the policy says so the GPUs are freed.
+
+What is measured is a moment; idle is what was below the threshold at every look since. How long that has been is
+remembered across restarts. What is not measured for a while (no exporter, MIG) counts as used.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from autoscaler.config.policy import IdleGpus as Rules
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import FreeGpus, Memory, Step, Unused
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.labels import GPU
+from autoscaler.model.pod_index import GangKey, gang_key
+from autoscaler.planner.supply.fleet import Fleet
+
+_NOTED: Final = timedelta(minutes=5)
+"""When it was seen idle last is written down so often."""
+_FORGOTTEN: Final = timedelta(minutes=15)
+"""What was not measured for so long is not known to have been idle meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleGpus:
+    """Who is told, and what is freed."""
+
+    steps: tuple[Step, ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
+    """As ``Plan.idle_gpus``."""
+    since: Mapping[str, Unused] = field(default_factory=dict)
+    """As ``Memory.unused``."""
+    wake_at: datetime | None = None
+
+
+def idle_gpus(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> IdleGpus:
+    """Tell owners after ``told_after``; free ``freed_after`` later what may be freed.
+
+    Never evicted are pods that are marked do-not-disrupt, and those of a gang unless ``gangs`` says so and all of it is
+    idle; nor is any where terminating is paused.
+    """
+    rules, now = policy.idle_gpus, cluster.seen_at
+    if not rules.enabled:
+        return IdleGpus()
+    measured = {(one.pod, one.node): one.busiest for one in cluster.gpu_use}
+    known = {one.pod for one in cluster.gpu_use}
+    suspects = {one.node for one in cluster.gpu_use if one.busiest < rules.below}
+    held = {pod.key: pod for node in suspects for pod in fleet.residents.get(node, ()) if _holds_gpus(pod)}
+    since = dict(_idle(held, measured, memory, rules, now))
+    silent = {key: one for key, one in memory.unused.items() if key not in known and now < one.seen + _FORGOTTEN}
+    by_gang = _by_gang(fleet) if rules.gangs and rules.freed_after is not None else {}
+    paused = {
+        pod.key
+        for key, pod in held.items()
+        if key in since and any(one.stops_terminating(_entry(pod, fleet)) for one in cluster.pauses)
+    }
+    told, due, freed = {}, [], dict[tuple[str, ...], str]()
+    for key, one in sorted(since.items()):
+        tell = one.since + rules.told_after
+        if now < tell:
+            due.append(tell)
+            continue
+        pod = held[key]
+        why_kept = _why_kept(pod, rules)
+        ends = tell + rules.freed_after if rules.freed_after is not None and not why_kept else None
+        told[key] = _told(pod, one, rules, ends, why_kept)
+        if ends is None:
+            continue
+        together = by_gang.get(gang_key(pod.gang), (key,)) if pod.gang is not None else (key,)
+        if now < ends:
+            due.append(ends)
+        elif not paused & {key, *together} and _are_all_due(together, since, ends - one.since, now):
+            freed[together] = f"no GPU of {_those(together)} was used since {_at(one.since)}, as was told"
+    return IdleGpus(
+        steps=tuple(FreeGpus(pods, because) for pods, because in freed.items()),
+        told=told,
+        since=dict(sorted((silent | since).items())),
+        wake_at=min(due, default=None),
+    )
+
+
+def _idle(
+    held: Mapping[str, Pod], measured: Mapping[tuple[str, str], float], memory: Memory, rules: Rules, now: datetime
+) -> Iterator[tuple[str, Unused]]:
+    for key, pod in held.items():
+        if measured.get((key, pod.node or ""), 1.0) >= rules.below or pod.started is None:
+            continue
+        before = memory.unused.get(key)
+        if before is None or now >= before.seen + _FORGOTTEN or before.since < pod.started:
+            yield key, Unused(now, now)
+        else:
+            yield key, before if now < before.seen + _NOTED else Unused(before.since, now)
+
+
+def _holds_gpus(pod: Pod) -> bool:
+    return pod.phase == "Running" and not pod.deleting and pod.requests[GPU] > 0
+
+
+def _by_gang(fleet: Fleet) -> dict[GangKey, tuple[str, ...]]:
+    """The pods with GPUs of each gang."""
+    found: dict[GangKey, list[str]] = defaultdict(list)
+    for pods in fleet.residents.values():
+        for pod in pods:
+            if pod.gang is not None and pod.requests[GPU]:
+                found[gang_key(pod.gang)].append(pod.key)
+    return {name: tuple(sorted(keys)) for name, keys in found.items()}
+
+
+def _entry(pod: Pod, fleet: Fleet) -> str:
+    group = fleet.group_of.get(pod.node or "")
+    return group.entry if group is not None else ""
+
+
+def _are_all_due(keys: Collection[str], since: Mapping[str, Unused], patience: timedelta, now: datetime) -> bool:
+    return all(key in since and since[key].since + patience <= now for key in keys)
+
+
+def _why_kept(pod: Pod, rules: Rules) -> str:
+    if pod.do_not_disrupt:
+        return "it is marked do-not-disrupt"
+    return "it is of a gang" if pod.gang is not None and not rules.gangs else ""
+
+
+def _told(pod: Pod, one: Unused, rules: Rules, ends: datetime | None, why_kept: str) -> str:
+    gpus = pod.requests[GPU]
+    held = f"{gpus} GPU{'s' if gpus > 1 else ''} held and used less than {rules.below:.0%} since {_at(one.since)}"
+    if ends is not None:
+        return f"{held}: it is evicted at {_at(ends)} unless it uses them"
+    return f"{held}: it stays, for {why_kept or 'the policy frees none (idle_gpus.freed_after)'}"
+
+
+def _those(pods: Collection[str]) -> str:
+    return next(iter(pods)) if len(pods) == 1 else f"the {len(pods)} pods of the gang"
+
+
+def _at(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC"

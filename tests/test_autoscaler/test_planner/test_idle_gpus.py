@@ -1,0 +1,128 @@
+"""GPUs that are held and not used: told, then freed where the policy says so, and never what is protected."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from autoscaler.config.policy import IdleGpus, Policy
+from autoscaler.kube.memory_configmap import as_memory, as_text
+from autoscaler.model.actions import FreeGpus, Memory, Plan
+from autoscaler.model.cluster import GangRef, GpuUse, Pod
+from autoscaler.model.pauses import ALL, Pause
+from autoscaler.planner.plan import plan
+from tests.builders import NOW, a_cluster, a_pod, a_policy, an_on_prem_node, later
+
+NODE = an_on_prem_node()
+GANG = GangRef("team", "g", size=2)
+
+
+def policy(**rules: Any) -> Policy:
+    """One that reads the exporter, tells after 30 minutes and frees an hour later."""
+    usual = {"enabled": True, "freed_after": timedelta(hours=1)}
+    return a_policy(idle_gpus=IdleGpus.model_validate(usual | rules))
+
+
+def notebook(name: str = "notebook", **given: Any) -> Pod:
+    """A pod with a GPU of the machine."""
+    return a_pod(name, **{"gpus": 1, "node": NODE.name, "phase": "Running", "started": NOW} | given)
+
+
+def look(*pods: Pod, uses: dict[str, float], minutes: float, rules: Policy, memory: Memory, **given: Any) -> Plan:
+    """The plan at so many minutes after noon; what is remembered went through the ConfigMap."""
+    measured = tuple(GpuUse(f"team/{name}", NODE.name, share) for name, share in uses.items())
+    cluster = a_cluster(pods=pods, nodes=[NODE], gpu_use=measured, seen_at=later(minutes=minutes), **given)
+    return plan(cluster, rules, as_memory(as_text(memory)))
+
+
+def after(*pods: Pod, minutes: float, rules: Policy | None = None, uses: dict[str, float] | None = None) -> Plan:
+    """The plan after looks each two minutes from noon on, all of which measured the same."""
+    share = uses if uses is not None else {pod.name: 0.0 for pod in pods}
+    done = Plan()
+    for at in range(0, int(minutes) + 1, 2):
+        done = look(*pods, uses=share, minutes=at, rules=rules or policy(), memory=done.memory)
+    return done
+
+
+def freed(done: Plan) -> list[tuple[str, ...]]:
+    """Pods that are evicted."""
+    return [step.pods for step in done.steps if isinstance(step, FreeGpus)]
+
+
+def test_an_owner_is_told_and_later_the_gpus_are_freed() -> None:
+    """Not before; and the plan says when to look again."""
+    assert after(notebook(), minutes=28).idle_gpus == {}
+    assert after(notebook(), minutes=28).wake_at == later(minutes=30)
+    told = after(notebook(), minutes=30)
+    assert told.idle_gpus == {
+        "team/notebook": "1 GPU held and used less than 5% since 2026-11-21 09:00:00 UTC: it is evicted at "
+        "2026-11-21 10:30:00 UTC unless it uses them"
+    }
+    assert (freed(told), told.wake_at) == ([], later(minutes=90))
+    assert freed(after(notebook(), minutes=88)) == []
+    assert freed(after(notebook(), minutes=90)) == [("team/notebook",)]
+
+
+def test_a_pod_that_uses_its_gpus_once_begins_anew() -> None:
+    """Whatever was remembered."""
+    told = after(notebook(), minutes=60)
+    busy = look(notebook(), uses={"notebook": 0.4}, minutes=61, rules=policy(), memory=told.memory)
+    assert (busy.idle_gpus, busy.memory.unused) == ({}, {})
+
+
+def test_what_is_not_measured_for_some_minutes_is_remembered_and_then_forgotten() -> None:
+    """An exporter that restarts costs nothing; hours without one prove nothing."""
+    told = after(notebook(), minutes=60)
+    gap = look(notebook(), uses={}, minutes=70, rules=policy(), memory=told.memory)
+    assert (gap.idle_gpus, freed(gap)) == ({}, [])
+    assert look(notebook(), uses={"notebook": 0}, minutes=72, rules=policy(), memory=gap.memory).idle_gpus
+    late = look(notebook(), uses={}, minutes=80, rules=policy(), memory=told.memory)
+    assert late.memory.unused == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"started": later(minutes=1)}, {"deleting": True}, {"phase": "Succeeded"}, {"node": "dgx-02"}, {"gpus": 0}],
+    ids=["started anew", "being deleted", "finished", "elsewhere by now", "without GPUs"],
+)
+def test_what_was_measured_of_another_pod_does_not_count(given: dict[str, Any]) -> None:
+    """A pod made anew has the name of the one before."""
+    told = after(notebook(), minutes=60)
+    new = look(notebook(**given), uses={"notebook": 0}, minutes=61, rules=policy(), memory=told.memory)
+    assert new.idle_gpus == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "rules", "why"),
+    [
+        ({"do_not_disrupt": True}, {"gangs": True}, "it is marked do-not-disrupt"),
+        ({"gang": GANG}, {}, "it is of a gang"),
+        ({}, {"freed_after": None}, "the policy frees none"),
+    ],
+    ids=["marked", "of a gang", "tells only"],
+)
+def test_what_is_protected_is_told_and_never_freed(given: dict[str, Any], rules: dict[str, Any], why: str) -> None:
+    """Its owner is told why it stays."""
+    done = after(notebook(**given), minutes=200, rules=policy(**rules))
+    assert freed(done) == []
+    assert f"it stays, for {why}" in done.idle_gpus["team/notebook"]
+
+
+def test_a_gang_goes_as_a_whole_where_the_policy_says_so() -> None:
+    """Not while one of it uses its GPUs: the others may wait for that one."""
+    gang = [notebook(name, gang=GANG) for name in ("a", "b")]
+    rules = policy(gangs=True)
+    assert freed(after(*gang, minutes=90, rules=rules)) == [("team/a", "team/b")]
+    assert freed(after(*gang, minutes=200, rules=rules, uses={"a": 0.0, "b": 0.9})) == []
+    assert freed(after(*gang, minutes=200, rules=rules, uses={"a": 0.0})) == []
+
+
+def test_nothing_is_freed_where_terminating_is_paused_nor_told_where_it_is_off() -> None:
+    """A pause leaves all as it is."""
+    told = after(notebook(), minutes=88)
+    given: dict[str, Any] = {"minutes": 90, "uses": {"notebook": 0.0}, "memory": told.memory}
+    paused = look(notebook(), rules=policy(), pauses=(Pause(ALL, "why", "me", NOW, None),), **given)
+    assert (freed(paused), bool(paused.idle_gpus)) == ([], True)
+    assert look(notebook(), rules=policy(enabled=False), **given).memory.unused == {}
