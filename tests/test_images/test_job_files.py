@@ -87,6 +87,18 @@ def test_a_file_without_parameters_takes_none() -> None:
         read_job(EXAMPLES[0], {"workers": "2"})
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_a_task_of_a_template_takes_is_a_parameter(path: Path) -> None:
+    """CPUs, memory and GPUs, of each role: nobody has to edit a file for a machine of another size."""
+    roles = yaml.safe_load(path.read_text())["roles"]
+    taken = [role[key] for role in roles.values() for key in ("cpus", "memory", "gpus") if key in role]
+    assert taken
+    assert all(str(one).startswith("${") for one in taken), taken
+    params = params_of(path.read_text(), source=str(path))
+    job = read_job(path, given_for(path) | {name: "3" for name in params if name.endswith("cpus")})
+    assert {role.cpus for role in job.roles.values()} == {"3"}
+
+
 @pytest.mark.parametrize("path", [*FILES, *EXAMPLES], ids=lambda path: path.stem)
 def test_what_ships_is_good_and_names_its_schema(path: Path) -> None:
     """The schema is there, is the present one, and takes the file; an editor finds it by the first line."""
