@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "jobs": ("images.cli:jobs", "Render and submit training jobs from templates."),
     "nodes": ("roles.cli:nodes", "Check, plan, apply and reconcile what the machines are."),
     "local": ("stacks.local.cli:local", "A hybrid cluster on this machine: up, status, down."),
+    "slurm": ("autoscaler.slurm_commands:slurm", "EC2 machines for Slurm's cloud nodes, within the policy's limits."),
     "top": ("autoscaler.cli:top", "Watch nodes by group, what is on its way, what waits and why."),
     "policy": ("autoscaler.policy_commands:policy", "Check a scaling policy, compare two, show the acting one."),
     "recover": ("stacks.recovery.cli:recover", "Mend a stack whose `pulumi up` or `destroy` was killed."),
