@@ -23,7 +23,7 @@ BOOT: Final = """\
 id=$(cat /var/lib/cloud/data/instance-id)
 while name=$(scontrol --all --oneliner show nodes | sed -n "s/^NodeName=\\([^ ]*\\) .* Extra=$id\\( .*\\)*$/\\1/p")
       [ -z "$name" ]; do sleep 1; done
-exec slurmd -D -N "$name"
+exec slurmd -D -b -N "$name"  # -b: for Slurm it has just booted, whenever EC2 launched it
 """
 ENVIRONMENT: Final = "spillway.env"
 _OWN_FIRST: Final = 1000

@@ -104,7 +104,8 @@ class Site:
     def told(self) -> str:
         """For messages."""
         log = self.cluster.head.run("journalctl --no-pager -t spillway-nodes | tail -40").stdout
-        return f"{self.cluster.queue()}\n{self.states()}\n{log}"
+        booted = "".join(one.run("journalctl --no-pager -u cloud-slurmd").stdout for one in self.machines.values())
+        return f"{self.cluster.queue()}\n{self.states()}\n{log}\n{booted}"
 
 
 @pytest.fixture(scope="module")
