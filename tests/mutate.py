@@ -1,12 +1,13 @@
 """Mutants of what decides, buys, drains, deletes or grants: a sample, and how many of it the unit tests kill.
 
-    python -m tests.mutate [--seed 1] [--mutants 400] [--only PREFIX] [--jobs 2]
+    SPILLWAY_REACH=reach.jsonl python -m pytest -p tests.reach -m "not live" tests/test_autoscaler tests/test_roles ...
+    python -m tests.mutate reach.jsonl [--seed 1] [--mutants 400] [--only PREFIX] [--from 1] [--seconds 90]
 
 A mutant is the tree with one expression or statement changed: a comparison, a condition, an operator, a number, an
-answer, a call that is left out. It is killed where a test fails with it, or hangs: first the tests of its module, then
-those of its package, then those of its room; tests that fail without a mutant, too, end the run. The survivors are
-printed as they would stand in the source; the exit status is 1 where fewer than 90 % die. Run it on a quiet machine: a
-mutant takes from 2 s to minutes.
+answer, a call that is left out. It is killed where a test fails with it, or hangs. Tried are the tests that enter its
+function (of its module, where it stands in none), the nearest and quickest first, for so many CPU seconds; a survivor
+is printed as it would stand in the source, with how many tests there were. What only other processes enter is tried by
+the tests of its package. The exit status is 1 where fewer than 90 % die.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import importlib
+import json
 import os
 import random
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+import pytest
 
 from tests import ROOT
+from tests.reach import Reach
 
 DECIDE: Final = (
     "autoscaler/planner",
@@ -50,9 +56,25 @@ DECIDE: Final = (
     "images/experiment/slots.py",
 )
 """Modules, or packages with all that is below."""
+IN_OTHER_PROCESSES: Final = ("roles/engine", "roles/rollout")
+"""Where tests start processes of their own, in which nothing is seen."""
 ENOUGH: Final = 0.9
-_HANGS: Final = 3600
-"""Seconds after which a run of tests counts as hanging: a room's take minutes, and a test ends after two anyway."""
+_GUARDS: Final = {"frozen", "kw_only", "slots", "strict"}
+_TAKE_LONG: Final = (
+    "boto3",
+    "hypothesis",
+    "numpy",
+    "pulumi",
+    "pulumi_aws",
+    "pyinfra",
+    "yaml",
+    "pydantic",
+    "urllib3",
+    "cryptography",
+)
+"""To import: once, for all runs."""
+_HANGS: Final = 900
+"""Seconds after which a run of tests counts as hanging: it ends by itself long before."""
 _COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -85,6 +107,8 @@ class Mutant:
     now: str
     text: str
     """The whole module with the change."""
+    function: int = 0
+    """First line of the function that it stands in, decorators included; 0: in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +134,16 @@ def mutant_at(site: Site, source: str) -> Mutant:
     now, line = _change(node), _line(whole, node)
     assert now is not None
     was = _first_line(node)
+    function = max(_functions(whole, node), default=0)
     _replace(whole, node, now)
-    return Mutant(site.module, line, was, _first_line(now), ast.unparse(ast.fix_missing_locations(whole)))
+    return Mutant(site.module, line, was, _first_line(now), ast.unparse(ast.fix_missing_locations(whole)), function)
+
+
+def _functions(tree: ast.AST, node: ast.AST) -> Iterator[int]:
+    """First lines of those around a node; its decorators and defaults are not in it."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.FunctionDef) and any(node is below for part in one.body for below in ast.walk(part)):
+            yield min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])
 
 
 def _line(tree: ast.AST, node: ast.AST) -> int:
@@ -124,12 +156,14 @@ def _first_line(node: ast.AST) -> str:
 
 
 def _annotations(tree: ast.AST) -> set[ast.AST]:
-    """All that is written of types, which nothing evaluates."""
+    """All that is written of types, which nothing evaluates, and options that only guard against mistakes of ours."""
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         hints = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"cast", "TypeVar"}:
             hints += node.args[:1]
+        if isinstance(node, ast.Call):
+            hints += [option.value for option in node.keywords if option.arg in _GUARDS]
         found.update(below for hint in hints if isinstance(hint, ast.AST) for below in ast.walk(hint))
     return found
 
@@ -202,60 +236,87 @@ def _replace(tree: ast.AST, node: ast.AST, by: ast.AST) -> None:
 
 
 def suites(module: str) -> list[str]:
-    """The tests of a module, of its package, of its room: those that there are, nearest first."""
+    """The tests of a module and of its package: those that there are, nearest first."""
     room, *packages, name = Path(module).with_suffix("").parts
     nearest = Path("tests", f"test_{room}", *(f"test_{package}" for package in packages))
-    found = [nearest / f"test_{name}.py", nearest, Path("tests", f"test_{room}")]
-    return list(dict.fromkeys(str(path) for path in found if (ROOT / path).exists()))
+    return [str(path) for path in (nearest / f"test_{name}.py", nearest) if (ROOT / path).exists()]
 
 
-class Copy:
+class Tree:
     """A copy of the tree, in which one mutant at a time stands."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reach: Reach, seconds: float) -> None:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
         for name in filter(None, listed.stdout.split("\0")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-        shared = ROOT.parent / "shared"
-        if shared.exists() and not (folder.parent / "shared").exists():
-            (folder.parent / "shared").symlink_to(shared)
         self._folder = folder
-        self._sound: set[str] = set()
-        """Tests that pass without a mutant."""
+        self._reach = reach
+        self._seconds = seconds
+        self._written = 0
 
-    def kills(self, mutant: Mutant) -> bool:
-        """Whether some test fails or hangs. Raises ``RuntimeError`` where it does so without the mutant, too."""
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Test files that enter its function and what of each does, nearest first, then quickest; or its package's."""
+        where = f"{mutant.module}:{mutant.function}" if mutant.function else mutant.module
+        return sorted(self._reach.tests.get(where, ()))
+
+    def kills(self, mutant: Mutant) -> tuple[bool, int]:
+        """Whether some test fails or hangs, and how many there were to try."""
         file = self._folder / mutant.module
-        was = file.read_text("utf-8")
+        was, tests = file.read_text("utf-8"), self.tests_of(mutant)
+        self._write(file, mutant.text)
         try:
-            file.write_text(mutant.text, "utf-8")
-            red = next((suite for suite in suites(mutant.module) if not self.passes(suite)), None)
+            red = bool(tests) and not self._pass(mutant.module, tests)
+            if not red and (not tests or mutant.module.startswith(IN_OTHER_PROCESSES)):
+                red = any(not self._passes(suite) for suite in suites(mutant.module)[-1:])
         finally:
-            file.write_text(was, "utf-8")
-        if red and red not in self._sound:
-            if not self.passes(red):
-                raise RuntimeError(f"{red} fails without any mutant: nothing can be told by it")
-            self._sound.add(red)
-        return red is not None
+            self._write(file, was)
+        return red, len(tests)
 
-    def passes(self, suite: str) -> bool:
-        """Whether all of these tests do."""
-        command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-m", "not live", "--timeout", "120", suite]
+    def _write(self, file: Path, text: str) -> None:
+        """With a time of its own: Python tells by time and size whether what it compiled is still true."""
+        file.write_text(text, "utf-8")
+        self._written += 1
+        os.utime(file, (self._written, self._written))
+
+    def _pass(self, module: str, tests: list[str]) -> bool:
+        """Whether tests that enter it do: the nearest file first, then those that take least."""
+        near, took = suites(module), dict.fromkeys((test.split("::")[0] for test in tests), 0.0)
+        for test in tests:
+            took[test.split("::")[0]] += self._reach.took[test]
+        files = sorted(took, key=lambda file: (*(not file.startswith(suite) for suite in near), took[file]))
+        chosen = self._folder / "chosen.json"
+        chosen.write_text(json.dumps({"tests": tests, "files": files, "seconds": self._seconds}), "utf-8")
+        return self._passes("-p", "tests.reach", *files, SPILLWAY_CHOSEN=str(chosen))
+
+    def _passes(self, *arguments: str, **environment: str) -> bool:
+        """A process that has what takes long to import already: most runs end within a second."""
+        child = os.fork()
+        if not child:
+            self._run(arguments, environment)
+        watched = os.pidfd_open(child)
         try:
-            ended = subprocess.run(
-                command,
-                cwd=self._folder,
-                env=os.environ | {"PYTHONPATH": str(self._folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_HANGS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return ended.returncode in {0, 5}  # 5: no test was selected
+            if not select.select([watched], [], [], _HANGS)[0]:
+                os.killpg(child, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in {0, 5}  # 5: no test was selected
+        finally:
+            os.close(watched)
+
+    def _run(self, arguments: Sequence[str], environment: dict[str, str]) -> NoReturn:
+        status = 1
+        try:
+            os.setsid()
+            os.chdir(self._folder)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(nothing, stream)
+            os.environ.update(environment, PYTHONPATH=str(self._folder))
+            sys.path.insert(0, str(self._folder))
+            for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+                del sys.modules[name]
+            status = pytest.main(["-q", "-x", "-m", "not live", "--timeout", "120", *arguments])
+        finally:
+            os._exit(status)
 
 
 def sample(seed: int, size: int, only: str = "") -> list[Mutant]:
@@ -275,35 +336,28 @@ def _modules(path: Path) -> list[Path]:
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=__doc__)
+    parser.add_argument("reach", type=Path, help="what tests.reach wrote")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=400)
     parser.add_argument("--only", default="", metavar="PREFIX", help="only modules whose path begins so")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--from", type=int, default=1, dest="first", help="leave out those before this one")
+    parser.add_argument("--seconds", type=float, default=90, help="CPU seconds for the tests of one mutant")
     asked = parser.parse_args(arguments)
-    drawn = sample(asked.seed, asked.mutants, asked.only)
-    survivors = 0
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
-        copies: SimpleQueue[Copy] = SimpleQueue()
-        for number in range(asked.jobs):
-            copies.put(Copy(Path(folder, f"copy-{number}")))
-        tries = pool.map(lambda mutant: _is_killed(mutant, copies), drawn)
-        for number, (mutant, is_killed) in enumerate(zip(drawn, tries, strict=True), start=1):
-            survivors += not is_killed
+    drawn = sample(asked.seed, asked.mutants, asked.only)[asked.first - 1 :]
+    for name in _TAKE_LONG:
+        importlib.import_module(name)
+    killed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(Path(folder, "tree"), Reach.read(asked.reach), asked.seconds)
+        for number, mutant in enumerate(drawn, start=asked.first):
+            is_killed, tests = tree.kills(mutant)
+            killed += is_killed
             if not is_killed:
-                print(f"{mutant.module}:{mutant.line}: {mutant.was}  ->  {mutant.now}", flush=True)
+                print(f"{mutant.module}:{mutant.line}: {mutant.was}  ->  {mutant.now}  ({tests} tests)", flush=True)
             if number % 10 == 0:
-                print(f"{number} tried, {number - survivors} killed", flush=True)
-    killed = len(drawn) - survivors
+                print(f"{number} tried, {killed} of {number - asked.first + 1} killed", flush=True)
     print(f"{killed} of {len(drawn)} killed ({killed / max(1, len(drawn)):.1%})")
     return 0 if killed >= ENOUGH * len(drawn) else 1
-
-
-def _is_killed(mutant: Mutant, copies: SimpleQueue[Copy]) -> bool:
-    tree = copies.get()
-    try:
-        return tree.kills(mutant)
-    finally:
-        copies.put(tree)
 
 
 if __name__ == "__main__":
