@@ -35,10 +35,11 @@ find /etc/passwd /etc/group /etc/shadow /etc/gshadow -perm /o=w -printf 'open %p
 true"""
 """Lines of a kind and what was found; sudo itself passes over files with a dot or a tilde in their names."""
 _USUAL: Final = re.compile(
-    r"Defaults\b.*|root\s+ALL=\(ALL(:ALL)?\)\s+ALL|%(sudo|admin|wheel)\s+ALL=\(ALL(:ALL)?\)\s+ALL"
+    r"Defaults\b(?!.*(!\s*(authenticate|env_reset)\b|\bsetenv\b|LD_)).*"
+    r"|root\s+ALL=\(ALL(:ALL)?\)\s+ALL|%(sudo|admin|wheel)\s+ALL=\(ALL(:ALL)?\)\s+ALL"
     r"|[#@]includedir\s+/etc/sudoers\.d"
 )
-"""What a distribution's own /etc/sudoers says."""
+"""What a distribution's own /etc/sudoers says, and defaults that let nobody become root who could not."""
 
 
 def access_findings(

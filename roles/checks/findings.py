@@ -61,6 +61,34 @@ of='systemd[.](unified_cgroup_hierarchy|legacy_systemd_cgroup_controller)|cgroup
 files="/proc/cmdline /etc/default/grub /etc/default/grub.d/*.cfg"
 grep -hoE "($of|nvidia[.]NVreg_[A-Za-z]+)=[^ \"]*" $files 2>/dev/null |
   sort -u | sed 's/^/the kernel is started with /'
+grep -HoE '^ *options +nvidia .*NVreg_(EnableGpuFirmware|NvLinkDisable)=[0-9]+' /etc/modprobe.d/*.conf
+"""
+_BASICS: Final = r"""
+[ "$(stat -c '%F %a' /dev/null)" = 'character special file 666' ] || echo '/dev/null is no device that all may write to'
+[ "$(stat -c %a /tmp)" = 1777 ] || echo '/tmp has not the mode 1777'
+grep -qxE '[0-9a-f]{32}' /etc/machine-id || echo '/etc/machine-id names no machine'
+"""
+_BOOT_MOUNTS: Final = r"""
+awk '$1 !~ /^#/ && NF > 3 && $3 != "swap" && $4 !~ /(^|,)(noauto|nofail)(,|$)/ { print $1, $2 }' /etc/fstab |
+while read -r what where; do
+  case $what in
+    UUID=*) at=/dev/disk/by-uuid/${what#*=} ;; LABEL=*) at=/dev/disk/by-label/${what#*=} ;;
+    PARTUUID=*) at=/dev/disk/by-partuuid/${what#*=} ;; /dev/*) at=$what ;; *) continue ;;
+  esac
+  [ -e "$at" ] || mountpoint -q "$where" || echo "$where: /etc/fstab has the boot wait for $what, which is not there"
+done
+"""
+_POD_NETWORK: Final = r"""
+pods=$(sed -n 's/.*"subnet": *"\([0-9.]*\.0\/[0-9]*\)".*/\1/p' /etc/cni/net.d/10-spillway.conflist)
+has=$(ip -4 -o addr show cni0 | awk '{ print $4; exit }')
+[ -z "$pods" ] || [ -z "$has" ] || [ "$has" = "$(echo "$pods" | sed 's|[.]0/|.1/|')" ] ||
+  echo "the bridge cni0 has $has, and pods get addresses of $pods: no new pod starts"
+taken=$(ls /var/lib/cni/networks/spillway | grep -c '^[0-9.]*$'); run=$(ls /run/netns | grep -c '^cni-')
+[ $((taken - run)) -lt 100 ] || echo "$taken addresses are taken, and $run pods run"
+"""
+"""A bridge of another subnet, and addresses that were not given back, keep a node Ready on which no new pod starts.
+
+https://github.com/containerd/cri/issues/948
 """
 
 CHECKS: Final = (
@@ -144,6 +172,30 @@ CHECKS: Final = (
         "warning",
         _BOOT_LINE,
         "take it out of /etc/default/grub, update-grub, and reboot: it changes what the roles have set up",
+    ),
+    Check(
+        "basics",
+        "warning",
+        _BASICS,
+        "mknod -m 666 /dev/null c 1 3; chmod 1777 /tmp; systemd-machine-id-setup: apt and the kubelet rely on these",
+    ),
+    Check(
+        "boot-mounts",
+        "warning",
+        _BOOT_MOUNTS,
+        "write nofail into its options, or take the line out: the next boot would end in the emergency mode",
+    ),
+    Check(
+        "boot-space",
+        "warning",
+        'df -Pk /boot | awk \'NR > 1 && $4 < 102400 { print "/boot has " int($4 / 1024) " MiB free" }\'',
+        "remove kernels that nothing boots (apt-get autoremove --purge): images of modules are built there",
+    ),
+    Check(
+        "pod-network",
+        "warning",
+        _POD_NETWORK,
+        "drain the node; then ip link delete cni0, and remove /var/lib/cni/networks/spillway",
     ),
     Check(
         "unfinished",

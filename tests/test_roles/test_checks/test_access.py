@@ -86,3 +86,11 @@ def test_a_machine_whose_host_key_nobody_wrote_down_is_told_with_the_way() -> No
     found = unreachable("n", "StrictPolicy: No host key for 192.0.2.1 found in known_hosts")
     assert "ssh.host_key" in found.remedy
     assert "--accept-new-host-keys" in found.remedy
+
+
+@pytest.mark.parametrize("line", ["!authenticate", ":bob ! env_reset", ' env_keep += "LD_PRELOAD"', " setenv"])
+def test_defaults_that_make_root_of_whoever_is_not_are_told(line: str) -> None:
+    """Wherever they stand; those that a distribution has are not."""
+    assert "sudo" in told(f"==spillway-access==\nsudoers /etc/sudoers Defaults {line}\n")
+    usual = "".join(f"sudoers /etc/sudoers Defaults {one}\n" for one in ("env_reset", "use_pty", 'secure_path="/bin"'))
+    assert told(f"==spillway-access==\n{usual}") == {}
