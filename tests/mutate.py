@@ -25,6 +25,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,8 @@ _TAKE_LONG: Final = (
     "cryptography",
 )
 """To import: once, for all runs."""
+_LONG: Final = 1.0
+"""CPU seconds from which on a test waits for the others."""
 _HANGS: Final = 900
 """Seconds after which a run of tests counts as hanging: it ends by itself long before."""
 _COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
@@ -242,6 +245,10 @@ def suites(module: str) -> list[str]:
     return [str(path) for path in (nearest / f"test_{name}.py", nearest) if (ROOT / path).exists()]
 
 
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
 class Tree:
     """A copy of the tree, in which one mutant at a time stands."""
 
@@ -280,14 +287,21 @@ class Tree:
         os.utime(file, (self._written, self._written))
 
     def _pass(self, module: str, tests: list[str]) -> bool:
-        """Whether tests that enter it do: the nearest file first, then those that take least."""
-        near, took = suites(module), dict.fromkeys((test.split("::")[0] for test in tests), 0.0)
+        """Whether tests that enter it do."""
+        near, took = suites(module), self._reach.took
+        whole: defaultdict[str, float] = defaultdict(float)
         for test in tests:
-            took[test.split("::")[0]] += self._reach.took[test]
-        files = sorted(took, key=lambda file: (*(not file.startswith(suite) for suite in near), took[file]))
+            whole[_file(test)] += took[test]
+
+        def rank(test: str) -> tuple[bool | float | str, ...]:
+            """Quick ones first, file by file, the nearest file before that whose tests take least."""
+            file = _file(test)
+            return (took[test] >= _LONG, *(not file.startswith(suite) for suite in near), whole[file], file, took[test])
+
         chosen = self._folder / "chosen.json"
-        chosen.write_text(json.dumps({"tests": tests, "files": files, "seconds": self._seconds}), "utf-8")
-        return self._passes("-p", "tests.reach", *files, SPILLWAY_CHOSEN=str(chosen))
+        ordered = sorted(tests, key=rank)
+        chosen.write_text(json.dumps({"tests": ordered, "seconds": self._seconds}), "utf-8")
+        return self._passes("-p", "tests.reach", *dict.fromkeys(map(_file, ordered)), SPILLWAY_CHOSEN=str(chosen))
 
     def _passes(self, *arguments: str, **environment: str) -> bool:
         """A process that has what takes long to import already: most runs end within a second."""

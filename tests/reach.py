@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -117,21 +117,23 @@ class Reach:
 
 
 class Chosen:
-    """Only these tests run, in this order of their files."""
+    """Only these tests run, in this order."""
 
-    def __init__(self, tests: Iterable[str], files: list[str], seconds: float) -> None:
-        self._tests, self._files, self._seconds = {*tests}, files, seconds
-        self._began = time.process_time()
+    def __init__(self, tests: list[str], seconds: float) -> None:
+        self._place = {test: number for number, test in enumerate(tests)}
+        self._seconds = seconds
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave the others out."""
-        chosen = [item for item in items if item.nodeid in self._tests]
-        items[:] = sorted(chosen, key=lambda item: self._files.index(item.nodeid.split("::")[0]))
+        chosen = [item for item in items if item.nodeid in self._place]
+        items[:] = sorted(chosen, key=lambda item: self._place[item.nodeid])
+        self._ends = time.process_time() + self._seconds
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self) -> None:
         """End the run where it took too long; what is left then was not tried."""
-        if time.process_time() - self._began > self._seconds:
+        if time.process_time() > self._ends:
             pytest.exit("took as long as it may", returncode=pytest.ExitCode.OK)
 
 

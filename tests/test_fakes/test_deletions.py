@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from botocore.exceptions import ClientError
@@ -97,3 +97,49 @@ def test_an_attached_internet_gateway_and_groups_hold_the_vpc(here: StandIn) -> 
     assert [network.delete("subnet"), network.delete("vpc")] == ["", "DependencyViolation"]
     here.ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=network.vpc)
     assert [network.delete("vpc"), network.delete("group"), network.delete("vpc")] == ["DependencyViolation", "", ""]
+
+
+def refused(call: Callable[..., object], **asked: str) -> str:
+    """The code of a refusal, or nothing."""
+    try:
+        call(**asked)
+    except ClientError as refusal:
+        return str(refusal.response["Error"]["Code"])
+    return ""
+
+
+def test_the_address_of_a_nat_gateway_holds_the_internet_gateway_and_itself(here: StandIn) -> None:
+    """Until the NAT gateway is deleted: the commonest failure of a destroy in the wrong order."""
+    network, ec2 = Network(here), here.ec2
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=network.vpc)
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    nat = ec2.create_nat_gateway(SubnetId=network.subnet, AllocationId=address)["NatGateway"]["NatGatewayId"]
+
+    def detach() -> str:
+        return refused(ec2.detach_internet_gateway, InternetGatewayId=gateway, VpcId=network.vpc)
+
+    assert detach() == "DependencyViolation"
+    assert refused(ec2.release_address, AllocationId=address) == "InvalidIPAddress.InUse"
+    ec2.delete_nat_gateway(NatGatewayId=nat)
+    assert [detach(), refused(ec2.release_address, AllocationId=address)] == ["", ""]
+
+
+def test_a_vpn_connection_and_an_attachment_hold_the_gateways(here: StandIn) -> None:
+    """At both ends."""
+    network, ec2 = Network(here), here.ec2
+    ours = ec2.create_vpn_gateway(Type="ipsec.1")["VpnGateway"]["VpnGatewayId"]
+    theirs = ec2.create_customer_gateway(Type="ipsec.1", PublicIp="192.0.2.1", BgpAsn=65000)["CustomerGateway"]
+    ends = {"VpnGatewayId": ours, "CustomerGatewayId": theirs["CustomerGatewayId"]}
+    ec2.attach_vpn_gateway(VpnGatewayId=ours, VpcId=network.vpc)
+    made = ec2.create_vpn_connection(Type="ipsec.1", **ends)["VpnConnection"]["VpnConnectionId"]
+
+    def delete() -> list[str]:
+        calls = {"VpnGatewayId": ec2.delete_vpn_gateway, "CustomerGatewayId": ec2.delete_customer_gateway}
+        return [refused(call, **{end: ends[end]}) for end, call in calls.items()]
+
+    assert delete() == ["IncorrectState", "IncorrectState"]
+    ec2.delete_vpn_connection(VpnConnectionId=made)
+    assert refused(ec2.delete_vpn_gateway, VpnGatewayId=ours) == "IncorrectState"
+    ec2.detach_vpn_gateway(VpnGatewayId=ours, VpcId=network.vpc)
+    assert delete() == ["", ""]

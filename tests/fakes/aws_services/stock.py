@@ -64,6 +64,23 @@ class Inventory:
         subnets = [one.id for zone in self._backend.subnets.values() for one in zone.values() if one.vpc_id == thing]
         return named + referring + gateways + subnets + [one.id for one in self._interfaces() if thing in _places(one)]
 
+    def bound_to(self, thing: str) -> list[str]:
+        """Elastic addresses that something has: that of an allocation, or those in a VPC."""
+        live = {one.id for one in self._interfaces()}
+        bound = [one for one in self._backend.addresses if one.eni and one.eni.id in live]
+        return [one.public_ip for one in bound if thing in (one.allocation_id, one.eni.subnet.vpc_id)]
+
+    def tunnels_of(self, gateway: str) -> list[str]:
+        """Ids of what must go before a customer's or a virtual private gateway may: VPN connections, attachments."""
+        found = [
+            one.id
+            for one in self._backend.vpn_connections.values()
+            if one.state != "deleted" and gateway in (one.customer_gateway_id, one.vpn_gateway_id)
+        ]
+        virtual = self._backend.vpn_gateways.get(gateway)
+        attached = virtual.attachments.items() if virtual is not None else ()
+        return found + [vpc for vpc, one in attached if one.state == "attached"]
+
     def _interfaces(self) -> list[Any]:
         """Those that AWS has: moto keeps the ones of instances and NAT gateways that are gone."""
         dead = {one._eni.id for one in self._backend.nat_gateways.values() if one.state == "deleted"}

@@ -38,6 +38,12 @@ class Known(Protocol):
     def holders_of(self, thing: str) -> list[str]:
         """Ids of what must go before a VPC, a subnet or a security group may."""
 
+    def bound_to(self, thing: str) -> list[str]:
+        """Elastic addresses that something has: that of an allocation, or those in a VPC."""
+
+    def tunnels_of(self, gateway: str) -> list[str]:
+        """Ids of what must go before a customer's or a virtual private gateway may: VPN connections, attachments."""
+
     def rules_of(self, group: str, *, egress: bool) -> int:
         """How many rules a security group has in one direction."""
 

@@ -65,6 +65,36 @@ def delete_in_use(asked: Mapping[str, Any], known: Known) -> None:
         raise Refused("DependencyViolation", message)
 
 
+def detach_internet_gateway(asked: Mapping[str, Any], known: Known) -> None:
+    """While addresses in the VPC are reached through it: DependencyViolation, as above."""
+    vpc = str(asked.get("VpcId", ""))
+    if known.bound_to(vpc):
+        raise Refused(
+            "DependencyViolation",
+            f"Network {vpc} has some mapped public address(es). Please unmap those public address(es) before "
+            "detaching the gateway.",
+        )
+
+
+def release_address(asked: Mapping[str, Any], known: Known) -> None:
+    """While something has it: InvalidIPAddress.InUse, as above."""
+    bound = known.bound_to(str(asked.get("AllocationId", "")))
+    if bound:
+        raise Refused("InvalidIPAddress.InUse", f"Address {bound[0]} is in use.")
+
+
+def delete_vpn_gateway(asked: Mapping[str, Any], known: Known) -> None:
+    """Of either end: detached first, and without connections.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DeleteVpnGateway.html
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DeleteCustomerGateway.html
+    """
+    gateway = str(asked.get("VpnGatewayId") or asked.get("CustomerGatewayId") or "")
+    holders = known.tunnels_of(gateway)
+    if holders:
+        raise Refused("IncorrectState", f"The gateway '{gateway}' is in use: {', '.join(sorted(holders))}")
+
+
 def _authorize(asked: Mapping[str, Any], known: Known, *, egress: bool) -> None:
     permissions = listed(asked, "IpPermissions")
     sources = sum(len(_sources(one)) for one in permissions)
