@@ -113,9 +113,11 @@ def test_work_on_a_closed_node_that_keeps_a_pod_out_of_its_zone_has_to_end(close
     there = a_pod("db", node="dgx-1", phase="Running", labels={"app": "db"})
     nodes = [replace(an_on_prem_node("dgx-1", gpus=0, labels={"rack": "r1"}), **closed)]
     nodes += [an_on_prem_node("dgx-2", gpus=0, labels={"rack": "r1"})]
-    look = a_cluster(pods=[a_pod(apart_from=(term,), selector={"rack": "r1"}), there], nodes=nodes, groups=[])
+    kept_out = [a_pod(name, apart_from=(term,), selector={"rack": "r1"}) for name in ("pod", "second")]
+    look = a_cluster(pods=[*kept_out, there], nodes=nodes, groups=[])
     [change] = waits(look, a_policy(an_entry("cpu"))).changes
     assert (change.other, change.pods) == ("other work ends", ("team/db",))
+    assert waits(look, a_policy(an_entry("cpu")), "team/second").changes == (change,)
     assert helps([change], Look(look, a_policy(an_entry("cpu")), Memory()), {"team/pod"})
     assert not helps([], Look(look, a_policy(an_entry("cpu")), Memory()), {"team/pod"})
 
