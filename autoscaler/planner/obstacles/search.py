@@ -81,7 +81,7 @@ class Search:
     fleet: Fleet
     market: Market
     work: Work
-    """When it is spent only one trial is made for each gang, with everything left out."""
+    """When it is spent only one trial is made for each gang, the quick way, with everything left out."""
     taken: list[Group] = field(default_factory=list)
     """Groups of nodes that those before it in turn would have bought, once for each node."""
     ended: set[str] = field(default_factory=set)
@@ -128,6 +128,8 @@ class Search:
             full = now
             for relaxed in _with_parts(full):
                 found = self._try(pods, demand, relaxed, thorough=False)
+                if found is not None and self.work.is_spent:
+                    return found
                 self.snapshot.undo(start)
                 if found is not None:
                     return self._reduced(pods, demand, list(relaxed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,13 @@ from autoscaler.model.constraints import Requirement, Taint, Toleration
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.needed_changes import KINDS, PULUMI_UP, READY, NeededChange, merged
 from autoscaler.model.resources import Resources
+from autoscaler.planner import unschedulable
 from autoscaler.planner.explain import changes_for
+from autoscaler.planner.obstacles import search
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.obstacles.changes import to_the_cent
+from autoscaler.planner.placement.gang_packing import Demand, Packing, pack
+from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.carried_out import Look, all_helped, helps, judge
@@ -254,3 +259,22 @@ def test_answers_are_kept_while_nothing_but_time_has_changed() -> None:
     assert [one.pod for one in plan(more_room, policy, Memory(), answers=answers).waiting] == ["team/one"]
     richer = a_policy(an_entry("gpu-a10g"), limits={"usd_per_hour": 2})
     assert plan(look, richer, Memory(), answers=answers) == plan(look, richer, Memory())
+
+
+def test_when_the_work_is_spent_one_quick_trial_is_made_for_each_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of gangs that wait, each of its own sizes, took seconds of a look; all are told something that helps."""
+    tried = []
+
+    def counted(demands: Sequence[Demand], market: Market) -> Packing:
+        tried.append((demands[0].name, market.thorough))
+        return pack(demands, market)
+
+    monkeypatch.setattr(search, "pack", counted)
+    monkeypatch.setattr(unschedulable, "_WORK", 0)
+    monkeypatch.setattr(unschedulable, "_CHECKED", 0)
+    policy = a_policy(an_entry("gpu-a10g"), limits={"nodes": 0})
+    look = a_cluster(pods=[a_pod(f"pod-{cpu}", cpu=cpu, gpus=1) for cpu in (1, 2, 3)])
+    told = plan(look, policy, Memory()).waiting
+    assert [path for one in told for change in one.changes if (path := change.path)] == ["limits.nodes"] * 3
+    assert len(tried) == 3
+    assert not any(is_thorough for _, is_thorough in tried)
