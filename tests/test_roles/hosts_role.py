@@ -33,6 +33,34 @@ def role() -> None:
     files.place(name="file", dest=str(FILE), content="new\n", user=None, group=None)
 
 
+class Pods:
+    """The cluster, as far as a smoke pod goes: the phases that it answers in turn, and what was asked of it."""
+
+    def __init__(self, *phases: str) -> None:
+        self.phases, self.asked = [*phases], list[str]()
+
+    def pod_phase(self, namespace: str, name: str) -> str:
+        """The next one."""
+        self.asked.append(f"{namespace}/{name}?")
+        return self.phases.pop(0)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """Noted."""
+        self.asked.append(f"-{namespace}/{name}")
+
+    def run_pod(self, body: dict[str, Any]) -> None:
+        """Noted with its node and image."""
+        spec = body["spec"]
+        self.asked.append(f"+{body['metadata']['name']} {spec['nodeName']} {spec['containers'][0]['image']}")
+
+
+def smoke(image: str = "lab/smoke@sha256:1", *phases: str) -> list[Any]:
+    """What a node is told of by its smoke pod, and what the cluster was asked."""
+    pods = Pods(*phases)
+    with_pods: Any = SshHosts(MACHINES, role, marks=pods, smoke=image)  # type: ignore[arg-type]  # all that it asks
+    return [with_pods._why_no_smoke("a"), pods.asked]
+
+
 def hosts(controller: str) -> SshHosts:
     """As this controller has them."""
     return SshHosts(MACHINES, role, controller=controller)
@@ -63,6 +91,8 @@ print(
             "another gets it": now(hosts("another").take("@local")),
             "we wait": now(ours.take("@local")),
             "without a name": now(hosts("").take("@local")),
+            "smoke": [smoke("lab/smoke", phase) for phase in ("", "Pending", "Succeeded", "Failed")],
+            "no smoke": smoke(""),
         }
     )
 )

@@ -16,7 +16,7 @@ from roles.engine.disruption import Disruption
 from roles.engine.host_plan import BOTH, CLEAN, DRIFT, UNREACHABLE, Change, HostPlan, Refusal, exit_status, held
 from roles.rollout import report
 from roles.rollout.executor import Rolled
-from roles.rollout.html_report import page
+from roles.rollout.html_report import page, today
 from roles.rollout.journal import Journal, why_broken
 
 WORSE = Disruption.CONTAINERD_RESTART
@@ -142,6 +142,31 @@ def test_the_page_says_first_whether_there_is_anything_to_do() -> None:
     mended = text[text.index("<h2>Mended") : text.index("<h2>Still")]
     assert mended.count("<tr>") == 2  # the heading, and one machine with three resources
     assert ">3 resources<" in mended
+
+
+@pytest.mark.parametrize(
+    ("open_machines", "mended", "halted", "words"),
+    [
+        (1, 0, "", "1 thing to do today, on 1 of 3 machines."),
+        (2, 0, "", "1 thing to do today, on 2 of 3 machines."),
+        (1, 1, "", "1 thing to do today, on 1 of 3 machines; 1 machine was mended."),
+        (1, 2, "c: unhealthy", "2 things to do today, on 1 of 3 machines; 2 machines were mended."),
+        (0, 2, "", "Nothing to do today: 3 machines, all as they should be; 2 machines were mended."),
+        (0, 0, "c: unhealthy", "1 thing to do today, on 0 of 3 machines."),
+    ],
+)
+def test_one_thing_is_no_two(open_machines: int, mended: int, halted: str, words: str) -> None:
+    """The line that is read on a phone, in numbers that agree."""
+    plans = [
+        HostPlan(host=name, refused=(Refusal("driver", "held"),) if number < open_machines else ())
+        for number, name in enumerate("abc")
+    ]
+    record = report.record(
+        plans, command="reconcile", began=datetime(2026, 1, 2, tzinfo=UTC), seconds=1.0, rolled=Rolled(halted=halted)
+    )
+    for machine in record["machines"][:mended]:
+        machine["changes"] = [{"mended": True}, {"mended": True}]
+    assert today(record) == words
 
 
 def test_a_quiet_morning_is_one_line() -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from tests import ROOT
 
+POD = "spillway-nodes-smoke-a"
+"""It is made once, waited for, and gone when it has ended either way."""
+
 
 def test_a_machine_is_taken_changed_put_back_changed_and_settled(tmp_path: Path) -> None:
     """What is kept for a rollback goes when the machine is settled, and another controller waits until it is left."""
@@ -31,4 +34,11 @@ def test_a_machine_is_taken_changed_put_back_changed_and_settled(tmp_path: Path)
         "another gets it": ["", "new\n", False],
         "we wait": ["another", "new\n", False],
         "without a name": ["", "new\n", False],
+        "smoke": [
+            [f"the smoke pod {POD} has not ended yet", [f"default/{POD}?", f"+{POD} a lab/smoke"]],
+            [f"the smoke pod {POD} has not ended yet", [f"default/{POD}?"]],
+            ["", [f"default/{POD}?", f"-default/{POD}"]],
+            [f"the smoke pod {POD} failed", [f"default/{POD}?", f"-default/{POD}"]],
+        ],
+        "no smoke": ["", []],
     }

@@ -1,0 +1,50 @@
+"""Places in the order in which they are to be filled, for one shape of pod."""
+
+from __future__ import annotations
+
+from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import Place
+from tests.builders import a_pod
+
+
+def a_place(name: str, cpu: int, *, tier: int = 0, gpus: int = 0) -> Place:
+    """With so many CPUs free."""
+    free = {CPU: cpu * 1000, MEMORY: 2**40, PODS: 110, "nvidia.com/gpu": gpus}
+    return Place(name, {}, (), free, tier=tier)
+
+
+def test_places_that_have_changed_are_found_again_and_again() -> None:
+    """A search that is left before its end, or ended, takes none away from the next one."""
+    places = [a_place(f"n{number}", 8) for number in range(4)]
+    pods = [a_pod(f"p{number}", cpu=3) for number in range(9)]
+    snapshot = Snapshot(places, (), pods)
+    shape = snapshot.shape(pods[0])
+    placed = []
+    while (place := snapshot.find(shape)) is not None:
+        snapshot.put(shape, place, f"team/p{len(placed)}")
+        placed.append(place.name)
+    assert placed == ["n0", "n0", "n1", "n1", "n2", "n2", "n3", "n3"]
+
+
+def test_the_fullest_of_the_lowest_tier_comes_first_and_a_gpu_is_not_stranded() -> None:
+    """Whatever they are called; undone, all is as it was."""
+    places = [a_place("a", 9, tier=1), a_place("b", 20), a_place("c", 9, gpus=2), a_place("d", 10), a_place("e", 2)]
+    pods = [a_pod(f"p{number}", cpu=4) for number in range(12)]
+    snapshot = Snapshot(places, (), pods)
+    shape = snapshot.shape(pods[0])
+
+    def filled() -> list[str]:
+        names = []
+        for pod in pods:
+            place = snapshot.find(shape)
+            if place is not None:
+                snapshot.put(shape, place, pod.key)
+                names.append(place.name)
+        return names
+
+    mark = snapshot.mark()
+    first = filled()
+    assert first == ["d", "d", "b", "b", "b", "b", "b", "c", "c", "a", "a"]
+    snapshot.undo(mark)
+    assert filled() == first
