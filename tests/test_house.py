@@ -111,3 +111,16 @@ def test_everything_that_the_tests_build_is_built_before_they_start() -> None:
     assert {"kubelet", "kubeadm"} & set(tools_for(is_root=False, compiles_c=True)) == set()
     assert set(everything) - set(tools_for(is_root=True, compiles_c=False)) == {"nvidia-ctk"}
     assert {*BINARIES, *ENGINE_BINARIES} <= set(tools_for(is_root=False, compiles_c=False))
+
+
+def test_every_fact_about_aws_names_a_test_that_there_is() -> None:
+    """In the table of what the stand-in holds to be true."""
+    facts = (ROOT / "tests" / "fakes" / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", facts))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert len(named) > 15
+    assert named <= there

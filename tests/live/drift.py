@@ -22,6 +22,7 @@ class Kind(Document):
     """One way to drift; ``tests/drift/README.md`` says what the keys mean."""
 
     name: str
+    source: str = ""
     touches: tuple[str, ...] = Field(min_length=1)
     inject: str
     found: str = ""

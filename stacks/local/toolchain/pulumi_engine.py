@@ -3,7 +3,7 @@
 State, plugins and the stack's settings lie in the ground's folder, as a project that links to this one's program:
 nothing is written in the checkout or ``~/.pulumi``.
 ``pulumi-resource-aws`` on the engine's PATH is ``pulumi_plugins/aws/provider.py``, since the published plugin is a
-download.
+download; where :data:`AWS_PLUGIN` names that one, it is run in its place, against the same stand-in for AWS.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from stacks.local.wire.extension import FAKES
 from stacks.settings.outputs import StackOutputs, parse_outputs
 
 STACK: Final = "local"
+AWS_PLUGIN: Final = "SPILLWAY_AWS_PLUGIN"
+"""Environment variable: the path of the published plugin, which finds the stand-in for AWS by ``AWS_ENDPOINT_URL``."""
 PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "program/"}
 """As ``Pulumi.yaml`` has it, but for where things lie."""
 _CHANGES_FOUND: Final = 7
@@ -135,7 +137,9 @@ def prepare(settings: EngineSettings) -> None:
     kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt
     _write_yaml(own, kept | {"config": _configuration(settings)})
     python = shlex.quote(sys.executable)
-    _script(settings, "pulumi-resource-aws", f'exec {python} -m stacks.local.pulumi_plugins.aws.provider "$@"')
+    stand_in = f"{python} -m stacks.local.pulumi_plugins.aws.provider"
+    published = os.environ.get(AWS_PLUGIN)
+    _script(settings, "pulumi-resource-aws", f'exec {shlex.quote(published) if published else stand_in} "$@"')
     _script(settings, "pulumi-resource-spillway-onprem", f'exec {python} -m stacks.on_prem_provider "$@"')
     if FAKES in os.environ:
         module = f"{os.environ[FAKES]}.kubernetes_plugin"

@@ -47,6 +47,7 @@ REPLACED: Final[Mapping[str, frozenset[str]]] = {
     "aws:ec2/subnet:Subnet": frozenset({"availabilityZone", "cidrBlock", "vpcId"}),
     "aws:ec2/volumeAttachment:VolumeAttachment": frozenset({"deviceName", "instanceId", "volumeId"}),
     "aws:ec2/vpc:Vpc": frozenset({"cidrBlock"}),
+    # The provider changes privateDnsEnabled of interface endpoints in place. Stricter here.
     "aws:ec2/vpcEndpoint:VpcEndpoint": frozenset({"privateDnsEnabled", "serviceName", "vpcEndpointType", "vpcId"}),
     "aws:ec2/vpcSecurityGroupRulesExclusive:VpcSecurityGroupRulesExclusive": frozenset({"securityGroupId"}),
     "aws:ec2/vpnConnection:VpnConnection": frozenset({"staticRoutesOnly", "type"}),
@@ -71,7 +72,7 @@ REPLACED: Final[Mapping[str, frozenset[str]]] = {
     "aws:iam/rolePolicy:RolePolicy": frozenset({"name", "role"}),
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": frozenset({"policyArn", "role"}),
     "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive": frozenset({"roleName"}),
-    # The provider renames a user; an update of the engine"s protocol cannot give another id. Stricter here.
+    # The provider renames a user; an update of the engine's protocol cannot give another id. Stricter here.
     "aws:iam/user:User": frozenset({"name", "path"}),
     "aws:iam/userPolicy:UserPolicy": frozenset({"name", "user"}),
     "aws:kms/key:Key": frozenset(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -9,8 +10,9 @@ import yaml
 
 from autoscaler.model.errors import BadInput, Unavailable
 from stacks.local.pulumi_plugins.aws.provider import Refused, _connect
-from stacks.local.toolchain.pulumi_engine import PROJECT, _failure
+from stacks.local.toolchain.pulumi_engine import AWS_PLUGIN, PROJECT, _failure, prepare
 from tests import ROOT
+from tests.live.stacks import settings_for
 
 NOISE = """Updating (local):
  +  pulumi:pulumi:Stack spillway-local creating (0s)
@@ -85,3 +87,21 @@ def test_the_stand_in_for_the_plugin_refuses_any_aws_but_this_machines(
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     with pytest.raises(Refused, match=r"for the local stack alone.*take the real plugin"):
         _connect({})
+
+
+@pytest.mark.parametrize(
+    ("published", "runs"),
+    [
+        ("", '.pulumi_plugins.aws.provider "$@"'),
+        ("/opt/pulumi/my plugins/pulumi-resource-aws", "exec '/opt/pulumi/my plugins/pulumi-resource-aws' \"$@\""),
+    ],
+)
+def test_the_published_plugin_is_run_where_it_is_named(
+    published: str, runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of its stand-in."""
+    monkeypatch.setenv(AWS_PLUGIN, published)
+    settings = settings_for(tmp_path, aws_url="http://127.0.0.1:1", tools={}, cluster="lab", groups=[])
+    prepare(settings)
+    script = (settings.directory / "bin" / "pulumi-resource-aws").read_text(encoding="utf-8")
+    assert script.splitlines()[1].endswith(runs)
