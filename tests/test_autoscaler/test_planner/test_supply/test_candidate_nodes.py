@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from autoscaler.model.labels import ZONE
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
@@ -48,3 +51,14 @@ def test_the_fullest_of_the_lowest_tier_comes_first_and_a_gpu_is_not_stranded() 
     assert first == ["d", "d", "b", "b", "b", "b", "b", "c", "c", "a", "a"]
     snapshot.undo(mark)
     assert filled() == first
+
+
+def test_of_a_zone_only_its_own_places_are_found() -> None:
+    """Whatever comes before them."""
+    places = [replace(a_place(f"n{number}", 8), labels={ZONE: f"us-east-1{'ab'[number % 2]}"}) for number in range(4)]
+    (pod,) = pods = [a_pod(cpu=3)]
+    snapshot = Snapshot(places, (), pods)
+    found = snapshot.find(snapshot.shape(pod), (ZONE, "us-east-1b"))
+    assert found is not None
+    assert found.name == "n1"
+    assert snapshot.find(snapshot.shape(pod), (ZONE, "us-east-1c")) is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import Group, Node, Refusal
+from autoscaler.model.cluster import Group, Node, Notice, Refusal
 from autoscaler.model.constraints import Taint
 from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.supply import fleet
@@ -204,3 +204,55 @@ def test_a_new_node_belongs_to_its_group_before_aws_lists_its_instance(past: tim
     assert not found.is_listed(node)
     other = replace(node, labels={**node.labels, words.ZONE: "us-east-1b"})
     assert seen(replace(group, instances=(), desired=1), [other]).group_of == {}
+
+
+@pytest.mark.parametrize(
+    ("joined", "node", "ready", "has"),
+    [
+        (1, {}, True, True),
+        (1, {"ready": False, "created": NOW}, False, False),
+        (1, {"allocatable": Resources({CPU: 4000})}, True, False),
+    ],
+)
+def test_pods_can_be_bound_to_what_has_joined(joined: int, node: dict[str, Any], ready: bool, has: bool) -> None:  # noqa: FBT001
+    """Its kubelet is ready, nobody closed it, and its devices have registered."""
+    group = a_group("gpu-a10g", joined=joined)
+    found = place(nodes_of(group, **node)[0], group)
+    assert (fleet.is_ready(found), fleet.has_joined(found)) == (ready, has)
+    ours = place(nodes_of(group, **OURS)[0], group)
+    assert not fleet.is_ready(ours)
+    assert not fleet.is_ready(fleet.new_place(group, "new", {}))
+
+
+@pytest.mark.parametrize(("past", "holds"), [(-SECOND, True), (timedelta(), False)])
+@pytest.mark.parametrize("ends", [None, NOW + timedelta(minutes=2)])
+def test_a_notice_holds_for_a_while_after_it_should_have_come_true(
+    ends: datetime | None,
+    past: timedelta,
+    holds: bool,  # noqa: FBT001
+) -> None:
+    """An hour after its time, or after it was told; of nodes of a group that are not being ended anyway."""
+    group = a_group("cpu", joined=2)
+    first, second = nodes_of(group)
+    notice = Notice(group.instances[0].id, "interruption", NOW, ends)
+    until = (ends or NOW) + timedelta(hours=1)
+    found = seen(group, seen_at=until + past, notices=(notice,))
+    assert list(found.noticed) == ([first.name] if holds else [])
+    assert (first.name in found.unusable, second.name in found.unusable) == (holds, False)
+    ending = replace(group, instances=(replace(group.instances[0], state="terminating"), group.instances[1]))
+    assert seen(ending, seen_at=until - SECOND, notices=(notice,)).noticed == {}
+    assert seen(replace(group, instances=()), nodes_of(group), seen_at=until - SECOND, notices=(notice,)).noticed == {}
+
+
+def test_a_node_whose_instance_is_gone_is_a_ghost() -> None:
+    """One of ours that is not ready, and whose instance no group has; not one that serves, or that is nobody's."""
+    group = a_group("cpu", joined=1)
+    (node,) = nodes_of(group, created=NOW - timedelta(days=1), ready=False)
+    none = replace(group, instances=(), desired=0)
+    assert seen(none, [node]).ghosts == {node.name}
+    assert seen(none, [node]).unusable[node.name] == "its instance is gone"
+    assert seen(group, [node]).ghosts == frozenset()
+    assert seen(none, [replace(node, ready=True)]).ghosts == frozenset()
+    unmarked = {key: value for key, value in node.labels.items() if key != words.GROUP}
+    assert seen(none, [replace(node, labels=unmarked)]).ghosts == frozenset()
+    assert seen(group, [node]).joined == {group.instances[0].id}
