@@ -30,12 +30,18 @@ def test_what_is_current_is_put_back(state: State) -> None:
     """After an exception too; the configuration is a copy, which a deploy may change."""
     (host,) = state.inventory
     before = now()
-    with pytest.raises(ZeroDivisionError), current(state, host):
-        inside = now()
-        assert [inside[0], inside[2]] == [state, host]
-        assert inside[1].SUDO
-        assert inside[1] is not state.config
-        raise ZeroDivisionError
+    inside: list[Any] = []
+
+    def break_within() -> None:
+        with current(state, host):
+            inside.extend(now())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        break_within()
+    assert [inside[0], inside[2]] == [state, host]
+    assert inside[1].SUDO
+    assert inside[1] is not state.config
     assert all(one is was for one, was in zip(now(), before, strict=True))
 
 
@@ -46,7 +52,7 @@ def test_each_greenlet_has_a_state_of_its_own(state: State, monkeypatch: pytest.
     ctx_state.set(state)
     one_state_each()
     assert ctx_state.get() is state
-    assert gevent.spawn(lambda: ctx_state.isset()).get() is False
+    assert gevent.spawn(ctx_state.isset).get() is False
     assert ctx_state.get() is state
 
 

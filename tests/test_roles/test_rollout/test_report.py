@@ -85,6 +85,16 @@ def test_what_waits_holds_the_rest_of_its_role() -> None:
     assert held(PLANS[2], Disruption.REBOOT) == ()
 
 
+@pytest.mark.parametrize(("count", "end"), [(1, "r0"), (5, "r4"), (6, "r4 and 1 more"), (9, "r4 and 4 more")])
+def test_of_much_that_waits_five_are_named(count: int, end: str) -> None:
+    """And how many more there are."""
+    changes = tuple(Change(resource=f"r{n}", commands=("x",), disruption=WORSE) for n in range(count))
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    plans = [HostPlan(host="a", changes=changes)]
+    told = report.record(plans, command="reconcile", began=began, seconds=1.0, rolled=Rolled())
+    assert f"{end}: containerd-restart is more than" in told["held"]["a"]
+
+
 def test_the_odd_one_out_is_named() -> None:
     """Against the version that most have; what all share is not mentioned."""
     assert report.odd_ones(PLANS) == {"kernel": {"usual": "6.1", "odd": {"c": "5.10"}}}

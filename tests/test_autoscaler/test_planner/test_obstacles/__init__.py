@@ -1,0 +1,1 @@
+"""What keeps pods waiting, and what would help them."""
