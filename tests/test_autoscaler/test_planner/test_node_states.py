@@ -334,3 +334,11 @@ def test_the_end_of_a_state_is_told_where_time_ends_it() -> None:
     assert first.endswith(" (until 2026-11-21 09:10:00 UTC at the latest)")
     own = a_cluster(nodes=(an_on_prem_node(),), groups=())
     assert said("node", "dgx-01", own).splitlines()[0] == "dgx-01 is ready: no pod is on it"
+
+
+def test_why_an_idle_node_stays_is_said_once() -> None:
+    """By its state where that tells it already; of one that goes there is nothing to say."""
+    kept = a_policy(an_entry("cpu", headroom=1, max=6))
+    assert said("node", NODE.name, seen(), kept).count("the headroom of group cpu") == 1
+    assert "it stays" not in said("node", NODE.name, seen(), a_policy())
+    assert "the headroom" not in said("node", NODE.name, seen(), a_policy())

@@ -76,3 +76,13 @@ def test_a_defect_that_no_object_shows_is_raised() -> None:
 
     with pytest.raises(ZeroDivisionError):
         plan_around(planner, a_cluster(pods=[a_pod()]), a_policy(), Memory())
+
+
+def test_with_a_pod_only_its_own_node_and_group_are_left_out() -> None:
+    """Others go on being planned: an idle node of another group is closed."""
+    groups = [replace(a_group("cpu", joined=1)), replace(a_group("gpu-a10g", joined=1))]
+    nodes = [node for group in groups for node in nodes_of(group)]
+    pods = [a_pod("poison", node=nodes[0].name, phase="Running")]
+    look = a_cluster(pods=pods, nodes=nodes, groups=groups, seen_at=later(hours=1))
+    found = plan_around(breaks_on("poison"), look, a_policy(), Memory())
+    assert {getattr(step, "node", "") for step in found.steps} == {nodes[1].name}
