@@ -64,7 +64,7 @@ grep -hoE "($of|nvidia[.]NVreg_[A-Za-z]+)=[^ \"]*" $files 2>/dev/null |
 grep -HoE '^ *options +nvidia .*NVreg_(EnableGpuFirmware|NvLinkDisable)=[0-9]+' /etc/modprobe.d/*.conf
 """
 _BASICS: Final = r"""
-[ "$(stat -c '%F %a' /dev/null)" = 'character special file 666' ] || echo '/dev/null is no device that all may write to'
+{ [ -c /dev/null ] && [ "$(stat -c %a /dev/null)" = 666 ]; } || echo '/dev/null is no device that all may write to'
 [ "$(stat -c %a /tmp)" = 1777 ] || echo '/tmp has not the mode 1777'
 grep -qxE '[0-9a-f]{32}' /etc/machine-id || echo '/etc/machine-id names no machine'
 """
