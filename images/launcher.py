@@ -289,11 +289,12 @@ def _run(command: list[str], environment: Mapping[str, str], settings: Settings,
         return 127 if isinstance(error, FileNotFoundError) else 126
     if settings.state:
         _note(settings.state / "groups" / settings.task, {"group": child.pid})
-    reader = threading.Thread(target=log.copy, args=(child.stdout,), daemon=True)
-    reader.start()
+    assert child.stdout  # noqa: S101 - as it was asked for
+    keeper = _keeper(log, child.stdout)
+    child.stdout.close()
     was_ended = _wait(child, settings, stop)
     _kill(child.pid, signal.SIGKILL)  # what it left running, in its own group
-    reader.join(settings.grace)  # bounded: a daemon that it made may hold the pipe for ever
+    _until_kept(keeper, settings.grace)
     if settings.state:
         (settings.state / "groups" / settings.task).unlink(missing_ok=True)
     if was_ended and not stop.asked:
@@ -301,6 +302,45 @@ def _run(command: list[str], environment: Mapping[str, str], settings: Settings,
     if stop.asked:
         return 128 + signal.SIGTERM
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+class _EnoughError(Exception):
+    """The keeper has waited long enough for the end of the program's lines."""
+
+
+def _keeper(log: _Log, lines: IO[bytes]) -> int:
+    """A process that keeps the lines until the last writer has closed its end, also where this one is killed."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # Slurm tells all processes of a step
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, _enough)
+        with log, contextlib.suppress(_EnoughError):
+            log.copy(lines)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _enough(*_: object) -> None:
+    raise _EnoughError
+
+
+def _until_kept(keeper: int, grace: float) -> None:
+    """Bounded: a daemon that the program made may hold the pipe for ever."""
+    end = time.monotonic() + grace
+    while os.waitpid(keeper, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(keeper, signal.SIGALRM)
+            os.waitpid(keeper, 0)
+            return
+        time.sleep(_POLL / 10)
 
 
 def _wait(child: subprocess.Popen[bytes], settings: Settings, stop: _Stop) -> bool:

@@ -23,6 +23,8 @@ All of them: ``make bench``.
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
            says would help does help: ``python -m tests.bench explain --cases 5000 --seed 1 [--json]``
+``jobs-killed``  local jobs whose processes are killed: what is left of them, and which of their lines can be read:
+           ``python -m tests.bench jobs-killed --jobs 200 --seed 1``
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
@@ -53,6 +55,7 @@ from tests.bench.explain import explain
 from tests.bench.explain_cases import main as explain_cases
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
+from tests.bench.jobs_killed import jobs_killed
 from tests.bench.large import large
 from tests.bench.live import live
 from tests.bench.live import main as live_of_files
@@ -92,7 +95,8 @@ def main() -> int:
     )
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals")
+    parser.add_argument("--jobs", type=int, default=200, help="for jobs-killed")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals; of the kills, for jobs-killed")
     parser.add_argument("--hours", type=float, default=HOURS, help="of the day around noon, for rivals")
     parser.add_argument("--pods-per-hour", type=float, default=PODS_PER_HOUR, help="at noon, for rivals")
     parser.add_argument("--speed", type=float, default=SPEED, help="how much faster than a clock, for rivals")
@@ -219,6 +223,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
         data_folder(), seed=asked.seed, hours=asked.hours, pods_per_hour=asked.pods_per_hour, speed=asked.speed
     ),
     "live": lambda _asked: live(data_folder()),
+    "jobs-killed": lambda asked: jobs_killed(asked.jobs, seed=asked.seed),
     "mixes": lambda _asked: mixes(),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import signal
@@ -209,3 +210,27 @@ def test_a_program_dies_with_its_launcher(start: Start) -> None:
     pid = int(task.stdout.readline())
     task.send_signal(signal.SIGKILL)
     until(lambda: not is_there(pid), "the program's end")
+
+
+def test_what_a_program_has_said_is_kept_though_its_launcher_is_killed(start: Start, tmp_path: Path) -> None:
+    """It stood still before, so that it cannot have read them itself. Found by 20 jobs whose processes were killed."""
+    program = (
+        "import os, signal, sys; os.kill(os.getppid(), signal.SIGSTOP); os.write(1, b'line\\n' * 500);"
+        "open(sys.argv[1], 'w'); signal.pause()"
+    )
+    task = start(program, str(tmp_path / "written"))
+    until((tmp_path / "written").exists, "the lines")
+    task.send_signal(signal.SIGKILL)
+    until(lambda: len(kept(tmp_path)) == 500, "all lines in the log")
+    until(lambda: not (set(tasks_of(tmp_path))), "the end of all of it")
+
+
+def tasks_of(folder: Path) -> list[int]:
+    """Processes that carry the task's state directory in their environment."""
+    mark = f"SPILLWAY_STATE={folder}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (process / "environ").read_bytes().split(b"\0") and is_there(int(process.name)):
+                found.append(int(process.name))
+    return found
