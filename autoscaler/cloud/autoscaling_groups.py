@@ -28,6 +28,7 @@ from autoscaler.cloud.purchases import (
     why_not_at_once,
 )
 from autoscaler.cloud.quotas import Quota, Quotas
+from autoscaler.cloud.reservations import Reservations
 from autoscaler.config.policy import GroupEntry, Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
@@ -126,6 +127,7 @@ class Ec2:
         self._not_at_once: dict[str, str] = {}
         """Group name -> why nothing is launched in it at once: learnt once."""
         self._quotas = Quotas(ec2=clients.ec2, quotas=clients.quotas, warn=warn) if clients.quotas else None
+        self._reservations = Reservations(clients.ec2, warn=self._warn_once)
         self._at_rest: set[str] = set()
         """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
 
@@ -165,7 +167,8 @@ class Ec2:
         vcpus, quota = self._draws(raw)
         if quota is not None and count * vcpus > quota.left:
             said = f"{quota}, and {_nodes(count)} would be {count * vcpus} more"
-            return Bought(desired=was, refusals=(Refusal(self._now(), "VcpuLimitExceeded", said),))
+            code = "ReservationCapacityExceeded" if tag_of(raw, words.TAG_RESERVATION) else "VcpuLimitExceeded"
+            return Bought(desired=was, refusals=(Refusal(self._now(), code, said),))
         try:
             if to - was > count:  # it has more than it desires, which AWS would end as it sees fit
                 self._set_desired(name, to)
@@ -175,17 +178,18 @@ class Ec2:
             bought = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(no)), str(no)),))
         young = [one for one in self._answered.get(name, ()) if one.at > self._now() - REFUSALS_LAST]
         self._answered[name] = (*bought.refusals, *young)
-        if self._quotas is not None and quota is not None:
-            self._quotas.took(quota.code, vcpus * (bought.desired - was))
+        for known in (self._quotas, self._reservations):
+            if known is not None and quota is not None:
+                known.took(quota.code, vcpus * (bought.desired - was))
         return bought
 
     def _draws(self, raw: AutoScalingGroupTypeDef) -> tuple[int, Quota | None]:
         """VCPUs of one node, and the quota that it draws on as far as it is known."""
-        entry = self._entry(raw)
-        if entry is None or self._quotas is None:
+        entry, reservation = self._entry(raw), tag_of(raw, words.TAG_RESERVATION)
+        if entry is None:
             return 0, None
         vcpus = max((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
-        return vcpus, self._quotas.of(one_quota(entry.types, spot=entry.capacity_type == "spot"))
+        return vcpus, self._quota(reservation or one_quota(entry.types, spot=entry.capacity_type == "spot"))
 
     def _buy(self, raw: AutoScalingGroupTypeDef, count: int, *, to: int, token: str) -> Bought:
         name = raw["AutoScalingGroupName"]
@@ -322,6 +326,7 @@ class Ec2:
         self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
         self._learn_launch_times(raws)
         self._learn_quotas(raws)
+        self._learn_reservations(raws)
         for raw in raws:
             try:
                 yield self._noun(raw)
@@ -333,7 +338,9 @@ class Ec2:
         types, zone = types_of(raw, entry), raw["AvailabilityZones"][0]
         kind = " or ".join(types)
         capacity = capacity_type_of(raw, entry)
-        price = self._price_of_group(name, types, zone=zone, capacity=capacity, entry=entry)
+        reservation = tag_of(raw, words.TAG_RESERVATION)
+        stands = entry is not None and (entry.types, entry.capacity_reservation or "") == (types, reservation)
+        price = self._price_of_group(name, types, zone=zone, capacity=capacity, entry=entry, stands=stands)
         if price is None:
             self._warn_once(
                 f"the price of {kind} ({capacity}) in {zone} is not known, so {name} is not grown: "
@@ -365,11 +372,12 @@ class Ec2:
             refusals=refused,
             launching=launching,
             vcpus=max((self._types[one].vcpus for one in types if one in self._types), default=0),
-            quota=(quota := one_quota(types, spot=capacity == "spot")),
-            quota_left=self._quota_left(quota),
+            quota=(code := reservation or one_quota(types, spot=capacity == "spot")),
+            quota_left=quota.left if (quota := self._quota(code)) is not None else None,
             mixed=len(types) > 1,
             max_size=raw["MaxSize"],
             built_from=tag_of(raw, words.TAG_BUILT_FROM),
+            reservation=reservation,
         )
 
     def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
@@ -396,9 +404,17 @@ class Ec2:
         with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
             self._quotas.read(codes, self._learn_types)
 
-    def _quota_left(self, code: str) -> int | None:
-        known = self._quotas.of(code) if self._quotas is not None else None
-        return known.left if known is not None else None
+    def _learn_reservations(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+        vcpus_of = {}
+        for raw in raws:
+            if reservation := tag_of(raw, words.TAG_RESERVATION):
+                (kind, *_) = types_of(raw, self._entry(raw))
+                vcpus_of[reservation] = self._types[kind].vcpus if kind in self._types else 0
+        self._reservations.read(vcpus_of)
+
+    def _quota(self, code: str) -> Quota | None:
+        """Of the account, or what a Capacity Reservation has; ``None`` where it is not known."""
+        return self._reservations.of(code) or (self._quotas.of(code) if self._quotas is not None else None)
 
     def _learn_types(self, kinds: set[str]) -> dict[str, InstanceType]:
         """Ask once for each type. Gives all that are known."""
@@ -450,10 +466,17 @@ class Ec2:
     # --- Prices ---
 
     def _price_of_group(
-        self, name: str, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
+        self,
+        name: str,
+        types: tuple[str, ...],
+        *,
+        zone: str,
+        capacity: CapacityType,
+        entry: GroupEntry | None,
+        stands: bool,
     ) -> float | None:
-        """That of the types that stand. What the entry says is theirs unless an edit of its types is pending."""
-        if entry is not None and entry.types == types:
+        """That of the types that stand. What the entry says is theirs unless an edit of what it buys is pending."""
+        if stands:
             price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
         else:
             price = self._known_prices.get((name, types))

@@ -11,6 +11,7 @@ from autoscaler.model.errors import Unavailable
 
 _CODES: Final = (
     # what a failed scaling activity says -> the code that a plan goes by
+    (r"ReservationCapacityExceeded|targeted Capacity Reservation", "ReservationCapacityExceeded"),
     (
         r"InsufficientInstanceCapacity|do not have sufficient .* capacity|insufficient capacity",
         "InsufficientInstanceCapacity",

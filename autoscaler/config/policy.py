@@ -25,6 +25,7 @@ from autoscaler.model.resources import Resources, parse_quantity
 _LARGEST_DISK = 64 * 2**40
 """Of gp3: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$")]
 _AMOUNTS: Final[JsonSchemaValue] = {
     "type": "object",
     "additionalProperties": {"anyOf": [{"type": "string"}, {"type": "number"}]},
@@ -85,6 +86,12 @@ class GroupEntry(Document):
     )
     placement: Annotated[Literal["any", "cluster"], infrastructure()] = Field(
         default="any", description="cluster: nodes close together on the network, in one placement group"
+    )
+
+    capacity_reservation: Annotated[ReservationId | None, infrastructure()] = Field(
+        default=None,
+        description="id of a Capacity Reservation that its nodes are launched into, e.g. cr-0123456789abcdef0: as many "
+        "as it has room for, and at no price, for it is paid anyway; it need not match open",
     )
 
     budget: Budget = Budget()
@@ -159,6 +166,28 @@ class GroupEntry(Document):
             message = (
                 f"gives {'both' if self.instance_type else 'neither'} of instance_type and instance_types: "
                 "write instance_type: g5.12xlarge, or instance_types: [g5.12xlarge, g5.24xlarge] for a set of one shape"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_is_reserved_is_paid(cls, said: object) -> object:
+        if isinstance(said, dict) and said.get("capacity_reservation") and said.get("usd_per_hour") is None:
+            return {**said, "usd_per_hour": 0.0}
+        return said
+
+    @model_validator(mode="after")
+    def _one_reservation_is_of_one_kind(self) -> GroupEntry:
+        if self.capacity_reservation is None:
+            return self
+        wrong = "capacity_type: spot" if self.capacity_type == "spot" else ""
+        wrong = wrong or (f"zones {', '.join(self.zones)}" if len(self.zones) > 1 else "")
+        wrong = wrong or ("instance_types" if self.instance_types else "")
+        if wrong:
+            message = (
+                f"capacity_reservation with {wrong}: a Capacity Reservation is of one instance type in one zone, on "
+                "demand: write an entry for it alone"
             )
             raise ValueError(message)
         return self

@@ -20,7 +20,7 @@ from autoscaler.model.labels import REGION
 
 PriceOf = Callable[[GroupEntry], float | None]
 """Dollars of one node of an entry in an hour; ``None`` where it is not known."""
-_SHOWN_OTHERWISE: Final = ("formerly", "min", "zones")
+_SHOWN_OTHERWISE: Final = ("capacity_reservation", "formerly", "min", "zones")
 """Keys of an entry that its groups show by themselves, or that builds nothing."""
 
 
@@ -120,6 +120,7 @@ def _shown(policy: Policy, entry: GroupEntry, standing: Mapping[str, Group]) -> 
     one = next(iter(standing.values()))
     yield "instance_types" if entry.instance_types else "instance_type", " or ".join(entry.types), one.instance_type
     yield "capacity_type", entry.capacity_type, one.capacity_type
+    yield "capacity_reservation", entry.capacity_reservation or "", one.reservation
     yield "min", entry.min, sum(group.minimum for group in standing.values())
     for key, value in sorted({REGION: policy.region, **entry.labels}.items()):
         yield (

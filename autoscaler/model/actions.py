@@ -248,7 +248,7 @@ CAUSES: Final[Mapping[str, str]] = {
     PAUSED: "buying is paused, or a budget is spent",
     MONEY: "`limits.usd_per_hour`",
     LIMIT: "`limits.nodes`, `limits.gpus`, `max` of a group or its MaxSize",
-    QUOTA: "a quota of the AWS account",
+    QUOTA: "a quota of the AWS account, or a Capacity Reservation that has no room",
     REFUSED: "EC2 has refused the groups that could hold it, which are left alone for a while",
     STUCK: "it is bound for a node that is gone, or closed, or has no room",
     HELD: "its gang is not whole yet, or it has a gate or a rule that Spillway does not plan for",

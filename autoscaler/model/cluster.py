@@ -278,6 +278,8 @@ class Group:
     """MaxSize as AWS has it; ``maximum`` is less where the group is not grown."""
     built_from: str = ""
     """Digest of the policy entry that the group was built from; empty where its tags do not say it."""
+    reservation: str = ""
+    """Id of the Capacity Reservation that its nodes are launched into, which is their quota then; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ def one_quota(instance_types: Iterable[str], *, spot: bool) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
+def quota_in_words(code: str) -> str:
+    """What a group's nodes draw on: a Capacity Reservation by its id, or a quota of the account by its code."""
+    return f"Capacity Reservation {code}" if code.startswith("cr-") else f"quota {code} of the AWS account"
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceType:
     """One EC2 instance type, reduced to what a node's size depends on."""

@@ -106,6 +106,8 @@ TAG_CLUSTER: Final = f"{PREFIX}/cluster"
 TAG_GROUP: Final = GROUP
 TAG_DISK: Final = f"{PREFIX}/disk"
 """Size of its nodes' root volume."""
+TAG_RESERVATION: Final = f"{PREFIX}/capacity-reservation"
+"""Id of the Capacity Reservation that its nodes are launched into."""
 TAG_BUILT_FROM: Final = f"{PREFIX}/built-from"
 """Digest of the policy entry that it was built from: where the policy's differs, an edit waits for ``pulumi up``."""
 TEMPLATE_LABEL: Final = "k8s.io/cluster-autoscaler/node-template/label/"

@@ -174,6 +174,8 @@ class NeededChange:
                 there = " and ".join(f"{key} is {value}" for key, value in self.labels)
                 return f"a pod of which {selected(self.term)} runs where {there}"
             case str(what) if what == QUOTA_RAISED:
+                if all(one.startswith("cr-") for one in self.groups):
+                    return f"Capacity Reservation {_few(self.groups)} has room for {self.to} vCPUs or more"
                 return f"AWS raises quota {_few(self.groups)} by {self.to} vCPUs or more"
             case str(what) if what == CAPACITY:
                 return f"EC2 has capacity for group {_few(self.groups)} again"

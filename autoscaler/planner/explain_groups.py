@@ -9,6 +9,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Grow, Plan, describe
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import BadInput
+from autoscaler.model.instance_types import quota_in_words
 from autoscaler.model.labels import GPU
 from autoscaler.planner.node_states import Standings, standings
 from autoscaler.planner.placement.available_offerings import affordable
@@ -90,4 +91,4 @@ def _limits(group: Group, policy: Policy, left: Ceilings) -> Iterator[str]:
         yield f"limits.gpus is {limits.gpus}, which leaves {max(left.gpus, 0)} of the {of_node} of a node"
     quota = left.quotas.get(group.quota)
     if quota is not None and group.vcpus > quota:
-        yield f"quota {group.quota} of the AWS account leaves {max(quota, 0)} of the {group.vcpus} vCPUs of a node"
+        yield f"{quota_in_words(group.quota)} leaves {max(quota, 0)} of the {group.vcpus} vCPUs of a node"

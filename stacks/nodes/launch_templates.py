@@ -41,6 +41,11 @@ def launch_template(
         # Of a set the group says the types, and the market with them: AWS refuses a template that says it too.
         instance_type=None if several else entry.types[0],
         instance_market_options={"market_type": "spot"} if entry.capacity_type == "spot" and not several else None,
+        capacity_reservation_specification={
+            "capacity_reservation_target": {"capacity_reservation_id": entry.capacity_reservation}
+        }
+        if entry.capacity_reservation
+        else None,
         user_data=pulumi.Output.from_input(user_data).apply(lambda text: base64.b64encode(text.encode()).decode()),
         iam_instance_profile={"arn": instance_profile_arn},
         # Where interfaces are listed, each has its security groups, and the template must have none.

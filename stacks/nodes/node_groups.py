@@ -274,6 +274,7 @@ def group_tags(cluster: str, region: str, entry: GroupEntry, zone: str, *, reser
         words.TAG_CLUSTER: cluster,
         words.TAG_GROUP: entry.name,
         words.TAG_DISK: entry.disk,
+        **({words.TAG_RESERVATION: entry.capacity_reservation} if entry.capacity_reservation else {}),
         words.TAG_BUILT_FROM: built_from(entry, region=region, reserved=reserved),
         **{f"{words.TEMPLATE_LABEL}{key}": value for key, value in labels.items()},
         **{f"{words.TEMPLATE_TAINT}{taint.key}": f"{taint.value}:{taint.effect}" for taint in taints},

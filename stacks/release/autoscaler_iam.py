@@ -13,6 +13,7 @@ from autoscaler.model import labels as words
 READS: Final = (
     "autoscaling:DescribeAutoScalingGroups",
     "autoscaling:DescribeScalingActivities",
+    "ec2:DescribeCapacityReservations",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstances",
     "ec2:DescribeSpotPriceHistory",

@@ -91,11 +91,14 @@ class Aws:
             taints = tuple(taint.as_taint() for taint in entry.taints)
             taints += (Taint(words.RESERVED),) if policy.scale_up.reserve else ()
             spec = NodeSpec(cluster=policy.cluster, labels=labels | entry.labels, taints=taints)
-            data = {
+            data: dict[str, Any] = {
                 "ImageId": image,
                 "InstanceType": entry.types[0],
                 "UserData": base64.b64encode(render_user_data(spec).encode()).decode(),
             }
+            if entry.capacity_reservation:
+                target = {"CapacityReservationId": entry.capacity_reservation}
+                data["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
             for zone in entry.zones:
                 name = asg_name(policy.cluster, entry.name, zone)
                 tags = group_tags(policy.cluster, policy.region, entry, zone, reserved=policy.scale_up.reserve)

@@ -20,6 +20,7 @@ from autoscaler.model.feasibility import (
     why_not_on,
     why_not_tied,
 )
+from autoscaler.model.instance_types import quota_in_words
 from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.planner.obstacles.search import Found, Search
 from autoscaler.planner.obstacles.unbuilt_groups import ADDED, unbuilt_groups
@@ -130,7 +131,8 @@ class Reasons:
         if not against:
             return None
         usd = sum(group.usd_per_hour for group in bought)
-        price = f"{usd:.2f} $/h" if usd >= _KNOWN_PRICE else "at a price that is not known yet"
+        unpriced = "at a price that is not known yet" if usd else "paid for already"
+        price = f"{usd:.2f} $/h" if usd >= _KNOWN_PRICE else unpriced
         entries = Counter(group.entry for group in bought)
         more = " and ".join(_nodes(count, name) for name, count in sorted(entries.items()))
         what = "".join(f" with {one.amount}" for one in over if one.amount)
@@ -157,7 +159,7 @@ class Reasons:
         for code, most in sorted(left.quotas.items()):
             vcpus = sum(group.vcpus for group in bought if group.quota == code)
             if vcpus and vcpus > most:
-                words = f"quota {code} of the AWS account leaves"
+                words = f"{quota_in_words(code)} leaves"
                 yield _Over(QUOTA, words, now.quotas[code], vcpus, f"{vcpus} vCPUs")
 
     def _shut(self, bought: Sequence[Group]) -> Iterator[tuple[str, str]]:

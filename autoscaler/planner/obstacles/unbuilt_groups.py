@@ -61,7 +61,8 @@ def _group(policy: Policy, entry: GroupEntry, zone: str, alike: Mapping[str, Gro
         taints=tuple(taint.as_taint() for taint in entry.taints),
         maximum=entry.max,
         vcpus=known.vcpus if known is not None else guess.vcpus,
-        quota=one_quota(entry.types, spot=entry.capacity_type == "spot"),
+        quota=entry.capacity_reservation or one_quota(entry.types, spot=entry.capacity_type == "spot"),
+        reservation=entry.capacity_reservation or "",
         mixed=bool(entry.instance_types),
     )
 

@@ -260,7 +260,7 @@ def cutting_problem(
     rooms = problem.vectors([samples[name].free for name in names], up=not limited, exclusive=one_each)
     for name, room in zip(names, rooms, strict=True):
         many = available[name]
-        problem.kinds.append(Kind(name, room, offerings[name].usd or _FREE, None if many >= most else many))
+        problem.kinds.append(Kind(name, room, offerings[name].usd, None if many >= most else many))
     problem.rows = [problem.row(want, many) for want, many in counts.items()]
     return problem
 

@@ -20,6 +20,8 @@ from autoscaler.solver.problem import Limit
 
 CENT = 1e-9
 """Dollars: less than that is rounding."""
+PREPAID = 1e-4
+"""Dollars: more than what is at hand is counted with, so that this is filled first; no part of any bill or limit."""
 _FIRST = 8
 
 
@@ -35,8 +37,8 @@ class Offering:
 
     @property
     def usd(self) -> float:
-        """Dollars per hour of one node."""
-        return self.group.usd_per_hour
+        """Dollars per hour of one node; of one that is paid for already a little, which tells it from one at hand."""
+        return self.group.usd_per_hour or PREPAID
 
 
 @dataclass(slots=True)

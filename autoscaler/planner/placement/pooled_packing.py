@@ -28,8 +28,6 @@ ROUNDS: Final = 4
 _POOL_AT_LEAST: Final = 2
 _CENT: Final = 1e-6
 _MEBI: Final = 2**20
-_FREE: Final = 1e-6
-"""The solver wants a price of everything."""
 
 Found = dict[str, Placed | None]
 
@@ -172,7 +170,7 @@ def _as_columns(
     for name, sample in samples.items():
         room = tuple(max(0, sample.free.get(one, 0)) // _unit(one) for one in names)
         many = market.buyable(offerings[name])
-        kinds.append(problem.Kind(name, room, offerings[name].usd or _FREE, None if many >= most else many))
+        kinds.append(problem.Kind(name, room, offerings[name].usd, None if many >= most else many))
     return shapes, kinds
 
 

@@ -16,8 +16,10 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Backoff
 from autoscaler.model.cluster import Cluster, Group, Refusal
 
-QUOTAS: Final = frozenset({"VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded"})
-"""Refusals that are the account's, not those of one pool."""
+QUOTAS: Final = frozenset(
+    {"VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "ReservationCapacityExceeded"}
+)
+"""Refusals that are the account's, or a Capacity Reservation's, not those of one pool."""
 NEVER_JOINED: Final = "an instance did not join"
 LONGEST: Final = 10
 """Times the first back-off."""

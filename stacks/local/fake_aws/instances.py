@@ -4,6 +4,7 @@ What moto lacks, and what is done here:
 
 - instances are running at once: here they are ``pending`` until the boot delay has passed;
 - capacity never runs out: here ``RunInstances`` asks the faults' script, and fails with AWS's words;
+- no capacity can be reserved: here it can, and a template that targets a reservation launches into it alone;
 - ``ClientToken`` is not idempotent: here the same token gives the same reservation;
 - a launch template's metadata options, instance profile and root volume are dropped: here they reach the instance;
 - a NAT gateway that is deleted keeps its address: here it lets it go;
@@ -38,6 +39,7 @@ from moto.ec2.models.nat_gateways import NatGateway
 from autoscaler.model import labels as words
 from autoscaler.model.instance_types import InstanceType, quota_of, read_instance_type
 from stacks.local.fake_aws.boot import Booted
+from stacks.local.fake_aws.capacity_reservations import CapacityReservationCalls, CapacityReservations
 from stacks.local.fake_aws.consistency import Consistency
 from stacks.local.fake_aws.ledger import Ledger, Life
 from stacks.local.fake_aws.placement_groups import PlacementGroupCalls, PlacementGroups
@@ -98,6 +100,7 @@ class Ec2(EC2Backend):
         self._by_token: dict[str, Reservation] = {}
         self._by_id: dict[str, Instance] = {}
         self.placement_groups = PlacementGroups()
+        self.capacity_reservations = CapacityReservations()
 
     # moto searches all instances and images for each of these; with a thousand instances that takes a minute
 
@@ -142,11 +145,18 @@ class Ec2(EC2Backend):
         kwargs.setdefault("block_device_mappings", _with_root(template.get("BlockDeviceMappings") or []))
         kwargs["metadata_options"] = template.get("MetadataOptions", {}) | (kwargs.get("metadata_options") or {})
         group = kwargs.get("tags", {}).get("instance", {}).get(GROUP_TAG, "")
-        self._ask_for_capacity(count, template=template, **kwargs)
+        reserved = _reservation_of(template)
+        if reserved:
+            kind, zone = _type_of(kwargs, template), self._zone_of(kwargs)
+            self.capacity_reservations.check(reserved, kind, zone, count)
+        else:
+            self._ask_for_capacity(count, template=template, **kwargs)
         reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
         for instance in reservation.instances:
             self._give_profile(instance, template)
             self._begin(instance, group=group)
+            if reserved:
+                self.capacity_reservations.uses[instance.id] = reserved
         self._by_token[token] = reservation
         self.world.changed()
         return reservation
@@ -156,6 +166,7 @@ class Ec2(EC2Backend):
         ended = super().terminate_instances(instance_ids)
         for instance, _ in ended:
             self.begun.pop(instance.id, None)
+            self.capacity_reservations.uses.pop(instance.id, None)
             self.world.ledger.ended(instance.id)
         self.world.changed()
         return ended
@@ -216,10 +227,7 @@ class Ec2(EC2Backend):
                 )
 
     def _ask_for_capacity(self, count: int, *, template: dict[str, Any], **kwargs: Any) -> None:
-        instance_type = kwargs.get("instance_type") or ""
-        if kwargs.get("is_instance_type_default"):
-            instance_type = template.get("InstanceType") or instance_type
-        zone = self._zone_of(kwargs)
+        instance_type, zone = _type_of(kwargs, template), self._zone_of(kwargs)
         fault = self.world.faults.refusal(instance_type=instance_type, zone=zone, count=count)
         quota, asked = self.world.faults.quota(), count * instance_type_of(instance_type).vcpus
         if quota is not None and asked + self._vcpus(instance_type) > quota:
@@ -276,7 +284,7 @@ class Ec2(EC2Backend):
             )
 
 
-class Ec2Response(PlacementGroupCalls):
+class Ec2Response(CapacityReservationCalls, PlacementGroupCalls):
     """EC2's calls."""
 
     def create_launch_template_version(self) -> ActionResult:
@@ -334,6 +342,18 @@ def _differing(instance: Instance) -> dict[str, str]:
     tags = getattr(getattr(instance, "autoscaling_group", None), "tags", [])
     start = words.TEMPLATE_RESOURCE
     return {tag["Key"].removeprefix(start): tag["Value"] for tag in tags if tag["Key"].startswith(start)}
+
+
+def _type_of(asked: dict[str, Any], template: dict[str, Any]) -> str:
+    """The template's, where the caller names none."""
+    own = str(asked.get("instance_type") or "")
+    return str(template.get("InstanceType") or own) if asked.get("is_instance_type_default") else own
+
+
+def _reservation_of(template: dict[str, Any]) -> str:
+    """Id of the Capacity Reservation that a launch template targets; empty for none."""
+    target = (template.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
+    return str(target.get("CapacityReservationId") or "")
 
 
 def _with_root(mappings: list[dict[str, Any]]) -> list[dict[str, Any]]:

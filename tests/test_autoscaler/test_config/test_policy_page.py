@@ -25,6 +25,7 @@ INFRASTRUCTURE = {
     *("cluster", "region", "groups", "scale_up.reserve"),
     *(f"groups[].{name}" for name in ("name", "formerly", "instance_type", "instance_types", "zones", "capacity_type")),
     *(f"groups[].{name}" for name in ("min", "labels", "taints", "resources", "disk", "efa", "placement")),
+    "groups[].capacity_reservation",
     *(f"groups[].taints[].{name}" for name in ("key", "value", "effect")),
 }
 

@@ -470,3 +470,14 @@ def test_a_policy_that_buys_nothing_leaves_everyone_waiting(tmp_path: Path) -> N
     """Also with limits over its groups, of which there are none."""
     made = plan(tmp_path, PODS + "a,1000,1000,0,,,,\n", policy="cluster: c\ngroups: []\nlimits: {nodes: 3}\n")
     assert [one["pod"] for one in made["waiting"]] == ["a"]
+
+
+def test_what_is_reserved_costs_nothing_and_comes_first(tmp_path: Path) -> None:
+    """As many as the entry's maximum says: a file does not know how many others use."""
+    group = "  - {{name: {}, instance_type: g.one, zones: [us-east-1a], max: 2{}}}\n"
+    policy = "cluster: c\ngroups:\n" + group.format("on-demand", "")
+    policy += group.format("reserved", ", capacity_reservation: cr-0123456789abcdef0")
+    rows = "".join(f"p{number},1000,1000,1,,,,\n" for number in range(3))
+    made = plan(tmp_path, PODS + rows, policy=policy)
+    assert sorted(node["usd_per_hour"] for node in made["nodes"])[:2] == [0, 0]
+    assert made["usd_per_hour"] == max(node["usd_per_hour"] for node in made["nodes"]) > 0

@@ -149,6 +149,16 @@ def test_spot_is_asked_for_in_the_template(capacity_type: str, market: dict[str,
     assert template_of(group(capacity_type=capacity_type)).get("instanceMarketOptions") == market
 
 
+def test_a_capacity_reservation_is_targeted_by_the_template_and_shown_by_the_groups() -> None:
+    """The autoscaler counts its room by the tag."""
+    entry = group(zones=("us-east-1a",), capacity_reservation="cr-0123456789abcdef0")
+    target = {"capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}}
+    assert template_of(entry).get("capacityReservationSpecification") == target
+    assert "capacityReservationSpecification" not in template_of(group())
+    [one] = groups_of(entry).values()
+    assert {tag["key"]: tag["value"] for tag in one["tags"]}[words.TAG_RESERVATION] == "cr-0123456789abcdef0"
+
+
 A_SET = {"instance_type": None, "instance_types": ["g6.12xlarge", "g5.12xlarge"]}
 
 

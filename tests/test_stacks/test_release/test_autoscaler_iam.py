@@ -9,6 +9,7 @@ from pathlib import Path
 import autoscaler.cloud.autoscaling_groups
 import autoscaler.cloud.interruption_queue
 import autoscaler.cloud.quotas
+import autoscaler.cloud.reservations
 from autoscaler.model import labels as words
 from stacks.aws.trust import trust_of_service_account
 from stacks.release.autoscaler_iam import LISTENS, OF_LAUNCHES, READS, WRITES, autoscaler_rights
@@ -34,9 +35,11 @@ def calls() -> set[str]:
 
 def test_it_may_make_each_call_that_it_makes_and_no_other() -> None:
     """A new call in the door needs a line in the policy; a call that goes takes its line with it."""
-    assert calls() == {*READS, *WRITES} - {"servicequotas:GetServiceQuota"}
+    assert calls() == {*READS, *WRITES} - {"servicequotas:GetServiceQuota", "ec2:DescribeCapacityReservations"}
     queue = Path(autoscaler.cloud.interruption_queue.__file__).read_text(encoding="utf-8")
     assert set(re.findall(r"_sqs\.(\w+)\(", queue)) == {"get_queue_url", "receive_message", "delete_message_batch"}
+    reservations = Path(autoscaler.cloud.reservations.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r"_ec2\.(\w+)\(", reservations)) == {"describe_capacity_reservations"}
     assert "client.get_service_quota(" in Path(autoscaler.cloud.quotas.__file__).read_text(encoding="utf-8")
 
 

@@ -41,7 +41,7 @@ class LaunchTemplate(Kind):
         {
             *("blockDeviceMappings", "iamInstanceProfile", "imageId", "instanceMarketOptions", "instanceType"),
             *("metadataOptions", "networkInterfaces", "placement", "tagSpecifications", "userData"),
-            "vpcSecurityGroupIds",
+            *("capacityReservationSpecification", "vpcSecurityGroupIds"),
         }
     )
     inputs = frozenset({"name", "updateDefaultVersion", "tags", *_data})

@@ -22,6 +22,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "aws:cloudwatch/logGroup:LogGroup": {"retentionInDays": 0},
     "aws:ec2/launchTemplate:LaunchTemplate": {
         "blockDeviceMappings": [],
+        "capacityReservationSpecification": None,
         "iamInstanceProfile": None,
         "imageId": None,
         "instanceMarketOptions": None,

@@ -1,0 +1,71 @@
+"""Capacity Reservations: how many instances each has room for, read before anything is bought.
+
+What is launched into one is paid for already. To the planner it is a quota of vCPUs of its own: its instances draw on
+the account's from when it was made. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-reservation-overview.html
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from autoscaler.cloud.errors import one_failure_alone
+from autoscaler.cloud.quotas import Quota
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.client import EC2Client
+
+READ_AGAIN: Final = 30.0
+"""Seconds: what we launch is counted at once, what others launch or end, then. EC2 refuses what we do not know."""
+_GONE: Final = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
+
+
+class Reservations:
+    """Those that groups are launched into."""
+
+    def __init__(
+        self, ec2: EC2Client, *, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``warn`` is told of one that is not active, or that cannot be read."""
+        self._ec2 = ec2
+        self._warn = warn
+        self._clock = clock
+        self._known: dict[str, Quota] = {}
+        self._read_at: dict[str, float] = {}
+
+    def read(self, vcpus_of: Mapping[str, int]) -> None:
+        """Where it is time for that. ``vcpus_of``: id of a reservation -> vCPUs of one of its instances."""
+        now = self._clock()
+        for one, vcpus in vcpus_of.items():
+            if now < self._read_at.get(one, -READ_AGAIN) + READ_AGAIN:
+                continue
+            self._read_at[one] = now  # also where it fails: every look would ask again
+            with one_failure_alone(self._warn, f"what Capacity Reservation {one} has room for, so that EC2 may refuse"):
+                self._known[one] = self._asked(one, vcpus)
+
+    def of(self, code: str) -> Quota | None:
+        """``None`` where it is not known, or no reservation."""
+        return self._known.get(code)
+
+    def took(self, code: str, vcpus: int) -> None:
+        """So much more of it is in use."""
+        if code in self._known:
+            self._known[code].used += vcpus
+
+    def _asked(self, one: str, vcpus: int) -> Quota:
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - slow to import
+
+        try:
+            (found,) = self._ec2.describe_capacity_reservations(CapacityReservationIds=[one])["CapacityReservations"]
+        except ClientError as error:
+            if error.response["Error"].get("Code") not in _GONE:
+                raise
+            self._warn(f"Capacity Reservation {one} is not there: nothing is launched into it")
+            return Quota(one, "not there", 0, 0)
+        state, total = found["State"], found["TotalInstanceCount"]
+        if state != "active":
+            self._warn(f"Capacity Reservation {one} is {state}: nothing is launched into it")
+            return Quota(one, f"Capacity Reservation, {state}", 0, 0)
+        used = total - found["AvailableInstanceCount"]
+        return Quota(one, "Capacity Reservation", total * vcpus, used * vcpus)

@@ -1,0 +1,71 @@
+"""A group of a Capacity Reservation: the autoscaler as its own process, a control plane, and AWS's stand-in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import Plane
+from tests.live.hybrid import POLICY, Aws, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
+
+pytestmark = pytest.mark.live
+RESERVED, ON_DEMAND = "test-reserved-us-east-1a", "test-gpu-us-east-1a"
+WITH_RESERVED = POLICY.replace(
+    "groups:\n",
+    """groups:
+  - name: reserved
+    instance_type: g5.12xlarge
+    zones: [us-east-1a]
+    max: 4
+    capacity_reservation: cr-
+    taints: [{key: nvidia.com/gpu}]
+""",
+)
+
+
+def test_what_is_reserved_is_used_until_it_is_full_and_ec2_refuses_what_another_took(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """The next pod runs on demand at once."""
+    kube = plane.kube
+    with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
+        reservation = _reserve(aws, 2)
+        file, policy = write_policy(tmp_path, WITH_RESERVED.replace("cr-", reservation))
+        aws.make_groups(policy)
+        with autoscaler(
+            policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=tmp_path / "autoscaler.log"
+        ) as brain:
+            make_pod(kube, gpu_pod("p"))
+            until(partial(bound, kube, "p"), told=brain.texts)
+            assert _sizes(aws) == {RESERVED: 1, ON_DEMAND: 0}
+            assert f"grow {RESERVED} to 1 node (+1, $0.00 per hour)" in brain.texts()
+            _take(aws)
+            make_pod(kube, gpu_pod("q"))
+            until(partial(bound, kube, "q"), told=brain.texts)
+            assert _sizes(aws) == {RESERVED: 1, ON_DEMAND: 1}
+            assert "ReservationCapacityExceeded" in brain.texts()
+            assert "Traceback" not in brain.texts()
+            assert brain.stop() == 0
+
+
+def _reserve(aws: Aws, count: int) -> str:
+    made = aws.client("ec2").create_capacity_reservation(
+        InstanceType="g5.12xlarge",
+        InstancePlatform="Linux/UNIX",
+        AvailabilityZone="us-east-1a",
+        InstanceCount=count,
+        InstanceMatchCriteria="targeted",
+    )
+    return str(made["CapacityReservation"]["CapacityReservationId"])
+
+
+def _take(aws: Aws) -> None:
+    """Somebody else of the account launches into it."""
+    aws.client("ec2").run_instances(LaunchTemplate={"LaunchTemplateName": RESERVED}, MinCount=1, MaxCount=1)
+
+
+def _sizes(aws: Aws) -> dict[str, int]:
+    groups = aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    return {one["AutoScalingGroupName"]: one["DesiredCapacity"] for one in groups}
