@@ -107,6 +107,9 @@ def launch_settings(job: Job, backend: str, role: str, *, run: str, shift: int =
         settings["SPILLWAY_SPARSE"] = "1"
     if task.checkpoint:
         settings["SPILLWAY_CHECKPOINT"] = json.dumps(task.checkpoint)
+    if task.idle:
+        spans = {"after": task.idle.after.total_seconds(), "warning": task.idle.warning.total_seconds()}
+        settings["SPILLWAY_IDLE"] = json.dumps({"job": job.name, **spans, "by": task.idle.by})
     if job.logs:
         key = "SPILLWAY_STATE" if job.shared_logs else "SPILLWAY_LOGS"
         settings[key] = f"{job.logs}/{job.name}/{run}"

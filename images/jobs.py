@@ -142,6 +142,23 @@ class Volume(Document):
         return self
 
 
+class Idle(Document):
+    """When a task that nobody uses ends: one with a Jupyter server, as a rule. Its files stay."""
+
+    after: Bounded = Field(description="it ends after so long without use, e.g. 1h")
+    warning: Bounded = Field(default=timedelta(minutes=10), description="so long before that it says so, e.g. 10m")
+    by: Literal["kernels", "gpus"] = Field(
+        default="kernels",
+        description="kernels: Jupyter kernels and terminals that work are use, as are GPUs; gpus: GPUs alone",
+    )
+
+    @model_validator(mode="after")
+    def _is_said_before(self) -> Idle:
+        if not timedelta(0) < self.warning < self.after:
+            raise ValueError("warning must be shorter than after, and not nothing: it is said beforehand")
+        return self
+
+
 class Role(Document):
     """The like tasks of one role."""
 
@@ -165,6 +182,7 @@ class Role(Document):
     )
     volumes: tuple[Volume, ...] = ()
     checkpoint: tuple[str, ...] = Field(default=(), description="a program run before a task is ended from outside")
+    idle: Idle | None = Field(default=None, description="ends a task that nobody uses, and says so beforehand")
     annotations: dict[str, str] = Field(default_factory=dict, description="for Kubernetes")
 
     @property

@@ -18,6 +18,9 @@ With a bucket (``s3://...``) the same lines go there every few seconds, as objec
     exits/ROLE-INDEX
 
 It needs ``s3:PutObject`` alone, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role.
+
+A task that is ended when it is idle says so beforehand: in its lines, and by a file ``IDLE-ENDS-AT-...txt`` beside its
+files.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -67,6 +72,14 @@ _SHIP_BYTES = 1 << 20
 _HELD_BYTES = 64 << 20
 """Of lines that a bucket does not take."""
 _METADATA = "http://169.254.169.254"
+_IDLE_EVERY = 10.0
+"""Seconds between two looks at what a task does that is ended when it is idle."""
+_ANYWHERE = ("", "*", "0.0.0.0", "::", "localhost")  # noqa: S104 - where a server listens that this machine reaches
+_DIRECTLY = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}),
+    urllib.request.HTTPSHandler(context=ssl._create_unverified_context()),  # noqa: S323, SLF001 - it asks itself
+)
+_GPU_USE = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 Cluster = Mapping[str, list[str]]
 """``HOST:PORT`` of every task by role."""
@@ -180,6 +193,9 @@ class Settings:
     """``SPILLWAY_GRACE``: seconds from SIGTERM to SIGKILL, half of them for the checkpoint; 30."""
     patience: float
     """``SPILLWAY_PEERS_WITHIN``: seconds; 600."""
+    idle: Mapping[str, Any]
+    """``SPILLWAY_IDLE``, JSON: the task of the ``job`` ends ``after`` so many seconds without use, and says so
+    ``warning`` seconds before; use is told ``by`` ``kernels`` or ``gpus``. Empty: it is not watched."""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
@@ -198,6 +214,7 @@ class Settings:
             checkpoint=tuple(json.loads(environment.get("SPILLWAY_CHECKPOINT", "[]"))),
             grace=float(environment.get("SPILLWAY_GRACE", "30")),
             patience=float(environment.get("SPILLWAY_PEERS_WITHIN", "600")),
+            idle=json.loads(environment.get("SPILLWAY_IDLE", "{}")),
         )
 
     @property
@@ -274,12 +291,14 @@ def _is_there(task: str, settings: Settings) -> bool:
 
 
 def _run(command: list[str], environment: Mapping[str, str], settings: Settings, log: _Log, stop: _Stop) -> int:
+    lines, said = os.pipe()
+    idleness = _Idleness(settings, environment, said) if settings.idle else None
     try:
         child = subprocess.Popen(
             command,
-            env=dict(environment),
+            env={**environment, **(idleness.told if idleness else {})},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=die_with(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - this process has one thread yet
@@ -289,11 +308,11 @@ def _run(command: list[str], environment: Mapping[str, str], settings: Settings,
         return 127 if isinstance(error, FileNotFoundError) else 126
     if settings.state:
         _note(settings.state / "groups" / settings.task, {"group": child.pid})
-    assert child.stdout  # noqa: S101 - as it was asked for
-    keeper = _keeper(log, child.stdout)
-    child.stdout.close()
-    was_ended = _wait(child, settings, stop)
+    keeper = _keeper(log, lines, besides=said)
+    os.close(lines)
+    was_ended = _wait(child, settings, stop, idleness)
     _kill(child.pid, signal.SIGKILL)  # what it left running, in its own group
+    os.close(said)
     _until_kept(keeper, settings.grace)
     if settings.state:
         (settings.state / "groups" / settings.task).unlink(missing_ok=True)
@@ -308,8 +327,11 @@ class _EnoughError(Exception):
     """The keeper has waited long enough for the end of the program's lines."""
 
 
-def _keeper(log: _Log, lines: IO[bytes]) -> int:
-    """A process that keeps the lines until the last writer has closed its end, also where this one is killed."""
+def _keeper(log: _Log, lines: int, *, besides: int) -> int:
+    """A process that keeps the lines until the last writer has closed its end, also where this one is killed.
+
+    ``besides``: a descriptor of this one's, of such an end.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     process = os.fork()
@@ -321,8 +343,9 @@ def _keeper(log: _Log, lines: IO[bytes]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # Slurm tells all processes of a step
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, _enough)
-        with log, contextlib.suppress(_EnoughError):
-            log.copy(lines)
+        os.close(besides)
+        with log, open(lines, "rb") as written, contextlib.suppress(_EnoughError):
+            log.copy(written)
         status = 0
     finally:
         os._exit(status)
@@ -343,10 +366,10 @@ def _until_kept(keeper: int, grace: float) -> None:
         time.sleep(_POLL / 10)
 
 
-def _wait(child: subprocess.Popen[bytes], settings: Settings, stop: _Stop) -> bool:
+def _wait(child: subprocess.Popen[bytes], settings: Settings, stop: _Stop, idleness: _Idleness | None) -> bool:
     """Until the program has ended; returns whether it was ended from here."""
     while child.poll() is None:
-        if stop.asked or _others_are_done(settings):
+        if stop.asked or _others_are_done(settings) or (idleness and idleness.is_over()):
             _end(child, settings)
             return True
         time.sleep(_POLL)
@@ -448,6 +471,153 @@ class _Log:
         except OSError as error:
             _tell(f"the log {self._file.name} is kept no longer: {error.strerror}")
             self._file = None
+
+
+class _Idleness:
+    """Whether the task has been idle for so long that it is to end; says so beforehand, and when it is used again.
+
+    Use is told by what runs: kernels that execute and terminals of a Jupyter server, and GPUs that compute; or by GPUs
+    alone. What cannot be asked counts as use, so that nothing is ended in ignorance.
+    """
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str], said: int) -> None:
+        """``said``: a descriptor; what is written there is kept among the lines of the program."""
+        self._after, self._warning = float(settings.idle["after"]), float(settings.idle["warning"])
+        self._by_gpus = settings.idle["by"] == "gpus"
+        self._task, self._said, self._gpus = settings.task, said, environment.get("CUDA_VISIBLE_DEVICES")
+        self._note = f"-{settings.idle['job']}-{settings.task}.txt"
+        self._made = tempfile.TemporaryDirectory(prefix="spillway-jupyter-")  # for the length of this process
+        self._runtime = Path(environment.get("JUPYTER_RUNTIME_DIR") or self._made.name)
+        results = Path(environment.get("TRAIN_DIR") or ".")
+        self._folder = results if results.is_dir() else Path()
+        self._used = self._looked = time.time()
+        self._warned: float | None = None
+        self._has_complained = False
+        self._leave_note()
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What its program is told: where a Jupyter server writes how it is reached, with its token."""
+        return {"JUPYTER_RUNTIME_DIR": str(self._runtime)}
+
+    def is_over(self) -> bool:
+        """Asked often, it looks every ten seconds, or as often as the warning's length needs."""
+        now = time.time()
+        if 0 <= now - self._looked < min(_IDLE_EVERY, self._warning / 5):
+            return False
+        self._looked = now
+        self._used = max(self._used, min(now, self._last_use(now)))
+        if now - self._used < self._after - self._warning:
+            self._take_back()
+            return False
+        if self._warned is None:
+            self._warned = now
+            at = max(self._used + self._after, now + self._warning)
+            self._warn(datetime.fromtimestamp(at, timezone.utc))  # noqa: UP017 - older Pythons run this file
+        return now - self._used >= self._after and now - self._warned >= self._warning and self._give_back()
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # what keeps the lines is gone
+            os.write(self._said, f"spillway: {text}\n".encode())
+
+    def _warn(self, at: datetime) -> None:
+        text = (
+            f"{self._task} has been idle since {_clock(self._used)}: at {at:%H:%M:%S} UTC it ends and its GPUs are "
+            f"given back, unless it is used before; files in {self._folder.resolve()} stay, variables are lost"
+        )
+        self._say(text)
+        self._leave_note(f"IDLE-ENDS-AT-{at:%H.%M.%S}-UTC", text)
+
+    def _take_back(self) -> None:
+        if self._warned is not None:
+            self._warned = None
+            self._say(f"{self._task} is used again: it goes on")
+            self._leave_note()
+
+    def _give_back(self) -> bool:
+        text = (
+            f"{self._task} was idle since {_clock(self._used)}: it has ended and given its GPUs back; "
+            f"files in {self._folder.resolve()} stay: submit the job again to go on with them"
+        )
+        self._say(text)
+        self._leave_note("IDLE-HAS-ENDED", text)
+        return True
+
+    def _leave_note(self, name: str = "", text: str = "") -> None:
+        """In place of the one before, where its files are: a file browser shows its name, which says it all."""
+        try:
+            for old in (
+                *self._folder.glob(f"IDLE-ENDS-AT-*{self._note}"),
+                self._folder / f"IDLE-HAS-ENDED{self._note}",
+            ):
+                old.unlink(missing_ok=True)
+            if name:
+                (self._folder / f"{name}{self._note}").write_text(text + "\n")
+        except OSError as error:
+            _tell(f"{self._task}: no note in {self._folder}: {error.strerror}")
+
+    def _last_use(self, now: float) -> float:
+        """When it was used last, as far as can be told: ``now`` where nothing can be."""
+        busiest = _gpu_use(self._gpus)
+        if busiest:
+            return now
+        if self._by_gpus:
+            return 0.0 if busiest is not None else self._complain(now, "nvidia-smi says of no GPU how much it is used")
+        try:
+            return max(self._kernels_used(now), self._terminals_used())
+        except (OSError, ValueError, LookupError) as error:
+            return self._complain(now, f"no Jupyter server of it can be asked ({error})")
+
+    def _complain(self, now: float, why: str) -> float:
+        if not self._has_complained and now - self._used > self._warning / 5:
+            self._has_complained = True
+            self._say(f"whether {self._task} is idle cannot be told, so that it goes on: {why}")
+        return now
+
+    def _kernels_used(self, now: float) -> float:
+        kernels = self._ask("api/kernels")
+        return max((now if one["execution_state"] == "busy" else _moment(one) for one in kernels), default=0.0)
+
+    def _terminals_used(self) -> float:
+        try:
+            return max(map(_moment, self._ask("api/terminals")), default=0.0)
+        except urllib.error.HTTPError:  # a server without terminals
+            return 0.0
+
+    def _ask(self, path: str) -> list[Any]:
+        """Of the youngest server. Raises ``OSError`` where none answers, ``LookupError`` where there is none."""
+        files = sorted(self._runtime.glob("jpserver-*.json"), key=lambda file: file.stat().st_mtime)
+        if not files:
+            raise LookupError(f"none has written jpserver-*.json to {self._runtime}")
+        server = json.loads(files[-1].read_text())
+        self._folder = Path(server["root_dir"])
+        host = "127.0.0.1" if server["hostname"] in _ANYWHERE else server["hostname"]
+        url = f"http{'s' * server['secure']}://{host}:{server['port']}{server['base_url']}{path}?no_track_activity=1"
+        request = urllib.request.Request(url, headers={"Authorization": f"token {server['token']}"})  # noqa: S310
+        with _DIRECTLY.open(request, timeout=5) as answer:
+            found: list[Any] = json.loads(answer.read())
+        return found
+
+
+def _moment(thing: Mapping[str, Any]) -> float:
+    """When a kernel or a terminal was active last."""
+    return datetime.fromisoformat(thing["last_activity"].replace("Z", "+00:00")).timestamp()  # noqa: FURB162 - older Pythons
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, timezone.utc):%H:%M:%S} UTC"  # noqa: UP017 - older Pythons run this file
+
+
+def _gpu_use(visible: str | None) -> int | None:
+    """Percent of the last moment in which the busiest of these GPUs computed; ``None`` where none can be read."""
+    if visible == "":
+        return None
+    chosen = () if visible is None else ("-i", visible)
+    try:
+        done = subprocess.run([*_GPU_USE, *chosen], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return max(map(int, re.findall(r"^\d+$", done.stdout, re.MULTILINE)), default=None)  # a part of a GPU says [N/A]
 
 
 class _Shipper:

@@ -90,6 +90,7 @@ def read_service(source: Foreign, key: str) -> Task:
             else policy,
             "volumes": [_volume(source, (*at, "volumes", n)) for n in range(len(source.peek(*at, "volumes") or ()))],
             "checkpoint": decoded(environment, "SPILLWAY_CHECKPOINT", []),
+            "idle": _idle(decoded(environment, "SPILLWAY_IDLE", None)),
             "count": _copies(source, at),
             **_amounts(source, at),
         },
@@ -107,6 +108,13 @@ def decoded(told: Mapping[str, str], variable: str, otherwise: Any) -> Any:
         return json.loads(told[variable]) if variable in told else otherwise
     except json.JSONDecodeError:
         raise BadInput(f"{variable} of this compose file is not what Spillway writes there: leave it out") from None
+
+
+def _idle(told: Any) -> Any:
+    """As a job file says it."""
+    if not isinstance(told, dict):
+        return told
+    return {key: f"{value}s" if key in ("after", "warning") else value for key, value in told.items() if key != "job"}
 
 
 def _refuse_shapes(source: Foreign, at: tuple[str, str]) -> None:

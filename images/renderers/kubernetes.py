@@ -66,6 +66,8 @@ def launcherless_losses(job: Job, roles: set[str]) -> tuple[str, ...]:
             lost.append(f"logs: {name} runs without the launcher, which numbers and keeps lines")
         if job.roles[name].checkpoint:
             lost.append(f"roles.{name}.checkpoint: it runs without the launcher, which would call it")
+        if job.roles[name].idle:
+            lost.append(f"roles.{name}.idle: it runs without the launcher, which would watch it")
     return tuple(lost)
 
 

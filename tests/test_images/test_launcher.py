@@ -6,11 +6,13 @@ import ast
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -234,3 +236,66 @@ def tasks_of(folder: Path) -> list[int]:
             if mark in (process / "environ").read_bytes().split(b"\0") and is_there(int(process.name)):
                 found.append(int(process.name))
     return found
+
+
+def notes(folder: Path) -> list[str]:
+    """Names of what the launcher leaves beside the files of a task that is ended when it is idle."""
+    return sorted(path.name for path in folder.glob("IDLE-*"))
+
+
+def test_a_task_that_no_gpu_works_for_ends_and_says_so_beforehand(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is used it goes on; used again after the warning, too; and the end comes no sooner than was said."""
+    use, work = tmp_path / "use", tmp_path / "work"
+    work.mkdir()
+    use.write_text("97")
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nexec cat {use}\n')
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TRAIN_DIR", str(work))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    (work / "IDLE-HAS-ENDED-mine-worker-0.txt").touch()  # of the run before
+    (work / "IDLE-HAS-ENDED-other-worker-0.txt").touch()
+    idle = json.dumps({"job": "mine", "after": 1.0, "warning": 0.5, "by": "gpus"})
+    task = start("import time; print('computes', flush=True); time.sleep(600)", IDLE=idle)
+    until(lambda: notes(work) == ["IDLE-HAS-ENDED-other-worker-0.txt"] and (tmp_path / "asked").exists(), "a look")
+    assert (tmp_path / "asked").read_text().split()[-2:] == ["-i", "1,3"]
+
+    def ends_soon() -> bool:
+        return any(name.startswith("IDLE-ENDS-AT-") for name in notes(work))
+
+    use.write_text("[N/A]\n0")  # a part of a GPU does not say
+    until(ends_soon, "the warning")
+    use.write_text("0\n5")
+    until(lambda: not ends_soon(), "the end to be called off")
+    assert task.poll() is None
+    use.write_text("0\n0")
+    assert task.wait(60) == 0
+    assert notes(work) == ["IDLE-HAS-ENDED-mine-worker-0.txt", "IDLE-HAS-ENDED-other-worker-0.txt"]
+    said = kept(tmp_path)
+    assert [number for number, *_ in said] == [str(number + 1) for number in range(len(said))]
+    texts = [text for *_, text in said]
+    assert texts[0] == "computes"
+    assert re.fullmatch(r"spillway: worker-0 has been idle since .* UTC: at .* UTC it ends and .*", texts[1])
+    assert texts[2] == "spillway: worker-0 is used again: it goes on"
+    assert texts[-1].startswith("spillway: worker-0 was idle since")
+    warned, ended = (datetime.fromisoformat(said[number][1]) for number in (-2, -1))
+    assert ended - warned >= timedelta(seconds=0.45), "half a second, but for what clocks and files round"
+
+
+def test_what_cannot_be_asked_is_not_taken_for_idle(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is no Jupyter server; a machine whose GPUs nothing tells of: once it is said why they go on."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    for number, by in enumerate(("kernels", "gpus")):
+        idle = json.dumps({"job": "mine", "after": 0.5, "warning": 0.2, "by": by})
+        task = start("import time; time.sleep(3)", task=f"worker-{number}", IDLE=idle)
+        assert task.wait(60) == 0
+        (line,) = kept(tmp_path, f"worker-{number}.0")
+        assert line[2].startswith(f"spillway: whether worker-{number} is idle cannot be told, so that it goes on: ")
+    assert not notes(tmp_path)

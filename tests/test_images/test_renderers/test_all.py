@@ -59,6 +59,7 @@ ROLE_OTHERWISE: dict[str, Any] = {
     "volumes": [{"mount": "/x", "host": "/y"}],
     "checkpoint": ["sync"],
     "annotations": {"a": "b"},
+    "idle": {"after": "1h"},
 }
 CASES = [(key, {key: value}) for key, value in OTHERWISE.items()] + [
     ("failure.deadline", {"failure": {"deadline": "3h"}}),
