@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import (
+    BUSY,
     HELD,
     STARTING,
     STUCK,
@@ -29,7 +31,7 @@ from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
-from autoscaler.planner.admission.wait_or_buy import Patience
+from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
 from autoscaler.planner.elastic.resizing import in_turn, resize, roles_of
@@ -111,13 +113,18 @@ def scale_up(
     snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
     may_be_planned = [gang for gang in gangs if gang.name not in held]
-    resizing = resize(cluster, policy.elastic, fleet, roles=roles, gangs=may_be_planned, homes=homes, market=market)
+    decide = partial(
+        resize, cluster, policy.elastic, fleet, roles=roles, gangs=may_be_planned, homes=homes, market=market
+    )
+    resizing = decide()
     waiting += [Waiting(pod=key, because=why) for key, why in resizing.left_out.items()]
     gangs, homes = in_turn(gangs, resizing), {**resizing.homes, **homes}
     patience = Patience(cluster, policy, fleet, snapshot, unbought=resizing.unbought)
     ends = not_tried_yet(gangs, snapshot, cluster.seen_at)
     queue = GangQueue([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
     packing, waits = queue.serve()
+    planned = packing.homes
+    sizes = decide(planned=planned) if resizing.depends_on(planned, gangs) else resizing
     contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(gangs, pinned, packing, fleet, snapshot) if cluster.may_nominate else frozenset()
     unschedulable = Unschedulable(cluster, policy, fleet, market, answers)
@@ -125,13 +132,9 @@ def scale_up(
     refused: list[Gang] = []
     for gang in gangs:
         placed = packing.placed.get(gang.name)
-        if gang.name in held:
-            waiting += [Waiting(pod=pod.key, because=held[gang.name], cause=HELD) for pod in gang.waiting]
-        elif gang.name in waits:
-            wait = waits[gang.name]
+        wait = _why_it_waits(gang.name, held, waits, {} if placed else resizing.unbought)
+        if wait is not None:
             waiting += [Waiting(pod.key, wait.because, wait.changes, wait.cause) for pod in gang.waiting]
-        elif placed is None and gang.name in resizing.unbought:
-            waiting += [Waiting(pod=pod.key, because=resizing.unbought[gang.name]) for pod in gang.waiting]
         elif placed is None:
             refused.append(gang)
         else:
@@ -142,10 +145,10 @@ def scale_up(
     waiting += unschedulable.explain((gang, demand_of(gang, snapshot)) for gang in refused)
     waiting += [Waiting(pod.key, why, unschedulable.changes_for(pod), cause=STUCK) for pod, why in stuck]
     pins = [(pod, place) for pod in pinned if (place := snapshot.place_on(pinned_to(pod) or "")) is not None]
-    expected = {pod.key: place for pod, place in pins} | packing.homes
+    expected = {pod.key: place for pod, place in pins} | planned
     return ScaleUp(
         steps=(
-            *resizing.steps,
+            *sizes.steps,
             *cancellations(cluster, fleet),
             *never_joined(fleet, policy),
             *again,
@@ -163,6 +166,17 @@ def scale_up(
         ),
         wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
     )
+
+
+def _why_it_waits(
+    gang: str, held: Mapping[str, str], waits: Mapping[str, Wait], unbought: Mapping[str, str]
+) -> Wait | None:
+    """Why nothing is done for it now, though something could be."""
+    if gang in held:
+        return Wait(held[gang], cause=HELD)
+    if gang in waits:
+        return waits[gang]
+    return Wait(unbought[gang], cause=BUSY) if gang in unbought else None
 
 
 def _overstayed(

@@ -3,6 +3,10 @@
 A job that grows is given pods first, which then wait for their places as all pods do, after all others; no node is
 bought for them but with money that the job may spend. Pods for which a job shrinks wait until its tasks have ended:
 nothing is bought for them meanwhile.
+
+Sizes are decided before pods are placed, as those for which jobs shrink are not bought for; and growth once more
+afterwards, in the room and within the money that the plan leaves: what a gang takes of own machines, of nodes on their
+way and of the limits, beside what is bought for it, is no room to grow into.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from autoscaler.config.policy import Elastic
@@ -25,6 +30,7 @@ from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet, has_joined
 
 _NO_TIME: Final = timedelta()
+_NOWHERE: Final[Mapping[str, Place]] = MappingProxyType({})
 _UNPAID: Final = "nothing is bought for tasks above the minimum of an elastic job that may spend nothing"
 
 
@@ -67,6 +73,11 @@ class Resizing:
     looks: tuple[datetime, ...] = ()
     """When a size may change again."""
 
+    def depends_on(self, planned: Collection[str], gangs: Iterable[Gang]) -> bool:
+        """Whether the plan may leave less room than the sizes count on: a job grows, or its new tasks have no place."""
+        growing = (pod for gang in gangs if gang.name in self.growing for pod in gang.waiting)
+        return any(step.to > step.was for step in self.steps) or any(pod.key not in planned for pod in growing)
+
 
 def roles_of(cluster: Cluster) -> tuple[Role, ...]:
     """The elastic Jobs of which pods are there; at no cost where no Job is elastic."""
@@ -91,14 +102,16 @@ def resize(
     gangs: Sequence[Gang],
     homes: Mapping[str, Place],
     market: Market,
+    planned: Mapping[str, Place] = _NOWHERE,
 ) -> Resizing:
     """Decide on the sizes of all elastic jobs. The snapshot is left as it was.
 
-    ``gangs``: those that may be planned; ``homes``: pod key -> where the last plan meant it to go.
+    ``gangs``: those that may be planned; ``homes``: pod key -> where the last plan meant it to go; ``planned``: where
+    this one has it, on the snapshot.
     """
     if not roles:
         return Resizing()
-    return _Resizing(cluster, rules, fleet, roles, gangs, homes, market).decide()
+    return _Resizing(cluster, rules, fleet, roles, gangs, homes, market, planned).decide()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,7 @@ class _Resizing:
     gangs: Sequence[Gang]
     homes: Mapping[str, Place]
     market: Market
+    planned: Mapping[str, Place]
 
     def decide(self) -> Resizing:
         """See :func:`resize`."""
@@ -161,7 +175,7 @@ class _Resizing:
                 name=job.key,
                 task=role.task,
                 minimum=job.minimum,
-                maximum=job.maximum if all(map(_has_its_least, team)) else job.size,
+                maximum=job.maximum if all(map(self._may_grow, team)) else job.size,
                 created=job.created,
                 priority=role.task.priority,
                 followers=tuple(self._follower(one) for one in team[1:]),
@@ -173,6 +187,11 @@ class _Resizing:
                 usd_per_hour=self.rules.usd_per_hour if job.usd_per_hour is None else job.usd_per_hour,
                 paid=self._paid(team),
             )
+
+    def _may_grow(self, role: Role) -> bool:
+        """Whether its minimum runs, and no task of it waits for a node that is on its way or bought now."""
+        planned = (self.planned[pod.key] for pod in role.pods.values() if pod.key in self.planned)
+        return _has_its_least(role) and all(map(has_joined, planned))
 
     def _follower(self, role: Role) -> Follower:
         return Follower(role.job.key, role.task, role.job.minimum, role.job.maximum, self._nodes(role))
@@ -189,28 +208,32 @@ class _Resizing:
 
     def _node(self, pod: Pod | None) -> str:
         if pod is None or waits(pod):
-            return ""
+            return self.planned[pod.key].name if pod is not None and pod.key in self.planned else ""
         place = None if pod.node else self.market.snapshot.place_on(pinned_to(pod) or "")
         return pod.node or (place.name if place is not None else "?")
 
     def _paid(self, team: Sequence[Role]) -> dict[str, float]:
-        """Nodes of groups that hold nothing but what these jobs have above their minimum."""
-        own = {pod.key for role in team for pod in role.growth}
-        nodes = {pod.node for role in team for pod in role.growth if pod.node in self.fleet.group_of}
+        """Nodes of groups, also planned ones, that hold nothing but what these jobs have above their minimum."""
+        own = {pod.key: pod for role in team for pod in role.growth}
+        bought = {place.name: place.group for place in self.planned.values() if place.group is not None}
+        shared = {place.name for place in self.planned.values() if not own.keys() >= {*place.guests}}
+        groups = {node: self.fleet.group_of.get(node) or bought.get(node) for node in map(self._node, own.values())}
         return {
-            node: self.fleet.group_of[node].usd_per_hour
-            for node in sorted(node for node in nodes if node)
+            node: group.usd_per_hour
+            for node, group in sorted(groups.items(), key=lambda one: one[0])
+            if group is not None and node not in shared
             if all(pod.key in own or pod.deleting for pod in self.fleet.residents.get(node, ()))
         }
 
     def _claims(self, growth: Collection[str]) -> Iterator[Claim]:
         """What waits, but for what has a node on its way."""
         for gang in self.gangs:
-            pods = [pod for pod in gang.waiting if pod.key not in growth]
+            pods = [pod for pod in gang.waiting if pod.key not in growth and pod.key not in self.planned]
             if all(pod.key in self.homes and not self.homes[pod.key].standing for pod in pods):
                 continue
             anchor = self._anchor(gang)
-            first, rest = pods[: gang.minimum], pods[gang.minimum :]
+            least = max(0, gang.minimum - sum(pod.key in self.planned for pod in gang.waiting))
+            first, rest = pods[:least], pods[least:]
             if first:
                 yield Claim(gang.name, tuple(first), gang.oldest, gang.priority, gang.topology, anchor)
             for pod in rest:
@@ -289,7 +312,7 @@ class _Resizing:
 
 
 def _has_its_least(role: Role) -> bool:
-    """Whether its minimum runs: until then it does not grow."""
+    """Whether its minimum runs."""
     return all(index in role.pods and not waits(role.pods[index]) for index in range(role.job.minimum))
 
 

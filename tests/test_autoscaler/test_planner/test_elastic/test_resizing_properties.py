@@ -51,6 +51,7 @@ class ElasticWorld(World):
     names: Counter[str] = field(default_factory=Counter)
     admitted: set[str] = field(default_factory=set)
     """Pods that the plan that is being carried out gives a node."""
+    resized: list[Resize] = field(default_factory=list)
 
     def submit(self, job: Submitted) -> None:
         """Its Jobs begin at their least."""
@@ -130,7 +131,7 @@ class ElasticWorld(World):
         last = self.changed.get(step.name)
         assert last is None or self.now - last >= INTERVAL, f"{step} {self.now - last} after the last"
         self.changed[step.name] = self.now
-        self.tally["grown" if step.to > step.was else "shrunk"] += 1
+        self.resized.append(step)
         placed = [pod for pod in self.tasks(f"team/{step.name}") if pod.node or pod.key in self.admitted]
         assert step.to < step.was or len(placed) == step.was, f"{step} while some of it have no place"
         return None
@@ -245,6 +246,74 @@ def test_gangs_and_growth_go_where_the_least_is_wasted() -> None:
         world.settle(2)
     world.settle(6)
     assert sum(count for name, count in sizes_of(world).items() if name.endswith("-worker")) == 66
+
+
+def arrive(world: ElasticWorld, name: str, pods: int, cpu: int = 1) -> None:
+    """A gang of others, behind the gate."""
+    for number in range(pods):
+        gang, gates = GangRef("team", name, size=pods), (words.GATE,)
+        pod = a_pod(f"{name}-{number}", cpu=cpu, gates=gates, created=world.now, gang=gang)
+        world.pods[pod.key] = pod
+
+
+def test_a_job_does_not_grow_onto_machines_of_which_a_gang_that_is_bought_for_takes_the_rest() -> None:
+    """Seven of the gang have room here, and a node is bought for the others: none of it is there to grow into."""
+    group = a_group("cpu", maximum=3)
+    per_node = int(group.allocatable["cpu"] / 1000)
+    world = a_world(8, groups=(group,))
+    world.submit(Submitted("a", workers=(1, 8)))
+    world.settle(1)
+    arrive(world, "gang", 7 + per_node)
+    world.settle(8)
+    assert (world.bought, world.resized, sizes_of(world)) == (1, [], {"a-worker": 1})
+    assert all(pod.node for pod in world.pods.values())
+
+
+def test_growth_that_pays_takes_what_the_limits_leave_after_the_purchase_of_others() -> None:
+    """Of two nodes that may be bought the gang gets the first; of one, the only one, and nothing grows."""
+    for maximum in (1, 2):
+        group = a_group("cpu", maximum=maximum)
+        per_node = int(group.allocatable["cpu"] / 1000)
+        world = a_world(2, groups=(group,))
+        world.submit(Submitted("a", workers=(2, 2 + 2 * per_node), usd=10))
+        world.settle(1)
+        arrive(world, "gang", per_node)
+        world.settle(12)
+        assert world.bought == maximum
+        assert all(pod.node for pod in world.pods.values())
+        assert [(step.was, step.to) for step in world.resized] == [(2, 2 + per_node)] * (maximum - 1)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(
+    machines=st.lists(st.integers(2, 8), min_size=1, max_size=3),
+    workers=st.tuples(st.integers(1, 2), st.integers(1, 40)),
+    servers=st.sampled_from([(0, 0), (1, 1), (1, 2)]),
+    cpu=st.integers(1, 3),
+    usd=st.sampled_from([0.0, 1.0, 10.0]),
+    maximum=st.integers(0, 3),
+    gangs=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 3), st.integers(0, 4)), min_size=1, max_size=3),
+)
+def test_growth_and_purchases_agree(
+    *,
+    machines: list[int],
+    workers: tuple[int, int],
+    servers: tuple[int, int],
+    cpu: int,
+    usd: float,
+    maximum: int,
+    gangs: list[tuple[int, int, int]],
+) -> None:
+    """After each gang that comes, the job may shrink, and then grow: what it grew by it need not give back."""
+    world = a_world(*machines, groups=(a_group("cpu", maximum=maximum),) if maximum else ())
+    world.submit(Submitted("a", workers=(workers[0], sum(workers)), servers=servers, cpu=cpu, usd=usd))
+    for number, (pods, size, ticks) in enumerate(gangs):
+        world.settle(ticks)
+        arrive(world, f"gang{number}", pods, size)
+        world.resized.clear()
+        world.settle(12)
+        went = [step.to > step.was for step in world.resized if step.name == "a-worker"]
+        assert went == sorted(went), world.resized
 
 
 submitted = st.builds(
