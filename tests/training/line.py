@@ -7,16 +7,14 @@ from typing import Final
 
 from images.cli import TEMPLATES
 
-_SMALLER: Final = {"cpus: 8": "cpus: 0.4", "cpus: 4": "cpus: 0.2", "memory: 32Gi": "memory: 2Gi", "16Gi": "2Gi"}
+SMALL: Final = ("cpus=0.4", "memory=2Gi", "server_cpus=0.2", "server_memory=2Gi", "gpus=0")
+"""Parameters of the parameter-server template for a machine of two CPUs."""
+PARAMETER_SERVER: Final = (TEMPLATES / "parameter-server.yaml").read_text(encoding="utf-8")
 
 
-def small_job() -> str:
-    """The parameter-server template with amounts that a machine of two CPUs has."""
-    text = (TEMPLATES / "parameter-server.yaml").read_text(encoding="utf-8")
-    for much, little in _SMALLER.items():
-        assert much in text
-        text = text.replace(much, little)
-    return text
+def params(*given: str) -> tuple[str, ...]:
+    """As the command line takes them."""
+    return tuple(word for one in given for word in ("-p", one))
 
 
 def fitted(said: str, task: str) -> str:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from images.cli import jobs
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.machines import Bench, Host
-from tests.training.line import fitted, small_job
+from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params
 from tests.training.podman import compose, podman_system
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(2400)]  # the first run builds Docker Compose and the image
@@ -50,9 +50,9 @@ def test_containers_train_find_each_other_by_name_and_end_together(engine: Host,
     seen = f"volumes: [{{mount: /logs, host: {home}/logs}}]"
     job, file = home / "line.yaml", home / "compose.yaml"
     job.write_text(
-        small_job().replace("    image: ${image}\n", f"    image: ${{image}}\n    {seen}\n") + "logs: /logs\n"
+        PARAMETER_SERVER.replace("    image: ${image}\n", f"    image: ${{image}}\n    {seen}\n") + "logs: /logs\n"
     )
-    file.write_text(typed("render", str(job), "-p", "name=line", "-p", "gpus=0", "--to", "compose"))
+    file.write_text(typed("render", str(job), *params("name=line", *SMALL), "--to", "compose"))
 
     said = compose(engine, program, file, "up", "--no-color")
     states = [json.loads(line) for line in compose(engine, program, file, "ps", "--all", "--format=json").splitlines()]

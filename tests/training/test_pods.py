@@ -27,7 +27,7 @@ from tests.live.lab import Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
 from tests.training.cluster_dns import cluster_dns
 from tests.training.image import IMAGE, image_archive
-from tests.training.line import fitted, small_job
+from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(2400)]  # the first run builds CoreDNS and the image
 
@@ -138,9 +138,9 @@ def test_pods_train_find_each_other_by_name_and_what_they_said_outlives_them(
 ) -> None:
     """Two workers and a server wait behind the gang's gate; the server ends with the workers; lines outlive the job."""
     monkeypatch.chdir(tmp_path)
-    Path("line.yaml").write_text(f"{small_job()}logs: {KEPT}\n")
+    Path("line.yaml").write_text(f"{PARAMETER_SERVER}logs: {KEPT}\n")
     until(lambda: leads(site), told=brain.texts)
-    said = site.typed("submit", "line.yaml", "-p", "name=line", "-p", "gpus=0")
+    said = site.typed("submit", "line.yaml", *params("name=line", *SMALL))
     assert "not asked" not in said, "the autoscaler said whether it can ever start"
 
     until(lambda: has_ended(site), within=240, told=lambda: brain.texts()[-4000:] + site.seen())

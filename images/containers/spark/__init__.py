@@ -1,0 +1,1 @@
+"""Data preparation by Spark: the program, to be run where Java, pyspark and TensorFlow are."""
