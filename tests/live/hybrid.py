@@ -200,10 +200,13 @@ def autoscaler(*words_: str, policy: Path, env: dict[str, str], kubeconfig: Path
 
 
 class Cable:
-    """A TCP connection to a port of this machine that can be pulled out and put back."""
+    """A TCP connection to a port of this machine that can be pulled out and put back.
 
-    def __init__(self, to: int) -> None:
-        self._to = to
+    ``address``: where it is plugged in, for what does not run on this machine.
+    """
+
+    def __init__(self, to: int, *, address: str = "127.0.0.1") -> None:
+        self._to, self._address = to, address
         self.port = free_ports(1)[0]
         self._open: set[socket.socket] = set()
         self._listener: socket.socket | None = None
@@ -211,7 +214,7 @@ class Cable:
 
     def put_back(self) -> None:
         """Connections are made again."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = socket.create_server((self._address, self.port))
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def pull_out(self) -> None:

@@ -101,11 +101,13 @@ class Lab:
 
 
 @contextlib.contextmanager
-def lab(bench: Bench, directory: Path) -> Iterator[Lab]:
-    """The control plane and the mirror for the length of a ``with`` block."""
+def lab(bench: Bench, directory: Path, *, in_pods: bool = False) -> Iterator[Lab]:
+    """The control plane and the mirror for the length of a ``with`` block; ``in_pods``: pods talk to it, too."""
     tools = ensure_tools([*BINARIES, "kubelet"], progress=lambda line: print(line, file=sys.stderr, flush=True))
     ports = free_ports(3)
-    plane = control_plane(directory, tools=tools, ports=(ports[0], ports[1], ports[2]), address=bench.gateway)
+    plane = control_plane(
+        directory, tools=tools, ports=(ports[0], ports[1], ports[2]), address=bench.gateway, in_pods=in_pods
+    )
     with kept(plane.processes, directory=directory):
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from autoscaler.metrics import PAGE
-from stacks.local.process.paths import cache_root
 from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, stand_in_aws, until, write_policy
+from tests.live.prometheus import asked, programs, prometheus
 
 pytestmark = pytest.mark.live
 RULES = PAGE.parent / "alerts.yaml"
@@ -55,23 +50,10 @@ tests:
 """
 
 
-@pytest.fixture(scope="module")
-def programs() -> Path:
+@pytest.fixture(scope="module", name="programs")
+def the_programs() -> Path:
     """The folder with prometheus and promtool."""
-    folder = cache_root() / "prometheus"
-    if not (folder / "usr" / "bin" / "promtool").exists():
-        if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-            pytest.skip("this machine has no apt-get to fetch Debian's package of Prometheus with")
-        folder.mkdir(parents=True, exist_ok=True)
-        got = subprocess.run(
-            ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True, check=False
-        )
-        if got.returncode:
-            pytest.skip(f"Debian's package of Prometheus cannot be fetched: {got.stderr.strip()}")
-        [package] = folder.glob("prometheus_*.deb")
-        subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
-        package.unlink()
-    return folder / "usr" / "bin"
+    return programs()
 
 
 def test_promtool_finds_no_fault_with_the_rules(programs: Path) -> None:
@@ -90,29 +72,9 @@ def test_the_rules_fire_when_they_are_to(programs: Path, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@contextmanager
-def prometheus(programs: Path, directory: Path, target: int) -> Iterator[str]:
-    """A Prometheus that scrapes the port each second, with our rules, which fire at once; gives its address."""
-    (port,) = free_ports(1)
-    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-    for rule in rules["groups"][0]["rules"]:
-        rule["for"] = "0s"
-    (directory / "rules.yaml").write_text(yaml.safe_dump(rules))
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["rules.yaml"],
-        "scrape_configs": [{"job_name": "spillway", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}],
-    }
-    (directory / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    line = [
-        *(programs / "prometheus", f"--config.file={directory}/prometheus.yaml"),
-        *(f"--storage.tsdb.path={directory}/data", f"--web.listen-address=127.0.0.1:{port}"),
-    ]
-    with (directory / "log").open("wb") as log, subprocess.Popen(line, stdout=log, stderr=log) as process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
+def static(port: int) -> dict[str, Any]:
+    """What Prometheus is told to scrape a port of this machine."""
+    return {"job_name": "spillway", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
 
 
 def firing(url: str) -> set[str]:
@@ -125,12 +87,6 @@ def firing(url: str) -> set[str]:
     return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
 
 
-def asked(url: str, query: str) -> list[Any]:
-    """What Prometheus says to an expression."""
-    with urllib.request.urlopen(f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}", timeout=10) as answer:  # noqa: S310
-        return list(json.load(answer)["data"]["result"])
-
-
 def test_a_real_prometheus_scrapes_a_live_autoscaler_and_its_alerts_fire(
     plane: Plane, programs: Path, tmp_path: Path
 ) -> None:
@@ -139,7 +95,7 @@ def test_a_real_prometheus_scrapes_a_live_autoscaler_and_its_alerts_fire(
     (port,) = free_ports(1)
     with (
         stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig) as aws,
-        prometheus(programs, tmp_path, port) as url,
+        prometheus(programs, tmp_path, [static(port)], rules=RULES) as url,
     ):
         aws.make_groups(policy)
         aws.put_faults({"kind": "insufficient-capacity"})

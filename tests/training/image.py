@@ -1,4 +1,4 @@
-"""The image of the project's own Dockerfile, built by Buildah on a base of Debian packages; no image registry is asked.
+"""The images of the project's Dockerfiles, built by Buildah on a base of Debian packages; no image registry is asked.
 
 Layers are kept in the user's cache, so that a second build of the same lines takes seconds. Buildah runs in namespaces
 of its own: what it mounts and starts goes with it, also where it is killed.
@@ -23,10 +23,12 @@ import pytest
 import images
 from stacks.local.process.paths import cache_root
 from stacks.local.process.reaper import leashed
+from tests import ROOT
 from tests.live.debian import SUITE, BenchError, debian_archive, debootstrap, root_folder, why_not
 
 IMAGE: Final = "docker.io/spillway/tensorflow-linear:1"
 """What the job templates name, in full."""
+AUTOSCALER: Final = "registry.example.org/spillway/autoscaler:0.1.0"
 CONTEXT: Final = Path(str(images.__path__[0])) / "containers" / "tensorflow"
 _VERSIONS: Final = Path(__file__).with_name("tensorflow.txt")
 """Those of the TensorFlow that the tests beside this one run: the one for machines without GPUs."""
@@ -58,11 +60,7 @@ def image_store() -> Path:
     """
     pinned = next(line for line in _VERSIONS.read_text().splitlines() if line.startswith("tensorflow-cpu=="))
     with _builder() as builder:
-        if not builder.has(_BASE):
-            _make_base(builder)
-        mounted = [f"--volume={here}:{there}:ro" for here, there in _pip_settings(builder.state).items()]
-        told = ("--layers", f"--build-arg=TENSORFLOW={pinned}", *mounted, f"--tag={IMAGE}", str(CONTEXT))
-        builder.run("build", "--isolation=chroot", *told)
+        builder.build(IMAGE, f"--build-arg=TENSORFLOW={pinned}", str(CONTEXT))
         builder.run("rmi", "--prune")  # layers of older lines
     return builder.store
 
@@ -70,7 +68,19 @@ def image_store() -> Path:
 def image_archive(archive: Path) -> Path:
     """Write the image in the format that ``ctr images import`` takes: 1.8 GB."""
     with _builder() as builder:
-        builder.run("push", "--disable-compression", IMAGE, f"docker-archive:{archive}:{IMAGE}")
+        builder.push(IMAGE, archive)
+    return archive
+
+
+def autoscaler_archive(archive: Path) -> Path:
+    """Build the autoscaler's image of this checkout and write it likewise.
+
+    The layer with its dependencies is kept until ``requirements.lock`` changes.
+    """
+    with _builder() as builder:
+        builder.build(AUTOSCALER, f"--file={CONTEXT.parent / 'autoscaler' / 'Dockerfile'}", str(ROOT))
+        builder.push(AUTOSCALER, archive)
+        builder.run("rmi", "--prune")
     return archive
 
 
@@ -93,10 +103,21 @@ class _Builder:
             check=False,
         )
         if done.returncode and "connection broken by" in done.stderr:
-            pytest.skip(f"TensorFlow's image is not in {self.store}, and no package registry can be reached")
+            pytest.skip(f"the image is not in {self.store}, and no package registry can be reached")
         if done.returncode:
             raise BenchError(f"buildah {words[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
         return done.stdout
+
+    def build(self, image: str, *words: str) -> None:
+        """Build the image, on the base that goes by the name of Docker's; layers of lines that stay are kept."""
+        if not self.has(_BASE):
+            _make_base(self)
+        mounted = [f"--volume={here}:{there}:ro" for here, there in _pip_settings(self.state).items()]
+        self.run("build", "--isolation=chroot", "--layers", *mounted, f"--tag={image}", *words)
+
+    def push(self, image: str, archive: Path) -> None:
+        """Write the image into a file."""
+        self.run("push", "--disable-compression", image, f"docker-archive:{archive}:{image}")
 
     def has(self, image: str) -> bool:
         """Whether it was built before."""

@@ -1,12 +1,14 @@
-"""The regression of the founding documents in real pods: kubelet and containerd, the project's own image, CoreDNS.
+"""Real pods of the project's own images: kubelet and containerd, CoreDNS.
 
 A researcher's way, on a machine of a lab: a file from a template, made smaller for a machine of two CPUs, is submitted
-under the real autoscaler; what the tasks said is read while there are pods and when there are none.
+under the real autoscaler; what the tasks said is read while there are pods and when there are none. And an operator's:
+the autoscaler's own release in that cluster, from `autoscale manifests`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +24,15 @@ from autoscaler.model import labels as words
 from images.cli import jobs
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.ground.lifecycle import RBAC
-from tests.live.hybrid import Autoscaler, autoscaler, stand_in_aws, until, write_policy
+from stacks.local.kubeapi.client import KubeRefusedError
+from tests.live.hybrid import Autoscaler, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 from tests.live.lab import Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
+from tests.live.prometheus import asked, programs, prometheus
 from tests.training.cluster_dns import cluster_dns
-from tests.training.image import IMAGE, image_archive
+from tests.training.image import AUTOSCALER, IMAGE, autoscaler_archive, image_archive
 from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params
+from tests.training.release import Released, released
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(2400)]  # the first run builds CoreDNS and the image
 
@@ -63,26 +68,29 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def archive(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The image as a file, for as long as it takes."""
-    file = tmp_path_factory.mktemp("image") / "linear.tar"
+def archives(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """The images as files by their names, for as long as it takes."""
+    folder = tmp_path_factory.mktemp("images")
     try:
-        yield image_archive(file)
+        yield {
+            IMAGE: image_archive(folder / "linear.tar"),
+            AUTOSCALER: autoscaler_archive(folder / "autoscaler.tar"),
+        }
     finally:
-        file.unlink(missing_ok=True)  # pytest keeps what three runs left
+        shutil.rmtree(folder)  # pytest keeps what three runs left
 
 
 @pytest.fixture(scope="module")
-def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A bare machine made a node by `nodes apply`, with the image and the DNS of a cluster."""
+def site(archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A bare machine made a node by `nodes apply`, with the images and the DNS of a cluster."""
     with (
         Bench(tmp_path_factory.mktemp("bench")) as bench,
-        lab(bench, tmp_path_factory.mktemp("lab")) as ground,
+        lab(bench, tmp_path_factory.mktemp("lab"), in_pods=True) as ground,
         cluster_dns(ground) as dns,
         s3_for(ground) as s3,
     ):
         (host,) = bench.machines("box")
-        join(ground, host, dns=dns, archive=archive)
+        join(ground, host, dns=dns, archives=archives)
         yield Site(ground=ground, host=host, s3=s3)
 
 
@@ -104,13 +112,14 @@ def s3_for(ground: Lab) -> Iterator[str]:
         server.stop()
 
 
-def join(ground: Lab, host: Host, *, dns: str, archive: Path) -> None:
-    """`nodes apply`, with the image brought as an archive, for there is no registry."""
+def join(ground: Lab, host: Host, *, dns: str, archives: dict[str, Path]) -> None:
+    """`nodes apply`, with the images brought as archives, for there is no registry."""
     given = yaml.safe_load(ground.inventory([host]).read_text(encoding="utf-8"))
     given["settings"]["kubelet"]["cluster_dns"] = [dns]
-    (ground.directory / "mirror" / archive.name).symlink_to(archive)
-    image = {"name": IMAGE, "url": f"{ground.mirror}/{archive.name}", "sha256": digest_of(archive)}
-    given["settings"]["container_runtime"]["images"].append(image)
+    for name, archive in archives.items():
+        (ground.directory / "mirror" / archive.name).symlink_to(archive)
+        image = {"name": name, "url": f"{ground.mirror}/{archive.name}", "sha256": digest_of(archive)}
+        given["settings"]["container_runtime"]["images"].append(image)
     del given["machines"][0]["taints"]
     inventory = ground.directory / "box.yaml"
     inventory.write_text(yaml.safe_dump(given), encoding="utf-8")
@@ -174,3 +183,61 @@ def has_ended(site: Site) -> bool:
     status = {job["metadata"]["labels"][words.ROLE]: job["status"] for job in jobs_of_it}
     assert not any(one.get("failed") for one in status.values()), site.seen()
     return "ps" not in status and status["worker"].get("succeeded") == 2
+
+
+@pytest.fixture
+def release(site: Site, tmp_path: Path) -> Iterator[Released]:
+    """The autoscaler's own, in this cluster."""
+    with released(site.ground, site.host, tmp_path) as running:
+        until(running.ready, told=running.texts)
+        yield running
+
+
+def test_the_release_runs_in_pods_of_its_own_image_buys_and_gives_back(
+    site: Site, release: Released, tmp_path: Path
+) -> None:
+    """From `autoscale manifests` to a node and back, with the rights of its ServiceAccount alone, and no others.
+
+    One of its two pods is evicted meanwhile, the other one takes over, and may not be evicted, too.
+    """
+    kube = release.kube
+    make_pod(kube, gpu_pod("p"))
+    node = until(lambda: bound(kube, "p"), told=release.texts)
+    leader = release.leader()
+    [other] = {one["metadata"]["name"] for one in release.pods()} - {leader}
+
+    release.evict(leader)
+    with pytest.raises(KubeRefusedError, match="disruption budget"):
+        release.evict(other)
+    make_pod(kube, gpu_pod("q"))
+    until(lambda: bound(kube, "q"), told=release.texts)
+    assert release.leader() not in ("", leader)
+    until(release.ready, told=release.texts)
+    assert {one["spec"]["nodeName"] for one in release.pods()} == {"box"}, "none is on a node that was bought"
+
+    until(lambda: len(release.scraped()) == 2, told=release.scraped)
+    inside = ("nsenter", f"--net=/proc/{site.host.process.pid}/ns/net")  # pods' addresses are that machine's own
+    scrape = {"job_name": "pods", "static_configs": [{"targets": release.scraped()}]}
+    with prometheus(programs(), tmp_path, [scrape], before=inside, address=site.host.address) as url:
+        until(lambda: len(asked(url, "spillway_acting")) == 2, told=(tmp_path / "log").read_text)
+        assert [one["value"][1] for one in asked(url, "sum(spillway_acting)")] == ["1"]
+
+    kube.send("DELETE", f"{DEFAULT}/pods?fieldSelector=spec.nodeName={node}&gracePeriodSeconds=0")
+    kube.send("DELETE", f"{DEFAULT}/pods/q?gracePeriodSeconds=0")
+    until(
+        lambda: [one["metadata"]["name"] for one in kube.get("/api/v1/nodes")["items"]] == ["box"], told=release.texts
+    )
+    assert len(release.aws.asked()) == len(release.aws.asked("TerminateInstanceInAutoScalingGroup")) == 2
+    assert "is not allowed" not in release.texts()
+    assert "forbidden" not in release.texts()
+    for denied in (
+        ("create", "pods"),
+        ("get", "secrets"),
+        ("create", "nodes"),
+        ("update", "deployments", "apps"),
+        ("create", "clusterrolebindings", "rbac.authorization.k8s.io"),
+        ("get", "configmaps"),
+    ):
+        assert not release.may(*denied[:2], group="".join(denied[2:])), denied
+    assert not release.may("get", "configmaps", name=words.POLICY, namespace="default")
+    assert release.may("get", "configmaps", name=words.POLICY)

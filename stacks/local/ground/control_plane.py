@@ -23,6 +23,8 @@ from stacks.local.process.supervisor import Process
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 AUTOSCALER_USER = "spillway-autoscaler"
+SERVICE_ADDRESS = "10.96.0.1"
+"""Of the Service ``kubernetes``: the first address of the range."""
 _USERS = {
     "admin": ("kubeconfig", "system:masters"),
     # Real clusters give each controller an account of its own.
@@ -47,16 +49,22 @@ class ControlPlane:
 
 
 def control_plane(
-    directory: Path, *, tools: Mapping[str, Path], ports: tuple[int, int, int], address: str = "127.0.0.1"
+    directory: Path,
+    *,
+    tools: Mapping[str, Path],
+    ports: tuple[int, int, int],
+    address: str = "127.0.0.1",
+    in_pods: bool = False,
 ) -> ControlPlane:
     """Write certificates, tokens and kubeconfigs into ``directory``.
 
     ``ports``: of etcd for clients and peers, and of the API server, which listens on ``address``: one that machines
-    reach, where real ones are to join.
+    reach, where real ones are to join. ``in_pods``: what talks to it runs in pods too, which get a token of their
+    ServiceAccount and know it as ``SERVICE_ADDRESS``.
     """
     client, peer, api = ports
     url = f"https://{address}:{api}"
-    made = make_certificates(directory / "certificates", addresses=(address,))
+    made = make_certificates(directory / "certificates", addresses=(address, SERVICE_ADDRESS))
     tokens = _write_tokens(directory / "tokens.csv")
     authority = made.authority.read_bytes()
     configs = {
@@ -71,7 +79,7 @@ def control_plane(
         autoscaler_kubeconfig=configs[AUTOSCALER_USER],
         processes=(
             plane.etcd(client=client, peer=peer),
-            plane.api_server(etcd=client, address=address, port=api),
+            plane.api_server(etcd=client, address=address, port=api, in_pods=in_pods),
             plane.controller_manager(),
             plane.scheduler(),
             plane.kwok(),
@@ -106,8 +114,10 @@ class _Plane:
             ready_url=f"http://127.0.0.1:{client}/health",
         )
 
-    def api_server(self, *, etcd: int, address: str, port: int) -> Process:
+    def api_server(self, *, etcd: int, address: str, port: int, in_pods: bool) -> Process:
         """The API server."""
+        # A ServiceAccount in every namespace takes seconds to appear; mostly nothing here runs in a container.
+        accounts = () if in_pods else ("--disable-admission-plugins=ServiceAccount",)
         return self._process(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{etcd}",
@@ -131,8 +141,7 @@ class _Plane:
             f"--service-account-issuer={self.url}",
             f"--service-account-key-file={self.made.account_key}",
             f"--service-account-signing-key-file={self.made.account_key}",
-            # A ServiceAccount in every namespace takes seconds to appear; nothing here runs in a container.
-            "--disable-admission-plugins=ServiceAccount",
+            *accounts,
             "--max-requests-inflight=2000",
             "--max-mutating-requests-inflight=1000",
             "--watch-cache-sizes=pods#20000,nodes#5000",
