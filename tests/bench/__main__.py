@@ -5,10 +5,13 @@ All of them: ``make bench``.
 ``help``   how long `spillway --help` takes
 ``nodes``  a night without drift on 40 and 100 machines; in the same run, stock pyinfra and Ansible
 ``deaths``  a hundred controllers of rolling changes killed as processes, on machines and an API server: harm done
+``faults``  200 live autoscalers killed before and after calls at their doors, in all weathers: harm done
 ``planner``  the offline plan of the openb trace in 1 s and 5 s, checked, beside what others make of it
 ``replay``  149 days of the openb trace, on its machines and on a few of them: dollars and waiting by policy
 ``trials``  10,000 random mornings of gangs, limits, refusals and restarts: no partial gang, no limit or budget broken,
             nothing bought twice; how often each was checked, and the smallest morning that breaks one
+``model``  1,000,000 steps of a cluster that hypothesis makes up as it goes, through the autoscaler's doors: dollars,
+           nodes, GPUs, gangs and what may be evicted, checked after each
 ``fidelity``  50 random situations of 500 pods each, planned, launched as KWOK nodes, bound by the real scheduler
 ``gate``    what six of them cost without our gate, where the scheduler decides by itself, over what they cost with it;
             with the default scheduler and with the profile that packs
@@ -23,8 +26,8 @@ All of them: ``make bench``.
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
            says would help does help: ``python -m tests.bench explain --cases 5000 --seed 1 [--json]``
-``jobs-killed``  local jobs whose processes are killed: what is left of them, and which of their lines can be read:
-           ``python -m tests.bench jobs-killed --jobs 200 --seed 1``
+    parser.add_argument("--jobs", type=int, default=200, help="for jobs-killed")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals; of faults, model, jobs-killed")
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
@@ -53,14 +56,17 @@ from tests.bench.deaths import deaths
 from tests.bench.edl import main as edl
 from tests.bench.explain import explain
 from tests.bench.explain_cases import main as explain_cases
+from tests.bench.faults import faults
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
 from tests.bench.jobs_killed import jobs_killed
+from tests.bench.flat import flat
 from tests.bench.large import large
 from tests.bench.live import live
 from tests.bench.live import main as live_of_files
 from tests.bench.memory import resident_mib
 from tests.bench.mixes import mixes
+from tests.bench.model import model
 from tests.bench.nodes import nodes
 from tests.bench.planner import data_folder, planner
 from tests.bench.replay import replays
@@ -89,6 +95,9 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=Size().pods)
     parser.add_argument("--situations", type=int, default=50)
     parser.add_argument("--deaths", type=int, default=100, help="controllers that are killed, for deaths")
+    parser.add_argument("--day-pods", type=int, default=100_000, help="for flat")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="for model")
+    parser.add_argument("--points", type=int, default=200, help="deaths, for faults")
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument(
         "--first", type=int, default=0, help="seed of the first situation, or number of the first death"
@@ -96,7 +105,7 @@ def main() -> int:
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--jobs", type=int, default=200, help="for jobs-killed")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals; of the kills, for jobs-killed")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals; of faults, model, jobs-killed")
     parser.add_argument("--hours", type=float, default=HOURS, help="of the day around noon, for rivals")
     parser.add_argument("--pods-per-hour", type=float, default=PODS_PER_HOUR, help="at noon, for rivals")
     parser.add_argument("--speed", type=float, default=SPEED, help="how much faster than a clock, for rivals")
@@ -210,13 +219,16 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     "help": _help,
     "nodes": _nodes,
     "deaths": lambda asked: deaths(asked.deaths, first=asked.first),
+    "faults": lambda asked: faults(asked.points, first=asked.first, seed=asked.seed),
     "planner": lambda _asked: planner(),
     "replay": lambda _asked: replays(data_folder()),
     "trials": lambda asked: trials(asked.trials),
+    "model": lambda asked: model(asked.steps, seed=asked.seed),
     "fidelity": lambda asked: fidelity(asked.situations, asked.first),
     "gate": lambda asked: gate(min(asked.situations, GATED)),
     "stacks": lambda _asked: stacks(),
     "scale": _scale,
+    "flat": lambda asked: flat(asked.day_pods, seed=asked.seed),
     "large": lambda _asked: large(),
     "explain": lambda asked: explain(nodes=asked.nodes, pods=asked.pods),
     "rivals": lambda asked: rivals(

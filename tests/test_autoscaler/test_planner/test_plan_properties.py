@@ -94,18 +94,7 @@ def morning(world: World, *, killed: bool = False) -> None:
     """
     memory, answers = Memory(), AnswerCache()
     for tick in range(12):
-        decided = plan(world.look(), world.policy, memory, answers=answers)
-        memory, there = written(decided), frozenset(world.pods)
-        if killed and world.chance.random() < 0.5:
-            whole, memory = survive(world, decided)
-        else:
-            whole = world.carry_out(decided)
-        done = tuple(world.done)
-        if whole and any(isinstance(step, Grow) for step in done):
-            again = plan(world.look(), world.policy, memory, answers=answers)
-            twice = bought_for(done) & bought_for(again.steps) if killed else bought_twice(done, again, there)
-            assert not twice, f"{decided}\nthen\n{again}"
-            world.tally["purchases, and the next plan bought nothing more"] += 1
+        memory = turn(world, memory, answers, killed=killed)
         if not killed and world.chance.random() < 0.3:
             world.tally["restarts without memory"] += 1
             memory, answers = Memory(), AnswerCache()
@@ -117,6 +106,26 @@ def morning(world: World, *, killed: bool = False) -> None:
     for _ in range(2):  # a node whose cordon the first one lifts is opened by the second
         world.carry_out(plan(world.look(), world.policy, memory))
     assert not world.reserved_too_long(), world.nodes
+
+
+def turn(world: World, memory: Memory, answers: AnswerCache, *, killed: bool) -> Memory:
+    """One look, carried out, every other one by a process that may be ``killed`` at any write; nothing is bought twice.
+
+    Gives what the next one remembers.
+    """
+    decided = plan(world.look(), world.policy, memory, answers=answers)
+    memory, there = written(decided), frozenset(world.pods)
+    if killed and world.chance.random() < 0.5:
+        whole, memory = survive(world, decided)
+    else:
+        whole = world.carry_out(decided)
+    done = tuple(world.done)
+    if whole and any(isinstance(step, Grow) for step in done):
+        again = plan(world.look(), world.policy, memory, answers=answers)
+        twice = bought_for(done) & bought_for(again.steps) if killed else bought_twice(done, again, there)
+        assert not twice, f"{decided}\nthen\n{again}"
+        world.tally["purchases, and the next plan bought nothing more"] += 1
+    return memory
 
 
 def survive(world: World, decided: Plan) -> tuple[bool, Memory]:

@@ -1,0 +1,119 @@
+"""A cluster that hypothesis runs step by step for as long as it likes, through the autoscaler's own doors.
+
+Each step is one thing that happens: a job comes or ends, time passes, EC2 refuses or takes back, hardware breaks, the
+autoscaler looks and acts, is killed at a write, or starts anew. After each of them :class:`tests.world.World` holds
+dollars, nodes, GPUs and gangs against the policy, and every step of a plan against what may be done to pods.
+``python -m tests.bench model --steps 1000000`` runs longer ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import ClassVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from autoscaler.model.actions import Memory
+from autoscaler.planner.obstacles.answer_cache import AnswerCache
+from autoscaler.planner.plan import plan
+from tests import examples
+from tests.builders import a_pod
+from tests.test_autoscaler.test_planner.test_plan_properties import gangs, turn, worlds
+from tests.world import World
+
+CROWDED = 24
+"""Pods beyond which no more jobs come."""
+
+
+class ClusterMachine(RuleBasedStateMachine):
+    """Its steps; a subclass may keep ``tally``."""
+
+    tally: ClassVar[Counter[str]] = Counter()
+
+    @initialize(world=worlds(), killed=st.booleans())
+    def begin(self, *, world: World, killed: bool) -> None:
+        """A world; and whether processes are killed in it, or forget what they knew."""
+        self.world, self.killed = world, killed
+        self.memory, self.answers = Memory(), AnswerCache()
+        self.jobs = 100
+
+    @rule()
+    def look(self) -> None:
+        """The autoscaler decides and acts."""
+        self.memory = turn(self.world, self.memory, self.answers, killed=self.killed)
+
+    @rule(seconds=st.sampled_from((1, 10, 30, 60, 300)))
+    def wait(self, seconds: int) -> None:
+        """Launches come through or fail, nodes join, the scheduler binds."""
+        self.world.pass_time(timedelta(seconds=seconds))
+
+    @precondition(lambda self: len(self.world.pods) < CROWDED)
+    @rule(data=st.data())
+    def submit(self, data: st.DataObject) -> None:
+        """A job comes."""
+        self.jobs += 1
+        for pod in data.draw(gangs(self.jobs)):
+            self.world.pods[pod.key] = replace(pod, created=self.world.now)
+
+    @precondition(lambda self: len(self.world.pods) < CROWDED)
+    @rule(cpu=st.sampled_from((1, 4, 12)))
+    def serve(self, cpu: int) -> None:
+        """A pod of a service comes, which may be moved."""
+        self.jobs += 1
+        pod = a_pod(f"web-{self.jobs}", cpu=cpu, owner="ReplicaSet/web", created=self.world.now)
+        self.world.pods[pod.key] = pod
+
+    @rule(share=st.sampled_from((0.3, 1.0)))
+    def finish(self, share: float) -> None:
+        """Jobs end."""
+        self.world.finish(share)
+
+    @rule(share=st.sampled_from((0.0, 0.3, 1.0)))
+    def refuse(self, share: float) -> None:
+        """EC2 has less, or more, from now on."""
+        self.world.cloud.refuses = share
+
+    @rule(share=st.sampled_from((0.0, 0.0, 0.1)))
+    def interrupt(self, share: float) -> None:
+        """EC2 takes instances back from now on, or no more."""
+        self.world.interrupts = share
+
+    @rule(share=st.sampled_from((0.0, 0.0, 0.05)))
+    def break_down(self, share: float) -> None:
+        """Hardware breaks from now on, or no more."""
+        self.world.breaks = share
+
+    @rule(share=st.sampled_from((0.0, 0.5, 1.0)))
+    def guard(self, share: float) -> None:
+        """PodDisruptionBudgets forbid so many of the evictions."""
+        self.world.guarded = share
+
+    @precondition(lambda self: not self.killed)
+    @rule()
+    def restart(self) -> None:
+        """Another process, which knows nothing."""
+        self.memory, self.answers = Memory(), AnswerCache()
+        self.world.begin()
+
+    def teardown(self) -> None:
+        """Nodes are kept for nobody when a new machine would have been given up."""
+        if not hasattr(self, "world"):
+            return
+        self.world.pass_time(self.world.policy.scale_up.boot_timeout)
+        for _ in range(2):
+            self.world.carry_out(plan(self.world.look(), self.world.policy, self.memory))
+        assert not self.world.reserved_too_long(), self.world.nodes
+        self.tally.update(self.world.tally)
+
+
+ClusterMachine.TestCase.settings = settings(
+    deadline=None,
+    max_examples=examples(15),
+    stateful_step_count=30,
+    suppress_health_check=list(HealthCheck),
+)
+TestClusterMachine = ClusterMachine.TestCase
