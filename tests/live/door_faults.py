@@ -204,6 +204,7 @@ def live(
             finally:
                 day.unmet = points.unmet()
                 points.disarm()
+                mine.update(_EVERY)
                 _clear(plane.kube)
         day.harm += _too_many(aws)
     return day
