@@ -208,7 +208,7 @@ class World:
         """As its controller does."""
         self.tally["pods evicted, which found another node"] += 1
         if pod.gang:
-            self.struck.add(_job(pod))
+            self.struck.add(job_of(pod))
         name = f"{pod.name.partition('+')[0]}+{self.tally['pods evicted, which found another node']}"
         new = replace(
             pod, name=name, uid=f"uid-{name}", node=None, phase="Pending", started=None, created=self.now, nominated=""
@@ -290,7 +290,7 @@ class World:
         """This share of the jobs that run ends, each as a whole."""
         running = defaultdict(list)
         for pod in self.pods.values():
-            running[_job(pod)].append(pod)
+            running[job_of(pod)].append(pod)
         for job in sorted(running):
             if all(pod.node for pod in running[job]) and self.chance.random() < gangs:
                 for pod in running[job]:
@@ -474,8 +474,8 @@ class World:
     def _check_gangs(self) -> None:
         jobs: dict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods.values():
-            if pod.gang and _job(pod) not in self.struck:
-                jobs[_job(pod)].append(pod)
+            if pod.gang and job_of(pod) not in self.struck:
+                jobs[job_of(pod)].append(pod)
         for job, pods in jobs.items():
             bound = sum(1 for pod in pods if pod.node)
             gang = pods[0].gang
@@ -519,7 +519,8 @@ def _is_service(pod: Pod) -> bool:
     return pod.owner.startswith("ReplicaSet/") and not pod.gang and not pod.requests[words.GPU]
 
 
-def _job(pod: Pod) -> str:
+def job_of(pod: Pod) -> str:
+    """The gang that the pod is of, or itself."""
     return f"{pod.gang.namespace}/{pod.gang.name}" if pod.gang else pod.key
 
 

@@ -23,7 +23,7 @@ from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import a_pod
 from tests.test_autoscaler.test_planner.test_plan_properties import gangs, turn, worlds
-from tests.world import World
+from tests.world import World, job_of
 
 CROWDED = 24
 """Pods beyond which no more jobs come."""
@@ -71,6 +71,12 @@ class ClusterMachine(RuleBasedStateMachine):
     def finish(self, share: float) -> None:
         """Jobs end."""
         self.world.finish(share)
+
+    @rule()
+    def withdraw(self) -> None:
+        """Owners of jobs of which nothing runs give up: without it, jobs that never fit would be all there is."""
+        running = {job_of(pod) for pod in self.world.pods.values() if pod.node}
+        self.world.pods = {key: pod for key, pod in self.world.pods.items() if job_of(pod) in running}
 
     @rule(share=st.sampled_from((0.0, 0.3, 1.0)))
     def refuse(self, share: float) -> None:
