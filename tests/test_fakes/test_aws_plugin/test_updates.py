@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,3 +134,20 @@ def test_an_internet_gateway_goes_to_another_vpc(cloud: Cloud) -> None:
     before, after = (cloud.ec2.create_vpc(CidrBlock=f"10.{n}.0.0/16")["Vpc"]["VpcId"] for n in (21, 22))
     _, found = changed(cloud, "aws:ec2/internetGateway:InternetGateway", {"vpcId": before}, vpcId=after)
     assert found["vpcId"] == after
+
+
+def test_an_internet_gateway_goes_when_the_last_address_is_unmapped(cloud: Cloud) -> None:
+    """Whatever has it may be deleted at the same time: the provider tries again until then."""
+    ec2 = cloud.ec2
+    vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.7.0.0/24")["Subnet"]["SubnetId"]
+    kind = KINDS["aws:ec2/internetGateway:InternetGateway"]
+    key = kind.create(cloud, {"vpcId": vpc}, {})
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    nat = ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address)["NatGateway"]["NatGatewayId"]
+    helper = threading.Timer(0.5, ec2.delete_nat_gateway, kwargs={"NatGatewayId": nat})
+    helper.start()
+    kind.delete(cloud, key, {"vpcId": vpc})
+    helper.join()
+    by_id = [{"Name": "internet-gateway-id", "Values": [key]}]
+    assert ec2.describe_internet_gateways(Filters=by_id)["InternetGateways"] == []

@@ -67,12 +67,16 @@ class Cloud:
         if model.name.startswith("Create") and "Error" not in parsed:
             self._made.update(_ID.findall(json.dumps(parsed, default=str)))
 
-    def _wait_to_be_seen(self, response: Any, attempts: int, **_: object) -> float | None:
-        """Seconds until the call is tried again; ``None``: its answer stands."""
+    def _wait_to_be_seen(self, response: Any, attempts: int, operation: Any, **_: object) -> float | None:
+        """Seconds until the call is tried again; ``None``: its answer stands.
+
+        The provider waits, too, until no address is mapped any more before it detaches an internet gateway.
+        """
         error = (response[1] if response else {}).get("Error", {})
         words = error.get("Message", "")
         is_new = any(one in self._made for one in _ID.findall(words))
-        waits = is_new or any(of_iam in words for of_iam in NOT_SEEN)
+        is_mapped = operation.name == "DetachInternetGateway" and error.get("Code") == "DependencyViolation"
+        waits = is_new or is_mapped or any(of_iam in words for of_iam in NOT_SEEN)
         return BETWEEN_TRIES if waits and attempts * BETWEEN_TRIES < PROPAGATION else None
 
     @property
