@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from autoscaler.model.cluster import Pod as ClusterPod
@@ -79,6 +80,8 @@ class Pass:
     nginx: int = 0
     scaled: float = 0.0
     samples: list[dict[str, Any]] = field(default_factory=list)
+    in_part: list[set[str]] = field(default_factory=list)
+    """Of each sample, jobs of whose gangs a part has nodes; on a real control plane they may be just being bound."""
     after: list[float] = field(default_factory=list)
     """Use of CPUs once all was ended."""
     killed: int = 0
@@ -173,7 +176,7 @@ class Pass:
             minimum=LEAST,
             maximum=MOST,
             created=EPOCH + timedelta(seconds=self.submitted[name]),
-            others=(_a_pod(name, SERVER),) * SERVERS + (_a_pod(name, MASTER),),
+            others=() if placed else (_a_pod(name, SERVER),) * SERVERS + (_a_pod(name, MASTER),),
             tasks=placed,
             changed=None if changed is None else EPOCH + timedelta(seconds=changed),
         )
@@ -199,7 +202,7 @@ class Pass:
     def _note(self) -> None:
         world = self.world
         running = {name: sum(p.state == "running" for p in world.of(name, "trainer")) for name in self.submitted}
-        part = 0
+        part: set[str] = set()
         for name in self.submitted:
             pods = world.of(name)
             bound = [pod for pod in pods if pod.node is not None]
@@ -207,7 +210,8 @@ class Pass:
                 self.setup.trainers if self.policy == "off" else LEAST
             )
             others = sum(pod.role != "trainer" for pod in bound) == SERVERS + 1
-            part += bool(bound) and not (least and others)
+            if bound and not (least and others):
+                part.add(name)
             if running[name]:
                 self.first.setdefault(name, world.now)
             up = sum(pod.state == "running" and pod.role != "trainer" for pod in pods)
@@ -216,6 +220,7 @@ class Pass:
         used = sum(pod.cpu for pod in world.pods if pod.state == "running") + SYSTEM_CPUS * MILLI
         nginx = sum(pod.state == "running" for pod in world.of("nginx"))
         if world.now % 2 == 0:
+            self.in_part.append(part)
             self.samples.append(
                 {
                     "timestamp": world.now,
@@ -225,7 +230,7 @@ class Pass:
                     "running_jobs": sum(count > 0 for count in running.values()),
                     "nginx_pods": nginx,
                     "running_trainers_by_job": list(running.values()),
-                    "gangs_in_part": part,
+                    "gangs_in_part": len(part),
                     "nginx_deficit": max(0, self.nginx - nginx) if world.now > REACHED else 0,
                 }
             )
@@ -245,7 +250,8 @@ class Pass:
             "jain": jain(last["running_trainers_by_job"]),
             "plateau_cpu_utils": statistics.mean(plateau),
             "all_whole_after_last_submit_seconds": late if late < float("inf") else None,
-            "samples_with_a_gang_in_part": sum(one["gangs_in_part"] > 0 for one in self.samples),
+            "samples_with_a_gang_in_part": sum(map(bool, self.in_part)),
+            "samples_with_a_gang_still_in_part": sum(bool(one & next_one) for one, next_one in pairwise(self.in_part)),
             "trainers_ended_early": self.killed,
         }
         if self.setup.nginx:

@@ -30,7 +30,7 @@ def test_published_scaling_is_skewed_and_starts_in_part() -> None:
     first, second = one_pass(1, "edl"), one_pass(2, "edl")
     assert first["pending_jobs_at_end"] <= 3
     assert 0.3 < first["jain"] < 0.5
-    assert first["samples_with_a_gang_in_part"] > 0
+    assert first["samples_with_a_gang_in_part"] >= first["samples_with_a_gang_still_in_part"] > 0
     assert second["nginx_pods_at_end"] < 400
     assert second["nginx_deficit_pod_seconds"] > 3 * one_pass(2, "off")["nginx_deficit_pod_seconds"]
 
