@@ -59,8 +59,8 @@ from tests.bench.explain_cases import main as explain_cases
 from tests.bench.faults import faults
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
-from tests.bench.jobs_killed import jobs_killed
 from tests.bench.flat import flat
+from tests.bench.jobs_killed import jobs_killed
 from tests.bench.large import large
 from tests.bench.live import live
 from tests.bench.live import main as live_of_files
