@@ -12,9 +12,9 @@ import msgspec
 from autoscaler.door import Answer, Question
 from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.planner.explain import KINDS, changes_for, coming, explain
-from autoscaler.planner.overview import overview
-from autoscaler.planner.what_if import impossible, what_if
+from autoscaler.planner.explanation.explain import KINDS, changes_for, coming, explain
+from autoscaler.planner.explanation.overview import overview
+from autoscaler.planner.explanation.what_if import impossible, what_if
 from autoscaler.record.decisions import Decision, from_json
 from autoscaler.record.reader import decision_at
 

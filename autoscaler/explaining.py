@@ -14,7 +14,7 @@ from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.policy_configmap import PolicyRecord
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.planner.explain import explain
+from autoscaler.planner.explanation.explain import explain
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
 from autoscaler.record.reader import decision_at

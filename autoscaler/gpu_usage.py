@@ -22,7 +22,7 @@ from autoscaler.kube.schema.core import Json, Meta, NodeJson, PodSpec
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.node_states import BUSY, IDLE, JOINING, READY
-from autoscaler.planner.overview import NodeLine, Overview
+from autoscaler.planner.explanation.overview import NodeLine, Overview
 
 _JOB_LABELS = (words.JOB, "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "job-name")
 

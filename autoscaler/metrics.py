@@ -18,7 +18,7 @@ from autoscaler.model.actions import CAUSES, Grow, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance
 from autoscaler.model.node_states import STATES
 from autoscaler.model.pod_index import NO_LOAD, pod_index_of
-from autoscaler.planner.node_states import Standing, standings
+from autoscaler.planner.explanation.node_states import Standing, standings
 from autoscaler.record.decisions import Decision
 
 PAGE: Final = Path(__file__).parent / "monitoring" / "README.md"

@@ -22,7 +22,7 @@ from autoscaler.explaining import decide_here
 from autoscaler.kube import client as k8s
 from autoscaler.model import node_states as states
 from autoscaler.model.errors import Unavailable
-from autoscaler.planner.overview import GroupLine, NodeLine, Overview, Use, WaitLine, overview
+from autoscaler.planner.explanation.overview import GroupLine, NodeLine, Overview, Use, WaitLine, overview
 
 _WIDE: Final = 150
 """Columns from which on every column is shown."""

@@ -11,7 +11,7 @@ from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
 from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
-from autoscaler.planner.what_if import Reason, WhatIf
+from autoscaler.planner.explanation.what_if import Reason, WhatIf
 from autoscaler.record.decisions import to_json
 
 

@@ -27,7 +27,7 @@ from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import GROUP, ZONE
 from autoscaler.model.needed_changes import NeededChange, merged, together
-from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
 
 _SHOWN: Final = 3

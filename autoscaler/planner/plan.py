@@ -14,23 +14,23 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
-from autoscaler.planner.consolidation import consolidate
-from autoscaler.planner.drain_brake import DrainBrake
-from autoscaler.planner.faulty_nodes import faulty_nodes
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.disruption.consolidation import consolidate
+from autoscaler.planner.disruption.drain_brake import DrainBrake
+from autoscaler.planner.disruption.faulty_nodes import faulty_nodes
+from autoscaler.planner.disruption.idle_gpus import idle_gpus
+from autoscaler.planner.disruption.interruptions import interruptions
+from autoscaler.planner.disruption.leftovers import given_back, left_over
+from autoscaler.planner.disruption.node_health import unhealthy
+from autoscaler.planner.disruption.scale_down import scale_down
+from autoscaler.planner.disruption.surplus import surplus, without
+from autoscaler.planner.disruption.termination_hooks import release_hooks
 from autoscaler.planner.headroom import keep_free
-from autoscaler.planner.idle_gpus import idle_gpus
-from autoscaler.planner.interruptions import interruptions
-from autoscaler.planner.leftovers import given_back, left_over
-from autoscaler.planner.node_health import unhealthy
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
-from autoscaler.planner.placement.search_limits import SearchLimits
-from autoscaler.planner.scale_down import scale_down
 from autoscaler.planner.scale_up import scale_up
 from autoscaler.planner.supply.fleet import Fleet, survey
 from autoscaler.planner.supply.node_cache import NodeCache
-from autoscaler.planner.surplus import surplus, without
-from autoscaler.planner.termination_hooks import release_hooks
 
 _LIMITS: Final = SearchLimits()
 

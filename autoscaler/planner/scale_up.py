@@ -32,6 +32,8 @@ from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
+from autoscaler.planner.cutting_stock.purchase_bound import purchase_bound
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
 from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
 from autoscaler.planner.elastic.resizing import in_turn, resize, roles_of
@@ -43,8 +45,6 @@ from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.offerings import Market
-from autoscaler.planner.placement.purchase_bound import purchase_bound
-from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.placement.volume_constraints import Claims
 from autoscaler.planner.purchases import cancellations, free_on_prem, never_joined, purchases

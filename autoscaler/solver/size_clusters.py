@@ -1,8 +1,8 @@
 """Where pods ask for too many different amounts, those that ask for about the same are taken together.
 
 The solver plans for the middle of each cluster: what one pod takes above it another takes below it. Which pod then
-takes which place is found by :mod:`autoscaler.planner.placement.sized_slots`; the bound is proven for every pod as it
-is (:mod:`autoscaler.solver.lp.dual_bound`).
+takes which place is found by :mod:`autoscaler.planner.cutting_stock.sized_slots`; the bound is proven for every pod as
+it is (:mod:`autoscaler.solver.lp.dual_bound`).
 """
 
 from __future__ import annotations

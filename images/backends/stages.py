@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autoscaler.model import labels as words
-from autoscaler.planner.explain import Coming
+from autoscaler.planner.explanation.explain import Coming
 from images.backends.states import Stage
 
 Json = Mapping[str, Any]

@@ -16,7 +16,7 @@ from autoscaler.gpu_usage import GpuNode, GpuPod, Holder, as_json, gpus_of, read
 from autoscaler.kube.client import Kube
 from autoscaler.kube.schema.core import NodeJson
 from autoscaler.model import labels as words
-from autoscaler.planner.overview import NodeLine, Use
+from autoscaler.planner.explanation.overview import NodeLine, Use
 from tests.builders import NOW, later
 from tests.test_autoscaler.fake_api import Answer, fake_api
 

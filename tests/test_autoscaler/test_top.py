@@ -19,7 +19,7 @@ from autoscaler.model import labels as words
 from autoscaler.model import node_states
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.pauses import Pause
-from autoscaler.planner.overview import Overview, overview
+from autoscaler.planner.explanation.overview import Overview, overview
 from autoscaler.planner.plan import plan
 from autoscaler.top import _COLORS, _URGENT, frame
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of

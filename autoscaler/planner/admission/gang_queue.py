@@ -15,10 +15,12 @@ from typing import Final
 
 from autoscaler.planner.admission.limited_admission import LimitedAdmission
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase
+from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.leftovers import as_scheduled
-from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
-from autoscaler.planner.placement.cutting_problem import PartialPurchase
 from autoscaler.planner.placement.gang_packing import (
     Demand,
     Packing,
@@ -29,10 +31,8 @@ from autoscaler.planner.placement.gang_packing import (
     still_to_come,
     taken_from_others,
 )
-from autoscaler.planner.placement.joint_packing import Pool, Proof
 from autoscaler.planner.placement.offerings import CENT, Market
 from autoscaler.planner.placement.pooled_packing import may_be_bought_jointly, may_be_pooled, place_together
-from autoscaler.planner.placement.search_limits import SearchLimits
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver.column_pool import ColumnPool

@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from autoscaler.planner.placement.clustered_packing import SizeClusters
-from autoscaler.planner.placement.cutting_problem import CuttingProblem, Want
-from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
+from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, Want
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.solver.admission_lp import AdmissionLp, furthest
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch, Work

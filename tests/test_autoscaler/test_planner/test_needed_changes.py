@@ -15,7 +15,7 @@ from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.needed_changes import KINDS, PULUMI_UP, READY, NeededChange, merged
 from autoscaler.model.resources import Resources
 from autoscaler.planner import unschedulable
-from autoscaler.planner.explain import changes_for
+from autoscaler.planner.explanation.explain import changes_for
 from autoscaler.planner.obstacles import search
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.obstacles.changes import to_the_cent

@@ -13,7 +13,7 @@ from autoscaler.model.cluster import Cluster
 from autoscaler.planner.plan import plan
 from autoscaler.planner.quarantine import plan_around
 from tests.builders import a_cluster, a_group, a_pod, a_policy, later, nodes_of
-from tests.test_autoscaler.test_planner.test_scale_down import OURS
+from tests.test_autoscaler.test_planner.test_disruption.test_scale_down import OURS
 
 WHY = "planning breaks on it (ZeroDivisionError: of p{:02}): it is left out until it changes"
 

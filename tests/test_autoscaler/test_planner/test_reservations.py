@@ -11,7 +11,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import QUOTA, STARTING, Grow, Memory, Plan
 from autoscaler.model.cluster import Group, Pod, Refusal
 from autoscaler.model.errors import BadInput
-from autoscaler.planner.explain import explain
+from autoscaler.planner.explanation.explain import explain
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, later
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoscaler.model import labels as words
-from autoscaler.planner.explain import Coming
+from autoscaler.planner.explanation.explain import Coming
 from images.backends.stages import Look, stage_of
 from images.backends.states import Stage
 

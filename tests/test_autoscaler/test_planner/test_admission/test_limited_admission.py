@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Pod
-from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from autoscaler.planner.placement.clustered_packing import SizeClusters
-from autoscaler.planner.placement.cutting_problem import Want, cutting_problem
+from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
+from autoscaler.planner.cutting_stock.cutting_problem import Want, cutting_problem
+from autoscaler.planner.cutting_stock.joint_packing import Proof
 from autoscaler.planner.placement.gang_packing import Packing
-from autoscaler.planner.placement.joint_packing import Proof
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.problem import Kind

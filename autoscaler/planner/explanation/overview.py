@@ -15,7 +15,7 @@ from autoscaler.model.cluster import Cluster
 from autoscaler.model.needed_changes import merged, together
 from autoscaler.model.node_states import STATES
 from autoscaler.model.resources import CPU, MEMORY, Resources
-from autoscaler.planner.node_states import Standing, standings
+from autoscaler.planner.explanation.node_states import Standing, standings
 
 OURS: Final = "on-prem"
 _NAMED: Final = 3

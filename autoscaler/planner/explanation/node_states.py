@@ -11,8 +11,8 @@ from autoscaler.model import labels as words
 from autoscaler.model import node_states as states
 from autoscaler.model.actions import Cordon, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
-from autoscaler.planner.consolidation import why_not_moved
-from autoscaler.planner.scale_down import keeps_minimum
+from autoscaler.planner.disruption.consolidation import why_not_moved
+from autoscaler.planner.disruption.scale_down import keeps_minimum
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER
 from autoscaler.planner.supply.fleet import Fleet, survey
 

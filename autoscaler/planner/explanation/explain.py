@@ -13,8 +13,8 @@ from autoscaler.model.actions import Admit, Grow, Plan, Resize, describe
 from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange, merged
-from autoscaler.planner.explain_groups import explain_group
-from autoscaler.planner.explain_nodes import explain_node
+from autoscaler.planner.explanation.explain_groups import explain_group
+from autoscaler.planner.explanation.explain_nodes import explain_node
 
 _NAMED: Final = 3
 

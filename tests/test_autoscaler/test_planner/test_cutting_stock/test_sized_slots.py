@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.planner.placement.sized_slots import Middle, SizedSlots
+from autoscaler.planner.cutting_stock.sized_slots import Middle, SizedSlots
 from tests import examples
 
 SIZES = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40)

@@ -14,7 +14,7 @@ from autoscaler.config.policy import Consolidation, Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
 from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Pod
-from autoscaler.planner.consolidation import why_not_moved
+from autoscaler.planner.disruption.consolidation import why_not_moved
 from autoscaler.planner.plan import plan
 from tests.builders import (
     NOW,

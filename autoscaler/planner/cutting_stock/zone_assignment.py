@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.model.labels import ZONE
-from autoscaler.planner.placement.cutting_problem import Want
+from autoscaler.planner.cutting_stock.cutting_problem import Want
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 

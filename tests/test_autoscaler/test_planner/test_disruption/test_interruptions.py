@@ -13,8 +13,8 @@ from autoscaler.model import node_states as states
 from autoscaler.model.actions import Cancel, Cordon, Evict, Grow, Memory, Plan, Remove, Step
 from autoscaler.model.cluster import Group, Node, Notice, Pod, Refusal
 from autoscaler.model.pauses import Pause
-from autoscaler.planner.explain import explain
-from autoscaler.planner.node_states import standings
+from autoscaler.planner.explanation.explain import explain
+from autoscaler.planner.explanation.node_states import standings
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, later, nodes_of
 from tests.test_autoscaler.test_loop import bench

@@ -16,8 +16,8 @@ from autoscaler.model.cluster import Cluster, Instance, Refusal
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pauses import Pause
-from autoscaler.planner.explain import explain
-from autoscaler.planner.node_states import Standing, standings
+from autoscaler.planner.explanation.explain import explain
+from autoscaler.planner.explanation.node_states import Standing, standings
 from autoscaler.planner.plan import plan
 from tests.builders import (
     NOW,

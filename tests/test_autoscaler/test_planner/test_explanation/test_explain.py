@@ -11,7 +11,7 @@ from autoscaler.model.actions import IMPOSSIBLE, Admit, Assignment, Grow, Memory
 from autoscaler.model.cluster import ElasticRole, GangRef
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange
-from autoscaler.planner.explain import Coming, coming, explain, explain_pod
+from autoscaler.planner.explanation.explain import Coming, coming, explain, explain_pod
 from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, nodes_of
 
 KEY = "team/pod"

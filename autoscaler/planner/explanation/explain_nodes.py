@@ -11,8 +11,8 @@ from autoscaler.model import node_states as states
 from autoscaler.model.actions import Plan, Step, describe
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
-from autoscaler.planner.consolidation import why_not_emptied
-from autoscaler.planner.node_states import Standing, Standings, standings
+from autoscaler.planner.disruption.consolidation import why_not_emptied
+from autoscaler.planner.explanation.node_states import Standing, Standings, standings
 
 _NAMED: Final = 3
 

@@ -15,8 +15,8 @@ from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import GPU, HOSTNAME
-from autoscaler.planner.placement.joint_packing import Pool
-from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.cutting_stock.joint_packing import Pool
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Shape

@@ -12,8 +12,8 @@ from autoscaler.model.actions import Memory
 from autoscaler.model.cluster import Cluster, Pod, Refusal
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pauses import Pause
+from autoscaler.planner.explanation.what_if import Bought, Reason, WhatIf, impossible, what_if
 from autoscaler.planner.plan import plan
-from autoscaler.planner.what_if import Bought, Reason, WhatIf, impossible, what_if
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
 
 A100 = a_group()

@@ -11,7 +11,7 @@ from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import quota_in_words
 from autoscaler.model.labels import GPU
-from autoscaler.planner.node_states import Standings, standings
+from autoscaler.planner.explanation.node_states import Standings, standings
 from autoscaler.planner.placement.available_offerings import affordable
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autoscaler.planner.placement.host_rules import FREE, Company, Key, Stance
+from autoscaler.planner.cutting_stock.host_rules import FREE, Company, Key, Stance
 
 _Keys = tuple[Key, ...]
 _NOBODY: _Keys = ()

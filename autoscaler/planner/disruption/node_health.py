@@ -14,7 +14,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, DeleteNode, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Node
 from autoscaler.model.labels import AUTOSCALER
-from autoscaler.planner.drain_brake import DrainBrake
+from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.supply.fleet import Fleet
 
 

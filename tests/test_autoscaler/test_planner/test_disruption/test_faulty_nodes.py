@@ -13,7 +13,7 @@ from autoscaler.model.actions import Cordon, Grow, Memory, Plan, Remove, Step, U
 from autoscaler.model.cluster import Node, NodeCondition
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import ALL, Pause
-from autoscaler.planner.node_states import standings
+from autoscaler.planner.explanation.node_states import standings
 from autoscaler.planner.plan import plan
 from tests.builders import (
     NOW,

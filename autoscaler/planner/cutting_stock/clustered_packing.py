@@ -1,8 +1,8 @@
 """Pods of too many sizes for the solver: planned for by clusters of about the same size, then seated one by one.
 
 The solver plans nodes for the middle of each cluster (:mod:`autoscaler.solver.size_clusters`). Every node then takes
-real pods (:mod:`autoscaler.planner.placement.sized_slots`), and becomes the cheapest kind that holds these. Pods that
-get no place are left to the caller. The bound is proven for every pod as it is, not for the middles.
+real pods (:mod:`autoscaler.planner.cutting_stock.sized_slots`), and becomes the cheapest kind that holds these. Pods
+that get no place are left to the caller. The bound is proven for every pod as it is, not for the middles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.planner.placement.sized_slots import Middle, SizedSlots
+from autoscaler.planner.cutting_stock.sized_slots import Middle, SizedSlots
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.size_clusters import MANY, clustered, middles

@@ -18,8 +18,8 @@ from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import pod_index_of
-from autoscaler.planner.drain_brake import REST, DrainBrake
-from autoscaler.planner.placement.search_limits import SearchLimits
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.disruption.drain_brake import REST, DrainBrake
 from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
 from autoscaler.planner.supply.fleet import Fleet

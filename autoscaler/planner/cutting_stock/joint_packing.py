@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoscaler.model.labels import ZONE
-from autoscaler.planner.placement.at_hand_kinds import AtHandKinds
-from autoscaler.planner.placement.cutting_problem import (
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_problem import (
     CuttingProblem,
     PartialPurchase,
     Purchase,
@@ -27,13 +27,13 @@ from autoscaler.planner.placement.cutting_problem import (
     cutting_problem,
     rules_between,
 )
+from autoscaler.planner.cutting_stock.host_rules import FREE, Company, HostRules
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.cutting_stock.slots import seat
+from autoscaler.planner.cutting_stock.zone_assignment import Zones
 from autoscaler.planner.placement.gang_packing import Demand, Placed
-from autoscaler.planner.placement.host_rules import FREE, Company, HostRules
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.room_table import RoomTable
-from autoscaler.planner.placement.search_limits import SearchLimits
-from autoscaler.planner.placement.slots import seat
-from autoscaler.planner.placement.zone_assignment import Zones
 from autoscaler.planner.supply.candidate_nodes import Place, Shape, harm
 from autoscaler.solver.column_pool import ColumnPool
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, Grow, Memory, Plan, Remove
 from autoscaler.model.cluster import Group, Node, Pod
+from autoscaler.planner.disruption.surplus import surplus
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.fleet import survey
-from autoscaler.planner.surplus import surplus
 from tests.builders import a_cluster, a_group, a_pod, a_policy, an_entry, later, nodes_of
-from tests.test_autoscaler.test_planner.test_scale_down import OURS
+from tests.test_autoscaler.test_planner.test_disruption.test_scale_down import OURS
 
 
 def three(**cordon: Any) -> tuple[Group, tuple[Node, ...]]:
