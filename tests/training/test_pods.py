@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 
 from autoscaler.model import labels as words
+from images import experiment
 from images.cli import jobs
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.ground.lifecycle import RBAC
@@ -49,9 +50,9 @@ class Site:
     s3: str
     """URL, as pods reach it too."""
 
-    def pods(self) -> list[dict[str, Any]]:
-        """Of the job ``line``."""
-        items: list[dict[str, Any]] = self.ground.kube.get(f"{DEFAULT}/pods?labelSelector={words.JOB}=line")["items"]
+    def pods(self, job: str = "line") -> list[dict[str, Any]]:
+        """Of a job."""
+        items: list[dict[str, Any]] = self.ground.kube.get(f"{DEFAULT}/pods?labelSelector={words.JOB}={job}")["items"]
         return items
 
     def typed(self, *words_: str) -> str:
@@ -60,10 +61,10 @@ class Site:
         assert done.exit_code == 0, done.output
         return done.output
 
-    def seen(self) -> str:
-        """How the pods do, for messages."""
-        logs = "tail -n 20 /var/log/pods/default_line-*/*/*.log; journalctl -u kubelet -n 10 -o cat"
-        states = [(pod["metadata"]["name"], pod["spec"].get("nodeName"), pod["status"]) for pod in self.pods()]
+    def seen(self, job: str = "line") -> str:
+        """How its pods do, for messages."""
+        logs = f"tail -n 20 /var/log/pods/default_{job}-*/*/*.log; journalctl -u kubelet -n 10 -o cat"
+        states = [(pod["metadata"]["name"], pod["spec"].get("nodeName"), pod["status"]) for pod in self.pods(job)]
         return f"{states}\n{self.host.run(logs, check=False).stdout}"[-8000:]
 
 
@@ -169,6 +170,33 @@ def test_pods_train_find_each_other_by_name_and_what_they_said_outlives_them(
     assert fitted(site.typed("logs", "line", "--from", KEPT), "worker 0") == found[0]
     server = site.typed("logs", "line", "--role", "ps", "--from", KEPT)
     assert "ps 0 serves at line-ps-0.line.default.svc:2222" in server.splitlines()
+
+
+def test_a_function_of_a_prompt_runs_in_pods_that_the_autoscaler_lets_in(
+    site: Site, brain: Autoscaler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No shared directory: the call comes in a variable, the result in lines; two tasks that find each other."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def meet(number: int) -> tuple[int, int, int]:
+        import json  # noqa: PLC0415 - in the pod
+        import os  # noqa: PLC0415
+        import socket  # noqa: PLC0415
+
+        told = json.loads(os.environ["TF_CONFIG"])
+        peers = {socket.gethostbyname(address.rpartition(":")[0]) for address in told["cluster"]["worker"]}
+        return number + told["task"]["index"], len(peers), os.getuid()
+
+    until(lambda: leads(site), told=brain.texts)
+    future = experiment.launch(
+        meet, args=(40,), name="meeting", roles={"worker": 2}, image=IMAGE, cpus="0.2", memory="256Mi",
+        place=experiment.Cluster(kubeconfig=site.ground.kubeconfig),
+    )  # fmt: skip
+    until(future.done, within=240, told=lambda: brain.texts()[-4000:] + site.seen("meeting"))
+    assert future.results() == {"worker-0": (40, 2, 10001), "worker-1": (41, 2, 10001)}
+    ended = site.pods("meeting")
+    assert [pod["status"]["phase"] for pod in ended] == ["Succeeded"] * 2, "what they held is free"
+    assert {pod["spec"]["nodeSelector"][words.HOSTNAME] for pod in ended} == {"box"}, "the gate was lifted for a place"
 
 
 def leads(site: Site) -> bool:
