@@ -7,8 +7,8 @@ doing it twice, or again after a restart, buys once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -18,35 +18,30 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import (
     BUSY,
     HELD,
-    STARTING,
     STUCK,
     Admit,
     Assignment,
-    Recreate,
     Step,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, Pod
-from autoscaler.model.labels import HOSTNAME, ZONE
-from autoscaler.model.needed_changes import NeededChange
-from autoscaler.model.pod_index import pod_index_of
+from autoscaler.model.cluster import Cluster
 from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.cutting_stock.purchase_bound import purchase_bound
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
-from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, pinned_to, waits
-from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
-from autoscaler.planner.elastic.resizing import in_turn, resize, roles_of
+from autoscaler.planner.demand.gangs import Gang, pinned_to
+from autoscaler.planner.elastic.resizing import Resizing, in_turn, resize
 from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
-from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in, openings, reservations
+from autoscaler.planner.handoff.reservations import openings, reservations
 from autoscaler.planner.handoff.scheduler_grace import left_alone, may_be_bought, not_tried_yet
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
+from autoscaler.planner.pending_pods import Pending, pending_pods
+from autoscaler.planner.pinned_pods import Settled, settle
 from autoscaler.planner.placement.available_offerings import affordable, coming, offerings
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.placement.volume_constraints import Claims
 from autoscaler.planner.purchases import cancellations, free_on_prem, never_joined, purchases
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet
@@ -86,53 +81,135 @@ def scale_up(
     ``assignments``: of the last plan (``Memory.assignments``). ``limits``: how much is searched. ``answers``: what the
     last look said of those that wait.
     """
-    index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
-    at_home = let_in(index, fleet.reserved)
-    index = kept_where_let_in(index, at_home)
-    claims = Claims(cluster)
-    pinned = [
-        _whole(pod, cluster, claims)
-        for pod in sorted((pod for pod in index.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
-    ]
-    gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(index, cluster.gang_sizes)]
-    newcomers = [*pinned, *(pod for gang in gangs for pod in gang.waiting)]
-    fleet = claims.equip(fleet, newcomers)
-    roles = tuple(replace(role, task=_whole(role.task, cluster, claims)) for role in roles_of(cluster))
-    snapshot = Snapshot(
-        [*fleet.places, *coming(cluster, fleet)],
-        residents=index,
-        newcomers=[*newcomers, *(role.task for role in roles)],
-        closed=fleet.closed_places,
-        order=fleet.order,
-    )
+    pending = pending_pods(cluster, fleet)
+    fleet, snapshot = pending.fleet, _snapshot(cluster, pending)
     free = free_on_prem(snapshot)
-    stuck, waiting, again = _settle(pinned, snapshot, _why_closed(fleet), at_home)
-    homes = _homes(gangs, assignments, snapshot)
+    settled = settle(pending.pinned, snapshot, fleet, at_home=pending.at_home)
+    homes = _homes(pending.gangs, assignments, snapshot)
+    market = _market(cluster, policy, fleet, snapshot, homes)
+    served = _serve(cluster, policy, pending, market, homes=homes, limits=limits)
+    answered = _answer(cluster, pending, served, Unschedulable(cluster, policy, fleet, market, answers), settled)
+    gangs, packing = served.gangs, served.packing
+    pins = [(pod, place) for pod in pending.pinned if (place := snapshot.place_on(pinned_to(pod) or "")) is not None]
+    expected = {pod.key: place for pod, place in pins} | packing.homes
+    return ScaleUp(
+        steps=(
+            *served.resized,
+            *cancellations(cluster, fleet),
+            *never_joined(fleet, policy),
+            *settled.again,
+            *reservations(gangs, packing.placed, answered.admits, pins),
+            *answered.admits,
+            *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
+            *may_be_bought(purchases(gangs, packing, fleet, free), served.tried_at),
+            *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
+        ),
+        waiting=tuple(sorted(answered.waiting, key=lambda one: one.pod)),
+        assignments=_assignments(packing),
+        bound=purchase_bound(packing, served.queue.shapes, market, served.queue.proof),
+        looks=served.looks,
+        wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
+    )
+
+
+# --- What there is ----------------------------------------------------------------------------------------------------
+
+
+def _snapshot(cluster: Cluster, pending: Pending) -> Snapshot:
+    waiting = (pod for gang in pending.gangs for pod in gang.waiting)
+    return Snapshot(
+        [*pending.fleet.places, *coming(cluster, pending.fleet)],
+        residents=pending.index,
+        newcomers=[*pending.pinned, *waiting, *(role.task for role in pending.roles)],
+        closed=pending.fleet.closed_places,
+        order=pending.fleet.order,
+    )
+
+
+def _market(cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot, homes: Mapping[str, Place]) -> Market:
+    """What may be bought; pods are spread as if one of each were there."""
     kept = {place.name for place in homes.values()}
     market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
     snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
-    held = {gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))}
-    may_be_planned = [gang for gang in gangs if gang.name not in held]
+    return market
+
+
+# --- Who gets what ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """Where gangs are placed, and how elastic jobs are resized for it."""
+
+    gangs: Sequence[Gang]
+    """All of them, in turn."""
+    queue: GangQueue
+    packing: Packing
+    waits: Mapping[str, Wait]
+    """Name of a gang that waits for machines that we own -> for what."""
+    resizing: Resizing
+    """As it was before gangs were placed."""
+    resized: Sequence[Step]
+    tried_at: Mapping[str, datetime]
+    """Key of a pod that the scheduler may not have tried yet -> when it will have."""
+
+    @property
+    def looks(self) -> tuple[datetime, ...]:
+        """When to look again."""
+        waits = (when for wait in self.waits.values() for when in wait.looks)
+        return tuple(sorted({*self.tried_at.values(), *self.resizing.looks, *waits}))
+
+
+def _serve(
+    cluster: Cluster,
+    policy: Policy,
+    pending: Pending,
+    market: Market,
+    *,
+    homes: Mapping[str, Place],
+    limits: SearchLimits,
+) -> _Served:
+    fleet, snapshot = pending.fleet, market.snapshot
+    may_be_planned = [gang for gang in pending.gangs if gang.name not in pending.held]
     decide = partial(
-        resize, cluster, policy.elastic, fleet, roles=roles, gangs=may_be_planned, homes=homes, market=market
+        resize, cluster, policy.elastic, fleet, roles=pending.roles, gangs=may_be_planned, homes=homes, market=market
     )
     resizing = decide()
-    waiting += [Waiting(pod=key, because=why) for key, why in resizing.left_out.items()]
-    gangs, homes = in_turn(gangs, resizing), {**resizing.homes, **homes}
+    gangs = in_turn(pending.gangs, resizing)
     patience = Patience(cluster, policy, fleet, snapshot, unbought=resizing.unbought)
-    ends = not_tried_yet(gangs, snapshot, cluster.seen_at)
-    queue = GangQueue([gang for gang in gangs if gang.name not in held], market, patience, homes, limits)
+    tried_at = not_tried_yet(gangs, snapshot, cluster.seen_at)
+    planned_before = {**resizing.homes, **homes}
+    queue = GangQueue(
+        [gang for gang in gangs if gang.name not in pending.held], market, patience, planned_before, limits
+    )
     packing, waits = queue.serve()
-    planned = packing.homes
-    sizes = decide(planned=planned) if resizing.depends_on(planned, gangs) else resizing
+    is_tighter = resizing.depends_on(packing.homes, gangs)
+    resized = decide(planned=packing.homes).steps if is_tighter else resizing.steps
+    return _Served(gangs, queue, packing, waits, resizing, resized, tried_at)
+
+
+# --- What is said of each ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    admits: Sequence[Admit]
+    waiting: Sequence[Waiting]
+
+
+def _answer(
+    cluster: Cluster, pending: Pending, served: _Served, unschedulable: Unschedulable, settled: Settled
+) -> _Answered:
+    """Which gangs start, and why the other pods wait. The snapshot is as it was."""
+    gangs, packing, snapshot = served.gangs, served.packing, unschedulable.market.snapshot
     contended = cluster.may_nominate and is_contended(gangs)
-    taken = _overstayed(gangs, pinned, packing, fleet, snapshot) if cluster.may_nominate else frozenset()
-    unschedulable = Unschedulable(cluster, policy, fleet, market, answers)
+    taken = _overstayed(pending, served, snapshot) if cluster.may_nominate else frozenset()
+    waiting = [*settled.waiting, *(Waiting(key, why) for key, why in served.resizing.left_out.items())]
     admits: list[Admit] = []
     refused: list[Gang] = []
     for gang in gangs:
         placed = packing.placed.get(gang.name)
-        wait = _why_it_waits(gang.name, held, waits, {} if placed else resizing.unbought)
+        wait = _why_it_waits(gang.name, pending.held, served.waits, {} if placed else served.resizing.unbought)
         if wait is not None:
             waiting += [Waiting(pod.key, wait.because, wait.changes, wait.cause) for pod in gang.waiting]
         elif placed is None:
@@ -143,29 +220,8 @@ def scale_up(
             waiting += not_yet(gang, placed, admitted=admit)
             waiting += left_alone(gang, placed, cluster.seen_at)
     waiting += unschedulable.explain((gang, demand_of(gang, snapshot)) for gang in refused)
-    waiting += [Waiting(pod.key, why, unschedulable.changes_for(pod), cause=STUCK) for pod, why in stuck]
-    pins = [(pod, place) for pod in pinned if (place := snapshot.place_on(pinned_to(pod) or "")) is not None]
-    expected = {pod.key: place for pod, place in pins} | planned
-    return ScaleUp(
-        steps=(
-            *sizes.steps,
-            *cancellations(cluster, fleet),
-            *never_joined(fleet, policy),
-            *again,
-            *reservations(gangs, packing.placed, admits, pins),
-            *admits,
-            *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
-            *may_be_bought(purchases(gangs, packing, fleet, free), ends),
-            *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
-        ),
-        waiting=tuple(sorted(waiting, key=lambda one: one.pod)),
-        assignments=_assignments(packing),
-        bound=purchase_bound(packing, queue.shapes, market, queue.proof),
-        looks=tuple(
-            sorted({*ends.values(), *resizing.looks, *(when for wait in waits.values() for when in wait.looks)})
-        ),
-        wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
-    )
+    waiting += [Waiting(pod.key, why, unschedulable.changes_for(pod), cause=STUCK) for pod, why in settled.stuck]
+    return _Answered(admits, waiting)
 
 
 def _why_it_waits(
@@ -179,12 +235,11 @@ def _why_it_waits(
     return Wait(unbought[gang], cause=BUSY) if gang in unbought else None
 
 
-def _overstayed(
-    gangs: Iterable[Gang], pinned: Sequence[Pod], packing: Packing, fleet: Fleet, snapshot: Snapshot
-) -> frozenset[str]:
-    waiting = [pod for gang in gangs for pod in gang.waiting]
-    pins = {pod.key: place.node for pod in pinned if (place := snapshot.place_on(pinned_to(pod) or ""))}
-    return overstayed([*waiting, *pinned], homes_of(packing.placed) | pins, fleet.residents)
+def _overstayed(pending: Pending, served: _Served, snapshot: Snapshot) -> frozenset[str]:
+    waiting = [pod for gang in served.gangs for pod in gang.waiting]
+    pins = {pod.key: place.node for pod in pending.pinned if (place := snapshot.place_on(pinned_to(pod) or ""))}
+    homes = homes_of(served.packing.placed) | pins
+    return overstayed([*waiting, *pending.pinned], homes, pending.fleet.residents)
 
 
 def _assignments(packing: Packing) -> dict[str, Assignment]:
@@ -215,89 +270,3 @@ def _homes(gangs: Iterable[Gang], assignments: Mapping[str, Assignment], snapsho
         if one not in found and fresh[one.group]:
             found[one] = fresh[one.group].pop()
     return {pod.key: found[assignments[pod.key]] for pod in pods if assignments[pod.key] in found}
-
-
-def _is_pinned(pod: Pod) -> bool:
-    return pod.node is None and pod.phase == "Pending" and not (pod.deleting or pod.is_daemon or waits(pod))
-
-
-def _settle(
-    pinned: Iterable[Pod], snapshot: Snapshot, closed: Mapping[str, str], at_home: Collection[str]
-) -> tuple[list[tuple[Pod, str]], list[Waiting], list[Recreate]]:
-    """Pods that can go to one node only take their room there before anyone else is planned; those that cannot, first.
-
-    Those ``at_home`` also where a rule speaks against it: all of a job may be spread evenly, and some of it unevenly.
-    """
-    stuck: list[tuple[Pod, str]] = []
-    waiting: list[Waiting] = []
-    again: list[Recreate] = []
-    for pod in pinned:
-        host = pinned_to(pod) or ""
-        place = snapshot.place_on(host)
-        shape = snapshot.shape(pod)
-        reason = snapshot.why_not(shape, place) if place else None
-        if place is not None and (reason is None or pod.key in at_home):
-            snapshot.put(shape, place, pod.key)
-            told = f"its node {place.name} is kept for it, and the scheduler has been told"
-            if pod.key in at_home:
-                waiting.append(Waiting(pod.key, told, cause=STARTING))
-            elif pod.unschedulable_because:
-                waiting.append(Waiting(pod.key, f"the scheduler says: {pod.unschedulable_because}", cause=STUCK))
-            continue
-        if place is None:
-            why = f"is bound for node {host}: {closed.get(host, 'not there')}"
-        else:
-            why = f"is bound for node {host}, where it does not fit: {reason.kind if reason else ''}"
-        in_vain = place is not None or host not in closed
-        if in_vain and pod.admitted_to == host and pod.owner:
-            again.append(Recreate(pod=pod.key, because=f"it {why}"))
-        if pod.admitted_to == host and pod.owner:
-            waiting.append(Waiting(pod.key, why, (_made_anew(pod),), cause=STUCK))
-        else:
-            stuck.append((pod, why))
-    return stuck, waiting, again
-
-
-def _made_anew(pod: Pod) -> NeededChange:
-    return NeededChange(
-        "other",
-        run=f"kubectl delete pod --namespace {pod.namespace} {pod.name}",
-        note="its Job makes it anew, and a place is sought again",
-    )
-
-
-def _why_closed(fleet: Fleet) -> dict[str, str]:
-    """Host name of a node that nothing is planned on -> why."""
-    return {fleet.nodes.named[name].labels.get(HOSTNAME, name): why for name, why in fleet.unusable.items()}
-
-
-def _whole(pod: Pod, cluster: Cluster, claims: Claims) -> Pod:
-    """The pod with those of its rules that only other objects can tell."""
-    return claims.resolve(resolve(pod, cluster.namespaces))
-
-
-def _with_rules(gang: Gang, cluster: Cluster, claims: Claims) -> Gang:
-    if not any(pod.beyond_itself for pod in gang.waiting):
-        return gang
-    zone = ZONE if claims.share_a_zone(gang.waiting) else None
-    waiting = tuple(_whole(pod, cluster, claims) for pod in gang.waiting)
-    return replace(gang, waiting=waiting, topology=gang.topology or zone)
-
-
-def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
-    """What keeps a gang from being planned at all."""
-    gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
-    if gates:
-        return f"held by scheduling gate {', '.join(gates)}"
-    strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
-    if strange:
-        return f"has rules that Spillway does not plan for: {'; '.join(strange)}"
-    for pod in gang.waiting:
-        why = claims.why_held(pod) or why_held(pod, cluster.namespaces)
-        if why:
-            return why if gang.is_lone or len(gang.waiting) == 1 else f"{pod.key} of its gang: {why}"
-    if gang.unknown_size_source:
-        return f"gang {gang.name} is held until {gang.unknown_size_source}, which says its size, is there"
-    if gang.missing:
-        return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
-    return ""
