@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from autoscaler.acting_replica import Replica
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.config.policy_changes import PriceOf, changes, most, own_price
 from autoscaler.kube.policy_configmap import Record
 from autoscaler.model.instance_types import Price

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from autoscaler.config.policy import GroupEntry, Policy, ScaleDown, ScaleUp, asg_name
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy, ScaleDown, ScaleUp, asg_name
 from autoscaler.config.schedules import Limits
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, DaemonSet, GangRef, Group, Instance, Node, Pod

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.labels_and_taints import TaintEntry
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.policy import Policy
 from autoscaler.config.schedules import Limits
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Memory, Plan

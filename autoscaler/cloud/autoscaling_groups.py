@@ -29,7 +29,8 @@ from autoscaler.cloud.purchases import (
 )
 from autoscaler.cloud.quotas import Quota, Quotas
 from autoscaler.cloud.reservations import Reservations
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
 from autoscaler.model.instance_types import InstanceType, one_quota, read_instance_type

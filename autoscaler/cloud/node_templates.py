@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from autoscaler.config.policy import GroupEntry
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType
 from autoscaler.model.constraints import Effect, Taint

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from autoscaler.config.document_keys import Effect, Mark
 from autoscaler.config.documents import span_in_words
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.model.cluster import Group
 from autoscaler.model.labels import REGION
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from autoscaler.config.policy import GroupEntry, Policy, asg_name
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy, asg_name
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offers import Offer, nodes_beside_daemons, offers_of
 from autoscaler.model import labels as words

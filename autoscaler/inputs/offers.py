@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import DaemonSet, Node, Pod
 from autoscaler.model.constraints import Taint

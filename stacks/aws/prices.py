@@ -13,7 +13,8 @@ from typing import Any, Final
 import pulumi
 import pulumi_aws as aws
 
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 
 _PRICE_LISTS: Final = {"eu": "eu-central-1", "ap": "ap-south-1"}
 """The price list is served in few regions: the user guide's "Price List Query API endpoints"."""

@@ -13,7 +13,8 @@ from typing import Final
 import pulumi
 import pulumi_aws as aws
 
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 

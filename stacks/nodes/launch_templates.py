@@ -9,7 +9,7 @@ from typing import Any, Final
 import pulumi
 import pulumi_aws as aws
 
-from autoscaler.config.policy import GroupEntry
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.model.resources import parse_quantity
 
 _GIB: Final = 2**30

@@ -15,7 +15,8 @@ from typing import Final
 import pulumi
 import pulumi_aws as aws
 
-from autoscaler.config.policy import GroupEntry, asg_name
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import asg_name
 from autoscaler.config.policy_changes import built_from
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint

@@ -6,7 +6,8 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from autoscaler.config.policy import GroupEntry, Policy, asg_name
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy, asg_name
 from autoscaler.model.errors import BadInput
 from stacks.nodes.eks_node_config import EksJoin
 from stacks.nodes.join import JoinedBy

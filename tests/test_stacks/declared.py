@@ -13,7 +13,8 @@ from typing import Any, Final
 import pulumi
 import pulumi.runtime
 
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from stacks.preflight.inputs import Plans, read_plans
 from stacks.settings.stack import read_settings
 

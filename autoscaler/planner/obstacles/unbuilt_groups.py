@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from autoscaler.config.policy import GroupEntry, Policy, asg_name
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy, asg_name
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.instance_types import by_name, one_quota
 from autoscaler.model.labels import REGION

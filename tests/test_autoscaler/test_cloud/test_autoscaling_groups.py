@@ -16,7 +16,8 @@ from botocore.stub import ANY, Stubber
 from autoscaler.cloud.autoscaling_groups import Changed, Clients, Ec2, connect
 from autoscaler.cloud.errors import NoAnswer, Refused, refusal_code
 from autoscaler.cloud.purchases import token_of
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.config.policy_changes import pending
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler import policies
-from autoscaler.config.policy import GroupEntry, Policy, asg_name, read_policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy, asg_name, read_policy
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from autoscaler.config.documents import parse_document
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.config.policy_changes import built_from, changes, most, pending
 from autoscaler.model.constraints import Taint
 from tests.builders import a_group, a_policy, an_entry

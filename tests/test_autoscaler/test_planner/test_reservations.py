@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.config.policy import GroupEntry, Policy
+from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import QUOTA, STARTING, Grow, Memory, Plan
 from autoscaler.model.cluster import Group, Pod, Refusal

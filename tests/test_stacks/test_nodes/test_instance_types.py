@@ -10,7 +10,7 @@ import pulumi
 import pulumi_aws as aws
 import pytest
 
-from autoscaler.config.policy import GroupEntry
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.model.errors import BadInput
 from stacks.nodes.instance_types import Shape, adapters_of, check_shapes, first_adapter_card, look_up_shapes
 from stacks.programs import build

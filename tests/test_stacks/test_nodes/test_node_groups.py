@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.config.policy import GroupEntry
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
