@@ -14,7 +14,7 @@ from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from images.backends import kept
-from images.backends.states import Outcome, RoleState, State
+from images.backends.states import Outcome, RoleState, State, tasks_in_words
 from images.jobs import Job
 from images.renderers.kubernetes import render
 from images.renderers.rendering import Manifest
@@ -236,7 +236,9 @@ def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow
     if not pods:
         place = _bucket(kube, namespace, name)
         if not place:
-            raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list` shows what there is")
+            tasks = tasks_in_words(filter(None, map(_task, _of_job(kube, "Pod", namespace, name))))
+            has = f"it has {tasks}" if tasks else "`spillway jobs list` shows which jobs there are"
+            raise BadInput(f"job {name!r} has no task {role} {index}: {has}")
         yield from kept.lines(place=place, job=name, role=role, index=index)
         return
     newest = max(pods, key=_created)
@@ -259,6 +261,13 @@ def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow
                 return
             _refuse_a_fake_machine(kube, newest)
             raise
+
+
+def _task(pod: Json) -> tuple[str, int] | None:
+    """Role and index, of a pod that has both."""
+    meta = pod["metadata"]
+    role, index = meta.get("labels", {}).get(words.ROLE), meta.get("annotations", {}).get(_INDEX)
+    return (role, int(index)) if role and index else None
 
 
 def _bucket(kube: Kube, namespace: str, name: str) -> str:

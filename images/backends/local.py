@@ -24,7 +24,7 @@ from typing import Any, Final
 from autoscaler.model.errors import BadInput
 from images.backends.devices import devices, given_to
 from images.backends.kept import stripped
-from images.backends.states import Outcome, RoleState, Stage
+from images.backends.states import Outcome, RoleState, Stage, tasks_in_words
 from images.endpoints import endpoints
 from images.jobs import Job
 from images.renderers.local import render
@@ -197,8 +197,9 @@ def logs(*, name: str, role: str, index: int, follow: bool = False) -> Iterator[
     """Lines of one task, all attempts. Raises ``BadInput`` where there is no such task."""
     folder = _folder(name)
     plan = _plan(folder)
-    if (role, index) not in {(task["role"], task["index"]) for task in plan["tasks"]}:
-        raise BadInput(f"job {name!r} has no task {role} {index}: `spillway jobs list --to local` shows what there is")
+    tasks = [(task["role"], task["index"]) for task in plan["tasks"]]
+    if (role, index) not in tasks:
+        raise BadInput(f"job {name!r} has no task {role} {index}: it has {tasks_in_words(tasks)}")
     kept = 0
     while True:
         was_alive = is_alive(folder)  # before the look: what is written until its end is seen

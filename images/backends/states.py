@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -39,3 +40,12 @@ class Stage:
     detail: str
     status: int | None = None
     """Exit status of the job; ``None``: it has not ended."""
+
+
+def tasks_in_words(tasks: Iterable[tuple[str, int]]) -> str:
+    """Role and index of each, as in ``ps 0, worker 0 to 3``."""
+    found: dict[str, list[int]] = {}
+    for role, index in tasks:
+        found.setdefault(role, []).append(index)
+    ranges = {role: sorted({min(several), max(several)}) for role, several in sorted(found.items())}
+    return ", ".join(f"{role} {' to '.join(map(str, ends))}" for role, ends in ranges.items())

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from autoscaler.kube.client import Kube
+from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from images.backends.kubernetes import delete, logs, states, submit
 from images.cli import jobs
@@ -31,7 +32,8 @@ def api() -> Iterator[FakeApi]:
 def pod(*, made: str = "2026-11-21T09:00:00Z", name: str = "mnist-worker-1-abcde") -> dict[str, Any]:
     """A pod of worker 1 that runs."""
     marks = {"batch.kubernetes.io/job-completion-index": "1"}
-    metadata = {"name": name, "annotations": marks, "creationTimestamp": made}
+    labels = {words.JOB: "mnist", words.ROLE: "worker"}
+    metadata = {"name": name, "labels": labels, "annotations": marks, "creationTimestamp": made}
     return {"metadata": metadata, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}}
 
 
@@ -88,7 +90,7 @@ def test_a_task_that_is_not_there_has_no_log(api: FakeApi, tmp_path: Path, index
     """Nor is another one's given for it."""
     there = {"/api/v1/namespaces/default/pods": listed(pod()), "/apis/batch/v1/namespaces/default/jobs": listed()}
     kube = script(api, there, tmp_path)
-    with pytest.raises(BadInput, match=f"job 'mnist' has no task worker {index}"):
+    with pytest.raises(BadInput, match=f"job 'mnist' has no task worker {index}: it has worker 1$"):
         list(logs(kube, namespace="default", name="mnist", role="worker", index=index))
 
 

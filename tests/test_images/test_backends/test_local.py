@@ -224,7 +224,7 @@ def test_a_job_that_is_not_there_is_told(command: tuple[str, str]) -> None:
 def test_a_task_that_is_not_there_has_no_log() -> None:
     """Nor is another one's given for it."""
     submitted(TRAIN, WAIT)
-    with pytest.raises(BadInput, match="job 'line' has no task worker 2"):
+    with pytest.raises(BadInput, match=r"job 'line' has no task worker 2: it has .*worker 0 to 1$"):
         typed("logs", "line", "--index", "2")
 
 
