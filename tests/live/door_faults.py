@@ -52,7 +52,9 @@ limits: {{usd_per_hour: {AT_MOST * USD + 1}}}
 scale_up: {{boot_timeout: 10m}}
 scale_down: {{idle_after: 10m}}
 """
-THRIFTY: Final = POLICY.replace("idle_after: 10m", "idle_after: 1s, consolidation: {after: 2s, every: 2s}")
+THRIFTY: Final = POLICY.replace(
+    "idle_after: 10m", "idle_after: 1s, consolidation: {after: 2s, every: 2s}, drains: {share: 0.5, every: 2s}"
+)
 PATIENCE: Final = 240.0
 
 Point = tuple[str, When, int]
