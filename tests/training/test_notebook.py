@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from images.backends import local
-from images.cli import TEMPLATES, jobs
+from images.cli import TEMPLATES
 from tests.live.hybrid import until
 from tests.training.frameworks import environment
+from tests.training.local_jobs import delete_all, typed
 
 pytestmark = pytest.mark.training
 COMPUTE = """\
@@ -53,15 +53,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "config" / "jupyter_server_config.py").write_text("c.ServerApp.allow_root = True\n")
     monkeypatch.chdir(tmp_path)
     yield programs / "python"
-    for name in {state.job for state in local.states()}:
-        local.delete(name=name)
-
-
-def typed(*words: str) -> str:
-    """What `spillway jobs WORDS --to local` said."""
-    done = CliRunner().invoke(jobs, [*words, "--to", "local"])
-    assert done.exit_code == 0, done.output
-    return done.output
+    delete_all()
 
 
 def lines() -> str:

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import images
 from images.backends import local
-from images.cli import TEMPLATES, jobs
+from images.cli import TEMPLATES
 from tests.training.frameworks import environment
+from tests.training.local_jobs import delete_all, typed
 
 pytestmark = pytest.mark.training
 PROGRAMS = Path(str(images.__path__[0])) / "containers" / "tensorflow"
@@ -38,15 +38,7 @@ def researcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
     yield
-    for name in {state.job for state in local.states()}:
-        local.delete(name=name)
-
-
-def typed(*words: str) -> str:
-    """What `spillway jobs WORDS --to local` said."""
-    done = CliRunner().invoke(jobs, [*words, "--to", "local"])
-    assert done.exit_code == 0, done.output
-    return done.output
+    delete_all()
 
 
 def fitted(role: str, index: int = 0) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import images
-from images.backends import local
-from images.cli import TEMPLATES, jobs
+from images.cli import TEMPLATES
 from tests.training.frameworks import environment
 from tests.training.line import fitted, params
+from tests.training.local_jobs import delete_all, typed
 
 pytestmark = pytest.mark.training
 PROGRAMS = Path(str(images.__path__[0])) / "containers"
@@ -40,15 +39,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "shared"
     folder.mkdir()
     yield folder
-    for name in {state.job for state in local.states()}:
-        local.delete(name=name)
-
-
-def typed(*words: str) -> str:
-    """What `spillway jobs WORDS --to local` said."""
-    done = CliRunner().invoke(jobs, [*words, "--to", "local"])
-    assert done.exit_code == 0, done.output
-    return done.output
+    delete_all()
 
 
 def test_training_reads_the_records_that_spark_wrote(shared: Path) -> None:
