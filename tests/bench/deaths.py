@@ -31,13 +31,7 @@ def deaths(many: int, *, first: int) -> Iterator[Figure]:
         with kept(made.processes, directory=folder / "plane"), Bench(folder / "bench") as bench:
             kube = KubeHttp(made.kubeconfig)
             wait_for_namespace(kube)
-            plane = Plane(
-                url=made.url,
-                kubeconfig=made.kubeconfig,
-                autoscaler_kubeconfig=made.autoscaler_kubeconfig,
-                kube=kube,
-                directory=folder,
-            )
+            plane = Plane.of(made, kube, folder)
             began = time.monotonic()
             found = campaign(plane, bench, folder / "run", deaths=many, first=first)
             seconds = time.monotonic() - began

@@ -124,13 +124,7 @@ def ground(folder: Path) -> Iterator[tuple[Plane, list[tuple[str, Weather | None
             served.close()
             served.enter_context(kept([server], directory=keeper))
 
-        plane = Plane(
-            url=made.url,
-            kubeconfig=made.kubeconfig,
-            autoscaler_kubeconfig=made.autoscaler_kubeconfig,
-            kube=kube,
-            directory=folder,
-        )
+        plane = Plane.of(made, kube, folder)
         yield (
             plane,
             [

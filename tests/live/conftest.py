@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
+from stacks.local.ground.control_plane import BINARIES, ControlPlane, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground.lifecycle import ENGINE_BINARIES, RBAC
 from stacks.local.kubeapi.client import KubeHttp
 from stacks.local.process.supervisor import free_ports
@@ -29,6 +29,11 @@ class Plane:
     autoscaler_kubeconfig: Path
     kube: KubeHttp
     directory: Path
+
+    @classmethod
+    def of(cls, made: ControlPlane, kube: KubeHttp, directory: Path) -> Plane:
+        """Of one that has been started."""
+        return cls(made.url, made.kubeconfig, made.autoscaler_kubeconfig, kube, directory)
 
     def fake_node(self, name: str, **amounts: str) -> None:
         """Register a node that KWOK makes ready; its amounts as Kubernetes quantities (``gpu`` is nvidia.com/gpu)."""
@@ -80,13 +85,7 @@ def control_plane_process(tools: dict[str, Path], tmp_path_factory: pytest.TempP
         kube = KubeHttp(plane.kubeconfig)
         wait_for_namespace(kube)
         apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
-        yield Plane(
-            url=plane.url,
-            kubeconfig=plane.kubeconfig,
-            autoscaler_kubeconfig=plane.autoscaler_kubeconfig,
-            kube=kube,
-            directory=directory,
-        )
+        yield Plane.of(plane, kube, directory)
 
 
 @pytest.fixture

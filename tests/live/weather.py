@@ -111,9 +111,7 @@ def api_server_is_away(
 
     @contextlib.contextmanager
     def weather(sky: Sky) -> Iterator[None]:
-        over = threading.Event()
-
-        def outage() -> None:
+        def outage(over: threading.Event) -> None:
             over.wait(8)
             for replica in sky.replicas:
                 replica.kube.go_away(away=True)
@@ -122,13 +120,8 @@ def api_server_is_away(
             for replica in sky.replicas:
                 replica.kube.go_away(away=False)
 
-        thread = threading.Thread(target=outage)
-        thread.start()
-        try:
+        with _beside(outage):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     return weather
 
@@ -143,13 +136,19 @@ def clock_library(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    over = threading.Event()
-
-    def go_on() -> None:
+    def go_on(over: threading.Event) -> None:
         while not over.wait(seconds):
             act()
 
-    thread = threading.Thread(target=go_on)
+    with _beside(go_on):
+        yield
+
+
+@contextlib.contextmanager
+def _beside(go_on: Callable[[threading.Event], None]) -> Iterator[None]:
+    """In a thread of its own, which ends soon after the event is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=go_on, args=(over,))
     thread.start()
     try:
         yield
