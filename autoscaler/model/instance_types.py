@@ -58,9 +58,14 @@ def one_quota(instance_types: Iterable[str], *, spot: bool) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
+def is_reservation(code: str) -> bool:
+    """Whether what a group's nodes draw on is a Capacity Reservation, and no quota of the account."""
+    return code.startswith("cr-")
+
+
 def quota_in_words(code: str) -> str:
     """What a group's nodes draw on: a Capacity Reservation by its id, or a quota of the account by its code."""
-    return f"Capacity Reservation {code}" if code.startswith("cr-") else f"quota {code} of the AWS account"
+    return f"Capacity Reservation {code}" if is_reservation(code) else f"quota {code} of the AWS account"
 
 
 @dataclass(frozen=True, slots=True)

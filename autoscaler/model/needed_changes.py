@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from autoscaler.model.constraints import PodTerm, Requirement, Toleration
 from autoscaler.model.feasibility import in_words
+from autoscaler.model.instance_types import is_reservation
 from autoscaler.model.labels import GPU
 
 Kind = Literal["pod", "policy", "money", "other"]
@@ -174,7 +175,7 @@ class NeededChange:
                 there = " and ".join(f"{key} is {value}" for key, value in self.labels)
                 return f"a pod of which {selected(self.term)} runs where {there}"
             case str(what) if what == QUOTA_RAISED:
-                if all(one.startswith("cr-") for one in self.groups):
+                if all(map(is_reservation, self.groups)):
                     return f"Capacity Reservation {_few(self.groups)} has room for {self.to} vCPUs or more"
                 return f"AWS raises quota {_few(self.groups)} by {self.to} vCPUs or more"
             case str(what) if what == CAPACITY:

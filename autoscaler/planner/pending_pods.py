@@ -35,7 +35,7 @@ class Pending:
 
 
 def pending_pods(cluster: Cluster, fleet: Fleet) -> Pending:
-    """All of them, in the order in which they were created, beside what there is."""
+    """All of them, with what there is for their volumes."""
     index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
     at_home = let_in(index, fleet.reserved)
     index, claims = kept_where_let_in(index, at_home), Claims(cluster)
