@@ -143,7 +143,7 @@ class Volume(Document):
 
 
 class Idle(Document):
-    """When a task that nobody uses ends: one with a Jupyter server, as a rule. Its files stay."""
+    """When an idle task ends: one with a Jupyter server, as a rule. Its files stay."""
 
     after: Bounded = Field(description="it ends after so long without use, e.g. 1h")
     warning: Bounded = Field(default=timedelta(minutes=10), description="so long before that it says so, e.g. 10m")
@@ -182,7 +182,7 @@ class Role(Document):
     )
     volumes: tuple[Volume, ...] = ()
     checkpoint: tuple[str, ...] = Field(default=(), description="a program run before a task is ended from outside")
-    idle: Idle | None = Field(default=None, description="ends a task that nobody uses, and says so beforehand")
+    idle: Idle | None = Field(default=None, description="ends a task that is idle, and says so beforehand")
     annotations: dict[str, str] = Field(default_factory=dict, description="for Kubernetes")
 
     @property
