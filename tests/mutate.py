@@ -324,7 +324,9 @@ class Tree:
             nothing = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(nothing, stream)
-            os.environ.update(environment, PYTHONPATH=str(self._folder))
+            # No bytecode: a mutant of the same second and length as the module would be taken for it.
+            os.environ.update(environment, PYTHONPATH=str(self._folder), PYTHONDONTWRITEBYTECODE="1")
+            sys.dont_write_bytecode = True
             sys.path.insert(0, str(self._folder))
             for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
                 del sys.modules[name]

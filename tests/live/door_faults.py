@@ -30,7 +30,7 @@ from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from tests.live.conftest import Plane
 from tests.live.doors import Points, Proxy, Target, When, proxied
 from tests.live.hybrid import Aws, gpu_pod, make_pod, stand_in_aws
-from tests.live.zygote import Child, Zygote
+from tests.live.zygote import SPILLWAY, Child, Zygote
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
@@ -91,7 +91,7 @@ class Replica:
         self._identity, self.lives = name, 0
         shifted = {"LD_PRELOAD": str(clock), "CLOCK_SHIFT": str(self._shift)} if clock else {}
         doors = {"AWS_ENDPOINT_URL": self.aws.url, "KUBECONFIG": str(self._config)}
-        self._zygote = Zygote(day.aws.env | doors | shifted)
+        self._zygote = Zygote(SPILLWAY, day.aws.env | doors | shifted)
         self._process = self._start()
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()

@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ from autoscaler.config.policy import Policy, asg_name, interruption_queue, read_
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import Process, free_ports, start_keeper, stop_keeper
+from stacks.local.process.supervisor import Process, free_ports, start_keeper, stop_keeper, tail
 from stacks.nodes.interruptions import PATTERN
 from stacks.nodes.node_groups import group_tags
 from stacks.nodes.user_data import NodeSpec, render_user_data
+from tests.live.zygote import AWS, Zygote
 
+AN_IMAGE = {"Name": "name", "Values": ["al2023-ami-2*x86_64"]}
+"""A filter: all images that the stand-in has are a second to write and another to read."""
 POLICY = """
 cluster: test
 groups:
@@ -84,7 +88,7 @@ class Aws:
     def make_groups(self, policy: Policy) -> None:
         """One Auto Scaling group for each entry and zone, as the stacks make them."""
         ec2, scaling = self.client("ec2"), self.client("autoscaling")
-        image = ec2.describe_images()["Images"][0]["ImageId"]
+        image = ec2.describe_images(Filters=[AN_IMAGE])["Images"][0]["ImageId"]
         subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
         for entry in policy.groups:
             labels = {words.ORIGIN: words.EC2, words.GROUP: entry.name, words.CAPACITY_TYPE: entry.capacity_type}
@@ -120,18 +124,14 @@ def stand_in_aws(
     """The stand-in as its own process for the length of a ``with`` block."""
     directory.mkdir(exist_ok=True)
     port = port or free_ports(1)[0]
-    url = f"http://127.0.0.1:{port}"
+    url, log = f"http://127.0.0.1:{port}", directory / "aws.log"
     cluster = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
-    process = Process(
-        name="aws",
-        argv=(
-            *(sys.executable, "-m", "stacks.local.fake_aws.server", "--port", str(port), "--boot-delay", boot_delay),
-            *("--retry-after", "1s", *cluster),
-        ),
-        log=str(directory / "aws.log"),
-        ready_url=f"{url}/spillway/health",
+    server = _aws_zygote().start(
+        *("--port", str(port), "--boot-delay", boot_delay, "--retry-after", "1s", *cluster), log=log
     )
-    with kept([process], directory=directory):
+    try:
+        until(lambda: server.wait(0) or _is_served(url), told=partial(tail, log))
+        assert not server.wait(0), tail(log)
         yield Aws(
             url=url,
             env={
@@ -142,6 +142,24 @@ def stand_in_aws(
                 "AWS_EC2_METADATA_DISABLED": "true",
             },
         )
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
+    finally:
+        server.close()
+
+
+@cache
+def _aws_zygote() -> Zygote:
+    """One for all of a test process; it ends with it."""
+    return Zygote(AWS)
+
+
+def _is_served(url: str) -> bool:
+    try:
+        urllib.request.urlopen(f"{url}/spillway/health", timeout=10).close()  # noqa: S310 - our own
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from roles.membership.tokens import LEDGER
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.kubeapi.client import KubeHttp
 from stacks.release.approver_manifests import RBAC
-from tests.live.hybrid import Aws, stand_in_aws, until
+from tests.live.hybrid import AN_IMAGE, Aws, stand_in_aws, until
 from tests.live.test_release import Audited, audited, granted, may, resources
 
 pytestmark = pytest.mark.live
@@ -64,7 +64,7 @@ def launch(aws: Aws) -> dict[str, Any]:
     ec2 = aws.client("ec2")
     tags = [{"Key": words.TAG_CLUSTER, "Value": "lab"}, {"Key": words.TAG_GROUP, "Value": "gpu"}]
     started = ec2.run_instances(
-        ImageId=ec2.describe_images()["Images"][0]["ImageId"],
+        ImageId=ec2.describe_images(Filters=[AN_IMAGE])["Images"][0]["ImageId"],
         MinCount=1,
         MaxCount=1,
         InstanceType="g5.xlarge",

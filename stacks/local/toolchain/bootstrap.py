@@ -98,7 +98,9 @@ def environment(given: os._Environ[str] | dict[str, str], *, place: Path, cache:
     """The command's environment variables: ours first on PATH, and every tool's cache inside ours."""
     temporary = cache / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    kept = {key: value for key, value in given.items() if key not in {"PYTHONHOME", "PYTHONPATH"}}
+    # Bytecode is written, in our cache: a command is dozens of Pythons, and each would compile all that it imports.
+    unwanted = {"PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+    kept = {key: value for key, value in given.items() if key not in unwanted}
     return kept | {
         "PATH": f"{place / 'bin'}{os.pathsep}{given.get('PATH', os.defpath)}",
         "VIRTUAL_ENV": str(place),

@@ -84,11 +84,11 @@ def test_a_relative_cache_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_the_command_finds_the_environment_first_and_writes_into_the_cache_only(tmp_path: Path) -> None:
-    """Every tool's own cache is turned there; what could shadow the packages is dropped."""
-    given = {"PATH": "/usr/bin", "PYTHONPATH": "/old", "HOME": "/home/me"}
+    """Every tool's own cache is turned there, bytecode too; what could shadow the packages is dropped."""
+    given = {"PATH": "/usr/bin", "PYTHONPATH": "/old", "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/home/me"}
     variables = bootstrap.environment(given, place=tmp_path / "venv", cache=tmp_path)
     assert variables["PATH"] == f"{tmp_path}/venv/bin:/usr/bin"
-    assert "PYTHONPATH" not in variables
+    assert not variables.keys() & {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
     assert variables["HOME"] == "/home/me"
     caches = ("PYTHONPYCACHEPREFIX", "MYPY_CACHE_DIR", "RUFF_CACHE_DIR", "HYPOTHESIS_STORAGE_DIRECTORY")
     assert all(variables[name].startswith(f"{tmp_path}/") for name in (*caches, "PYTEST_DEBUG_TEMPROOT"))
