@@ -1,66 +1,46 @@
 """Mutants of what decides, buys, drains, deletes or grants: a sample, and how many of it the unit tests kill.
 
-    SPILLWAY_REACH=reach.jsonl python -m pytest -p tests.reach -m "not live" tests/test_autoscaler tests/test_roles ...
-    python -m tests.mutate reach.jsonl [--seed 1] [--mutants 400] [--only PREFIX] [--from 1] [--seconds 90]
+    python -m tests.reach reach.jsonl -m "not live" tests/test_autoscaler tests/test_roles ...
+    python -m tests.mutate reach.jsonl [--seed 1] [--mutants 400] [--only PREFIX] [--first 1] [--seconds 60]
 
-A mutant is the tree with one expression or statement changed: a comparison, a condition, an operator, a number, an
-answer, a call that is left out. It is killed where a test fails with it, or hangs. Tried are the tests that enter its
-function (of its module, where it stands in none), the nearest and quickest first, for so many CPU seconds; a survivor
-is printed as it would stand in the source, with how many tests there were. What only other processes enter is tried by
-the tests of its package. The exit status is 1 where fewer than 90 % die.
+A mutant is killed where a test fails with it, or hangs. Tried are the tests that run its statement, and the properties
+that enter its module, nearest and quickest first, for so many CPU seconds. All tests are collected once; each mutant is
+a fork of that process in which the code of one function is changed, and the file too, for processes that tests start.
+What runs on import is tried in a fork that has imported nothing of ours. A test that killed is run without the mutant
+once: where it fails there as well, it has killed nothing.
+
+A survivor is printed as it would stand in the source, with how many tests were tried of how many; with none, no unit
+test runs its statement. The exit status is 1 where fewer than 90 % die.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
+import contextlib
+import gc
 import importlib
-import json
 import os
-import random
+import resource
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from types import CodeType, FunctionType
+from typing import IO, Final, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests import ROOT
-from tests.reach import Reach
+from tests.mutants import Mutant, sample
+from tests.reach import Reach, copy_of_tree, cpu_seconds
 
-DECIDE: Final = (
-    "autoscaler/planner",
-    "autoscaler/executor.py",
-    "autoscaler/loop.py",
-    "autoscaler/cloud/autoscaling_groups.py",
-    "autoscaler/kube/leader_election.py",
-    "autoscaler/kube/writes.py",
-    "stacks/aws/boundary.py",
-    "stacks/aws/identities.py",
-    "stacks/nodes/launch_templates.py",
-    "stacks/on_prem_provider/drain.py",
-    "stacks/recovery",
-    "stacks/release",
-    "roles/engine",
-    "roles/membership",
-    "roles/rollout",
-    "images/backends",
-    "images/experiment/halving.py",
-    "images/experiment/slots.py",
-)
-"""Modules, or packages with all that is below."""
-IN_OTHER_PROCESSES: Final = ("roles/engine", "roles/rollout")
-"""Where tests start processes of their own, in which nothing is seen."""
 ENOUGH: Final = 0.9
-_GUARDS: Final = {"frozen", "kw_only", "slots", "strict"}
 _TAKE_LONG: Final = (
     "boto3",
     "hypothesis",
@@ -76,209 +56,100 @@ _TAKE_LONG: Final = (
 """To import: once, for all runs."""
 _LONG: Final = 1.0
 """CPU seconds from which on a test waits for the others."""
-_HANGS: Final = 900
-"""Seconds after which a run of tests counts as hanging: it ends by itself long before."""
-_COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-_OPERATORS: Final[dict[type[ast.operator], type[ast.operator]]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.BitOr: ast.BitAnd,
-    ast.BitAnd: ast.BitOr,
-}
+_TIMES_AS_LONG: Final = 10
+_HANGS: Final = 20
+"""A test hangs that takes so many times as long, and so many CPU seconds more."""
+_WAITS: Final = 60
+"""Seconds after which a test that waits hangs."""
+_HANGS_FOR_EVER: Final = 900
+"""Seconds after which a fork is ended from outside."""
+_FAILED: Final = " failed"
+_COLLECTION: Final = "collection"
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
-    """One change of one module."""
+class Outcome:
+    """What became of a mutant."""
 
-    module: str
-    line: int
-    was: str
-    now: str
-    text: str
-    """The whole module with the change."""
-    function: int = 0
-    """First line of the function that it stands in, decorators included; 0: in none."""
+    killer: str
+    """The test that failed; empty: none did."""
+    tried: int
+    tests: int
+    """Of how many that run its statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a module may be changed: the number of a node of its syntax tree."""
+class Runner:
+    """Tries mutants in a copy of the tree that is this process's own."""
 
-    module: str
-    node: int
-
-
-def sites_of(module: str, source: str) -> list[Site]:
-    """Every one of a module."""
-    whole = ast.parse(source)
-    hints = _annotations(whole)
-    nodes = enumerate(ast.walk(whole))
-    return [Site(module, number) for number, node in nodes if node not in hints and _change(node) is not None]
-
-
-def mutant_at(site: Site, source: str) -> Mutant:
-    """The module with that node changed."""
-    whole = ast.parse(source)
-    node = list(ast.walk(whole))[site.node]
-    now, line = _change(node), _line(whole, node)
-    assert now is not None
-    was = _first_line(node)
-    function = max(_functions(whole, node), default=0)
-    _replace(whole, node, now)
-    return Mutant(site.module, line, was, _first_line(now), ast.unparse(ast.fix_missing_locations(whole)), function)
-
-
-def _functions(tree: ast.AST, node: ast.AST) -> Iterator[int]:
-    """First lines of those around a node; its decorators and defaults are not in it."""
-    for one in ast.walk(tree):
-        if isinstance(one, ast.FunctionDef) and any(node is below for part in one.body for below in ast.walk(part)):
-            yield min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])
-
-
-def _line(tree: ast.AST, node: ast.AST) -> int:
-    below = [getattr(one, "lineno", 0) for one in ast.walk(node)]
-    return min(filter(None, below), default=0) if tree is not node else 0
-
-
-def _first_line(node: ast.AST) -> str:
-    return ast.unparse(node).splitlines()[0]
-
-
-def _annotations(tree: ast.AST) -> set[ast.AST]:
-    """All that is written of types, which nothing evaluates, and options that only guard against mistakes of ours."""
-    found: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        hints = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"cast", "TypeVar"}:
-            hints += node.args[:1]
-        if isinstance(node, ast.Call):
-            hints += [option.value for option in node.keywords if option.arg in _GUARDS]
-        found.update(below for hint in hints if isinstance(hint, ast.AST) for below in ast.walk(hint))
-    return found
-
-
-def _change(node: ast.AST) -> ast.AST | None:
-    """What may stand in the place of a node; ``None`` where it is left as it is."""
-    change = _CHANGES.get(type(node))
-    return change(node) if change is not None else None
-
-
-def _of_compare(node: ast.Compare) -> ast.AST | None:
-    by = _COMPARISONS.get(type(node.ops[0])) if len(node.ops) == 1 else None
-    return _with(node, ops=[by()]) if by is not None else None
-
-
-def _of_operation(node: ast.BinOp) -> ast.AST | None:
-    by = _OPERATORS.get(type(node.op))
-    return _with(node, op=by()) if by is not None else None
-
-
-def _of_constant(node: ast.Constant) -> ast.AST | None:
-    if isinstance(node.value, bool):
-        return ast.Constant(not node.value)
-    return ast.Constant(node.value + 1) if isinstance(node.value, int) else None
-
-
-def _of_condition(node: ast.If | ast.IfExp) -> ast.AST | None:
-    for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-    return None if for_types else _with(node, test=ast.UnaryOp(ast.Not(), node.test))
-
-
-def _of_statement(node: ast.Expr) -> ast.AST | None:
-    return ast.Pass() if isinstance(node.value, ast.Call | ast.Yield | ast.YieldFrom) else None
-
-
-def _of_return(node: ast.Return) -> ast.AST | None:
-    return None if node.value is None or isinstance(node.value, ast.Constant) else ast.Return(ast.Constant(None))
-
-
-_CHANGES: Final[dict[type[ast.AST], Callable[[Any], ast.AST | None]]] = {
-    ast.Compare: _of_compare,
-    ast.BoolOp: lambda node: _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And()),
-    ast.BinOp: _of_operation,
-    ast.UnaryOp: lambda node: node.operand if isinstance(node.op, ast.Not) else None,
-    ast.Constant: _of_constant,
-    ast.If: _of_condition,
-    ast.IfExp: _of_condition,
-    ast.Expr: _of_statement,
-    ast.Return: _of_return,
-    ast.Continue: lambda _: ast.Break(),
-    ast.Break: lambda _: ast.Continue(),
-    ast.comprehension: lambda node: _with(node, ifs=[]) if node.ifs else None,
-}
-
-
-def _with(node: ast.AST, **fields: object) -> ast.AST:
-    made = copy.copy(node)
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
-
-
-def _replace(tree: ast.AST, node: ast.AST, by: ast.AST) -> None:
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is node:
-                setattr(parent, name, by)
-            elif isinstance(value, list) and node in value:
-                value[value.index(node)] = by
-
-
-def suites(module: str) -> list[str]:
-    """The tests of a module and of its package: those that there are, nearest first."""
-    room, *packages, name = Path(module).with_suffix("").parts
-    nearest = Path("tests", f"test_{room}", *(f"test_{package}" for package in packages))
-    return [str(path) for path in (nearest / f"test_{name}.py", nearest) if (ROOT / path).exists()]
-
-
-def _file(test: str) -> str:
-    return test.partition("::")[0]
-
-
-class Tree:
-    """A copy of the tree, in which one mutant at a time stands."""
-
-    def __init__(self, folder: Path, reach: Reach, seconds: float) -> None:
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
-        for name in filter(None, listed.stdout.split("\0")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-        self._folder = folder
+    def __init__(self, reach: Reach, seconds: float, told: Callable[[Mutant, Outcome], None]) -> None:
         self._reach = reach
         self._seconds = seconds
+        self._told = told
         self._written = 0
+        self._sound = {_COLLECTION: True}
+        """Whether a test passes without a mutant."""
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """Test files that enter its function and what of each does, nearest first, then quickest; or its package's."""
-        where = f"{mutant.module}:{mutant.function}" if mutant.function else mutant.module
-        return sorted(self._reach.tests.get(where, ()))
+    def run(self, mutants: Sequence[Mutant]) -> None:
+        """Those that run on import before this process imports what they change."""
+        for mutant in mutants:
+            if not mutant.function:
+                self._told(mutant, self._outcome(mutant, self._tests(mutant), self._afresh))
+        self._mutants = [mutant for mutant in mutants if mutant.function]
+        files = sorted({_file(test) for mutant in self._mutants for test in self._tests(mutant)})
+        pytest.main(["-q", "-s", "-x", "-m", "not live", "--timeout", str(_WAITS), *files], plugins=[self])
 
-    def kills(self, mutant: Mutant) -> tuple[bool, int]:
-        """Whether some test fails or hangs, and how many there were to try."""
-        file = self._folder / mutant.module
-        was, tests = file.read_text("utf-8"), self.tests_of(mutant)
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """In the place of a run of all tests: one fork for each mutant."""
+        self._session = session
+        self._items = {item.nodeid: item for item in session.items}
+        self._functions = _functions()
+        gc.collect()
+        gc.freeze()
+        for mutant in self._mutants:
+            self._told(mutant, self._outcome(mutant, self._tests(mutant), self._in_fork))
+        return True
+
+    def _tests(self, mutant: Mutant) -> list[str]:
+        """Nearest and quickest first; what takes long at the end."""
+        near, took = _suites(mutant.module), self._reach.took
+        in_module = self._reach.by_module.get(mutant.module, set())
+        on_line = self._reach.by_line.get((mutant.module, mutant.statement), set()) if mutant.function else in_module
+        tests = on_line | (in_module & self._reach.draws if on_line else set())
+        return sorted(
+            tests,
+            key=lambda test: (
+                test not in on_line,
+                took[test] >= _LONG,
+                *(not test.startswith(suite) for suite in near),
+                took[test],
+                test,
+            ),
+        )
+
+    def _outcome(
+        self, mutant: Mutant, tests: list[str], attempt: Callable[[Mutant | None, list[str]], Outcome]
+    ) -> Outcome:
+        """Of the tests that pass without it."""
+        while True:
+            with self._written_to_file(mutant):
+                outcome = attempt(mutant, tests)
+            killer = outcome.killer
+            if killer and killer not in self._sound:
+                self._sound[killer] = not attempt(None, [killer]).killer
+            if not killer or self._sound[killer]:
+                return outcome
+            tests = [test for test in tests if self._sound.get(test, True)]
+
+    @contextlib.contextmanager
+    def _written_to_file(self, mutant: Mutant) -> Iterator[None]:
+        file = ROOT / mutant.module
+        was = file.read_text("utf-8")
         self._write(file, mutant.text)
         try:
-            red = bool(tests) and not self._pass(mutant.module, tests)
-            if not red and (not tests or mutant.module.startswith(IN_OTHER_PROCESSES)):
-                red = any(not self._passes(suite) for suite in suites(mutant.module)[-1:])
+            yield
         finally:
             self._write(file, was)
-        return red, len(tests)
 
     def _write(self, file: Path, text: str) -> None:
         """With a time of its own: Python tells by time and size whether what it compiled is still true."""
@@ -286,67 +157,177 @@ class Tree:
         self._written += 1
         os.utime(file, (self._written, self._written))
 
-    def _pass(self, module: str, tests: list[str]) -> bool:
-        """Whether tests that enter it do."""
-        near, took = suites(module), self._reach.took
-        whole: defaultdict[str, float] = defaultdict(float)
+    def _in_fork(self, mutant: Mutant | None, tests: list[str]) -> Outcome:
+        """With the code of one function changed."""
+
+        def changed(say: Callable[[str], None]) -> None:
+            if mutant is not None:
+                _put_in(mutant, self._functions)
+            self._run_items([self._items[test] for test in tests if test in self._items], say)
+
+        return _forked(changed, len(tests))
+
+    def _run_items(self, items: list[pytest.Item], say: Callable[[str], None]) -> None:
+        session, ends = self._session, cpu_seconds() + self._seconds
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if cpu_seconds() > ends:
+                break
+            _limit(self._reach.took[item.nodeid])
+            say(item.nodeid)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                say(_FAILED)
+                break
+        session._setupstate.teardown_exact(None)
+
+    def _afresh(self, mutant: Mutant | None, tests: list[str]) -> Outcome:
+        """In a process that imports all of ours anew: as many tests as there is time for."""
+        chosen, takes = [], 0.0
         for test in tests:
-            whole[_file(test)] += took[test]
+            takes += self._reach.took[test]
+            if chosen and takes > self._seconds:
+                break
+            chosen.append(test)
+        files = [*dict.fromkeys(map(_file, chosen))]
 
-        def rank(test: str) -> tuple[bool | float | str, ...]:
-            """Quick ones first, file by file, the nearest file before that whose tests take least."""
-            file = _file(test)
-            return (took[test] >= _LONG, *(not file.startswith(suite) for suite in near), whole[file], file, took[test])
+        def anew(say: Callable[[str], None]) -> None:
+            watched = _Chosen(self, chosen, say)
+            pytest.main(["-q", "-s", "-x", "-m", "not live", "--timeout", str(_WAITS), *files], plugins=[watched])
 
-        chosen = self._folder / "chosen.json"
-        ordered = sorted(tests, key=rank)
-        chosen.write_text(json.dumps({"tests": ordered, "seconds": self._seconds}), "utf-8")
-        return self._passes("-p", "tests.reach", *dict.fromkeys(map(_file, ordered)), SPILLWAY_CHOSEN=str(chosen))
+        return _forked(anew, len(tests)) if chosen else Outcome("", 0, 0)
 
-    def _passes(self, *arguments: str, **environment: str) -> bool:
-        """A process that has what takes long to import already: most runs end within a second."""
+
+class _Chosen:
+    """Only these tests run, in this order; a file that cannot be collected is a failure."""
+
+    def __init__(self, runner: Runner, tests: list[str], say: Callable[[str], None]) -> None:
+        self._runner = runner
+        self._tests = tests
+        self._say = say
+        say(_COLLECTION)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._say(_FAILED)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._runner._session = session
+        items = {item.nodeid: item for item in session.items}
+        self._runner._run_items([items[test] for test in self._tests if test in items], self._say)
+        return True
+
+
+def _forked(work: Callable[[Callable[[str], None]], None], tests: int) -> Outcome:
+    """What a fork that does this says: a line for each test that it begins, and one where the last of them failed."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
         child = os.fork()
         if not child:
-            self._run(arguments, environment)
+            _work_and_end(work, said)
         watched = os.pidfd_open(child)
-        try:
-            if not select.select([watched], [], [], _HANGS)[0]:
-                os.killpg(child, signal.SIGKILL)
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in {0, 5}  # 5: no test was selected
-        finally:
-            os.close(watched)
-
-    def _run(self, arguments: Sequence[str], environment: dict[str, str]) -> NoReturn:
-        status = 1
-        try:
-            os.setsid()
-            os.chdir(self._folder)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):
-                os.dup2(nothing, stream)
-            # No bytecode: a mutant of the same second and length as the module would be taken for it.
-            os.environ.update(environment, PYTHONPATH=str(self._folder), PYTHONDONTWRITEBYTECODE="1")
-            sys.dont_write_bytecode = True
-            sys.path.insert(0, str(self._folder))
-            for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
-                del sys.modules[name]
-            status = pytest.main(["-q", "-x", "-m", "not live", "--timeout", "120", *arguments])
-        finally:
-            os._exit(status)
+        in_time, _, _ = select.select([watched], [], [], _HANGS_FOR_EVER)
+        os.close(watched)
+        if not in_time:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        said.seek(0)
+        lines = said.read().splitlines()
+    begun = [line for line in lines if line != _FAILED]
+    return Outcome(begun[-1] if begun and (status != 0 or _FAILED in lines) else "", len(begun), tests)
 
 
-def sample(seed: int, size: int, only: str = "") -> list[Mutant]:
-    """So many, each as likely as any other."""
-    sources = {
-        str(path.relative_to(ROOT)): path.read_text("utf-8") for name in DECIDE for path in _modules(ROOT / name)
-    }
-    sites = [site for name in sorted(sources) if name.startswith(only) for site in sites_of(name, sources[name])]
-    drawn = random.Random(seed).sample(sites, min(size, len(sites)))  # noqa: S311 - a sample, no secret
-    return [mutant_at(site, sources[site.module]) for site in drawn]
+def _work_and_end(work: Callable[[Callable[[str], None]], None], said: IO[str]) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        work(lambda line: print(line, file=said, flush=True))
+        status = 0
+    finally:
+        os._exit(status)
 
 
-def _modules(path: Path) -> list[Path]:
-    return [path] if path.suffix else sorted(path.rglob("*.py"))
+def _limit(usual: float) -> None:
+    """End this process where the test that begins takes far longer than it does."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime + _HANGS + _TIMES_AS_LONG * usual) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _functions() -> dict[tuple[str, str, int], list[FunctionType]]:
+    """All that are there, by file, qualified name and line."""
+    found: defaultdict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType):
+            found[_key(one.__code__)].append(one)
+    return found
+
+
+def _key(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def _put_in(mutant: Mutant, functions: dict[tuple[str, str, int], list[FunctionType]]) -> None:
+    """Give each function of this process its changed code."""
+    whole = compile(mutant.tree, str(ROOT / mutant.module), "exec", dont_inherit=True)
+    codes = [code for code in _codes(whole) if code.co_qualname == mutant.function]
+    changed = [function for code in codes for function in functions.get(_key(code), ())]
+    if not changed:
+        raise LookupError(mutant)  # the mutant counts as a survivor: no test was begun
+    for code in codes:
+        for function in functions.get(_key(code), ()):
+            function.__code__ = code
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for below in code.co_consts:
+        if isinstance(below, CodeType):
+            yield below
+            yield from _codes(below)
+
+
+def _suites(module: str) -> list[str]:
+    """Where the tests of a module, of its package and of its room are."""
+    room, *packages, name = Path(module).with_suffix("").parts
+    nearest = Path("tests", f"test_{room}", *(f"test_{package}" for package in packages))
+    return [f"{nearest / f'test_{name}.py'}", f"{nearest}/", f"tests/test_{room}/"]
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+class _Tally:
+    """Prints what survives, and the table at the end."""
+
+    def __init__(self) -> None:
+        self._rooms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def told(self, mutant: Mutant, outcome: Outcome) -> None:
+        counts = self._rooms[mutant.module.partition("/")[0]]
+        became = "died" if outcome.killer else "survived" if outcome.tests else "not run"
+        counts[became] += 1
+        if not outcome.killer:
+            print(f"{mutant}  ({outcome.tried} of {outcome.tests} tests)", flush=True)
+        whole = self.whole()
+        if whole.total() % 10 == 0:
+            print(f"{whole.total()} tried, {whole['died']} died, {cpu_seconds():.0f} CPU s", flush=True)
+
+    def whole(self) -> Counter[str]:
+        return sum(self._rooms.values(), Counter())
+
+    def table(self) -> str:
+        """By room; what no unit test runs has survived as well, and is counted apart."""
+        rooms = {**self._rooms, "all": self.whole()}
+        lines = [f"{'room':12} sampled  died  survived  of no test"]
+        for room, counts in rooms.items():
+            survived = counts["survived"] + counts["not run"]
+            lines.append(f"{room:12} {counts.total():7} {counts['died']:5} {survived:9} {counts['not run']:11}")
+        return "\n".join(lines)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -355,25 +336,43 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("reach", type=Path, help="what tests.reach wrote")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=400)
-    parser.add_argument("--only", default="", metavar="PREFIX", help="only modules whose path begins so")
-    parser.add_argument("--from", type=int, default=1, dest="first", help="leave out those before this one")
-    parser.add_argument("--seconds", type=float, default=90, help="CPU seconds for the tests of one mutant")
+    parser.add_argument("--only", default=[""], nargs="*", metavar="PREFIX", help="modules whose path begins so")
+    parser.add_argument("--first", type=int, default=1, help="leave out those before this one")
+    parser.add_argument("--seconds", type=float, default=60, help="CPU seconds for the tests of one mutant")
+    parser.add_argument("--in-this-tree", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
-    drawn = sample(asked.seed, asked.mutants, asked.only)[asked.first - 1 :]
+    if not asked.in_this_tree:
+        return _in_a_copy([str(asked.reach.resolve()), *arguments[1:], "--in-this-tree"])
+    settings.register_profile("mutants", _quick())
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     for name in _TAKE_LONG:
         importlib.import_module(name)
-    killed = 0
+    tally = _Tally()
+    drawn = sample(asked.seed, asked.mutants, asked.only)[asked.first - 1 :]
+    Runner(Reach.read(asked.reach), asked.seconds, tally.told).run(drawn)
+    whole = tally.whole()
+    print(tally.table())
+    print(f"{whole['died']} of {len(drawn)} died ({whole['died'] / max(1, len(drawn)):.1%})")
+    return 0 if whole["died"] >= ENOUGH * len(drawn) else 1
+
+
+def _quick() -> settings:
+    """The examples of each run, and an end at the first that fails: nobody reads which."""
+    return settings(
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        report_multiple_bugs=False,
+    )
+
+
+def _in_a_copy(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        tree = Tree(Path(folder, "tree"), Reach.read(asked.reach), asked.seconds)
-        for number, mutant in enumerate(drawn, start=asked.first):
-            is_killed, tests = tree.kills(mutant)
-            killed += is_killed
-            if not is_killed:
-                print(f"{mutant.module}:{mutant.line}: {mutant.was}  ->  {mutant.now}  ({tests} tests)", flush=True)
-            if number % 10 == 0:
-                print(f"{number} tried, {killed} of {number - asked.first + 1} killed", flush=True)
-    print(f"{killed} of {len(drawn)} killed ({killed / max(1, len(drawn)):.1%})")
-    return 0 if killed >= ENOUGH * len(drawn) else 1
+        tree = Path(folder, "tree")
+        copy_of_tree(tree)
+        command = [sys.executable, "-m", "tests.mutate", *arguments]
+        return subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, check=False).returncode
 
 
 if __name__ == "__main__":

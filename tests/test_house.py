@@ -17,7 +17,7 @@ from stacks.local.ground.lifecycle import ENGINE_BINARIES
 from stacks.local.toolchain.tools import TOOLS
 from tests import NIGHTLY, ROOT
 from tests.live.__main__ import tools_for
-from tests.mutate import DECIDE, sites_of
+from tests.mutants import DECIDE, sites_of
 
 ROOMS = ("autoscaler", "images", "roles", "stacks")
 FOLDERS = {*ROOMS, "tests"}
