@@ -180,9 +180,9 @@ class Recorder:
 def _shorten(item: pytest.Item) -> float:
     """Have a property draw few examples; how many times as long it would take."""
     test: Any = getattr(item, "obj", None)
-    if not is_hypothesis_test(test):
+    usual = getattr(test, "_hypothesis_internal_use_settings", None)
+    if usual is None or not is_hypothesis_test(test):  # a state machine has its own
         return 1.0
-    usual = test._hypothesis_internal_use_settings
     test._hypothesis_internal_use_settings = settings(usual, max_examples=min(_EXAMPLES, usual.max_examples))
     return float(usual.max_examples) / _EXAMPLES
 

@@ -67,6 +67,30 @@ def test_an_instance_holds_them_until_it_is_terminated(here: StandIn) -> None:
     assert [network.delete(one) for one in ("subnet", "group", "vpc")] == ["", "", ""]
 
 
+@pytest.mark.parametrize("named_by", ["its group", "its template"])
+def test_an_instance_holds_its_placement_group_until_it_is_terminated(here: StandIn, named_by: str) -> None:
+    """Whether the Auto Scaling group or the launch template places it."""
+    name = f"close {named_by}"
+    here.ec2.create_placement_group(GroupName=name, Strategy="cluster")
+    by_group = named_by == "its group"
+    template = here.template if by_group else here.new_template(Placement={"GroupName": name})
+    group = here.group(
+        PlacementGroup=name if by_group else None,
+        LaunchTemplate={"LaunchTemplateId": template, "Version": "$Latest"},
+    )
+
+    def delete() -> str:
+        return refused(here.ec2.delete_placement_group, GroupName=name)
+
+    here.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
+    eventually(lambda: len(here.states(group)) == 1)
+    assert delete() == "InvalidPlacementGroup.InUse"
+    here.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
+    here.pass_time(10)
+    eventually(lambda: not here.states(group))
+    assert [delete(), delete()] == ["", "InvalidPlacementGroup.Unknown"]
+
+
 def test_a_nat_gateway_holds_its_subnet(here: StandIn) -> None:
     """Until it is deleted."""
     network = Network(here)

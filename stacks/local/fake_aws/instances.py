@@ -146,6 +146,7 @@ class Ec2(EC2Backend):
         kwargs["metadata_options"] = template.get("MetadataOptions", {}) | (kwargs.get("metadata_options") or {})
         group = kwargs.get("tags", {}).get("instance", {}).get(GROUP_TAG, "")
         reserved = _reservation_of(template)
+        placement_group = (template.get("Placement") or {}).get("GroupName") or kwargs.pop("placement_group", None)
         if reserved:
             kind, zone = _type_of(kwargs, template), self._zone_of(kwargs)
             self.capacity_reservations.check(reserved, kind, zone, count)
@@ -157,6 +158,8 @@ class Ec2(EC2Backend):
             self._begin(instance, group=group)
             if reserved:
                 self.capacity_reservations.uses[instance.id] = reserved
+            if placement_group:
+                self.placement_groups.uses[instance.id] = placement_group
         self._by_token[token] = reservation
         self.world.changed()
         return reservation
@@ -167,6 +170,7 @@ class Ec2(EC2Backend):
         for instance, _ in ended:
             self.begun.pop(instance.id, None)
             self.capacity_reservations.uses.pop(instance.id, None)
+            self.placement_groups.uses.pop(instance.id, None)
             self.world.ledger.ended(instance.id)
         self.world.changed()
         return ended

@@ -1,4 +1,4 @@
-"""Placement groups, which moto's EC2 does not have: made, described, deleted. Machines stand nowhere in them."""
+"""Placement groups, which moto's EC2 does not have: made, described, deleted when no instance is in them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class PlacementGroups:
 
     strategies: dict[str, str] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    uses: dict[str, str] = field(default_factory=dict)
+    """Names of the groups that instances are in, by the instances' ids."""
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def create(self, name: str, strategy: str) -> str:
@@ -30,9 +32,12 @@ class PlacementGroups:
         return self.ids[name]
 
     def delete(self, name: str) -> str:
-        """The id that it had."""
-        if self.strategies.pop(name, None) is None:
+        """The id that it had. One with instances stays."""
+        if name not in self.strategies:
             raise unknown(name)
+        if name in self.uses.values():
+            raise EC2ClientError("InvalidPlacementGroup.InUse", f"The placement group '{name}' is in use.")
+        del self.strategies[name]
         return self.ids.pop(name)
 
 

@@ -190,6 +190,7 @@ def launched(group: Group, *, instance_type: str, zone: str, subnet: str | None)
         is_instance_type_default=False,
         tags={"instance": {**group.get_propagated_tags(), **group.instance_tags, GROUP_TAG: group.name}},
         placement=zone,
+        placement_group=group.placement_group,
         subnet_id=subnet,
         launch_config=group.launch_config,
         launch_template={"LaunchTemplateId": template.id, "Version": version} if template else None,
