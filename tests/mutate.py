@@ -1,7 +1,7 @@
 """Mutants of what decides, buys, drains, deletes or grants: a sample, and how many of it the unit tests kill.
 
     python -m tests.reach reach.jsonl -m "not live" tests/test_autoscaler tests/test_roles ...
-    python -m tests.mutate reach.jsonl [--seed 1] [--mutants 400] [--only PREFIX] [--first 1] [--seconds 60]
+    python -m tests.mutate reach.jsonl [--seed 1 --mutants 400 --only PREFIX] [--first 1 --last 400] [--seconds 60]
 
 A mutant is killed where a test fails with it, or hangs. Tried are the tests that run its statement, and the properties
 that enter its module, nearest and quickest first, for so many CPU seconds. All tests are collected once; each mutant is
@@ -338,6 +338,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--mutants", type=int, default=400)
     parser.add_argument("--only", default=[""], nargs="*", metavar="PREFIX", help="modules whose path begins so")
     parser.add_argument("--first", type=int, default=1, help="leave out those before this one")
+    parser.add_argument("--last", type=int, help="and those after this one")
     parser.add_argument("--seconds", type=float, default=60, help="CPU seconds for the tests of one mutant")
     parser.add_argument("--in-this-tree", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
@@ -348,7 +349,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in _TAKE_LONG:
         importlib.import_module(name)
     tally = _Tally()
-    drawn = sample(asked.seed, asked.mutants, asked.only)[asked.first - 1 :]
+    drawn = sample(asked.seed, asked.mutants, asked.only)[asked.first - 1 : asked.last]
     Runner(Reach.read(asked.reach), asked.seconds, tally.told).run(drawn)
     whole = tally.whole()
     print(tally.table())

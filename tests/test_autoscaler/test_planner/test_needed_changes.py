@@ -111,6 +111,15 @@ def test_a_partner_that_is_not_there_is_asked_for_where_there_is_room() -> None:
     assert said.would_fit_if == "a pod of which app is db runs where kubernetes.io/hostname is dgx-1"
 
 
+def test_a_partner_that_is_there_and_has_no_room_beside_it_is_not_asked_for_again() -> None:
+    """Another of its kind, elsewhere, is not what the pod's owner meant: the rule, or other work, is in the way."""
+    nodes = [an_on_prem_node("dgx-1", gpus=0, cpu=2), an_on_prem_node("dgx-2", gpus=0)]
+    there = a_pod("db", cpu=2, node="dgx-1", phase="Running", labels={"app": "db"})
+    near = a_pod(near_to=(near_db(HOSTNAME),), cpu=2)
+    said = waits(a_cluster(pods=[near, there], nodes=nodes, groups=[]), a_policy(an_entry("cpu")))
+    assert [(one.kind, one.pod) for one in said.changes] == [("pod", "podAffinity")]
+
+
 @pytest.mark.parametrize("closed", [{"cordoned": True}, {"ready": False}])
 def test_work_on_a_closed_node_that_keeps_a_pod_out_of_its_zone_has_to_end(closed: dict[str, bool]) -> None:
     """Room for it is on another machine of the zone; opening the node does not help."""

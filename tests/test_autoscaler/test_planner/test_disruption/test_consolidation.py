@@ -180,6 +180,17 @@ def test_so_many_are_emptied_at_a_time_and_in_each_window() -> None:
     assert [step.node for step in third.steps if isinstance(step, Remove)] == [nodes[0].name]
 
 
+def test_the_next_node_waits_for_one_that_is_not_empty_yet() -> None:
+    """Also when its window is over: so many at a time."""
+    group = a_group(joined=2)
+    going, other = nodes_of(group)
+    closed = replace(going, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+    pods = [web("web-0", node=going.name), web("web-1", node=other.name)]
+    nodes = [closed, other, an_on_prem_node()]
+    look = a_cluster(pods=pods, nodes=nodes, groups=[group], seen_at=LATER + timedelta(minutes=11))
+    assert evicted(decide(look, memory=Memory(draining={going.name: LATER})).steps) == ["team/web-0"]
+
+
 def test_a_node_that_does_not_get_empty_is_opened_again_and_left_alone() -> None:
     """A PodDisruptionBudget forbids it, for example; until then its pods are tried again and again."""
     group, node = standing()

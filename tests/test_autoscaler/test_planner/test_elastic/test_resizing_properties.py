@@ -18,6 +18,7 @@ from autoscaler.kube.watched_kinds import JOBS
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Memory, Resize, Step
 from autoscaler.model.cluster import Cluster, GangRef, Pod
+from autoscaler.model.constraints import Taint, Toleration
 from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.plan import plan
 from tests import examples
@@ -222,6 +223,19 @@ def test_nothing_is_bought_for_growth_unless_the_job_says_what_it_may_cost() -> 
         world.submit(Submitted("a", workers=(1, 3 * per_node), usd=usd))
         world.settle(20)
         assert (world.bought, sizes_of(world)["a-worker"]) == (nodes, 1 + nodes * per_node)
+
+
+def test_a_job_grows_onto_nodes_that_it_tolerates_and_onto_none_that_is_kept_for_others() -> None:
+    """What let its first pod onto a node that was kept for it, lets the next ones onto no other such node."""
+    world = a_world(1, 4, 8)
+    for name, key in (("own-1", "team"), ("own-2", words.RESERVED)):
+        world.nodes[name] = replace(world.nodes[name], taints=(Taint(key),))
+    world.submit(Submitted("a", workers=(1, 20)))
+    tolerates = (Toleration("team", "Exists"), Toleration(words.RESERVED, "Exists"))
+    [first] = world.tasks("team/a-worker")
+    world.pods[first.key] = replace(first, node="own-0", phase="Running", gates=(), tolerations=tolerates)
+    world.settle(1)
+    assert [(step.was, step.to) for step in world.resized] == [(1, 5)]
 
 
 def test_servers_follow_the_workers() -> None:

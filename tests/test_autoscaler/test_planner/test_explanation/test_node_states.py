@@ -342,3 +342,38 @@ def test_why_an_idle_node_stays_is_said_once() -> None:
     assert said("node", NODE.name, seen(), kept).count("the headroom of group cpu") == 1
     assert "it stays" not in said("node", NODE.name, seen(), a_policy())
     assert "the headroom" not in said("node", NODE.name, seen(), a_policy())
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_group", "of_node"),
+    [
+        ("spot", "(m5.4xlarge, spot, 0.77 $/h a node): 1 idle", "(local-cpu-us-east-1a, m5.4xlarge, spot): 0.77 $/h"),
+        ("on-demand", "(m5.4xlarge, 0.77 $/h a node): 1 idle", "(local-cpu-us-east-1a, m5.4xlarge): 0.77 $/h"),
+    ],
+)
+def test_a_group_and_its_nodes_say_their_price_and_whether_it_is_of_spot(
+    kind: str, of_group: str, of_node: str
+) -> None:
+    """The two may cost the same and last unlike long."""
+    cluster = seen(group={"capacity_type": kind})
+    assert of_group in said("group", "cpu", cluster)
+    assert of_node in said("node", NODE.name, cluster)
+
+
+def test_a_node_tells_no_step_for_another() -> None:
+    """Of two nodes the idle one is closed, of which the busy one says nothing."""
+    group = a_group("cpu", joined=2)
+    busy, idle = (replace(node, created=OLD) for node in nodes_of(group))
+    cluster = a_cluster(nodes=[busy, idle], groups=[group], pods=[on(busy.name)])
+    assert "next step: close" in said("node", idle.name, cluster)
+    assert "next step" not in said("node", busy.name, cluster)
+
+
+@pytest.mark.parametrize(
+    ("many", "end"), [(3, "team/2: it holds a GPU"), (5, "team/2: it holds a GPU; and 2 more pods")]
+)
+def test_of_many_pods_that_keep_a_node_three_are_named(many: int, end: str) -> None:
+    """And the others counted."""
+    pods = [on(name=str(number), gpus=1, owner="Job/a") for number in range(many)]
+    [line] = [line for line in said("node", NODE.name, seen(pods=pods)).splitlines() if "not emptied" in line]
+    assert line.endswith(end)

@@ -88,3 +88,11 @@ def test_no_gang_is_lost_and_no_limit_broken(
     assert nodes is None or len(bought) <= nodes
     assert dollars is None or usd(together) <= dollars + 1e-9
     assert all(place.guests for place in bought)
+
+
+def test_two_gangs_are_enough_to_be_planned_together() -> None:
+    """Four pods of a GPU each in either: four small nodes one after the other, one large node together."""
+    gangs = [a_gang(f"g{number}", 4, gpus=1, cpu=5) for number in range(2)]
+    one_by_one, together = both(gangs, a_market([pod for gang in gangs for pod in gang], groups_of()))
+    assert usd(together) == 9.0
+    assert usd(together) < usd(one_by_one)
