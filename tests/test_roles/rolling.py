@@ -249,6 +249,7 @@ def roll(
     blocked: Mapping[str, str] | None = None,
     go_on: str = "spillway nodes apply --retry",
     retry: bool = False,
+    told: list[str] | None = None,
     **patience: float,
 ) -> Rolled:
     """One life of a controller, in a time of its own."""
@@ -261,7 +262,7 @@ def roll(
         rules=rules,
         journal=Journal(folder / "journal.jsonl") if folder else Unwritten(Path()),
         patience=Patience(**seconds),
-        tell=lambda _line: None,
+        tell=(told if told is not None else []).append,
         clock=lambda: now[0],
         sleep=lambda wait: now.__setitem__(0, now[0] + wait),
         blocked=blocked,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autoscaler.config.node_registration import TOKEN_LEDGER, token_entry
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.model.errors import Unavailable
 from roles.membership import bootstrap
@@ -21,6 +24,7 @@ REQUEST: dict[str, Any] = {
     "spec": {"signerName": SERVING, "username": "system:node:dgx-01"},
     "status": {"certificate": "x", "conditions": [{"type": "Approved"}]},
 }
+LONG = datetime(2126, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -82,6 +86,26 @@ def test_what_is_missing_at_the_end_is_said(api: FakeApi, tmp_path: Path) -> Non
     api.answer = lambda asked: Answer(node(NOT_READY) if "/nodes/" in asked.path else {"items": []})
     with pytest.raises(Unavailable, match="not-ready taint"):
         bootstrap.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", patience=0.2)
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_the_token_of_a_join_ends_with_it(api: FakeApi, tmp_path: Path, joins: bool) -> None:  # noqa: FBT001
+    """Whether it came about or not; another node's token stays."""
+    entries = {key: token_entry(node=name, expires=LONG) for key, name in (("aaa", "dgx-01"), ("bbb", "dgx-02"))}
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith(TOKEN_LEDGER):
+            return Answer({"data": entries})
+        if "/nodes/" in asked.path:
+            return Answer(node(*([] if joins else [NOT_READY])))
+        return Answer({"items": []})
+
+    api.answer = answer
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    with contextlib.nullcontext() if joins else pytest.raises(Unavailable):
+        bootstrap.admit(kube, "dgx-01", "10.20.0.11", has_served=True, patience=0.2, sleep=lambda _seconds: None)
+    deleted = [asked.path for asked in api.asked if asked.method == "DELETE"]
+    assert deleted == ["/api/v1/namespaces/kube-system/secrets/bootstrap-token-aaa"]
 
 
 def test_marks_are_made_to_what_the_node_is_now(api: FakeApi, tmp_path: Path) -> None:

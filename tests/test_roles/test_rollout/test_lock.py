@@ -78,3 +78,10 @@ def test_a_second_run_on_the_same_machine_is_told_who_runs(tmp_path: Path) -> No
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(Unavailable, match="process another process is running already"), only_run(tmp_path, None):
             pass
+
+
+def test_the_first_run_makes_its_state_folder(tmp_path: Path) -> None:
+    """With all that lacks above it."""
+    with only_run(tmp_path / "state" / "spillway", None) as lease:
+        assert lease is None
+        assert (tmp_path / "state" / "spillway" / "lock").read_text(encoding="ascii") == f"{os.getpid()}\n"

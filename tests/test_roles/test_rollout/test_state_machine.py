@@ -7,6 +7,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -266,6 +267,27 @@ def test_what_is_not_back_is_named_though_the_machine_is_healthy(breaks: bool) -
     rolled = roll(hosts, marks, None, Rules(tolerate=1), {"n00": ""})
     cause = "unhealthy after the change: containerd does not answer" if breaks else "no space left on device"
     assert rolled.failed["n00"] == f"{cause}; put back, except that these packages are not as they were: a=1"
+
+
+@pytest.mark.parametrize(
+    ("machine", "lines"),
+    [
+        ({"refuses": True}, ["no space left on device", "restored"]),
+        ({"breaks": True}, ["unhealthy after the change: containerd does not answer", "restored"]),
+        (
+            {"breaks": True, "left": "a=1 stays"},
+            ["unhealthy after the change: containerd does not answer", "restored, except that a=1 stays"],
+        ),
+        ({"vanishes": True}, ["it does not answer; the next run goes on with it"]),
+    ],
+)
+def test_what_goes_wrong_is_told_while_it_goes_on(machine: dict[str, Any], lines: list[str]) -> None:
+    """A run takes hours: whoever looks on need not wait for its end."""
+    machines, nodes = fleet(1, **machine)
+    told: list[str] = []
+    marks = MemoryMarks(nodes, Killer(), max_down=1)
+    roll(MemoryHosts(machines, Killer()), marks, None, Rules(), {"n00": ""}, told=told)
+    assert [line for line in told if line in [f"n00: {one}" for one in lines]] == [f"n00: {one}" for one in lines], told
 
 
 def test_what_the_script_of_a_restoration_could_not_put_back_is_read(tmp_path: Path) -> None:

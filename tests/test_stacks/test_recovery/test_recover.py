@@ -60,7 +60,10 @@ def test_region_and_cluster_are_the_providers() -> None:
         "urn": "urn:pulumi:lab::spillway::pulumi:providers:aws::aws",
         "inputs": {"region": "eu-west-1", "defaultTags": json.dumps({"tags": {words.TAG_CLUSTER: "lab"}})},
     }
-    assert whereabouts({"resources": [{"urn": urn(VPC, "a")}, provider]}) == ("eu-west-1", "lab")
+    prices = {"urn": provider["urn"] + "-prices", "inputs": {"region": "us-east-1"}}
+    another = {"urn": urn("pulumi:providers:other", "x"), "inputs": {"region": "here", "defaultTags": "{}"}}
+    state = {"resources": [{"urn": urn(VPC, "a")}, prices, another, provider]}
+    assert whereabouts(state) == ("eu-west-1", "lab")
     with pytest.raises(BadInput, match="no AWS provider with the cluster's tag"):
         whereabouts({"resources": []})
 
