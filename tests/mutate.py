@@ -192,7 +192,9 @@ class Runner:
 
         def anew(say: Callable[[str], None]) -> None:
             watched = _Chosen(self, chosen, say)
-            pytest.main(["-q", "-s", "-x", "-m", "not live", "--timeout", str(_WAITS), *files], plugins=[watched])
+            words = ["-q", "-s", "-x", "-m", "not live", "--timeout", str(_WAITS), *files]
+            if pytest.main(words, plugins=[watched]) != pytest.ExitCode.OK:
+                say(_FAILED)
 
         return _forked(anew, len(tests)) if chosen else Outcome("", 0, 0)
 
@@ -235,7 +237,8 @@ def _forked(work: Callable[[Callable[[str], None]], None], tests: int) -> Outcom
         said.seek(0)
         lines = said.read().splitlines()
     begun = [line for line in lines if line != _FAILED]
-    return Outcome(begun[-1] if begun and (status != 0 or _FAILED in lines) else "", len(begun), tests)
+    killer = begun[-1] if begun and (status != 0 or _FAILED in lines) else ""
+    return Outcome(killer, sum(line != _COLLECTION for line in begun), tests)
 
 
 def _work_and_end(work: Callable[[Callable[[str], None]], None], said: IO[str]) -> NoReturn:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from autoscaler.kube.client import Refused
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.labels import NAMESPACE
 from roles.rollout import lock
 from roles.rollout.lock import only_run
 
@@ -85,3 +87,25 @@ def test_the_first_run_makes_its_state_folder(tmp_path: Path) -> None:
     with only_run(tmp_path / "state" / "spillway", None) as lease:
         assert lease is None
         assert (tmp_path / "state" / "spillway" / "lock").read_text(encoding="ascii") == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(("status", "made"), [(404, [{"metadata": {"name": NAMESPACE}}]), (403, [])])
+def test_a_new_cluster_gets_the_namespace_of_the_lease(tmp_path: Path, status: int, made: list[Any]) -> None:
+    """Whoever may not look may still hold the lease, and makes nothing."""
+    leases, bodies = Leases(""), []
+
+    def get(path: str) -> bytes:
+        if path.endswith(f"/namespaces/{NAMESPACE}"):
+            raise Refused(status, "no")
+        return Leases.get(leases, path)
+
+    def send(method: str, path: str, body: dict[str, Any]) -> bytes:
+        if path == "/api/v1/namespaces":
+            bodies.append(body)
+            return b""
+        return Leases.send(leases, method, path, body)
+
+    leases.get, leases.send = get, send  # type: ignore[method-assign]
+    with only_run(tmp_path, leases):  # type: ignore[arg-type]
+        pass
+    assert bodies == made

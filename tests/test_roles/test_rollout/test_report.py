@@ -266,3 +266,34 @@ def test_the_bar_of_a_night_has_its_parts_in_proportion() -> None:
         ("75.0", "clean"),
         ("25.0", "drifted"),
     ]
+
+
+def section(text: str, title: str) -> str:
+    """What stands on the page under a heading."""
+    return text.partition(f"<h2>{title}</h2>")[2].partition("<h2>")[0]
+
+
+def test_what_was_mended_and_what_is_left_stand_apart() -> None:
+    """Each machine's changes where they belong."""
+    drift = Change(resource="base | Time", commands=("w",))
+    left = HostPlan(host="e", changes=(drift,))
+    rolled = Rolled(plans={"c": HostPlan(host="c"), "e": left}, changed=["c"], held={"e": "it is busy"})
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    shown = page(report.record([PLANS[2], left], command="apply", began=began, seconds=1.0, rolled=rolled), [])
+    assert ("Config" in section(shown, "Mended"), "Time" in section(shown, "Mended")) == (True, False)
+    rest = section(shown, "Still as it was found")
+    assert ("Config" in rest, "Time" in rest) == (False, True)
+
+
+def test_a_night_says_how_many_machines_it_changed_and_how_it_ended() -> None:
+    """Nothing where it changed none and went well."""
+    ordinary = {"at": "2026-01-02", "counts": {"clean": 1}}
+    nights = [ordinary, ordinary | {"changed": ["a", "b"]}, ordinary | {"halted": "a"}, ordinary | {"damaged": True}]
+    rows = section(page(run(), nights), "Nights").split("<tr>")[-4:]
+    said = [[word in row for word in ("2 changed", "changed", "halted", "damaged record")] for row in rows]
+    assert said == [
+        [False, False, False, False],
+        [True, True, False, False],
+        [False, False, True, False],
+        [False, False, False, True],
+    ]

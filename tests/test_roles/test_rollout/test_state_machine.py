@@ -504,6 +504,17 @@ def test_a_machine_that_answers_again_is_gone_on_with_in_the_same_run(tmp_path: 
     assert not any(node.is_cordoned for node in marks.nodes.values())
 
 
+def test_of_a_machine_that_is_no_node_nothing_is_marked_in_the_cluster(tmp_path: Path) -> None:
+    """It is changed beside those that are; where it stands is kept here alone."""
+    machines, nodes = fleet(2)
+    del nodes["n01"]
+    killer = Killer()
+    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
+    rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""))
+    assert (sorted(rolled.changed), rolled.failed) == (["n00", "n01"], {})
+    assert set(marks.nodes) == {"n00"}
+
+
 def test_every_change_and_every_command_is_in_the_journal(tmp_path: Path) -> None:
     """With what the machine said: what a person looks for on the day after."""
     machines, nodes = fleet(1)
