@@ -178,9 +178,8 @@ def _serve(
     gangs = in_turn(pending.gangs, resizing)
     patience = Patience(cluster, policy, fleet, snapshot, unbought=resizing.unbought)
     tried_at = not_tried_yet(gangs, snapshot, cluster.seen_at)
-    planned_before = {**resizing.homes, **homes}
     queue = GangQueue(
-        [gang for gang in gangs if gang.name not in pending.held], market, patience, planned_before, limits
+        [gang for gang in gangs if gang.name not in pending.held], market, patience, resizing.homes, limits
     )
     packing, waits = queue.serve()
     is_tighter = resizing.depends_on(packing.homes, gangs)

@@ -67,7 +67,10 @@ class Resizing:
     unbought: Mapping[str, str] = field(default_factory=dict)
     """Name of a gang for which nothing is bought now -> why."""
     homes: Mapping[str, Place] = field(default_factory=dict)
-    """Key of a pod that waits -> where the sizes were decided with it."""
+    """Key of a pod that waits -> where the last plan meant it to go, else where the sizes were decided with it.
+
+    Tasks above a minimum go where the sizes have them, or wait: elsewhere they would take the room of others.
+    """
     growing: frozenset[str] = frozenset()
     """Names of gangs of which only tasks above a minimum wait: they are served last."""
     looks: tuple[datetime, ...] = ()
@@ -110,7 +113,7 @@ def resize(
     this one has it, on the snapshot.
     """
     if not roles:
-        return Resizing()
+        return Resizing(homes=homes)
     return _Resizing(cluster, rules, fleet, roles, gangs, homes, market, planned).decide()
 
 
@@ -137,7 +140,8 @@ class _Resizing:
         soon = self._served_soon(look, told, parameters)
         snapshot.undo(start)
         steps = tuple(self._steps(told))
-        left_out = self._left_out(told, growth)
+        meant = self._homes(look, told, growth)
+        left_out = {**self._left_out(told, growth), **self._not_yet(look, meant, growth)}
         growing = {
             gang.name: {growth[pod.key] for pod in gang.waiting}
             for gang in self.gangs
@@ -153,7 +157,7 @@ class _Resizing:
                 **soon,
                 **{name: _UNPAID for name, owners in growing.items() if not owners & paying},
             },
-            homes=self._homes(look, told, growth),
+            homes={**meant, **self.homes, **{key: place for key, place in meant.items() if key in growth}},
             growing=frozenset(growing),
             looks=tuple(job.changed + self.rules.interval for job in jobs if job.changed is not None),
         )
@@ -296,6 +300,23 @@ class _Resizing:
             nodes |= {pod.key: tasks[index] for index, pod in waiting.items() if index < len(tasks)}
         found = ((key, self.market.snapshot.place(node)) for key, node in nodes.items())
         return {key: place for key, place in found if place is not None and place.standing}
+
+    def _not_yet(self, look: Look, meant: Mapping[str, Place], growth: Collection[str]) -> dict[str, str]:
+        """Tasks above a minimum whose room is held by what ends, or is kept for those that are served before them."""
+        snapshot, start = self.market.snapshot, self.market.snapshot.mark()
+        first = [pod for claim in look.claims for pod in claim.pods]
+        found = {}
+        for pod in [*first, *(pod for role in self.roles for pod in role.growth if pod.key in growth)]:
+            place = meant.get(pod.key)
+            if place is None:
+                continue
+            shape = snapshot.shape(pod)
+            if snapshot.why_not(shape, place) is None:
+                snapshot.put(shape, place, pod.key)
+            elif pod.key in growth:
+                found[pod.key] = f"its place on {place.name} is free once what ends there has ended"
+        snapshot.undo(start)
+        return found
 
     def _left_out(self, told: Sizes, growth: Collection[str]) -> dict[str, str]:
         """Tasks for which there is no room any more, and those that are about to be deleted."""

@@ -17,12 +17,12 @@ from autoscaler.kube.schema.core import JobJson
 from autoscaler.kube.watched_kinds import JOBS
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Memory, Resize, Step
-from autoscaler.model.cluster import Cluster, GangRef, Pod
+from autoscaler.model.cluster import Cluster, ElasticRole, GangRef, Pod
 from autoscaler.model.constraints import Taint, Toleration
 from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.plan import plan
 from tests import examples
-from tests.builders import a_group, a_pod, a_policy, an_on_prem_node
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node
 from tests.world import World
 
 TICK: Final = timedelta(seconds=5)
@@ -296,6 +296,35 @@ def test_growth_that_pays_takes_what_the_limits_leave_after_the_purchase_of_othe
         assert world.bought == maximum
         assert all(pod.node for pod in world.pods.values())
         assert [(step.was, step.to) for step in world.resized] == [(2, 2 + per_node)] * (maximum - 1)
+
+
+def test_growth_takes_no_room_that_is_kept_for_a_gang_until_all_of_it_is_free() -> None:
+    """Half of what the gang gets is free, the rest held by a task that ends; so is the place of the new worker.
+
+    Placed wherever there is room now, it would take that half, and the gang would wait for another one's end.
+    """
+    role = ElasticRole("team", "a-worker", size=2, minimum=1, maximum=2, created=NOW)
+    worker = a_pod("a-0", cpu=4, node="own-2", phase="Running", owner=role.owner, labels={words.COMPLETION_INDEX: "0"})
+    more = replace(worker, name="a-1", node=None, phase="Pending", labels={words.COMPLETION_INDEX: "1"})
+    more = replace(more, uid="uid-more", gates=(words.GATE,))
+    other = replace(role, name="b-worker", size=1, maximum=4)
+    ending = [
+        a_pod(f"b-{number}", cpu=4, node=node, phase="Running", owner=other.owner, deleting=number > 0)
+        for number, node in enumerate(("own-3", "own-0", "own-1"))
+    ]
+    ending = [replace(pod, labels={words.COMPLETION_INDEX: pod.name[-1]}) for pod in ending]
+    gang = a_gang("gang", 2, cpu=4, selector={"disk": "fast"})
+    nodes = [an_on_prem_node(f"own-{n}", gpus=0, cpu=cpu) for n, cpu in enumerate((8, 4, 4, 4))]
+    nodes[0] = replace(nodes[0], labels={**nodes[0].labels, "disk": "fast"})
+    look = a_cluster(pods=[worker, more, *ending, *gang], nodes=nodes, groups=(), elastic=(role, other))
+
+    told = plan(look, a_policy(), Memory())
+    assert [step for step in told.steps if isinstance(step, Admit)] == []
+    assert "own-1" in next(one.because for one in told.waiting if one.pod == more.key)
+
+    ended = plan(replace(look, pods=tuple(pod for pod in look.pods if not pod.deleting)), a_policy(), told.memory)
+    placements = dict(pair for step in ended.steps if isinstance(step, Admit) for pair in step.placements)
+    assert placements == {more.key: "own-1"} | {pod.key: "own-0" for pod in gang}
 
 
 @settings(max_examples=examples(30), deadline=None)
