@@ -82,6 +82,8 @@ class Pass:
     samples: list[dict[str, Any]] = field(default_factory=list)
     in_part: list[set[str]] = field(default_factory=list)
     """Of each sample, jobs of whose gangs a part has nodes; on a real control plane they may be just being bound."""
+    torn: list[set[str]] = field(default_factory=list)
+    """Those of them of which a pod has neither a node nor room that is kept for it on the one that it is pinned to."""
     after: list[float] = field(default_factory=list)
     """Use of CPUs once all was ended."""
     killed: int = 0
@@ -202,7 +204,7 @@ class Pass:
     def _note(self) -> None:
         world = self.world
         running = {name: sum(p.state == "running" for p in world.of(name, "trainer")) for name in self.submitted}
-        part: set[str] = set()
+        part, torn = set[str](), set[str]()
         for name in self.submitted:
             pods = world.of(name)
             bound = [pod for pod in pods if pod.node is not None]
@@ -212,6 +214,8 @@ class Pass:
             others = sum(pod.role != "trainer" for pod in bound) == SERVERS + 1
             if bound and not (least and others):
                 part.add(name)
+                if not self._rest_has_places(name):
+                    torn.add(name)
             if running[name]:
                 self.first.setdefault(name, world.now)
             up = sum(pod.state == "running" and pod.role != "trainer" for pod in pods)
@@ -221,6 +225,7 @@ class Pass:
         nginx = sum(pod.state == "running" for pod in world.of("nginx"))
         if world.now % 2 == 0:
             self.in_part.append(part)
+            self.torn.append(torn)
             self.samples.append(
                 {
                     "timestamp": world.now,
@@ -234,6 +239,16 @@ class Pass:
                     "nginx_deficit": max(0, self.nginx - nginx) if world.now > REACHED else 0,
                 }
             )
+
+    def _rest_has_places(self, name: str) -> bool:
+        """Whether the job's other pods are all pinned to nodes that have room for whatever is pinned there."""
+        kept = [0] * len(NODES)
+        for pod in self.world.pods:
+            if pod.node is None and pod.wants is not None and not pod.gated:
+                kept[pod.wants] += pod.cpu
+        rest = [pod for pod in self.world.of(name) if pod.node is None]
+        homes = [None if pod.gated else pod.wants for pod in rest]
+        return all(node is not None and kept[node] <= self.world.free[node] for node in homes)
 
     def _figures(self) -> dict[str, Any]:
         last, ends = self.samples[-1], self.setup.ends
@@ -252,6 +267,7 @@ class Pass:
             "all_whole_after_last_submit_seconds": late if late < float("inf") else None,
             "samples_with_a_gang_in_part": sum(map(bool, self.in_part)),
             "samples_with_a_gang_still_in_part": sum(bool(one & next_one) for one, next_one in pairwise(self.in_part)),
+            "samples_with_a_gang_in_part_without_places_for_the_rest": sum(map(bool, self.torn)),
             "trainers_ended_early": self.killed,
         }
         if self.setup.nginx:

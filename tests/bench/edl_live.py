@@ -158,6 +158,7 @@ def _decider(policy: str, on: Ground, directory: Path) -> Iterator[None]:
 def _pod(raw: dict[str, Any]) -> Pod:
     meta, spec = raw["metadata"], raw["spec"]
     marks, node = meta["labels"], spec.get("nodeName")
+    home = spec.get("nodeSelector", {}).get(words.HOSTNAME)
     role = _role(marks.get(words.ROLE, "nginx"))
     state = "running" if raw["status"].get("phase") == "Running" else "pending" if node is None else "starting"
     return Pod(
@@ -167,9 +168,14 @@ def _pod(raw: dict[str, Any]) -> Pod:
         cpu=_CPUS[role],
         created=0.0,
         gated=bool(spec.get("schedulingGates")),
-        node=None if node is None else int(node.removeprefix("node-")),
+        wants=None if home is None else _number(home),
+        node=None if node is None else _number(node),
         state="ending" if "deletionTimestamp" in meta else state,
     )
+
+
+def _number(node: str) -> int:
+    return int(node.removeprefix("node-"))
 
 
 def _role(of_job_file: str) -> str:
