@@ -17,6 +17,7 @@ from autoscaler.config.documents import Document, Span, parse_span
 from autoscaler.config.image_names import ImageName
 from autoscaler.config.labels_and_taints import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import FOREVER
 from autoscaler.model.resources import Resources, parse_quantity
 from images.launcher import VIEWS
 
@@ -26,7 +27,6 @@ SERVING: Final = frozenset({"ps", "evaluator", "tensorboard"})
 """Roles that wait for ever: others decide when the job has ended."""
 PORT: Final = 2222
 """Where a task listens unless it says otherwise, as in TensorFlow's own examples."""
-FOREVER: Final = timedelta(days=36500)
 _HOST_NAME_MAX: Final = 63
 _ENV_MAX: Final = 128 * 1024
 """Bytes that Linux takes in one environment variable (``MAX_ARG_STRLEN``)."""
@@ -74,7 +74,7 @@ def _memory(amount: object) -> str:
     return str(amount)
 
 
-def _retained(given: object) -> timedelta:
+def _span_or_forever(given: object) -> timedelta:
     span = FOREVER if given == "forever" else parse_span(given)
     if span > _LONGEST and span != FOREVER:
         raise ValueError("must be at most 3650d, or forever")
@@ -106,7 +106,7 @@ _SPAN_SCHEMA: Final = WithJsonSchema({"type": "string", "examples": ["90s", "2h"
 Count = Annotated[str, BeforeValidator(_count), _NUMBER_OR_TEXT]
 Cpus = Annotated[str, BeforeValidator(_cpus), _NUMBER_OR_TEXT]
 Memory = Annotated[str, BeforeValidator(_memory), WithJsonSchema({"type": "string", "examples": ["32Gi"]})]
-Retention = Annotated[timedelta, BeforeValidator(_retained), _SPAN_SCHEMA]
+SpanOrForever = Annotated[timedelta, BeforeValidator(_span_or_forever), _SPAN_SCHEMA]
 Bounded = Annotated[Span, AfterValidator(_comes_to_an_end), _SPAN_SCHEMA]
 Directory = Annotated[str, AfterValidator(_is_absolute)]
 LogPlace = Annotated[str, AfterValidator(_keeps_lines)]
@@ -264,7 +264,7 @@ class Job(Document):
     logs: LogPlace | None = Field(
         default=None, description="directory that all tasks see, or s3://BUCKET/PREFIX: numbered lines, exits"
     )
-    retain: Retention = Field(
+    retain: SpanOrForever = Field(
         default=timedelta(hours=24), description="how long a finished job can be looked at, e.g. 24h or forever"
     )
     priority: str = Field(default="", description="name of a PriorityClass (Slurm: QOS)")
@@ -279,8 +279,9 @@ class Job(Document):
     expected: Bounded | None = Field(
         default=None, description="how long it will run, e.g. 2h: others may wait for the machines that it frees"
     )
-    patience: Bounded | None = Field(
-        default=None, description="how long it may wait for machines that we own before EC2 is bought, e.g. 30m"
+    patience: SpanOrForever | None = Field(
+        default=None,
+        description="how long it may wait for machines that we own before EC2 is bought, e.g. 30m; forever: none is",
     )
     elastic: Elastic = Elastic()
     same: Literal["", "zone"] = Field(default="", description="zone: all tasks in one availability zone")
@@ -443,11 +444,11 @@ def as_data(job: Job) -> dict[str, Any]:
 def _write_spans(data: dict[str, Any]) -> None:
     for key, value in data.items():
         if isinstance(value, timedelta):
-            data[key] = "forever" if value == FOREVER else seconds(value)
+            data[key] = seconds(value)
         elif isinstance(value, dict):
             _write_spans(value)
 
 
 def seconds(span: timedelta) -> str:
-    """``90s``, ``0.25s``: exact, as files and annotations have it."""
-    return f"{span.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
+    """``90s``, ``0.25s``, ``forever``: exact, as files and annotations have it."""
+    return "forever" if span == FOREVER else f"{span.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"

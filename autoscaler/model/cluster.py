@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from autoscaler.model.constraints import PodTerm, Spread, Taint, Term, Toleration
 from autoscaler.model.pauses import Pause
@@ -18,6 +18,9 @@ from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
 
 CapacityType = Literal["on-demand", "spot"]
+
+FOREVER: Final = timedelta(days=36500)
+"""Longer than anything lasts: what is patient for so long is not bought for, what is kept for so long stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Pod:
     duration: timedelta | None = None
     """How long it is expected to run."""
     patience: timedelta | None = None
-    """How long it may wait for machines that we own; ``None``: as the policy says."""
+    """How long it may wait for machines that we own; ``None``: as the policy says; ``FOREVER``: nothing is bought."""
     admitted_to: str = ""
     """The node that Spillway pinned it to when it lifted its gate."""
     owner: str = ""

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any, Final, Self, Unpack
+from typing import IO, Any, Self, Unpack
 
 import cloudpickle
 
+from autoscaler.model.cluster import FOREVER
 from autoscaler.model.errors import BadInput, Unavailable
 from images.experiment import calls
 from images.experiment.environment import Environment
@@ -26,9 +26,6 @@ from images.experiment.launching import lay, prepared, unique
 from images.experiment.places import Local, Place
 from images.experiment.slots import ENDED, Slots, Word, moves
 from images.jobs import Job, as_data
-
-_WAITS: Final = timedelta(days=3650)
-"""How long trials above the least wait for machines of our own before others are bought."""
 
 
 class Trial(Future):
@@ -285,7 +282,7 @@ def _seen(trial: Trial) -> Word:
 def _begin(trial: Trial, *, guaranteed: bool) -> bool:
     call = trial.call
     if not guaranteed:
-        call = replace(call, job=call.job.model_copy(update={"patience": _WAITS}))
+        call = replace(call, job=call.job.model_copy(update={"patience": FOREVER}))
     try:
         call.begin(guaranteed=guaranteed)
     except BadInput:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from autoscaler.model.cluster import FOREVER
 from autoscaler.model.errors import BadInput
-from images.jobs import FOREVER, Job
+from images.jobs import Job
 from images.renderers.kubernetes import POD_LOSSES, job_losses, job_spec, launcher_map, metadata
 from images.renderers.rendering import Manifest, Rendering, losses
 

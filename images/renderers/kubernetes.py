@@ -14,9 +14,10 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import FOREVER
 from autoscaler.model.errors import BadInput
 from images.endpoints import directories, launch_settings, tf_config_by_index
-from images.jobs import FOREVER, Job, Role, seconds
+from images.jobs import Job, Role, seconds
 from images.launcher import __file__ as launcher_file
 from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, losses, refuse
 

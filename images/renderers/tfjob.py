@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from autoscaler.model.cluster import FOREVER
 from autoscaler.model.errors import BadInput
 from images.endpoints import directories, is_elastic
-from images.jobs import FOREVER, Job, Role
+from images.jobs import Job, Role
 from images.renderers.kubernetes import POD_LOSSES, launcherless_losses, metadata, pod
 from images.renderers.rendering import Manifest, Rendering, losses, refuse
 

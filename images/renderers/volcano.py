@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from images.jobs import FOREVER, Job, Role
+from autoscaler.model.cluster import FOREVER
+from images.jobs import Job, Role
 from images.renderers.kubernetes import POD_LOSSES, launcherless_losses, metadata
 from images.renderers.rendering import Manifest, Rendering, losses
 from images.renderers.tfjob import operated_pod

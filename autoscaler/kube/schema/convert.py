@@ -28,7 +28,7 @@ from autoscaler.kube.schema.core import (
 from autoscaler.kube.schema.gang_detection import count, gang_of
 from autoscaler.kube.schema.gang_kinds import GangSizes, indexed_job_size
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import DaemonSet, ElasticRole, Node, NodeCondition, Notice, Pod
+from autoscaler.model.cluster import FOREVER, DaemonSet, ElasticRole, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 
@@ -108,7 +108,7 @@ def pod_from(raw: PodJson) -> Pod:
         gates=_same(tuple(gate.name for gate in spec.scheduling_gates)),
         started=raw.status.start_time,
         duration=_span(meta.annotations.get(words.DURATION)),
-        patience=_span(meta.annotations.get(words.PATIENCE)),
+        patience=_span(meta.annotations.get(words.PATIENCE), forever=FOREVER),
         unread=tuple(_unread(meta)) if not spec.node_name else (),
         admitted_to=meta.annotations.get(words.ADMITTED_TO, ""),
         owner=f"{owner.kind}/{owner.name}" if owner else "",
@@ -401,7 +401,10 @@ def _claims(meta: Meta, spec: PodSpec) -> Iterator[str]:
             yield f"{meta.name}-{volume.get('name', '')}"
 
 
-def _span(text: str | None) -> timedelta | None:
+def _span(text: str | None, *, forever: timedelta | None = None) -> timedelta | None:
+    """``forever``: what that word means, if anything."""
+    if text == "forever":
+        return forever
     try:
         return parse_span(text) if text else None
     except ValueError:
@@ -409,9 +412,9 @@ def _span(text: str | None) -> timedelta | None:
 
 
 def _unread(meta: Meta) -> Iterator[str]:
-    for key in (words.PATIENCE, words.DURATION):
+    for key, forever in ((words.PATIENCE, FOREVER), (words.DURATION, None)):
         text = meta.annotations.get(key)
-        if text and _span(text) is None:
+        if text and _span(text, forever=forever) is None:
             yield f"annotation {key} is {text!r} and counts as absent: it must be a span of time such as 90s, 10m or 1h"
     for key in (words.GANG_SIZE, words.GANG_MIN):
         text = meta.annotations.get(key)

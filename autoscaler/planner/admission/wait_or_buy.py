@@ -2,8 +2,8 @@
 
 A gang waits for machines that we own if its patience, or the policy's, reaches to a time at which the forecast has room
 for all of it, and if so long a wait costs less than buying. What it waits for is counted as taken for those behind it.
-A gang of a namespace whose budget is spent waits for whatever has room, until the budget's period ends; one for which
-an elastic job gives up tasks waits until these have ended.
+One that is patient for ever is never bought for. A gang of a namespace whose budget is spent waits for whatever has
+room, until the budget's period ends; one for which an elastic job gives up tasks waits until these have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import BUSY, PATIENCE, PAUSED
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import FOREVER, Cluster
 from autoscaler.model.needed_changes import TIME_COMES, NeededChange
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
@@ -86,7 +86,7 @@ class Patience:
 
         Its own, or that of its namespace, the budget of which is spent.
         """
-        if gang.name in self._unbought:
+        if gang.name in self._unbought or self.of(gang) >= FOREVER:
             return gang.name
         return gang.namespace if gang.namespace in self._spent else ""
 
@@ -96,12 +96,9 @@ class Patience:
 
     def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:
         """Whether it waits, given what buying for it would cost. To be asked with nothing of it on the snapshot."""
-        if gang.name in self._unbought:
-            return Wait(self._unbought[gang.name], cause=BUSY)
-        if (pause := self._spent.get(gang.namespace)) is not None:
-            because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
-            change = NeededChange("other", other=TIME_COMES, note=pause.ends_if)
-            return Wait(because, (change,), PAUSED)
+        banned = self._banned(gang, usd_per_hour)
+        if banned is not None:
+            return banned
         now, ends = self._cluster.seen_at, gang.oldest + self.of(gang)
         if ends <= now or demand.topology is not None or not self._places:
             return None
@@ -125,6 +122,18 @@ class Patience:
             f"buying for it would cost {usd_per_hour:.2f} $/h",
             looks=(start.at, ends),
         )
+
+    def _banned(self, gang: Gang, usd_per_hour: float) -> Wait | None:
+        """Where nothing is bought for it, whatever is expected."""
+        if gang.name in self._unbought:
+            return Wait(self._unbought[gang.name], cause=BUSY)
+        if (pause := self._spent.get(gang.namespace)) is not None:
+            because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
+            change = NeededChange("other", other=TIME_COMES, note=pause.ends_if)
+            return Wait(because, (change,), PAUSED)
+        if self.of(gang) >= FOREVER:
+            return Wait("waits until there is room for all of it, for as long as that takes: nothing is bought for it")
+        return None
 
     def _forecast(self) -> Forecast:
         """Made anew for each gang: those before it may have taken room since."""

@@ -126,6 +126,8 @@ def test_how_long_it_runs_and_may_wait_is_said_to_the_planner() -> None:
     """In seconds, on every pod; nothing is said where the file says nothing."""
     annotations = pod_of("ps", GOOD + "expected: 2h\npatience: 90s\n")["metadata"]["annotations"]
     assert (annotations[words.DURATION], annotations[words.PATIENCE]) == ("7200s", "90s")
+    endless = pod_of("ps", GOOD + "patience: forever\n")["metadata"]["annotations"]
+    assert endless[words.PATIENCE] == "forever"
     assert not {words.DURATION, words.PATIENCE} & pod_of("ps")["metadata"]["annotations"].keys()
 
 

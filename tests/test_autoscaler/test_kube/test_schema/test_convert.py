@@ -12,7 +12,7 @@ import pytest
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from, requests_of
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangRef, NodeCondition, Notice
+from autoscaler.model.cluster import FOREVER, GangRef, NodeCondition, Notice
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Toleration
 from autoscaler.model.resources import Resources
 
@@ -201,6 +201,13 @@ def test_a_span_that_makes_no_sense_is_said(key: str) -> None:
         f"annotation {key} is 'soon' and counts as absent: it must be a span of time such as 90s, 10m or 1h",
     )
     assert pod_from(pod_json({"annotations": {key: "10m"}})).unread == ()
+
+
+def test_patience_may_last_for_ever() -> None:
+    """A run time may not."""
+    pod = pod_from(pod_json({"annotations": dict.fromkeys((words.PATIENCE, words.DURATION), "forever")}))
+    assert (pod.patience, pod.duration) == (FOREVER, None)
+    assert [words.DURATION in text for text in pod.unread] == [True]
 
 
 @pytest.mark.parametrize("key", [words.GANG_SIZE, words.GANG_MIN])

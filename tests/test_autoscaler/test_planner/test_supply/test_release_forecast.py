@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from autoscaler.config.policy import Waiting as WaitingPolicy
 from autoscaler.model.actions import Admit, Grow, Memory, Plan
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import FOREVER, Pod
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, bought_for, worth_waiting
-from tests.builders import NOW, a_cluster, a_gang, a_pod, a_policy, an_on_prem_node, later
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 
 GPU = "nvidia.com/gpu"
 
@@ -178,6 +178,19 @@ def test_what_is_overdue_is_expected_to_take_half_as_long_again(minutes: float, 
     late = replace(running(timedelta(minutes=5)), started=later(minutes=-minutes))
     decided = decide(late, *a_gang(pods=1, gpus=8))
     assert (buys(decided), decided.wake_at == later(minutes=ahead)) == ((0, True) if ahead < 30 else (1, False))
+
+
+@pytest.mark.parametrize("runs", [running(None), running(timedelta(days=30)), None])
+def test_for_what_is_patient_for_ever_nothing_is_bought(runs: Pod | None) -> None:
+    """Whatever is expected, and without machines of our own; free room it takes, also on a node that is paid for."""
+    patient = a_gang(pods=2, gpus=8, patience=FOREVER, created=later(minutes=-300))
+    nodes = [an_on_prem_node()] if runs else []
+    look = a_cluster(pods=[*([runs] if runs else []), *patient], nodes=nodes)
+    decided = plan(look, a_policy(), Memory())
+    assert (buys(decided), {one.pod for one in decided.waiting}) == (0, {pod.key for pod in patient})
+    group = a_group("gpu-a100", joined=2)
+    there = replace(look, groups=(group,), nodes=(*nodes, *nodes_of(group)))
+    assert [step.gang for step in plan(there, a_policy(), Memory()).steps if isinstance(step, Admit)] == ["team/mnist"]
 
 
 def test_without_machines_of_our_own_nobody_waits() -> None:
