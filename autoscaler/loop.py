@@ -59,9 +59,10 @@ QUIET: Final = 30.0
 """Seconds between two looks at AWS otherwise."""
 _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
-_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, Uncordon, EndJob)
-"""Steps that make sense before AWS has answered for the first time."""
-_OF_PODS: Final = (*_WITHOUT_AWS, Resize, FreeGpus)
+_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob)
+"""Steps that make sense before AWS has answered for the first time: none of a drain, which is neither gone on with nor
+taken back."""
+_OF_PODS: Final = (*_WITHOUT_AWS, Uncordon, Resize, FreeGpus)
 """Steps after which AWS need not be looked at."""
 
 

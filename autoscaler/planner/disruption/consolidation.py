@@ -211,8 +211,6 @@ class _Consolidating:
         """Where the pods have room still, and no other pod needs the node."""
         pods = self._staying(node)
         group = self.fleet.group_of.get(node.name)
-        if group is None and not self.cluster.groups and node.name not in self.up.wanted:
-            self.going.add(node.name)  # a new replica begins before AWS has answered: opened now, it would rest an hour
         if group is None or group.name in self.fleet.hands_off:
             return
         if node.name not in self.up.wanted and not any(map(why_not_moved, pods)) and self._move(node):

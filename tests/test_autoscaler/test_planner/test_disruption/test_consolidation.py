@@ -208,17 +208,6 @@ def test_a_node_that_does_not_get_empty_is_opened_again_and_left_alone() -> None
     ]
 
 
-def test_before_aws_has_answered_a_new_replica_leaves_a_node_closed_that_the_last_one_was_emptying() -> None:
-    """Opened at that moment it would be left alone for an hour, and be paid for; emptying goes on with the groups."""
-    group, node = standing()
-    node = replace(node, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
-    memory = Memory(draining={node.name: LATER})
-    look = a_cluster(pods=[web(node=node.name)], nodes=[node, an_on_prem_node(gpus=0)], groups=[group], seen_at=LATER)
-    first = decide(replace(look, groups=()), memory=memory)
-    assert first.steps == ()
-    assert evicted(decide(look, memory=memory).steps) == ["team/web"]
-
-
 def test_a_node_that_a_pending_pod_needs_is_not_emptied_any_further() -> None:
     """It is opened for the pod."""
     group, node = standing()
