@@ -15,8 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from autoscaler.model.errors import Unavailable
 from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeHttp
@@ -115,7 +116,7 @@ def ground(folder: Path) -> Iterator[tuple[Plane, list[tuple[str, Weather | None
         stack.enter_context(kept([etcd], directory=_made(folder / "keeper-etcd")))
         keeper = _made(folder / "keeper-server")
         served.enter_context(kept([server], directory=keeper))
-        kube = KubeHttp(made.kubeconfig)
+        kube = _Patient(made.kubeconfig)
         wait_for_namespace(kube)
         apply_manifests(kube, RBAC.read_text(encoding="utf-8"))
         stack.enter_context(kept(list(by_name.values()), directory=_made(folder / "keeper-rest")))
@@ -138,6 +139,20 @@ def ground(folder: Path) -> Iterator[tuple[Plane, list[tuple[str, Weather | None
                 (f"API server away for {AWAY:.0f} s, its history gone", api_server_is_away(restart, AWAY)),
             ],
         )
+
+
+class _Patient(KubeHttp):
+    """The day's own requests wait while the API server is started anew."""
+
+    def send(self, method: str, path: str, body: object = None, *, content: str = "application/json") -> Any:
+        end = time.monotonic() + AWAY
+        while True:
+            try:
+                return super().send(method, path, body, content=content)
+            except Unavailable:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.3)
 
 
 def _made(folder: Path) -> Path:

@@ -381,6 +381,8 @@ def _follow(kube: KubeHttp, day: Day, mine: set[str], over: threading.Event) -> 
         with contextlib.suppress(Unavailable, KubeRefusedError):
             version = kube.get(PODS)["metadata"]["resourceVersion"]
             for event in kube.stream(f"{PODS}?watch=1&timeoutSeconds=2&resourceVersion={version}"):
+                if event["type"] == "ERROR":  # what it was to go on from is forgotten
+                    break
                 pod = event["object"]["metadata"]
                 leaves = event["type"] == "DELETED" or pod.get("deletionTimestamp")
                 if leaves and pod["name"] in _EVERY and not over.is_set() and pod["name"] not in mine | gone:

@@ -18,6 +18,7 @@ import boto3
 import urllib3
 
 from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
 from stacks.local.demo.claims import GroupSeen, InstanceSeen, Morning, NodeSeen, PodSeen, Purchase, Said, Told
 from stacks.local.kubeapi.client import KubeHttp
 
@@ -155,7 +156,7 @@ class Recorder:
     def _follow(self, path: str, saw: Any) -> None:
         """Watch from the beginning; after a cut, from the beginning again: ``saw`` takes the same news twice."""
         while not self._stopping.is_set():
-            with contextlib.suppress(urllib3.exceptions.HTTPError, OSError, ValueError):
+            with contextlib.suppress(Unavailable, OSError, ValueError):
                 for kind, thing in self._watch(path):
                     if self._stopping.is_set():
                         return

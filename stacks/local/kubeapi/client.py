@@ -59,7 +59,13 @@ class KubeHttp:
         return json.loads(answer.data) if answer.data else None
 
     def stream(self, path: str) -> Iterator[Any]:
-        """Each JSON line of a watch, until the server ends it."""
+        """Each JSON line of a watch, until the server ends it. Raises ``Unavailable`` where it breaks off."""
+        try:
+            yield from self._stream(path)
+        except urllib3.exceptions.HTTPError as error:
+            raise Unavailable(f"the API server at {self.url} broke off ({type(error).__name__})") from None
+
+    def _stream(self, path: str) -> Iterator[Any]:
         answer = self._pool.request(
             "GET",
             self.url + path,
