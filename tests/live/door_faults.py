@@ -190,7 +190,7 @@ def live(
     points, day = points or Points(), Day()
     policy = folder / "policy.yaml"
     policy.write_text(POLICY, encoding="utf-8")
-    with stand_in_aws(folder / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
+    with _cleared(plane.kube), stand_in_aws(folder / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
         aws.make_groups(read_policy(policy))
         plane.fake_node("dgx", gpu="4")
         places = _Places(plane=plane, aws=aws, scaling=aws.client("autoscaling"), policy=policy, folder=folder)
@@ -198,16 +198,10 @@ def live(
             points.arm(kind, when, nth, _death((kind, when, nth), day, moves=chance.random() < moves))
         with _replicas(places, points, clock) as replicas, _watched(plane.kube, day) as mine:
             sky = Sky(plane=plane, aws=aws, replicas=replicas, points=points, chance=chance)
-            try:
-                with weather(sky) if weather else contextlib.nullcontext():
-                    _scenes(places, day, mine)
-            except DayLostError:
-                pass
-            finally:
-                day.unmet = points.unmet()
-                points.disarm()
-                mine.update(_EVERY)
-                _clear(plane.kube)
+            with contextlib.suppress(DayLostError), weather(sky) if weather else contextlib.nullcontext():
+                _scenes(places, day, mine)
+            day.unmet = points.unmet()
+            points.disarm()
         day.harm += _too_many(aws)
     return day
 
@@ -390,8 +384,10 @@ def _follow(kube: KubeHttp, day: Day, mine: set[str], over: threading.Event) -> 
                     day.harm.append(f"{pod['name']} was made to go")
 
 
-def _clear(kube: KubeHttp) -> None:
-    """For the next day."""
+@contextlib.contextmanager
+def _cleared(kube: KubeHttp) -> Iterator[None]:
+    """For the next day, which begins without a lease: once nobody is there who would write one again."""
+    yield
     for path in (
         f"{DEPLOYMENTS}/web",
         f"{BUDGETS}/web",
