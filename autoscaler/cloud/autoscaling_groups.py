@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,6 +48,8 @@ _WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found"
 """In AWS's words: the instance went on already, or is gone from its group."""
 _UNKNOWN_PRICE_SECONDS: Final = 600.0
 """A price list that does not answer must not hold up every look at the groups."""
+_WARNINGS_KEPT: Final = 1000
+"""Lines that are not told again: what AWS says in them may never be the same twice."""
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
 _HELD: Final = "Terminating:Wait"
 _DOWN: Final = "Terminating:Proceed"
@@ -115,7 +118,7 @@ class Ec2:
         self._clients = clients
         self._warn = warn
         self._now = now
-        self._warned: set[str] = set()
+        self._warned: deque[str] = deque(maxlen=_WARNINGS_KEPT)
         self._types: dict[str, InstanceType] = {}
         self._prices: dict[tuple[str, str, str], float] = {}
         self._known_prices: dict[tuple[str, tuple[str, ...]], float] = {}
@@ -143,6 +146,8 @@ class Ec2:
                 Filters=[{"Name": f"tag:{words.TAG_CLUSTER}", "Values": [self._policy.cluster]}]
             )
             raws = [raw for page in pages for raw in page["AutoScalingGroups"] if raw.get("Status") is None]
+            here = _instances_of(raws)
+            self._launched = {one: at for one, at in self._launched.items() if one in here}
             return tuple(self._groups_from(raws))
 
     def group(self, name: str) -> Group | None:
@@ -432,8 +437,7 @@ class Ec2:
 
     def _learn_launch_times(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
         """Auto Scaling does not say when an instance was launched; EC2 does."""
-        here = {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
-        unknown = sorted(here - self._launched.keys())
+        unknown = sorted(_instances_of(raws) - self._launched.keys())
         for start in range(0, len(unknown), 100):
             with one_failure_alone(self._warn_once, "when instances were launched"):
                 pages = self._clients.ec2.get_paginator("describe_instances").paginate(
@@ -443,8 +447,6 @@ class Ec2:
                     for reservation in page["Reservations"]:
                         for instance in reservation["Instances"]:
                             self._launched[instance["InstanceId"]] = instance["LaunchTime"].astimezone(UTC)
-        if len(self._launched) > 4 * len(here) + 1000:
-            self._launched = {one: at for one, at in self._launched.items() if one in here}
 
     def _launches(self, name: str, instances: tuple[Instance, ...], desired: int) -> tuple[tuple[Refusal, ...], int]:
         """Failed launches of the last hour, newest first; and how many are being tried, without an instance yet.
@@ -530,8 +532,12 @@ class Ec2:
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
-            self._warned.add(line)
+            self._warned.append(line)
             self._warn(line)
+
+
+def _instances_of(raws: Iterable[AutoScalingGroupTypeDef]) -> set[str]:
+    return {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
 
 
 def _nodes(count: int) -> str:

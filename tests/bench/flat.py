@@ -26,6 +26,7 @@ from autoscaler.metrics import Metrics
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
+from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.node_cache import NodeCache
 from autoscaler.report import Log, Report
 from tests.bench.figure import Figure
@@ -50,6 +51,7 @@ def flat(pods: int, *, seed: int) -> Iterator[Figure]:
         report=Report(Log("json", nowhere), Metrics()),
         leader=_Leader(),
         now=lambda: world.now,
+        confirm=lambda: Counts.of(world.store.cluster(world.now)),
     )
     came, bought = 0, 0
     used: list[Counter[str]] = []

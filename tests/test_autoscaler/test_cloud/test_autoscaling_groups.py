@@ -362,6 +362,31 @@ def test_a_group_that_the_policy_does_not_name_is_never_grown(door: Door) -> Non
     assert any("the policy has no entry 'old'" in line for line in door.warned)
 
 
+def test_what_was_told_is_remembered_in_bounds(door: Door) -> None:
+    """AWS's words may vary without an end. The newest are not told again."""
+    broken = [raw_group(AutoScalingGroupName=f"group-{number}", AvailabilityZones=[]) for number in range(1500)]
+    for told in (broken, [broken[-1]], [broken[0]]):
+        door.groups_are(*told)
+        door.types_are(TYPE)
+        assert door.door.groups() == ()
+    assert [line.partition(" is left out")[0] for line in door.warned[1499:]] == [
+        "the group group-1499",
+        "the group group-0",
+    ]
+
+
+def test_instances_that_are_gone_are_forgotten(door: Door) -> None:
+    """Of a day's thousands those that are there; a look at one group forgets none of the others'."""
+    door.types_are(TYPE)
+    for number in range(3):
+        door.groups_are(raw_group(desired=1, instances=(f"i-{number}",)))
+        door.instances_are(f"i-{number}")
+        door.door.groups()
+    door.groups_are(raw_group(), named=NAME)
+    door.door.group(NAME)
+    assert [*door.door._launched] == ["i-2"]
+
+
 WANTED = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
 
 
