@@ -33,6 +33,7 @@ class _Text(Json, frozen=True):
     assignments: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     """Auto Scaling group (empty: a machine that we own) -> node, or what the plan calls it -> pods."""
     draining: dict[str, datetime] = msgspec.field(default_factory=dict)
+    resting: dict[str, datetime] = msgspec.field(default_factory=dict)
     orders: dict[str, Order] = msgspec.field(default_factory=dict)
     leftovers: list[str] = msgspec.field(default_factory=list)
     unused: dict[str, Unused] = msgspec.field(default_factory=dict)
@@ -104,6 +105,7 @@ def as_text(memory: Memory) -> str:
         backoffs=dict(memory.backoffs),
         assignments=_by_node(memory.assignments),
         draining=dict(memory.draining),
+        resting=dict(memory.resting),
         orders=dict(memory.orders),
         leftovers=sorted(memory.leftovers),
         unused=dict(memory.unused),
@@ -124,6 +126,7 @@ def as_memory(text: str) -> Memory:
         backoffs=found.backoffs,
         assignments=assignments,
         draining=found.draining,
+        resting=found.resting,
         orders=found.orders,
         leftovers=frozenset(found.leftovers),
         unused=found.unused,

@@ -330,6 +330,8 @@ class Memory:
     """Pod key -> where it was last planned, so that it goes where it was bought for."""
     draining: Mapping[str, datetime] = field(default_factory=dict)
     """Name of a node that was emptied of its pods, or is being -> since when."""
+    resting: Mapping[str, datetime] = field(default_factory=dict)
+    """Name of a node that was opened again before it was empty -> when it was begun with."""
     orders: Mapping[str, Order] = field(default_factory=dict)
     """Group name -> the order that this plan makes in it: written down before it is made."""
     leftovers: frozenset[str] = frozenset()

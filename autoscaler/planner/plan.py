@@ -112,6 +112,7 @@ def plan(
             backoffs=dict(sorted(fleet.backoffs.items())),
             assignments=ordered_so_far(up.assignments, unanswered, cluster),
             draining=dict(sorted(brake.begun.items())),
+            resting=brake.opens(step.node for step in down.uncordons),
             orders=dict(sorted((unanswered | orders_in(steps)).items())),
             leftovers=left,
             unused=unused.since,

@@ -19,7 +19,7 @@ from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
-from autoscaler.planner.disruption.drain_brake import REST, DrainBrake
+from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
 from autoscaler.planner.supply.fleet import Fleet
@@ -112,8 +112,8 @@ def _why_not_now(node: Node, fleet: Fleet, wanted: Collection[str], brake: Drain
         return "it is closed, not ready, or on its way out"
     if node.name in wanted:
         return "more pods are to come onto it"
-    if node.name in brake.begun and brake.now < brake.begun[node.name] + REST:
-        begun = f"{brake.begun[node.name]:%Y-%m-%d %H:%M:%S} UTC"
+    if node.name in brake.resting:
+        begun = f"{brake.resting[node.name]:%Y-%m-%d %H:%M:%S} UTC"
         return f"it was begun with at {begun}, and could not be emptied: it has an hour's rest"
     return ""
 

@@ -7,6 +7,7 @@ so do nodes that EC2 takes back for certain.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -31,6 +32,9 @@ class DrainBrake:
     now: datetime
     begun: dict[str, datetime]
     """As ``Memory.draining``: name of a node that is drained, or was not long ago -> since when."""
+    resting: dict[str, datetime]
+    """As ``Memory.resting``. A node that was begun with and is open need not be one: who was to close it may have been
+    killed before."""
 
     @classmethod
     def of(cls, cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> DrainBrake:
@@ -38,7 +42,13 @@ class DrainBrake:
         rules, now = policy.scale_down.drains, cluster.seen_at
         longest = max(policy.scale_down.consolidation.every, rules.every, REST)
         begun = {name: since for name, since in memory.draining.items() if now < since + longest}
-        return cls(rules, len(fleet.group_of), now, begun)
+        resting = {name: since for name, since in memory.resting.items() if now < since + REST}
+        return cls(rules, len(fleet.group_of), now, begun, resting)
+
+    def opens(self, nodes: Iterable[str]) -> dict[str, datetime]:
+        """What rests once these are opened, of which some were not empty yet."""
+        opened = {name: self.begun[name] for name in nodes if name in self.begun}
+        return dict(sorted({**self.resting, **opened}.items()))
 
     def lets(self, node: str) -> bool:
         """Whether the node may be drained now; it is counted from now on."""

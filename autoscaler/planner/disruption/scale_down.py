@@ -20,7 +20,7 @@ from autoscaler.planner.supply.fleet import Fleet
 class ScaleDown:
     """What is done about nodes, wanted and unwanted."""
 
-    uncordons: tuple[Step, ...]
+    uncordons: tuple[Uncordon, ...]
     leaving: tuple[Step, ...]
     wake_at: datetime | None
     """When the next node has stood idle for long enough."""
@@ -45,7 +45,7 @@ def scale_down(
     above a limit, which do not wait out their idle time; nor do ``leftovers``, ids of instances that were bought for
     part of a gang.
     """
-    uncordons: list[Step] = []
+    uncordons: list[Uncordon] = []
     leaving: list[Step] = []
     due: list[datetime] = []
     kept: dict[str, str] = {}

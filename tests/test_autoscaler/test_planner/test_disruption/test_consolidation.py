@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.config.policy import Consolidation, Policy
+from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
 from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Pod
@@ -206,6 +207,16 @@ def test_a_node_that_does_not_get_empty_is_opened_again_and_left_alone() -> None
     assert evicted(decide(replace(opened, seen_at=LATER + timedelta(hours=1)), memory=ended.memory).steps) == [
         "team/web"
     ]
+
+
+def test_a_node_that_was_begun_with_and_never_closed_is_begun_with_again() -> None:
+    """Who wrote that down was killed before it closed the node: it is not one that could not be emptied."""
+    group, node = standing()
+    look = a_cluster(pods=[web(node=node.name)], nodes=[node, an_on_prem_node()], groups=[group], seen_at=LATER)
+    first = decide(look)
+    assert [type(step) for step in first.steps] == [Cordon, Evict]
+    later = replace(look, seen_at=LATER + timedelta(minutes=10))
+    assert evicted(decide(later, memory=as_memory(as_text(first.memory))).steps) == ["team/web"]
 
 
 def test_a_node_that_a_pending_pod_needs_is_not_emptied_any_further() -> None:

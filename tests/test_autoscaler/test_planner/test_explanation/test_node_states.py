@@ -181,7 +181,7 @@ def test_a_busy_node_names_its_pods_and_when_they_end() -> None:
         (
             seen(pods=[on(**SERVICE)]),
             {},
-            Memory(draining={NODE.name: NOW}),
+            Memory(resting={NODE.name: NOW}),
             "it was begun with at 2026-11-21 09:00:00 UTC, and could not be emptied",
         ),
         (seen(pods=[on(**SERVICE)]), {}, Memory(draining={"other": NOW}), "other was begun with: 1 in each window of"),
