@@ -19,6 +19,8 @@ With a bucket (``s3://...``) the same lines go there every few seconds, as objec
 
 It needs ``s3:PutObject`` alone, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role.
 
+Rank 0 of a Horovod job with Gloo serves, at its own port, the rendezvous of all ranks, as ``horovodrun`` would.
+
 A task that is ended when it is idle says so beforehand: in its lines, and by a file ``IDLE-ENDS-AT-...txt`` beside its
 files.
 """
@@ -29,11 +31,13 @@ import contextlib
 import ctypes
 import hashlib
 import hmac
+import http.server
 import json
 import os
 import re
 import signal
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -236,17 +240,18 @@ class _Stop:
 def main(command: list[str]) -> int:
     """Run the program as the task that the environment says; returns the exit status."""
     settings = Settings.read(os.environ)
+    known = os.environ | views(settings.cluster, settings.role, settings.index, sparse=settings.sparse)
+    rendezvous = _Rendezvous(known) if _has_rendezvous(known) and known["HOROVOD_RANK"] == "0" else None
     if settings.state:
         _note(settings.state / "up" / settings.task, {"host": socket.gethostname()})
     stop = _Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop.ask)
-    if not _peers_came(settings, stop):
+    if not _peers_came(settings, known, stop):
         status = 128 + signal.SIGTERM if stop.asked else PEERS_MISSING
     else:
-        known = os.environ | views(settings.cluster, settings.role, settings.index, sparse=settings.sparse)
         with _Log(settings) as log:
-            status = _run([expand(word, known) for word in command], known, settings, log, stop)
+            status = _run([expand(word, known) for word in command], known, settings, log, stop, rendezvous)
     said = {"status": status, "at": _now()}
     if settings.state:
         _note(settings.state / "exits" / settings.task, said)
@@ -258,10 +263,10 @@ def main(command: list[str]) -> int:
     return status
 
 
-def _peers_came(settings: Settings, stop: _Stop) -> bool:
+def _peers_came(settings: Settings, known: Mapping[str, str], stop: _Stop) -> bool:
     """Wait until all needed tasks are there; tells whom it waits for, at first and then now and again."""
     began, told = time.monotonic(), 0.0
-    while missing := [task for task in _needed(settings) if not _is_there(task, settings)]:
+    while missing := [task for task in _needed(settings) if not _is_there(task, settings)] or _unanswered(known):
         waited = time.monotonic() - began
         if waited > settings.patience or stop.asked:
             _tell(f"{settings.task}: {len(missing)} tasks did not come in {waited:.0f} s: {', '.join(missing[:5])}")
@@ -290,7 +295,93 @@ def _is_there(task: str, settings: Settings) -> bool:
     return True
 
 
-def _run(command: list[str], environment: Mapping[str, str], settings: Settings, log: _Log, stop: _Stop) -> int:
+def _has_rendezvous(known: Mapping[str, str]) -> bool:
+    return known.get("HOROVOD_CONTROLLER") == "gloo" and "HOROVOD_RANK" in known
+
+
+def _unanswered(known: Mapping[str, str]) -> list[str]:
+    """The task that serves the rendezvous, while it does not answer: Horovod itself would wait for a second."""
+    if not _has_rendezvous(known) or known["HOROVOD_RANK"] == "0":
+        return []
+    host, port = known["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(known["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return [f"the rendezvous at {host}:{port}"]
+    return []
+
+
+class _Rendezvous(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """Where the ranks of a Horovod job with Gloo find each other's addresses, as ``/SCOPE/RANK``.
+
+    It listens as soon as it is made, and answers from when it is served: this process has one thread until its
+    children are made.
+    """
+
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        super().__init__(("", int(known["HOROVOD_GLOO_RENDEZVOUS_PORT"])), _Addresses)
+        self.lock = threading.Lock()
+        self.addresses: dict[str, bytes] = {}
+        self.met: set[str] = set()
+        """Of ranks that have found all others."""
+
+    def serve(self) -> None:
+        """For the length of this process."""
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Addresses(http.server.BaseHTTPRequestHandler):
+    """Answers Horovod's HTTP store: https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc."""
+
+    server: _Rendezvous
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """404 until the rank has come."""
+        with self.server.lock:
+            found = self.server.addresses.get(self.path)
+        self._answer(404 if found is None else 200, found or b"")
+
+    def do_PUT(self) -> None:
+        """A rank's own."""
+        told = self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.lock:
+            self.server.addresses[self.path] = told
+        self._answer(200)
+
+    def do_DELETE(self) -> None:
+        """A rank has found all others; when all have, they may meet anew."""
+        scope = self.path.rpartition("/")[0]
+        with self.server.lock:
+            self.server.met.add(self.path)
+            known = {path for path in self.server.addresses if path.rpartition("/")[0] == scope}
+            if known <= self.server.met:
+                self.server.met -= known
+                for path in known:
+                    del self.server.addresses[path]
+        self._answer(200)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: ranks ask a hundred times a second."""
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _run(  # noqa: PLR0917 - one caller
+    command: list[str],
+    environment: Mapping[str, str],
+    settings: Settings,
+    log: _Log,
+    stop: _Stop,
+    rendezvous: _Rendezvous | None,
+) -> int:
     lines, said = os.pipe()
     idleness = _Idleness(settings, environment, said) if settings.idle else None
     try:
@@ -310,6 +401,8 @@ def _run(command: list[str], environment: Mapping[str, str], settings: Settings,
         _note(settings.state / "groups" / settings.task, {"group": child.pid})
     keeper = _keeper(log, lines, besides=said)
     os.close(lines)
+    if rendezvous:
+        rendezvous.serve()
     was_ended = _wait(child, settings, stop, idleness)
     _kill(child.pid, signal.SIGKILL)  # what it left running, in its own group
     os.close(said)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -129,6 +130,42 @@ def test_a_program_starts_when_its_peers_are_there(start: Start, tmp_path: Path)
     assert not (tmp_path / "logs").exists()
     start("pass", task="ps-0")
     assert first.communicate()[0] == "up\n"
+
+
+RANKS = """
+import sys, os, urllib.error, urllib.request as http
+base = "http://{}:{}/global_/".format(*map(os.environ.get, sys.argv[1:]))
+def ask(method, key, data=None):
+    try: return http.urlopen(http.Request(base + key, data=data, method=method), timeout=60).read().decode()
+    except urllib.error.HTTPError as error: return error.code
+print(ask("GET", "1"), [ask("PUT", key, f"address of {key}".encode()) for key in "01"], ask("GET", "1"))
+print(ask("DELETE", "1"), ask("GET", "1"), ask("DELETE", "0"), ask("GET", "1"))
+"""
+WHERE = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")
+
+
+@pytest.fixture
+def gloo(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster of a Horovod job, whose rank 0 has a free port."""
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "gloo")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return json.dumps({"worker": [f"127.0.0.1:{free.getsockname()[1]}", "127.0.0.1:1"]})
+
+
+def test_the_launcher_of_rank_0_serves_the_rendezvous_of_all(start: Start, gloo: str) -> None:
+    """An address is there until all ranks have found all others, and gone then: they may meet anew."""
+    said, _ = start(RANKS, *WHERE, CLUSTER=gloo).communicate()
+    assert said == "404 ['', ''] address of 1\n address of 1  404\n"
+
+
+def test_ranks_do_not_start_before_the_rendezvous_is_served(start: Start, gloo: str, tmp_path: Path) -> None:
+    """Horovod asks for a second and a half, then it fails."""
+    late = start("print('up')", task="worker-1", CLUSTER=gloo)
+    assert late.stderr
+    assert "worker-1 waits for 1 tasks, the rendezvous at 127.0.0.1:" in late.stderr.readline()
+    assert not (tmp_path / "logs").exists()
+    start("import signal; signal.pause()", task="worker-0", CLUSTER=gloo)
+    assert late.communicate()[0] == "up\n"
 
 
 @pytest.mark.parametrize("state", ["", "shared"])
