@@ -399,7 +399,7 @@ def _run(  # noqa: PLR0917 - one caller
         return 127 if isinstance(error, FileNotFoundError) else 126
     if settings.state:
         _note(settings.state / "groups" / settings.task, {"group": child.pid})
-    keeper = _keeper(log, lines, besides=said)
+    keeper = _keeper(log, lines, besides=said, group=child.pid)
     os.close(lines)
     if rendezvous:
         rendezvous.serve()
@@ -420,11 +420,13 @@ class _EnoughError(Exception):
     """The keeper has waited long enough for the end of the program's lines."""
 
 
-def _keeper(log: _Log, lines: int, *, besides: int) -> int:
+def _keeper(log: _Log, lines: int, *, besides: int, group: int) -> int:
     """A process that keeps the lines until the last writer has closed its end, also where this one is killed.
 
-    ``besides``: a descriptor of this one's, of such an end.
+    Then it kills the ``group`` of the program, whose children would hold that end for ever. ``besides``: a descriptor
+    of this one's, of such an end.
     """
+    launcher = os.getpid()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     process = os.fork()
@@ -436,6 +438,8 @@ def _keeper(log: _Log, lines: int, *, besides: int) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # Slurm tells all processes of a step
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, _enough)
+        signal.signal(signal.SIGUSR1, lambda *_: _kill(group, signal.SIGKILL))
+        die_with(launcher, signal.SIGUSR1)()
         os.close(besides)
         with log, open(lines, "rb") as written, contextlib.suppress(_EnoughError):
             log.copy(written)
@@ -517,7 +521,7 @@ def _kill(group: int, number: int) -> None:
 
 
 def die_with(parent: int, number: int) -> Callable[[], None]:
-    """For a child to do before its program: be sent the signal when its parent dies. Linux alone has a way."""
+    """For a child to do before anything else: be sent the signal when its parent dies. Linux alone has a way."""
     libc = ctypes.CDLL(None)
 
     def arrange() -> None:

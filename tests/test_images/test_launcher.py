@@ -242,13 +242,16 @@ def test_what_a_program_leaves_running_ends_with_it(start: Start) -> None:
     until(lambda: not is_there(int(said)), "the end of what was left")
 
 
-def test_a_program_dies_with_its_launcher(start: Start) -> None:
-    """Also where it had no time for anything."""
-    task = start("import os, signal; print(os.getpid()); signal.pause()")
+def test_a_program_dies_with_its_launcher(start: Start, tmp_path: Path) -> None:
+    """Also where it had no time for anything, and with what it started, which no one else may know.
+
+    Found by jobs that were killed on a Slurm without control groups.
+    """
+    task = start("import signal, subprocess as s; s.Popen(['sleep', '1000']); print('ready'); signal.pause()")
     assert task.stdout
-    pid = int(task.stdout.readline())
+    assert task.stdout.readline() == "ready\n"
     task.send_signal(signal.SIGKILL)
-    until(lambda: not is_there(pid), "the program's end")
+    until(lambda: not tasks_of(tmp_path), "the end of all of it")
 
 
 def test_what_a_program_has_said_is_kept_though_its_launcher_is_killed(start: Start, tmp_path: Path) -> None:
