@@ -376,7 +376,9 @@ def _in_a_copy(arguments: Sequence[str]) -> int:
         tree = Path(folder, "tree")
         copy_of_tree(tree)
         command = [sys.executable, "-m", "tests.mutate", *arguments]
-        return subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, check=False).returncode
+        # No bytecode: a mutant of the second and length of the module before it would be taken for that.
+        own = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(command, cwd=tree, env=own, check=False).returncode
 
 
 if __name__ == "__main__":

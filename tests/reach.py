@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
             path.write_text(probed(source, notes=notes, size=size, first=first), "utf-8")
         told = json.dumps({"into": str(Path(into).resolve()), "notes": str(notes), "places": places})
         command = [sys.executable, "-m", "pytest", "-p", "tests.reach", "-q", *chosen]
-        with_tree = os.environ | {"SPILLWAY_REACH": told, "PYTHONPATH": str(tree)}
+        with_tree = os.environ | {"SPILLWAY_REACH": told, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.run(command, cwd=tree, env=with_tree, check=False).returncode
 
 
