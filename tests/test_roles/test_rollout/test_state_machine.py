@@ -19,6 +19,7 @@ from roles.engine.host_plan import Done, identity
 from roles.operations.files import restore_kept
 from roles.rollout.lock import own_name
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
+from roles.rollout.node_state import Seen
 from roles.rollout.ssh_hosts import _RESTORE, SshHosts, leaving, taking, what_is_left
 from roles.rollout.state_machine import (
     Apply,
@@ -504,15 +505,29 @@ def test_a_machine_that_answers_again_is_gone_on_with_in_the_same_run(tmp_path: 
     assert not any(node.is_cordoned for node in marks.nodes.values())
 
 
-def test_of_a_machine_that_is_no_node_nothing_is_marked_in_the_cluster(tmp_path: Path) -> None:
-    """It is changed beside those that are; where it stands is kept here alone."""
+class Joining(MemoryHosts):
+    """A change makes the machine a node."""
+
+    marks: MemoryMarks
+
+    def apply(self, name: str, allowed: Disruption) -> Done:
+        """It has joined by the end."""
+        done = super().apply(name, allowed)
+        self.marks.nodes.setdefault(name, Seen(name=name, rack="r0", is_ready=True))
+        return done
+
+
+def test_a_machine_that_joins_in_its_change_is_not_marked_in_the_middle_of_it(tmp_path: Path) -> None:
+    """Its phase was never written on the node, which is not marked in the middle of a change."""
     machines, nodes = fleet(2)
     del nodes["n01"]
     killer = Killer()
-    hosts, marks = MemoryHosts(machines, killer), MemoryMarks(nodes, killer, max_down=1)
-    rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""))
-    assert (sorted(rolled.changed), rolled.failed) == (["n00", "n01"], {})
-    assert set(marks.nodes) == {"n00"}
+    hosts, marks = Joining(machines, killer), MemoryMarks(nodes, killer, max_down=1)
+    hosts.marks = marks
+    marks.mark = lambda *marked: pytest.fail(f"{marked}")  # type: ignore[method-assign]
+    rolled = roll(hosts, marks, tmp_path, Rules(), {"n01": ""})
+    assert (rolled.changed, rolled.failed) == (["n01"], {})
+    assert marks.nodes["n01"] == Seen(name="n01", rack="r0", is_ready=True)
 
 
 def test_every_change_and_every_command_is_in_the_journal(tmp_path: Path) -> None:

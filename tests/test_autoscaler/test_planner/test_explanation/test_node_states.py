@@ -377,3 +377,10 @@ def test_of_many_pods_that_keep_a_node_three_are_named(many: int, end: str) -> N
     pods = [on(name=str(number), gpus=1, owner="Job/a") for number in range(many)]
     [line] = [line for line in said("node", NODE.name, seen(pods=pods)).splitlines() if "not emptied" in line]
     assert line.endswith(end)
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_only_a_node_that_is_marked_says_that_it_is_not_drained(is_marked: bool) -> None:  # noqa: FBT001
+    """By the mark's own name, which its owner can take away."""
+    text = said("node", NODE.name, seen({"do_not_disrupt": is_marked}, pods=[on()]))
+    assert (f"it is marked {words.DO_NOT_DISRUPT}: it is not drained" in text) is is_marked
