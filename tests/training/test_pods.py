@@ -38,7 +38,9 @@ from tests.training.release import Released, released
 pytestmark = [pytest.mark.training, pytest.mark.timeout(2400)]  # the first run builds CoreDNS and the image
 
 DEFAULT: Final = "/api/v1/namespaces/default"
+GPUS: Final = 4
 KEPT: Final = "s3://team/logs"
+KEYS: Final = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,9 @@ def s3_for(ground: Lab) -> Iterator[str]:
     server.start()
     try:
         url = "http://{}:{}".format(*server.get_host_and_port())
-        keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
-        boto3.client("s3", endpoint_url=url, **keys).create_bucket(Bucket="team")  # type: ignore[call-overload]
+        boto3.client("s3", endpoint_url=url, **KEYS).create_bucket(Bucket="team")  # type: ignore[call-overload]
         data = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "us-east-1"}
-        data |= {key.upper(): keys[key] for key in ("aws_access_key_id", "aws_secret_access_key")}
+        data |= {key.upper(): KEYS[key] for key in ("aws_access_key_id", "aws_secret_access_key")}
         secret = {"metadata": {"name": "spillway-logs"}, "stringData": data}
         ground.kube.send("POST", f"{DEFAULT}/secrets", secret)
         yield url
@@ -197,6 +198,66 @@ def test_a_function_of_a_prompt_runs_in_pods_that_the_autoscaler_lets_in(
     ended = site.pods("meeting")
     assert [pod["status"]["phase"] for pod in ended] == ["Succeeded"] * 2, "what they held is free"
     assert {pod["spec"]["nodeSelector"][words.HOSTNAME] for pod in ended} == {"box"}, "the gate was lifted for a place"
+
+
+@pytest.fixture
+def gpus(site: Site) -> Iterator[None]:
+    """GPUs that the machine's kubelet says it has; no device plugin stands behind them."""
+    path = "/status/capacity/" + words.GPU.replace("/", "~1")
+
+    def patch(operation: dict[str, str]) -> None:
+        site.ground.kube.send("PATCH", "/api/v1/nodes/box/status", [operation], content="application/json-patch+json")
+
+    patch({"op": "add", "path": path, "value": str(GPUS)})
+    until(lambda: site.ground.kube.get("/api/v1/nodes/box")["status"]["allocatable"].get(words.GPU) == str(GPUS))
+    yield
+    patch({"op": "remove", "path": path})
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_search_takes_more_slots_mid_run_and_each_gpu_is_free_when_its_function_has_returned(
+    site: Site,
+    brain: Autoscaler,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of six trials one runs, then four, the first in the pod that it had; two begin on GPUs that are given back."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def trial(url: str, number: int) -> tuple[int, float]:
+        import time  # noqa: PLC0415 - in the pod
+        import urllib.error  # noqa: PLC0415
+        import urllib.request  # noqa: PLC0415
+
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/team/go")  # noqa: S310 - the stand-in for S3
+            except urllib.error.HTTPError:
+                time.sleep(0.2)
+            else:
+                return number, time.time()
+
+    def running() -> dict[str, str]:
+        pods = site.ground.kube.get(f"{DEFAULT}/pods?labelSelector={words.JOB}")["items"]
+        mine = [pod for pod in pods if pod["metadata"]["name"].startswith("grid-")]
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in mine if pod["status"]["phase"] == "Running"}
+
+    until(lambda: leads(site), told=brain.texts)
+    search = experiment.map(
+        trial, {"url": [site.s3], "number": range(6)}, slots=1, name="grid", image=IMAGE, gpus=1, cpus="0.1",
+        memory="128Mi", place=experiment.Cluster(kubeconfig=site.ground.kubeconfig),
+    )  # fmt: skip
+    first = until(running, within=120, told=lambda: brain.texts()[-4000:])
+    assert len(first) == 1
+    search.slots = "1..8"
+    four = until(lambda: len(found := running()) == GPUS and found, within=120, told=lambda: brain.texts()[-4000:])
+    assert first.items() <= four.items(), "what ran goes on"
+    s3 = boto3.client("s3", endpoint_url=site.s3, **KEYS)  # type: ignore[call-overload]
+    s3.put_object(Bucket="team", Key="go", Body=b"", ACL="public-read")
+    until(search.done, within=120, told=lambda: f"{search}{brain.texts()[-4000:]}")
+    assert sorted(number for number, _ in search.results().values()) == [*range(6)]
+    freed = [one.freed_after for one in search]
+    assert None not in freed, freed
 
 
 def leads(site: Site) -> bool:
