@@ -55,6 +55,10 @@ class Api:
             self._known[kind, key] = now, version
         return version
 
+    def forget(self) -> None:
+        """The versions of what is gone."""
+        self._known = {(kind, key): one for (kind, key), one in self._known.items() if key in self._shelf(kind)}
+
     def get(self, path: str, **_query: str | int) -> bytes:
         """One object."""
         with self._lock:

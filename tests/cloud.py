@@ -104,6 +104,8 @@ class Cloud:
     rests: timedelta = timedelta(seconds=20)
     """Between a refusal and the next try."""
     launched: dict[str, datetime] = field(default_factory=dict)
+    born: int = 0
+    """Instances that ever were: each has a number."""
     quota: int | None = None
     """vCPUs of each quota of the account, one for each node; ``None``: it cannot be asked about."""
     at_once: bool = True
@@ -123,6 +125,7 @@ class Cloud:
         """With these groups, at what they desire and have."""
         made = {one.name: Scaling(one, one.desired, {i.id: "InService" for i in one.instances}) for one in groups}
         cloud = cls(cluster=cluster, chance=chance, groups=made, now=now, **more)
+        cloud.born = sum(len(one.instances) for one in groups)
         cloud.launched = {i.id: i.launched or now for one in groups for i in one.instances}
         return cloud
 
@@ -199,7 +202,7 @@ class Cloud:
         self._new(group)
 
     def _new(self, group: Scaling) -> str:
-        instance = f"i-{len(self.launched):05}"
+        instance, self.born = f"i-{self.born:05}", self.born + 1
         self.launched[instance] = self.now
         group.instances[instance] = "InService"
         return instance

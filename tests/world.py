@@ -140,6 +140,7 @@ class World:
         """One frozen look, in an order that means nothing."""
         self._looks += 1
         self.api.pods, self.api.nodes = self.pods, self.nodes
+        self.api.forget()
         self.store.replace(
             PODS, self._shuffled({tuple(k.split("/")): (self.api.version("pods", k), p) for k, p in self.pods.items()})
         )

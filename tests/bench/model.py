@@ -1,7 +1,8 @@
 """A model check of so many steps through the real doors: ``python -m tests.bench model --steps 1000000 --seed 1``.
 
-See ``tests/test_autoscaler/test_planner/test_cluster_machine.py``; here each run is 500 steps long, in one process for
-each core.
+See ``tests/test_autoscaler/test_planner/test_cluster_machine.py``; here each run is 200 steps long, in one process for
+each core. What is told of pods that wait is cut short: it is two thirds of a step, and all that is checked of it here
+is that there is some; ``tests.bench explain`` holds it to the truth.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from autoscaler.planner import unschedulable
 from tests.bench.figure import Figure
 from tests.test_autoscaler.test_planner.test_cluster_machine import ClusterMachine
 
-STEPS: Final = 500
+STEPS: Final = 200
 """In a row, in one world."""
 
 
@@ -60,6 +62,7 @@ def _share(many: int, number: int) -> tuple[Counter[str], str, float]:
         suppress_health_check=list(HealthCheck),
     )
     began = time.process_time()
+    unschedulable._WORK = unschedulable._CHECKED = 1  # type: ignore[misc]
     try:
         run_state_machine_as_test(seed(number)(Counted), settings=unhurried)
     except BaseException as broken:  # noqa: BLE001 - hypothesis raises groups; whatever it is, it is told

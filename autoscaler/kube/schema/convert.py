@@ -288,7 +288,7 @@ def _larger(one: Resources, other: Resources) -> Resources:
     return Resources({name: max(one[name], other[name]) for name in {*one, *other}})
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def _kept(value: Any) -> Any:
     return value
 

@@ -27,6 +27,13 @@ from tests.world import World, job_of
 
 CROWDED = 24
 """Pods beyond which no more jobs come."""
+WEATHER = (
+    *(("refuses", share) for share in (0.0, 0.3, 1.0)),
+    *(("interrupts", share) for share in (0.0, 0.0, 0.1)),
+    *(("breaks", share) for share in (0.0, 0.0, 0.05)),
+    *(("guarded", share) for share in (0.0, 0.5, 1.0)),
+)
+"""What changes of a world, and the share that it is from then on."""
 
 
 class ClusterMachine(RuleBasedStateMachine):
@@ -34,7 +41,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     tally: ClassVar[Counter[str]] = Counter()
 
-    @initialize(world=worlds(), killed=st.booleans())
+    @initialize(world=worlds(room=2), killed=st.booleans())
     def begin(self, *, world: World, killed: bool) -> None:
         """A world; and whether processes are killed in it, or forget what they knew."""
         self.world, self.killed = world, killed
@@ -46,10 +53,12 @@ class ClusterMachine(RuleBasedStateMachine):
         """The autoscaler decides and acts."""
         self.memory = turn(self.world, self.memory, self.answers, killed=self.killed)
 
-    @rule(seconds=st.sampled_from((1, 10, 30, 60, 300)))
-    def wait(self, seconds: int) -> None:
-        """Launches come through or fail, nodes join, the scheduler binds."""
+    @rule(seconds=st.sampled_from((1, 10, 30, 60, 300)), looks=st.sampled_from((True, True, False)))
+    def wait(self, *, seconds: int, looks: bool) -> None:
+        """Launches come through or fail, nodes join, the scheduler binds; as a rule the autoscaler looks after that."""
         self.world.pass_time(timedelta(seconds=seconds))
+        if looks:
+            self.look()
 
     @precondition(lambda self: len(self.world.pods) < CROWDED)
     @rule(data=st.data())
@@ -72,31 +81,18 @@ class ClusterMachine(RuleBasedStateMachine):
         """Jobs end."""
         self.world.finish(share)
 
+    @precondition(lambda self: len(self.world.pods) >= CROWDED)
     @rule()
     def withdraw(self) -> None:
         """Owners of jobs of which nothing runs give up: without it, jobs that never fit would be all there is."""
         running = {job_of(pod) for pod in self.world.pods.values() if pod.node}
         self.world.pods = {key: pod for key, pod in self.world.pods.items() if job_of(pod) in running}
 
-    @rule(share=st.sampled_from((0.0, 0.3, 1.0)))
-    def refuse(self, share: float) -> None:
-        """EC2 has less, or more, from now on."""
-        self.world.cloud.refuses = share
-
-    @rule(share=st.sampled_from((0.0, 0.0, 0.1)))
-    def interrupt(self, share: float) -> None:
-        """EC2 takes instances back from now on, or no more."""
-        self.world.interrupts = share
-
-    @rule(share=st.sampled_from((0.0, 0.0, 0.05)))
-    def break_down(self, share: float) -> None:
-        """Hardware breaks from now on, or no more."""
-        self.world.breaks = share
-
-    @rule(share=st.sampled_from((0.0, 0.5, 1.0)))
-    def guard(self, share: float) -> None:
-        """PodDisruptionBudgets forbid so many of the evictions."""
-        self.world.guarded = share
+    @rule(to=st.sampled_from(WEATHER))
+    def change(self, to: tuple[str, float]) -> None:
+        """EC2 has less or more from now on, or takes instances back; hardware breaks; budgets forbid evictions."""
+        what, share = to
+        setattr(self.world.cloud if what == "refuses" else self.world, what, share)
 
     @precondition(lambda self: not self.killed)
     @rule()

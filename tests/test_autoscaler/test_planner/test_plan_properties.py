@@ -57,13 +57,16 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, trouble: bool = True) -> World:
-    """A few on-prem machines, six groups, a policy with or without limits, and a morning's jobs."""
-    entries = tuple(an_entry(name, max=draw(st.integers(0, 4))) for name in ("gpu-a10g", "gpu-a100", "cpu"))
+def worlds(draw: st.DrawFn, *, trouble: bool = True, room: int = 0) -> World:
+    """A few on-prem machines, six groups, a policy with or without limits, and a morning's jobs.
+
+    ``room``: nodes that each entry, and the limits, allow at least.
+    """
+    entries = tuple(an_entry(name, max=draw(st.integers(room, room + 4))) for name in ("gpu-a10g", "gpu-a100", "cpu"))
     limits = {
         "usd_per_hour": draw(st.none() | st.sampled_from((5.0, 30.0, 60.0))),
-        "nodes": draw(st.none() | st.integers(0, 5)),
-        "gpus": draw(st.none() | st.integers(0, 32)),
+        "nodes": draw(st.none() | st.integers(room, room + 5)),
+        "gpus": draw(st.none() | st.integers(8 * room, 8 * room + 32)),
     }
     groups = [a_group(entry.name, zone, maximum=entry.max) for entry in entries for zone in entry.zones]
     nodes = [an_on_prem_node(f"dgx-{n}", gpus=draw(st.sampled_from((0, 4, 8)))) for n in range(draw(st.integers(0, 3)))]
