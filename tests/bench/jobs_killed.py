@@ -1,12 +1,12 @@
 """Jobs whose processes are killed at any moment: what is left of them, and which of their lines can be read.
 
-    python -m tests.bench jobs-killed --jobs 200 --seed S
+    python -m tests.bench jobs-killed --jobs 200 --on-slurm 50 --seed S
 
-Local jobs of two workers and a parameter server, by the command line. Of each one to three processes are killed with
-SIGKILL: programs of workers or servers, what these have started, launchers, the supervisor; not the process by
-which a launcher keeps lines, with which those in its pipe would be lost. A program writes each line to its output
-first, then to a file that nothing else touches: what stands there has to be among what `spillway jobs logs` reads after
-the job was deleted.
+Jobs of two workers and a parameter server, as local processes or on a real Slurm of three machines. Of each one to
+three processes are killed with SIGKILL: programs of workers or servers, what these have started, launchers, the
+supervisor or srun; not the process by which a launcher keeps lines, with which those in its pipe would be lost. A
+program writes each line to its output first, then to a file that nothing else touches: what stands there has to be
+among what `spillway jobs logs` reads when the job is gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from click.testing import CliRunner
 
@@ -31,6 +31,8 @@ from images import launcher
 from images.backends import local
 from images.cli import jobs
 from tests.bench.figure import Figure
+from tests.live.machines import Bench
+from tests.live.slurm import SlurmCluster, slurm_cluster
 
 PROGRAM: Final = """\
 import os, pathlib, subprocess, sys, time
@@ -76,54 +78,161 @@ class Found:
     """Lines, by what was killed of their job."""
 
 
-def jobs_killed(many: int, *, seed: int) -> Iterator[Figure]:
-    """Figures of so many jobs; 0 lines and 0 processes are the bound."""
-    found = Found()
+class Place(Protocol):
+    """What runs the jobs, one after the other."""
+
+    python: str
+    """The interpreter that it has."""
+
+    def submit(self, file: Path) -> None:
+        """Start the job."""
+
+    def outcome(self, name: str) -> str:
+        """``running``, or how it has ended."""
+
+    def others(self, name: str) -> dict[str, list[int]]:
+        """Processes that carry no mark of the job and may be killed, by what they are."""
+
+    def held(self) -> list[str]:
+        """Allocations of jobs."""
+
+    def forget(self, name: str) -> None:
+        """Delete the job."""
+
+
+class Local:
+    """Processes of this machine."""
+
+    python = sys.executable
+
+    def submit(self, file: Path) -> None:
+        """By the command line."""
+        _typed("submit", str(file), "--to", "local")
+
+    def outcome(self, name: str) -> str:
+        """As its status says."""
+        return local.outcome(name=name)
+
+    def others(self, name: str) -> dict[str, list[int]]:
+        """The supervisor."""
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            return {"supervisor": [json.loads((local.home() / name / "status.json").read_text())["pid"]]}
+        return {}
+
+    def held(self) -> list[str]:
+        """Jobs whose lock is held."""
+        return [path.name for path in local.home().glob("*/") if local.is_alive(path)]
+
+    def forget(self, name: str) -> None:
+        """With all that it wrote, but for its lines."""
+        _typed("delete", name, "--to", "local")
+
+
+@dataclass
+class Slurm:
+    """Debian's, on machines of the bench."""
+
+    cluster: SlurmCluster
+    python = "python3"
+    _number: str = ""
+
+    def submit(self, file: Path) -> None:
+        """Rendered, and by ``sbatch``."""
+        script = file.with_suffix(".sh")
+        script.write_text(_typed("render", str(file), "--to", "slurm"))
+        self._number = self.cluster.submit(script)
+
+    def outcome(self, name: str) -> str:
+        """As the controller has it, once no component is to run any more."""
+        if self.cluster.typed("squeue --noheader --states=PENDING,CONFIGURING,RUNNING").strip():
+            return "running"
+        said = self.cluster.typed(f"scontrol --oneliner show job {self._number}")
+        return next(word.partition("=")[2].lower() for word in said.split() if word.startswith("JobState="))
+
+    def others(self, name: str) -> dict[str, list[int]]:
+        """None: those of srun carry the mark."""
+        return {}
+
+    def held(self) -> list[str]:
+        """Jobs that hold nodes, also while they complete."""
+        return self.cluster.typed("squeue --noheader").splitlines()
+
+    def forget(self, name: str) -> None:
+        """Nothing is to be done: it is gone from the queue."""
+
+
+def jobs_killed(many: int, *, seed: int, on_slurm: int = 0) -> Iterator[Figure]:
+    """Figures of so many jobs, some of them on Slurm; 0 lines and 0 tasks are the bound."""
+    dice = random.Random(seed)  # noqa: S311 - the same kills every time
+    if many > on_slurm:
+        with tempfile.TemporaryDirectory(prefix="spillway-bench-") as place:
+            yield from _figures("local", campaign(_open(Path(place)), many - on_slurm, dice, Local()))
+    if not on_slurm:
+        return
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as place:
-        campaign(Path(place), many, random.Random(seed), found)  # noqa: S311 - the same kills every time
+        Path(place).chmod(0o755)
+        home = _open(Path(place) / "home")
+        with Bench(Path(place) / "bench", shared=(home,)) as bench:
+            slurm = Slurm(slurm_cluster(bench, ("a", "b", "c")))
+            yield from _figures("Slurm", campaign(home, on_slurm, dice, slurm))
+
+
+def _open(folder: Path) -> Path:
+    """For all users: on Slurm's machines jobs are not root's."""
+    for one in (folder, folder / "logs", folder / "truth"):
+        one.mkdir(exist_ok=True)
+        one.chmod(0o777)
+    return folder
+
+
+def _figures(where: str, found: Found) -> Iterator[Figure]:
     for what, count in found.killed.most_common():
-        print(f"  {count:4} killed: {what}")
+        print(f"  {where}: {count:4} killed: {what}")
     for one in found.left:
-        print(f"  LEFT: {one}")
+        print(f"  {where}: LEFT: {one}")
     for what, count in found.lost.most_common():
-        print(f"  LOST: {count} lines where {what} was killed")
+        print(f"  {where}: LOST: {count} lines where {what} was killed")
     ends = ", ".join(f"{count} {end}" for end, count in found.ended.most_common())
-    what = f"{many} jobs, {found.killed.total()} processes killed ({ends})"
-    yield Figure(f"{what}: processes left after 5 s", len(found.left), "", 0)
-    yield Figure(f"of {found.lines} lines, not to be read", found.lost.total(), "", 0)
+    what = f"{where}, {found.ended.total()} jobs, {found.killed.total()} processes killed ({ends})"
+    yield Figure(f"{what}: tasks and allocations left after 5 s", len(found.left), "", 0)
+    yield Figure(f"{where}, of {found.lines} lines, not to be read", found.lost.total(), "", 0)
 
 
-def campaign(folder: Path, many: int, dice: random.Random, found: Found) -> None:
+def campaign(folder: Path, many: int, dice: random.Random, place: Place) -> Found:
     """One job after the other."""
+    found = Found()
     (folder / "program.py").write_text(PROGRAM)
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     for number in range(many):
-        _one(folder, f"job-{number}", dice, found)
+        _one(folder, f"job-{number}", dice, place, found)
+    return found
 
 
-def _one(folder: Path, name: str, dice: random.Random, found: Found) -> None:
+def _one(folder: Path, name: str, dice: random.Random, place: Place, found: Found) -> None:
     truth = folder / "truth" / name
-    truth.mkdir(parents=True)
-    mark = f"{folder.name}/{name}"
+    truth.mkdir()
+    truth.chmod(0o777)
+    mark = f"{folder.parent.name}/{folder.name}/{name}"
     file = folder / "job.yaml"
-    file.write_text(JOB.format(name=name, folder=folder, python=sys.executable, truth=truth, mark=f'KILLED: "{mark}"'))
-    _typed("submit", str(file), "--to", "local")
+    text = JOB.format(name=name, folder=folder, python=place.python, truth=truth, mark=f'KILLED: "{mark}"')
+    file.write_text(text)
+    place.submit(file)
     killed = []
     for _ in range(dice.randint(1, 3)):
         if dice.random() < _WORKS:
-            _until_all_write(truth, name)
+            _until_all_write(truth, name, place)
         time.sleep(dice.uniform(0.0, 0.6))
-        if (victim := _kill_one(mark, name, dice)) is not None:
+        if (victim := _kill_one(mark, name, dice, place)) is not None:
             killed.append(victim)
-    while _runs(name):
+    while (end := place.outcome(name)) == "running":
         time.sleep(0.05)
     found.killed.update(killed)
-    found.ended[local.outcome(name=name)] += 1
-    end = time.monotonic() + LEFT_WITHIN
-    while (left := list(_processes(mark))) and time.monotonic() < end:
+    found.ended[end] += 1
+    by = time.monotonic() + LEFT_WITHIN
+    while (left := [*(f"{kind} {pid}" for pid, kind in _processes(mark)), *place.held()]) and time.monotonic() < by:
         time.sleep(0.05)
-    found.left += [f"{name}: {kind} {pid}" for pid, kind in left]
-    _typed("delete", name, "--to", "local")
+    found.left += [f"{name}: {one}" for one in left]
+    place.forget(name)
     _read(folder, name, truth, found, "a " + " and a ".join(sorted(killed)))
 
 
@@ -136,25 +245,21 @@ def _read(folder: Path, name: str, truth: Path, found: Found, killed: str) -> No
         found.lost += Counter({killed: len(wrote - set(said.splitlines()))})
 
 
-def _until_all_write(truth: Path, name: str) -> None:
+def _until_all_write(truth: Path, name: str, place: Place) -> None:
     """Or the job has ended."""
-    while len({path.name.rpartition(".")[0] for path in truth.iterdir()}) < _TASKS and _runs(name):
+    while len({path.name.rpartition(".")[0] for path in truth.iterdir()}) < _TASKS:
+        if place.outcome(name) != "running":
+            return
         time.sleep(0.02)
 
 
-def _runs(name: str) -> bool:
-    return local.outcome(name=name) == "running"
-
-
-def _kill_one(mark: str, name: str, dice: random.Random) -> str | None:
+def _kill_one(mark: str, name: str, dice: random.Random, place: Place) -> str | None:
     """SIGKILL to one process of the job: first what it is to be, then which."""
-    kinds: dict[str, list[int]] = {}
+    kinds = place.others(name)
     for pid, kind in _processes(mark):
         with contextlib.suppress(ProcessLookupError):
             if not (kind.endswith("launcher") and os.getsid(pid) == pid):  # the keeper leads a session of its own
                 kinds.setdefault(kind, []).append(pid)
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        kinds["supervisor"] = [json.loads((local.home() / name / "status.json").read_text())["pid"]]
     if not kinds:
         return None
     kind = dice.choice(sorted(kinds))
@@ -176,8 +281,10 @@ def _processes(mark: str) -> Iterator[tuple[int, str]]:
 
 
 def _kind(words: list[str], role: str) -> str:
-    if launcher.__file__ in words:
+    if launcher.__file__ in words or any("def main(command" in word for word in words):  # by file, or as Slurm has it
         return f"{role}'s launcher"
+    if words[0] == "srun":
+        return "srun"
     return f"{role}'s child" if words[0] == "sleep" else role
 
 
