@@ -208,10 +208,15 @@ def gpus(site: Site) -> Iterator[None]:
     def patch(operation: dict[str, str]) -> None:
         site.ground.kube.send("PATCH", "/api/v1/nodes/box/status", [operation], content="application/json-patch+json")
 
+    def offered() -> str | None:
+        found: str | None = site.ground.kube.get("/api/v1/nodes/box")["status"]["allocatable"].get(words.GPU)
+        return found
+
     patch({"op": "add", "path": path, "value": str(GPUS)})
-    until(lambda: site.ground.kube.get("/api/v1/nodes/box")["status"]["allocatable"].get(words.GPU) == str(GPUS))
+    until(lambda: offered() == str(GPUS))
     yield
     patch({"op": "remove", "path": path})
+    until(lambda: offered() is None)
 
 
 @pytest.mark.usefixtures("gpus")
