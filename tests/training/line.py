@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import Final
 
-from images.cli import TEMPLATES
+from click.testing import CliRunner
+
+from images.cli import TEMPLATES, jobs
 
 SMALL: Final = ("cpus=0.4", "memory=2Gi", "server_cpus=0.2", "server_memory=2Gi", "gpus=0")
 """Parameters of the parameter-server template for a machine of two CPUs."""
@@ -15,6 +18,19 @@ PARAMETER_SERVER: Final = (TEMPLATES / "parameter-server.yaml").read_text(encodi
 def params(*given: str) -> tuple[str, ...]:
     """As the command line takes them."""
     return tuple(word for one in given for word in ("-p", one))
+
+
+def typed(*words: str) -> str:
+    """What `spillway jobs WORDS` prints."""
+    done = CliRunner().invoke(jobs, words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def free_port() -> int:
+    """The first of a few that are next to each other, as good as surely: for templates of the host's network."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1]) - 8
 
 
 def fitted(said: str, task: str) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from click.testing import CliRunner
-
 from images.backends import local
-from images.cli import jobs
+from tests.training import line
 
 
 def typed(*words: str) -> str:
     """What `spillway jobs WORDS --to local` said."""
-    done = CliRunner().invoke(jobs, [*words, "--to", "local"])
-    assert done.exit_code == 0, done.output
-    return done.output
+    return line.typed(*words, "--to", "local")
 
 
 def delete_all() -> None:

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from images.cli import jobs
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.machines import Bench, Host
-from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params
+from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params, typed
 from tests.training.podman import compose, podman_system
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(2400)]  # the first run builds Docker Compose and the image
@@ -62,10 +60,3 @@ def test_containers_train_find_each_other_by_name_and_end_together(engine: Host,
     for index in ("0", "1"):
         fitted(typed("logs", "line", "--index", index, "--from", f"{home}/logs"), f"worker {index}")
     assert "ps 0 serves at line-ps-0:2222" in said
-
-
-def typed(*words: str) -> str:
-    """What `spillway jobs WORDS` prints."""
-    done = CliRunner().invoke(jobs, words)
-    assert done.exit_code == 0, done.output
-    return done.stdout

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import images
-from images.cli import TEMPLATES, jobs
+from images.cli import TEMPLATES
 from tests.live.debian import why_not
 from tests.live.machines import Bench
 from tests.live.slurm import SlurmCluster, slurm_cluster
 from tests.training.frameworks import environment
-from tests.training.line import fitted
+from tests.training.line import fitted, typed
 
 pytestmark = pytest.mark.training
 PROGRAMS = Path(str(images.__path__[0])) / "containers" / "tensorflow"
@@ -58,13 +57,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     installed = (frameworks, Path(sys.base_prefix), PROGRAMS)
     with Bench(tmp_path_factory.mktemp("bench"), shared=(home,), installed=installed) as bench:
         yield Site(cluster=slurm_cluster(bench, ("a", "b", "c")), home=home, frameworks=frameworks)
-
-
-def typed(*words: str) -> str:
-    """What `spillway jobs WORDS` prints."""
-    done = CliRunner().invoke(jobs, words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def hosts(said: str, role: str) -> set[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import images
-from images.cli import TEMPLATES, jobs
+from images.cli import TEMPLATES
 from tests.live.hybrid import until
 from tests.training.frameworks import environment
-from tests.training.line import fitted, params
+from tests.training.line import fitted, free_port, params, typed
 from tests.training.yarn import DOMAIN, Yarn, mini_yarn, why_not
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(900)]
@@ -67,16 +65,3 @@ def running(yarn: Yarn, application: str) -> set[str]:
     parts = yarn.service("line")["components"]
     found = [one for part in parts for one in part.get("containers", ())]
     return {one["component_instance_name"] for one in found if one["state"] in ("RUNNING_BUT_UNREADY", "READY")}
-
-
-def free_port() -> int:
-    """The first of a few that are next to each other, as good as surely."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1]) - 8
-
-
-def typed(*words: str) -> str:
-    """What `spillway jobs WORDS` prints."""
-    done = CliRunner().invoke(jobs, words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
