@@ -42,6 +42,9 @@ PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 """Where root finds programs on a machine, whatever its login says: packages put theirs nowhere else."""
 _ENVIRONMENT: Final = ("/usr/bin/env", "-u", "POSIXLY_CORRECT", f"PATH={PATH}")
 """Beside PATH, what would have programs read their options in another way: systemctl for one."""
+_TO_THE_END: Final = ("sh", "-c", QuoteString('"$@"; status=$?; /usr/bin/cat >/dev/null; exit $status'), "sh")
+"""Reads what a command leaves of its input: where it fails before it has read that, what it said would be lost to an
+input that nobody takes, and the connection said to be broken."""
 GRACE: Final = 15
 """Seconds that the controller waits beyond the machine's own limit."""
 CUT_AFTER_MS: Final = 20_000
@@ -211,7 +214,8 @@ class Looking(BaseConnector):
     def _execute(self, command: StringCommand, **arguments: Any) -> tuple[bool, CommandOutput]:
         limit = int(arguments.pop("_timeout", None) or COMMAND_SECONDS)
         bounded = StringCommand(
-            "/usr/bin/timeout", "-k", "10", str(limit), *_ENVIRONMENT, "sh", "-c", QuoteString(command)
+            *(_TO_THE_END if arguments.get("_stdin") else ()),
+            *("/usr/bin/timeout", "-k", "10", str(limit), *_ENVIRONMENT, "sh", "-c", QuoteString(command)),
         )
         written = str(command)
         try:

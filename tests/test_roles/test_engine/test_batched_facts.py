@@ -305,3 +305,27 @@ def test_a_command_ends_on_the_machine_before_the_controller_gives_up() -> None:
     with pytest.raises(ConnectionResetError):
         looking.run_shell_command("reboot")
     assert looking.executed[-1] == ("reboot", False, "the connection broke: ConnectionResetError")
+
+
+def test_what_a_command_says_that_fails_before_it_has_read_its_input_is_not_lost() -> None:
+    """A folder that may not be written is told as that, not as a connection that broke."""
+
+    class Channel(Machine):
+        """Closes with the command, as that of a connection does: more input is an error."""
+
+        def run_shell_command(self, command: StringCommand, **arguments: Any) -> tuple[bool, CommandOutput]:
+            with subprocess.Popen(
+                ["sh", "-c", command.get_raw_value()], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                assert process.stdin
+                assert process.stderr
+                for line in arguments["_stdin"]:
+                    process.stdin.write(line)
+                process.stdin.close()
+                said = [OutputLine("stderr", line.strip()) for line in process.stderr]
+            return process.returncode == 0, CommandOutput(said)
+
+    looking = Looking(Channel(executing=True))  # type: ignore[arg-type]
+    fails = StringCommand("echo no room >&2; exit 3", _stdin=["line\n"] * 2**16)
+    done, output = looking.run_shell_command(fails, **fails.connector_arguments)
+    assert (done, output.stderr_lines) == (False, ["no room"])
