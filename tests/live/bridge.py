@@ -46,8 +46,8 @@ def set_up(folder: Path) -> tuple[str, ipaddress.IPv4Network]:
         run("ip", "link", "add", bridge, "type", "bridge")
         _note(bridge).write_text(str(folder), encoding="utf-8")
         _keep_settings()
-    run("ip", "addr", "add", f"{subnet[1]}/24", "dev", bridge)
-    run("ip", "link", "set", bridge, "up")
+        run("ip", "addr", "add", f"{subnet[1]}/24", "dev", bridge)
+        run("ip", "link", "set", bridge, "up")  # only now there is a route, by which the others see that it is taken
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")
     comment = ("-m", "comment", "--comment", bridge, "-j")
     nat = ("POSTROUTING", "-s", str(subnet), "!", "-d", str(subnet))
