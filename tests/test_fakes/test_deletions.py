@@ -82,10 +82,10 @@ def test_an_instance_holds_its_placement_group_until_it_is_terminated(here: Stan
     def delete() -> str:
         return refused(here.ec2.delete_placement_group, GroupName=name)
 
-    here.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    eventually(lambda: len(here.states(group)) == 1)
+    here.want(group, 1)
     assert delete() == "InvalidPlacementGroup.InUse"
     here.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
+    eventually(lambda: here.states(group) != ["InService"])  # before time passes, which it takes to end
     here.pass_time(10)
     eventually(lambda: not here.states(group))
     assert [delete(), delete()] == ["", "InvalidPlacementGroup.Unknown"]
