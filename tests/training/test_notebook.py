@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,7 +78,17 @@ class Server:
             lambda: re.search(r"http://127\.0\.0\.1:(\d+)/\S*\?token=(\w+)", lines()),
             told=lines,
         )
-        return Server(f"127.0.0.1:{found[1]}", found[2])
+        server = Server(f"127.0.0.1:{found[1]}", found[2])
+        until(server.answers, told=lines)  # it says where it is before it listens
+        return server
+
+    def answers(self) -> bool:
+        """Whether it listens."""
+        try:
+            self.ask("status")
+        except urllib.error.URLError:
+            return False
+        return True
 
     def ask(self, path: str, given: object = None) -> Any:
         """Of its API."""
