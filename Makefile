@@ -2,8 +2,8 @@
 run = @python3 stacks/local/toolchain/bootstrap.py
 
 demo: ; $(run) spillway demo
-# Four processes on two cores: live tests wait for most of their time.
-test: ; $(run) sh -c 'python -m tests.live && exec pytest -n 4 --dist loadfile --no-loadscope-reorder'
+# Three processes on two cores: live tests wait for most of their time.
+test: ; $(run) sh -c 'python -m tests.live && exec pytest -n 3 --dist loadfile --no-loadscope-reorder'
 # Property tests with new examples, 20 times as many: hours. What one finds is kept beside it as an @example.
 nightly: ; $(run) env HYPOTHESIS_PROFILE=nightly pytest -n 2 -m 'hypothesis and not live' --timeout 28800
 test-jobs: ; $(run) pytest -m training tests/training
