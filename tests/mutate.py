@@ -361,7 +361,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _quick() -> settings:
-    """The examples of each run, and an end at the first that fails: nobody reads which."""
+    """The examples of each run, and an end at the first that fails."""
     return settings(
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],

@@ -43,8 +43,8 @@ PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _ENVIRONMENT: Final = ("/usr/bin/env", "-u", "POSIXLY_CORRECT", f"PATH={PATH}")
 """Beside PATH, what would have programs read their options in another way: systemctl for one."""
 _TO_THE_END: Final = ("sh", "-c", QuoteString('"$@"; status=$?; /usr/bin/cat >/dev/null; exit $status'), "sh")
-"""Reads what a command leaves of its input: where it fails before it has read that, what it said would be lost to an
-input that nobody takes, and the connection said to be broken."""
+"""Reads what a command leaves of its input. Where a command fails before it has read that, writing the rest would raise
+an error of the connection, and the output of the command be lost."""
 GRACE: Final = 15
 """Seconds that the controller waits beyond the machine's own limit."""
 CUT_AFTER_MS: Final = 20_000

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
+
+from tests.fakes.hosts import WITH_HOSTS
 
 Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
@@ -85,7 +86,6 @@ _AGAIN: Final = 1.0
 """Seconds from an app's end to its next start: ``backoffSeconds``."""
 _GRACE: Final = 3.0
 """From SIGTERM to SIGKILL: ``taskKillGracePeriodSeconds``."""
-_WITH_NAMES: Final = ("unshare", "--mount", "sh", "-ec", 'mount --bind "$1" /etc/hosts; shift; exec "$@"', "sh")
 
 
 def faults(group: Any) -> list[str]:
@@ -101,13 +101,6 @@ def faults(group: Any) -> list[str]:
         if app.get("gpus") and app.get("container", {}).get("type") != "MESOS"
     ]
     return found
-
-
-def why_not() -> str:
-    """Why no apps can be started here; empty where they can."""
-    if shutil.which("unshare") is None:
-        return "install util-linux"
-    return "" if os.geteuid() == 0 else "only root gives a process a file of hosts of its own"
 
 
 class Task:
@@ -144,7 +137,7 @@ class Task:
         command = ["sh", "-c", self.app["cmd"]] if "cmd" in self.app else self.app["args"]
         with said.open("ab") as out:
             process = self._process = subprocess.Popen(
-                [*_WITH_NAMES, str(self._agent.hosts), *command],
+                ["unshare", "--mount", *WITH_HOSTS, str(self._agent.hosts), *command],
                 env={"PATH": os.environ["PATH"], **self.app.get("env", {}), "MARATHON_APP_ID": self.app["id"]},
                 cwd=said.parent,
                 stdin=subprocess.DEVNULL,

@@ -386,7 +386,7 @@ def _follow(kube: KubeHttp, day: Day, mine: set[str], over: threading.Event) -> 
 
 @contextlib.contextmanager
 def _cleared(kube: KubeHttp) -> Iterator[None]:
-    """For the next day, which begins without a lease: once nobody is there who would write one again."""
+    """For the next day, which begins without a lease: once no replica runs that would write one again."""
     yield
     for path in (
         f"{DEPLOYMENTS}/web",

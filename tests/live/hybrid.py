@@ -25,7 +25,7 @@ from autoscaler.config.policy import Policy, asg_name, interruption_queue, read_
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import Process, free_ports, start_keeper, stop_keeper, tail
+from stacks.local.process.supervisor import Process, answers, free_ports, start_keeper, stop_keeper, tail
 from stacks.nodes.interruptions import PATTERN
 from stacks.nodes.node_groups import group_tags
 from stacks.nodes.user_data import NodeSpec, render_user_data
@@ -130,7 +130,7 @@ def stand_in_aws(
         *("--port", str(port), "--boot-delay", boot_delay, "--retry-after", "1s", *cluster), log=log
     )
     try:
-        until(lambda: server.wait(0) or _is_served(url), told=partial(tail, log))
+        until(lambda: server.wait(0) or answers(f"{url}/spillway/health"), told=partial(tail, log))
         assert not server.wait(0), tail(log)
         yield Aws(
             url=url,
@@ -152,14 +152,6 @@ def stand_in_aws(
 def _aws_zygote() -> Zygote:
     """One for all of a test process; it ends with it."""
     return Zygote(AWS)
-
-
-def _is_served(url: str) -> bool:
-    try:
-        urllib.request.urlopen(f"{url}/spillway/health", timeout=10).close()  # noqa: S310 - our own
-    except OSError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -557,7 +557,7 @@ def test_a_dry_run_only_tells() -> None:
 
 
 def test_before_aws_has_answered_only_the_cluster_is_cared_for() -> None:
-    """Nothing is bought or given back, and nobody is told that he waits in vain.
+    """Nothing is bought or given back, and no pod is told to be hopeless.
 
     What the last replica was emptying stays closed: opened now it would be left alone for an hour, and be paid for.
     """

@@ -14,7 +14,8 @@ import pytest
 
 import images
 from images.cli import TEMPLATES
-from tests.fakes.marathon import marathon, why_not
+from tests.fakes.hosts import why_not
+from tests.fakes.marathon import marathon
 from tests.live.hybrid import until
 from tests.training.frameworks import environment
 from tests.training.line import fitted, free_port, params, typed

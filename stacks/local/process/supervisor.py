@@ -249,7 +249,7 @@ class _Keeper:
         starting = [self._processes[name] for name in self._running.keys() - self._ready]
         for process in starting:
             age = time.monotonic() - self._begun[process.name]
-            if _answers(process.ready_url, process.authority) if process.ready_url else age > _SETTLES:
+            if answers(process.ready_url, process.authority) if process.ready_url else age > _SETTLES:
                 self._ready.add(process.name)
             elif age > process.patience:
                 said = tail(Path(process.log))
@@ -313,7 +313,8 @@ class _Keeper:
         self._stop.set()
 
 
-def _answers(url: str, authority: str) -> bool:
+def answers(url: str, authority: str = "") -> bool:
+    """Whether a server answers there without an error. ``authority``: file of the certificate that signs its own."""
     context = ssl.create_default_context(cafile=authority) if authority else None
     try:
         with urllib.request.urlopen(url, timeout=1, context=context):  # noqa: S310 - our own address on loopback

@@ -91,7 +91,7 @@ def test_the_first_run_makes_its_state_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "made"), [(404, [{"metadata": {"name": NAMESPACE}}]), (403, [])])
 def test_a_new_cluster_gets_the_namespace_of_the_lease(tmp_path: Path, status: int, made: list[Any]) -> None:
-    """Whoever may not look may still hold the lease, and makes nothing."""
+    """With no right to see namespaces the lease can still be held, and nothing is made."""
     leases, bodies = Leases(""), []
 
     def get(path: str) -> bytes:

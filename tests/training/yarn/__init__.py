@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.fakes import hosts as own_hosts
+from tests.fakes.hosts import WITH_HOSTS
 from tests.training.frameworks import made_once
 
 HERE: Final = Path(__file__).parent
@@ -27,7 +29,7 @@ DOMAIN: Final = "root.spillway.test"
 """Of the user whose services they are."""
 _ALONE: Final = (
     *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"),
-    *("sh", "-ec", 'mount --bind "$1" /etc/hosts; shift; exec "$@"', "sh"),
+    *WITH_HOSTS,
 )
 """Its containers end with it."""
 _JAVA: Final = (
@@ -115,7 +117,7 @@ def _jars() -> Path:
 
 def why_not() -> str:
     """Why none can be started here; empty where one can."""
-    missing = [program for program in ("javac", "mvn", "unshare") if shutil.which(program) is None]
+    missing = [program for program in ("javac", "mvn") if shutil.which(program) is None]
     if missing:
-        return f"a YARN needs {', '.join(missing)}: install openjdk-17-jdk-headless, maven, util-linux"
-    return "" if os.geteuid() == 0 else "only root gives a process a file of hosts of its own"
+        return f"a YARN needs {', '.join(missing)}: install openjdk-17-jdk-headless, maven"
+    return own_hosts.why_not()

@@ -19,7 +19,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_watch_that_breaks_off_is_an_outage_like_any_other(tmp_path: Path) -> None:
-    """Whoever follows it knows one error: a thread that dies of another would follow no more, and say nothing."""
+    """Its callers catch one error: a thread that dies of another would follow no more, and say nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_answer_in_part, args=(server,), daemon=True).start()
         events = _client(tmp_path, server.getsockname()[1]).stream("/api/v1/pods?watch=1")
