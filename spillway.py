@@ -12,18 +12,18 @@ from autoscaler.model.errors import BadInput, Unavailable
 
 COMMANDS: Final = {
     # name: (where the click command lives, what `spillway --help` says of it without importing it)
-    "autoscale": ("autoscaler.cli:autoscale", "Run the autoscaler, or ask what it would do and why."),
+    "autoscale": ("autoscaler.cli.autoscale:autoscale", "Run the autoscaler, or ask what it would do and why."),
     "demo": (
         "stacks.local.cli:demo",
         "The main job on this machine: on-prem fills first, the rest spills over to EC2.",
     ),
-    "gpus": ("autoscaler.cli:gpus", "Which GPUs exist, who holds them, how long they have idled."),
+    "gpus": ("autoscaler.cli.autoscale:gpus", "Which GPUs exist, who holds them, how long they have idled."),
     "jobs": ("images.cli:jobs", "Render and submit training jobs from templates."),
     "nodes": ("roles.cli:nodes", "Check, plan, apply and reconcile what the machines are."),
     "local": ("stacks.local.cli:local", "A hybrid cluster on this machine: up, status, down."),
-    "slurm": ("autoscaler.slurm_commands:slurm", "EC2 machines for Slurm's cloud nodes, within the policy's limits."),
-    "top": ("autoscaler.cli:top", "Watch nodes by group, what is on its way, what waits and why."),
-    "policy": ("autoscaler.policy_commands:policy", "Check a scaling policy, compare two, show the acting one."),
+    "slurm": ("autoscaler.cli.slurm:slurm", "EC2 machines for Slurm's cloud nodes, within the policy's limits."),
+    "top": ("autoscaler.cli.autoscale:top", "Watch nodes by group, what is on its way, what waits and why."),
+    "policy": ("autoscaler.cli.policy:policy", "Check a scaling policy, compare two, show the acting one."),
     "recover": ("stacks.recovery.cli:recover", "Mend a stack whose `pulumi up` or `destroy` was killed."),
 }
 

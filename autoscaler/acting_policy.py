@@ -20,10 +20,10 @@ from autoscaler.kube.client import Refused
 from autoscaler.kube.policy_configmap import About, PolicyRecord, Record, Refusal
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.report import Log
+from autoscaler.reporting.report import Log
 
 if TYPE_CHECKING:
-    from autoscaler.metrics import Metrics
+    from autoscaler.reporting.metrics import Metrics
 
 Tell = Callable[[str, str, bool], None]
 """Writes an Event: its reason, its message, and whether it is a warning."""

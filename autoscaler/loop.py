@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from autoscaler.acting_policy import Policies, as_priced
-from autoscaler.bookkeeper import Bookkeeper
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.config.policy import Policy
@@ -24,7 +23,6 @@ from autoscaler.executor import FAILURES, Executor, NotYet
 from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.watcher import Pause
-from autoscaler.messenger import Messenger
 from autoscaler.model.actions import (
     Admit,
     Cancel,
@@ -49,7 +47,9 @@ from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
-from autoscaler.report import Report
+from autoscaler.reporting.bookkeeper import Bookkeeper
+from autoscaler.reporting.messenger import Messenger
+from autoscaler.reporting.report import Report
 
 LOOK_AGAIN: Final = 60.0
 """Seconds after which the loop decides anew though nothing seems to have changed."""

@@ -7,55 +7,50 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, of_record, parsed
-from autoscaler.acting_replica import acting_replica, door_of
-from autoscaler.answers import answers_of
-from autoscaler.bookkeeper import Bookkeeper
+from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, parsed
 from autoscaler.cloud import autoscaling_groups as aws
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import PolicyFile
 from autoscaler.config.signals import on_first_of
-from autoscaler.door import Answer, Door
 from autoscaler.executor import Executor
-from autoscaler.gpu_use_watch import GpuUseWatch
-from autoscaler.interruption_watch import InterruptionWatch
 from autoscaler.kube import client as k8s
 from autoscaler.kube.cache import Store
 from autoscaler.kube.leader_election import Lease
 from autoscaler.kube.ledger_configmaps import LedgerBooks
 from autoscaler.kube.memory_configmap import MemoryConfigMap
-from autoscaler.kube.pauses_configmap import change_pauses, pauses_kind, read_pauses
+from autoscaler.kube.pauses_configmap import pauses_kind
 from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyRecord
 from autoscaler.kube.watched_kinds import NODES, PODS
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import GroupWatch, Loop
-from autoscaler.messenger import Messenger
 from autoscaler.model import labels as words
-from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.model.pauses import Pause, in_force
-from autoscaler.notifications import Notifier
+from autoscaler.model.errors import Unavailable
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.node_cache import NodeCache
-from autoscaler.policy_words import acting
 from autoscaler.record.writer import Recorder
-from autoscaler.report import Log, Report
-from autoscaler.spending import By, as_focus, sums
+from autoscaler.replica.acting_replica import door_of
+from autoscaler.replica.answers import answers_of
+from autoscaler.replica.door import Answer, Door
+from autoscaler.reporting.bookkeeper import Bookkeeper
+from autoscaler.reporting.messenger import Messenger
+from autoscaler.reporting.notifications import Notifier
+from autoscaler.reporting.report import Log, Report
+from autoscaler.watches.gpu_use import GpuUseWatch
+from autoscaler.watches.interruptions import InterruptionWatch
 
 if TYPE_CHECKING:
-    from autoscaler.metrics import Metrics
+    from autoscaler.reporting.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,99 +76,152 @@ class Settings:
 
 def serve(settings: Settings) -> None:
     """Watch and act until SIGTERM or SIGINT. Raises ``BadInput`` or ``Unavailable`` where it cannot begin."""
-    metrics, door = _metrics(), Door(settings.metrics_port)
-    log, identity = Log(settings.log_format), settings.name()
-    report = Report(log, metrics)
-    kube, store = _connect(settings), Store()
-    source = _source(settings.policy, kube, store)
-    messenger = Messenger(Writes(kube), failed=report.outage)
-    told = PolicyReport(log, metrics, tell=_teller(settings, messenger))
-    record = PolicyRecord(kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
-    policies = ActingPolicy(source, record, report=told, identity=identity)
-    secret = secrets.token_urlsafe()
-    address = door_of(door.port, secret, is_reached_from_afar=settings.metrics_port is not None)
-    lease = _lease(settings, identity, kube, store, report, door=address)
-    log.hears = Notifier(messenger, policy=policies.current, acts=lease.is_mine).hear
-    parties = Parties.of(kube, store, policies.current(), settings.namespace, warn=report.note)
-    followed = [source.kind] if isinstance(source, PolicyConfigMap) else []
-    observer = Observer(kube, store, also=[pauses_kind(settings.namespace), *followed], tell=report.outage)
-    groups = GroupWatch(ec2=parties.ec2, store=store, outage=report.outage)
-    policies.on_change(parties.ec2.obey)
-    policies.on_change(lambda _policy: groups.soon())
+    _Replica(settings).run()
 
-    books = LedgerBooks(kube, namespace=settings.namespace, tell=report.outage, read_only=settings.dry_run)
-    bookkeeper = Bookkeeper(books)
-    recorder = _recorder(settings, identity, report, metrics)
-    loop = parties.loop(
-        settings,
-        policies,
-        report=report,
-        leader=lease,
-        messenger=messenger,
-        bookkeeper=bookkeeper,
-        set_in_motion=groups.soon,
-        recorder=recorder,
-    )
-    metrics.watch(lambda: loop.last)
-    answers: dict[str, Answer] = {
-        "status": lambda _question: _status(lease, report, policies),
-        **{f"{secret}/{name}": answer for name, answer in answers_of(lambda: loop.last, settings.record).items()},
-    }
-    door.open(metrics=metrics.app(), why_not_alive=report.why_not_alive, answers=answers)
-    interruptions = InterruptionWatch(
-        parties.ec2.interruption_queue(),
-        store,
-        acts=lambda: lease.is_mine() and not settings.dry_run,
-        outage=report.outage,
-        note=report.note,
-    )
-    gpu_use = GpuUseWatch(
-        kube, store, policy=policies.current, acts=lambda: lease.is_mine() or settings.dry_run, outage=report.outage
-    )
-    on_first_of((signal.SIGTERM, signal.SIGINT), loop.stop)  # the step at hand is finished first
-    broken = _stop_when_a_thread_breaks(loop)
-    report.note(_greeting(settings, policies.current(), kube))
-    observer.start()
-    groups.start()
-    interruptions.start()
-    gpu_use.start()
-    source.start(store.wake)
-    if not settings.dry_run:
-        lease.start()
-    try:
-        loop.run()
-    finally:
-        if lease.is_mine():
-            bookkeeper.close()
-        for part in (
-            source,
-            groups,
-            interruptions,
-            gpu_use,
-            observer,
-            messenger,
-            lease,
-            *([recorder] if recorder else []),
-        ):
+
+class _Replica:
+    """One process of the service: its parts, each made of those before it. Raises as :func:`serve`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._identity = settings, settings.name()
+        self._metrics, self._door = _metrics(), Door(settings.metrics_port)
+        self._log = Log(settings.log_format)
+        self._report = Report(self._log, self._metrics)
+        self._kube, self._store = _connect(settings), Store()
+        self._source = _source(settings.policy, self._kube, self._store)
+        self._messenger = Messenger(Writes(self._kube), failed=self._report.outage)
+        self._policies = self._acting_policy()
+        self._secret = secrets.token_urlsafe()
+        self._lease = self._made_lease()
+        policy = self._policies.current
+        self._log.hears = Notifier(self._messenger, policy=policy, acts=self._lease.is_mine).hear
+        self._parties = Parties.of(self._kube, self._store, policy(), settings.namespace, warn=self._report.note)
+        self._groups = GroupWatch(ec2=self._parties.ec2, store=self._store, outage=self._report.outage)
+        self._watches = self._made_watches()
+        self._policies.on_change(self._parties.ec2.obey)
+        self._policies.on_change(lambda _policy: self._groups.soon())
+        self._bookkeeper = Bookkeeper(
+            LedgerBooks(self._kube, namespace=settings.namespace, tell=self._report.outage, read_only=settings.dry_run)
+        )
+        self._recorder = _recorder(settings, self._identity, self._report, self._metrics)
+        self._loop = self._made_loop()
+
+    def run(self) -> None:
+        """Until a signal ends it, or a defect of ours in one of its threads."""
+        self._open_door()
+        on_first_of((signal.SIGTERM, signal.SIGINT), self._loop.stop)  # the step at hand is finished first
+        broken = _stop_when_a_thread_breaks(self._loop)
+        self._report.note(_greeting(self._settings, self._policies.current(), self._kube))
+        for watch in self._watches:
+            watch.start()
+        self._source.start(self._store.wake)
+        if not self._settings.dry_run:
+            self._lease.start()
+        try:
+            self._loop.run()
+        finally:
+            self._stop()
+        if broken:
+            raise broken[0]
+
+    def _stop(self) -> None:
+        """End each part; the lease is given up after all that writes."""
+        if self._lease.is_mine():
+            self._bookkeeper.close()
+        for part in (self._source, *self._watches, self._messenger, self._lease):
             part.stop()
-        report.note("stopped; another autoscaler may act now")
-    if broken:
-        raise broken[0]
+        if self._recorder is not None:
+            self._recorder.stop()
+        self._report.note("stopped; another autoscaler may act now")
 
+    def _acting_policy(self) -> ActingPolicy:
+        """The policy, followed while it is edited; a dry run writes no Events of it."""
+        settings, report = self._settings, self._report
 
-def _lease(settings: Settings, identity: str, kube: k8s.Kube, store: Store, report: Report, *, door: str) -> Lease:
-    """The lease; when its holder changes that is logged, and the loop looks again."""
+        def tell(reason: str, message: str, is_warning: bool) -> None:  # noqa: FBT001 - as the report calls it
+            if not settings.dry_run:
+                self._messenger.policy(settings.namespace, reason, message, is_warning=is_warning)
 
-    def changed_hands(line: str) -> None:
-        report.note(line)
-        store.wake()
+        record = PolicyRecord(self._kube, settings.namespace, tell=report.outage, read_only=settings.dry_run)
+        told = PolicyReport(self._log, self._metrics, tell=tell)
+        return ActingPolicy(self._source, record, report=told, identity=self._identity)
 
-    return Lease(kube, namespace=settings.namespace, identity=identity, door=door, on_change=changed_hands)
+    def _made_lease(self) -> Lease:
+        """The lease, with the address of our door; when its holder changes that is logged, and the loop looks again."""
+
+        def changed_hands(line: str) -> None:
+            self._report.note(line)
+            self._store.wake()
+
+        is_reached_from_afar = self._settings.metrics_port is not None
+        return Lease(
+            self._kube,
+            namespace=self._settings.namespace,
+            identity=self._identity,
+            door=door_of(self._door.port, self._secret, is_reached_from_afar=is_reached_from_afar),
+            on_change=changed_hands,
+        )
+
+    def _made_watches(self) -> tuple[Observer | GroupWatch | InterruptionWatch | GpuUseWatch, ...]:
+        """The threads that follow what is outside."""
+        lease, settings, outage = self._lease, self._settings, self._report.outage
+        followed = [self._source.kind] if isinstance(self._source, PolicyConfigMap) else []
+        return (
+            Observer(self._kube, self._store, also=[pauses_kind(settings.namespace), *followed], tell=outage),
+            self._groups,
+            InterruptionWatch(
+                self._parties.ec2.interruption_queue(),
+                self._store,
+                acts=lambda: lease.is_mine() and not settings.dry_run,
+                outage=outage,
+                note=self._report.note,
+            ),
+            GpuUseWatch(
+                self._kube,
+                self._store,
+                policy=self._policies.current,
+                acts=lambda: lease.is_mine() or settings.dry_run,
+                outage=outage,
+            ),
+        )
+
+    def _made_loop(self) -> Loop:
+        """What decides; the metrics read its last decision."""
+        loop = self._parties.loop(
+            self._settings,
+            self._policies,
+            report=self._report,
+            leader=self._lease,
+            messenger=self._messenger,
+            bookkeeper=self._bookkeeper,
+            set_in_motion=self._groups.soon,
+            recorder=self._recorder,
+        )
+        self._metrics.watch(lambda: loop.last)
+        return loop
+
+    def _open_door(self) -> None:
+        """Serve metrics, health, status and, under a path that only the lease names, the answers of ``explain``."""
+        found = answers_of(lambda: self._loop.last, self._settings.record)
+        answers: dict[str, Answer] = {
+            "status": lambda _question: self._status(),
+            **{f"{self._secret}/{name}": answer for name, answer in found.items()},
+        }
+        self._door.open(metrics=self._metrics.app(), why_not_alive=self._report.why_not_alive, answers=answers)
+
+    def _status(self) -> dict[str, Any]:
+        """What ``/status`` answers."""
+        return {
+            "identity": self._lease.identity,
+            "acting": self._lease.is_mine(),
+            "paused": {scope: str(pause) for scope, pause in self._report.pauses.items()},
+            "policy": self._policies.status() | {"schedules": self._report.schedules},
+        }
 
 
 def _metrics() -> Metrics:
     """Imported only where an autoscaler runs."""
-    from autoscaler.metrics import Metrics  # noqa: PLC0415
+    from autoscaler.reporting.metrics import Metrics  # noqa: PLC0415
 
     return Metrics()
 
@@ -190,26 +238,6 @@ def _recorder(settings: Settings, identity: str, report: Report, metrics: Metric
     return Recorder(
         settings.record, at_most=settings.record_bytes, identity=identity, tell=report.outage, written=written
     )
-
-
-def _teller(settings: Settings, messenger: Messenger) -> Callable[[str, str, bool], None]:
-    """What writes Events of the policy; a dry run writes none."""
-
-    def tell(reason: str, message: str, is_warning: bool) -> None:  # noqa: FBT001 - as the report calls it
-        if not settings.dry_run:
-            messenger.policy(settings.namespace, reason, message, is_warning=is_warning)
-
-    return tell
-
-
-def _status(lease: Lease, report: Report, policies: ActingPolicy) -> dict[str, Any]:
-    """What ``/status`` answers."""
-    return {
-        "identity": lease.identity,
-        "acting": lease.is_mine(),
-        "paused": {scope: str(pause) for scope, pause in report.pauses.items()},
-        "policy": policies.status() | {"schedules": report.schedules},
-    }
 
 
 def run_once(settings: Settings) -> None:
@@ -243,72 +271,6 @@ def run_once(settings: Settings) -> None:
         report.note("nothing to do")
     if report.failures:
         raise Unavailable(f"{report.failures} of {len(decided.steps)} steps failed: see the lines above")
-
-
-def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wants_csv: bool) -> Iterator[str]:
-    """Lines that say what nodes have cost in a month (``2026-11``), or FOCUS columns. Raises ``Unavailable``."""
-    kube = k8s.Kube.connect(kubeconfig)
-    try:
-        ledger = LedgerBooks(kube, namespace=namespace, read_only=True).read([month])
-        record = PolicyRecord(kube, namespace).read() if wants_csv else None
-    except k8s.Refused as refused:
-        raise Unavailable(f"the API server refuses: {refused}") from None
-    if wants_csv:
-        yield as_focus(ledger, region=of_record(record).region if record else "").rstrip("\n")
-    else:
-        yield from sums(ledger, by)
-
-
-def acting_policy(kubeconfig: Path | None, *, namespace: str, wants_json: bool) -> Iterator[str]:
-    """Lines that say by which policy the acting autoscaler decides, then its text. Raises ``Unavailable``."""
-    kube = k8s.Kube.connect(kubeconfig)
-    try:
-        record = PolicyRecord(kube, namespace).read()
-        replica = acting_replica(kube, namespace=namespace)
-        pauses = in_force(read_pauses(kube, namespace=namespace), datetime.now(UTC))
-    except k8s.Refused as refused:
-        raise Unavailable(f"the API server refuses: {refused}") from None
-    if wants_json:
-        said = {"holder": replica.name, "renewed": replica.renewed, "paused": pauses} | (
-            {"text": record.text} if record else {}
-        )
-        yield msgspec.json.encode(said | (msgspec.to_builtins(record.about) if record else {})).decode()
-        return
-    yield from acting(record, replica=replica, now=datetime.now(UTC), pauses=pauses)
-    if record:
-        yield from ("---", record.text.rstrip("\n"))
-
-
-def pause(wanted: Pause, *, kubeconfig: Path | None, namespace: str) -> Iterator[str]:
-    """Have the autoscaler leave something alone. Raises ``BadInput`` for a group that its policy does not have."""
-    kube = k8s.Kube.connect(kubeconfig)
-    try:
-        record = PolicyRecord(kube, namespace).read()
-        names = [entry.name for entry in of_record(record).groups] if record else []
-        if wanted.group and record and wanted.group not in names:
-            raise BadInput(f"--group {wanted.group}: the acting policy has no such group: it has {', '.join(names)}")
-        change_pauses(
-            kube, lambda found: (*(one for one in found if one.scope != wanted.scope), wanted), namespace=namespace
-        )
-    except k8s.Refused as refused:
-        raise Unavailable(f"the API server refuses: {refused}") from None
-    yield str(wanted)
-
-
-def resume(scope: str, *, kubeconfig: Path | None, namespace: str) -> Iterator[str]:
-    """End a pause; says what stays paused."""
-    kube, now = k8s.Kube.connect(kubeconfig), datetime.now(UTC)
-    try:
-        before = {one.scope: one for one in in_force(read_pauses(kube, namespace=namespace), now)}
-        left = change_pauses(
-            kube, lambda found: tuple(one for one in in_force(found, now) if one.scope != scope), namespace=namespace
-        )
-    except k8s.Refused as refused:
-        raise Unavailable(f"the API server refuses: {refused}") from None
-    yield (
-        f"{before[scope].what} goes on" if scope in before else f"nothing to resume: {Pause(scope).what} is not paused"
-    )
-    yield from (f"still: {one}" for one in left)
 
 
 _HOLDS_A_NODE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"

@@ -50,7 +50,7 @@ from tests.cloud import Cloud, Scaling
 
 if TYPE_CHECKING:
     from autoscaler.kube.client import Kube
-    from autoscaler.report import Report
+    from autoscaler.reporting.report import Report
 
 K = TypeVar("K")
 T = TypeVar("T")

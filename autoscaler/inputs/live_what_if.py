@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.acting_replica import ask_acting
 from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
 from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
 from autoscaler.planner.explanation.what_if import Reason, WhatIf
 from autoscaler.record.decisions import to_json
+from autoscaler.replica.acting_replica import ask_acting
 
 
 def ask_what_if(kube: Kube, text: str, *, source: str, namespace: str = words.NAMESPACE) -> WhatIf:

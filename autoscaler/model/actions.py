@@ -1,6 +1,6 @@
 """What a plan is made of: steps to take, demand left waiting, and what to remember until the next look.
 
-Plain values. ``planner/plan.py`` makes them, ``loop.py`` carries them out, ``report.py`` tells of them.
+Plain values. ``planner/plan.py`` makes them, ``loop.py`` carries them out, ``reporting/report.py`` tells of them.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from autoscaler.acting_replica import acting_replica, asked
 from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.planner.explanation.explain import Coming
+from autoscaler.replica.acting_replica import acting_replica, asked
 from images.backends.stages import Json, Look, stage_of
 from images.backends.states import Stage
 

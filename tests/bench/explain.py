@@ -11,13 +11,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from autoscaler.answers import answers_of
-from autoscaler.door import Door
-from autoscaler.metrics import Metrics
 from autoscaler.model.actions import Memory
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
+from autoscaler.replica.answers import answers_of
+from autoscaler.replica.door import Door
+from autoscaler.reporting.metrics import Metrics
 from tests.bench.figure import Figure
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, nodes_of
 

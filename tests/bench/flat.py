@@ -25,13 +25,13 @@ from unittest import mock
 from autoscaler.acting_policy import OnePolicy
 from autoscaler.executor import Executor
 from autoscaler.loop import Loop
-from autoscaler.metrics import Metrics
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.planner.supply.node_cache import NodeCache
-from autoscaler.report import Log, Report
+from autoscaler.reporting.metrics import Metrics
+from autoscaler.reporting.report import Log, Report
 from tests.bench.figure import Figure
 from tests.bench.memory import resident_mib
 from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node

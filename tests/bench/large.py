@@ -51,7 +51,7 @@ from autoscaler.model.resources import Resources
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.node_cache import NodeCache
-from autoscaler.report import Log, Report
+from autoscaler.reporting.report import Log, Report
 from tests.bench.figure import Figure
 from tests.bench.memory import resident_mib
 

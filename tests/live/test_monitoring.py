@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.metrics import PAGE
+from autoscaler.reporting.metrics import PAGE
 from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, stand_in_aws, until, write_policy

@@ -24,7 +24,7 @@ from stacks.local.process.supervisor import die_with_parent
 SPILLWAY: Final = "spillway"
 AWS: Final = "stacks.local.fake_aws.server"
 _IMPORTED: Final = {
-    SPILLWAY: ("autoscaler.service", "autoscaler.metrics", "kubernetes.config", "kubernetes.client", "boto3"),
+    SPILLWAY: ("autoscaler.service", "autoscaler.reporting.metrics", "kubernetes.config", "kubernetes.client", "boto3"),
     AWS: (AWS, "moto.ec2.responses", "moto.autoscaling.responses"),
 }
 _ASKED_OF_AWS: Final = ("ec2", "autoscaling", "iam", "sts")

@@ -17,9 +17,9 @@ from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import Edition, PolicyFile
 from autoscaler.kube.client import Refused
 from autoscaler.kube.policy_configmap import PolicyRecord, Record
-from autoscaler.metrics import Metrics
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.report import Log
+from autoscaler.reporting.metrics import Metrics
+from autoscaler.reporting.report import Log
 from tests.builders import NOW, a_group, later
 from tests.test_autoscaler.test_config.test_policy import GOOD
 

@@ -28,7 +28,6 @@ from autoscaler.kube.schema.core import NodeJson, PodJson
 from autoscaler.kube.watched_kinds import KINDS, NODES, PODS
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
-from autoscaler.metrics import Metrics
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     IMPOSSIBLE,
@@ -57,7 +56,8 @@ from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
-from autoscaler.report import STANDS_STILL, Log, Report
+from autoscaler.reporting.metrics import Metrics
+from autoscaler.reporting.report import STANDS_STILL, Log, Report
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.fake_api import FakeApi
 from tests.test_autoscaler.test_kube.test_watcher import until

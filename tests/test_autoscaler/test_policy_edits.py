@@ -20,7 +20,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Memory, Remove, Step
 from autoscaler.model.pauses import ALL, BUYING, Pause
 from autoscaler.planner.plan import plan
-from autoscaler.report import Log
+from autoscaler.reporting.report import Log
 from tests.builders import TYPES, a_group, a_pod, an_on_prem_node
 from tests.test_autoscaler.test_acting_policy import Cluster
 from tests.test_autoscaler.test_planner.test_plan_properties import TICK, UNHURRIED, gangs

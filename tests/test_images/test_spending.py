@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
-from autoscaler.door import Door
-from autoscaler.metrics import Metrics
+from autoscaler.replica.door import Door
+from autoscaler.reporting.metrics import Metrics
 from images.cli import jobs
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
-from tests.test_autoscaler.test_door import answering, deciding, lease, serving
+from tests.test_autoscaler.test_replica.test_door import answering, deciding, lease, serving
 
 JOB = """\
 name: mnist

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.cli import autoscale
+from autoscaler.cli.autoscale import autoscale
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes

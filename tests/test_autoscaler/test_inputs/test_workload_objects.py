@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from autoscaler.cli import autoscale
+from autoscaler.cli.autoscale import autoscale
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.kube_lists import objects_in

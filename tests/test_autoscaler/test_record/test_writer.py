@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.cli import _moment
+from autoscaler.cli.autoscale import _moment
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.errors import BadInput
 from autoscaler.record import writer

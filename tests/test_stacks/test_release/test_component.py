@@ -16,7 +16,7 @@ import yaml
 
 import autoscaler
 import roles
-from autoscaler.cli import run
+from autoscaler.cli.autoscale import run
 from autoscaler.config.release_manifests import METRICS_PORT, NAME, RBAC, ReleaseSpec, manifests
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput

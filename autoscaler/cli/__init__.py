@@ -1,0 +1,1 @@
+"""The commands `spillway autoscale`, `policy`, `slurm`, `gpus` and `top`."""

@@ -1,0 +1,1 @@
+"""Questions to the acting replica, and its answers over HTTP."""

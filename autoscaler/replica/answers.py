@@ -1,0 +1,92 @@
+"""What the replica that acts answers at its door about its last decision, or about one of its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from autoscaler.model.cluster import Pod
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.planner.explanation.explain import KINDS, changes_for, coming, explain
+from autoscaler.planner.explanation.overview import overview
+from autoscaler.planner.explanation.what_if import impossible, what_if
+from autoscaler.record.decisions import Decision, from_json
+from autoscaler.record.reader import decision_at
+from autoscaler.replica.door import Answer, Question
+
+Last = Callable[[], Decision | None]
+"""The last decision; ``None`` before the first."""
+
+
+def answers_of(last: Last, record: Path | None) -> Mapping[str, Answer]:
+    """By name. All raise ``BadInput`` for a wrong question, ``Unavailable`` where nothing was decided yet.
+
+    ``record``: the folder in which earlier decisions are found, where one is kept.
+    """
+    return {
+        "explain": lambda question: _explained(last, record, question),
+        "top": lambda _question: _overview(_decided(last)),
+        "whatif": lambda question: _what_if(_decided(last), question),
+        "impossible": lambda question: _impossible(_decided(last), question),
+    }
+
+
+def _decided(last: Last) -> Decision:
+    decision = last()
+    if decision is None:
+        raise Unavailable("nothing was decided yet by this replica")
+    return decision
+
+
+def _explained(last: Last, record: Path | None, question: Question) -> dict[str, Any]:
+    """``/explain/KIND/NAME``: lines, changes that would help, nodes on their way to a job, its time.
+
+    With ``?at=`` and a time: of the decision that held then.
+    """
+    path, query = question.path, question.query
+    if len(path) < 2 or path[0] not in KINDS:  # noqa: PLR2004 - its kind, and its name
+        raise BadInput(f"/explain/KIND/NAME: KIND is one of {', '.join(KINDS)}")
+    found = _decided_at(query["at"], record) if "at" in query else _decided(last)
+    name = "/".join(path[1:])
+    lines = explain(path[0], name, found.cluster, found.policy, found.plan)
+    nodes = coming(name, found.cluster, found.plan) if path[0] == "job" else ()
+    return {
+        "lines": lines,
+        "changes": [one.as_json() for one in changes_for(path[0], name, found.cluster, found.plan)],
+        "coming": msgspec.to_builtins(nodes),
+        "decided": found.cluster.seen_at.isoformat(),
+    }
+
+
+def _decided_at(at: str, record: Path | None) -> Decision:
+    if record is None:
+        raise BadInput("the acting autoscaler keeps no record: start it with --record FOLDER")
+    found = decision_at(record, datetime.fromisoformat(at))
+    if found is None:
+        raise Unavailable("the record begins later")
+    return found
+
+
+def _overview(found: Decision) -> Any:
+    return msgspec.to_builtins(overview(found.cluster, found.policy, found.plan))
+
+
+def _what_if(found: Decision, question: Question) -> Any:
+    pods = _pods(question)
+    return msgspec.to_builtins(what_if(found.cluster, found.policy, found.plan.memory, pods))
+
+
+def _impossible(found: Decision, question: Question) -> Any:
+    return msgspec.to_builtins(impossible(found.cluster, found.policy, _pods(question)))
+
+
+def _pods(question: Question) -> tuple[Pod, ...]:
+    try:
+        pods: tuple[Pod, ...] = from_json(tuple[Pod, ...], question.body)
+    except msgspec.DecodeError as mistake:
+        raise BadInput(f"these are no pods of this version of Spillway: {mistake}") from None
+    return pods

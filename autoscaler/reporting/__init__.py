@@ -1,0 +1,1 @@
+"""What the autoscaler tells: log, metrics, Events, notifications, and the ledger of what nodes cost."""

@@ -1,0 +1,1 @@
+"""Threads beside the loop that follow interruption notices and the real use of GPUs."""
