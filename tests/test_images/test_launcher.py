@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from images import launcher
+from stacks.local.process.supervisor import start_time
 
 CLUSTER = {"worker": ["127.0.0.1:1", "127.0.0.1:2"], "ps": ["127.0.0.1:3"]}
 Start = Callable[..., subprocess.Popen[str]]
@@ -70,10 +71,7 @@ def exit_of(folder: Path, task: str = "worker-0") -> int:
 
 def is_there(pid: int) -> bool:
     """Whether a process runs; one that has ended and is not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return start_time(pid) != 0
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
