@@ -10,6 +10,7 @@ import msgspec
 import pulumi
 import pulumi_aws as aws
 
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import interruption_queue
 from autoscaler.model import labels as words
 from stacks.aws.prices import Prices
@@ -156,66 +157,72 @@ class _Built:
     def make_node_pools(self) -> None:
         """The groups of the policy, and their role's way into the cluster."""
         plans, policy = self._plans, self._plans.policy
-        settings, network = plans.settings, self._where()
         identity = NodeIdentity(f"{policy.cluster}-node", cluster=policy.cluster, opts=self._on_aws)
         control_plane = self._joined()
-        file = plans.bundle
-        bundle = NodeBundle(policy.cluster, file, opts=self._on_aws) if file else None
-        by = joined_by(settings)
-        admission = (
-            NodeAdmission(
-                f"{policy.cluster}-node-admission",
-                cluster=policy.cluster,
-                control_plane=control_plane,
-                role=identity.role,
-                by_roles=by == "roles",
-                bundle=bundle,
-                opts=self._on_aws,
-            )
-            if control_plane
-            else None
-        )
+        bundle = NodeBundle(policy.cluster, plans.bundle, opts=self._on_aws) if plans.bundle else None
+        admission = self._admission(identity, control_plane, bundle)
         identity.role.close()
-        join: pulumi.Output[Any] | None = None
-        if control_plane and by == "roles":
-            join = join_of(settings, cluster=policy.cluster, control_plane=control_plane, bundle=bundle)
-        if control_plane and by == "nodeadm":
-            join = eks_join_of(control_plane)
-        shapes = {entry.name: self._ahead.shapes[entry.types[0]] for entry in policy.groups}
-        images = {entry.name: self._ahead.node_images[entry.types[0]] for entry in policy.groups}
+        join = self._join(control_plane, bundle)
+        opts = pulumi.ResourceOptions.merge(
+            self._on_aws, pulumi.ResourceOptions(depends_on=[admission] if admission else [])
+        )
         node_groups = [
-            NodeGroup(
-                entry.name,
-                NodeGroupArgs(
-                    cluster=policy.cluster,
-                    region=policy.region,
-                    entry=entry,
-                    reserved=policy.scale_up.reserve,
-                    subnets=network.subnets,
-                    security_group_id=network.node_security_group_id,
-                    instance_profile_arn=identity.instance_profile_arn,
-                    image_id=images[entry.name].id,
-                    root_device=images[entry.name].root_device,
-                    join=join,
-                    gpus=shapes[entry.name].gpus,
-                    kms_key_id=settings.nodes.kms_key,
-                    adapters=adapters_of(entry, self._ahead.shapes),
-                    first_adapter_card=first_adapter_card(entry),
-                    scale_in_protection=settings.nodes.scale_in_protection,
-                    termination_wait=settings.nodes.termination_wait,
-                    tags=self._tags | instance_tags(policy.cluster, by=by),
-                ),
-                opts=pulumi.ResourceOptions.merge(
-                    self._on_aws, pulumi.ResourceOptions(depends_on=[admission] if admission else [])
-                ),
-            )
-            for entry in policy.groups
+            NodeGroup(entry.name, self._node_group(entry, identity, join), opts=opts) for entry in policy.groups
         ]
         InterruptionQueue(interruption_queue(policy.cluster), cluster=policy.cluster, opts=self._on_aws)
         groups = pulumi.Output.all(*(one.described for one in node_groups)).apply(
             lambda described: [msgspec.to_builtins(group) for groups in described for group in groups]
         )
         self.fields |= {"groups": groups, "node_role_arn": identity.role.arn}
+
+    def _admission(
+        self, identity: NodeIdentity, control_plane: ControlPlanePart | None, bundle: NodeBundle | None
+    ) -> NodeAdmission | None:
+        """What lets the nodes' role into the cluster."""
+        if control_plane is None:
+            return None
+        cluster = self._plans.policy.cluster
+        return NodeAdmission(
+            f"{cluster}-node-admission",
+            cluster=cluster,
+            control_plane=control_plane,
+            role=identity.role,
+            by_roles=joined_by(self._plans.settings) == "roles",
+            bundle=bundle,
+            opts=self._on_aws,
+        )
+
+    def _join(self, control_plane: ControlPlanePart | None, bundle: NodeBundle | None) -> pulumi.Output[Any] | None:
+        """What an instance does at its boot to become a node; ``None`` where another party sees to that."""
+        settings = self._plans.settings
+        by = joined_by(settings)
+        if control_plane and by == "roles":
+            return join_of(settings, cluster=self._plans.policy.cluster, control_plane=control_plane, bundle=bundle)
+        return eks_join_of(control_plane) if control_plane and by == "nodeadm" else None
+
+    def _node_group(self, entry: GroupEntry, identity: NodeIdentity, join: pulumi.Output[Any] | None) -> NodeGroupArgs:
+        """An entry of the policy, with what was looked up of its first type."""
+        policy, settings, network = self._plans.policy, self._plans.settings, self._where()
+        image, shape = self._ahead.node_images[entry.types[0]], self._ahead.shapes[entry.types[0]]
+        return NodeGroupArgs(
+            cluster=policy.cluster,
+            region=policy.region,
+            entry=entry,
+            reserved=policy.scale_up.reserve,
+            subnets=network.subnets,
+            security_group_id=network.node_security_group_id,
+            instance_profile_arn=identity.instance_profile_arn,
+            image_id=image.id,
+            root_device=image.root_device,
+            join=join,
+            gpus=shape.gpus,
+            kms_key_id=settings.nodes.kms_key,
+            adapters=adapters_of(entry, self._ahead.shapes),
+            first_adapter_card=first_adapter_card(entry),
+            scale_in_protection=settings.nodes.scale_in_protection,
+            termination_wait=settings.nodes.termination_wait,
+            tags=self._tags | instance_tags(policy.cluster, by=joined_by(settings)),
+        )
 
     def make_on_prem(self) -> None:
         """The machines of the inventory."""

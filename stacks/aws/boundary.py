@@ -58,66 +58,15 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
     With ``eks`` also what EKS and its add-ons do on EC2, as far as AWS's own policies for them leave it to tags.
     """
     own = f"arn:*:ssm:{region}:*:parameter/spillway/{cluster}/"
-    tagged = {f"aws:ResourceTag/{words.TAG_CLUSTER}": cluster}
+    tagged = {"StringEquals": {f"aws:ResourceTag/{words.TAG_CLUSTER}": cluster}}
     return {
         "Version": "2012-10-17",
         "Statement": [
             *(_of_eks(region) if eks else ()),
             _allow("Look", _ANYWHERE, "*"),
-            _allow(
-                "OwnGroups",
-                (
-                    "autoscaling:CompleteLifecycleAction",
-                    "autoscaling:LaunchInstances",
-                    "autoscaling:SetDesiredCapacity",
-                    "autoscaling:TerminateInstanceInAutoScalingGroup",
-                    "autoscaling:UpdateAutoScalingGroup",
-                ),
-                f"arn:*:autoscaling:{region}:*:autoScalingGroup:*",
-                {"StringEquals": tagged},
-            ),
-            _allow("LaunchAtOnce", ("ec2:CreateFleet",), "*", {"StringEquals": {"aws:RequestedRegion": region}}),
-            _allow(
-                "OwnQueue",
-                ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"),
-                f"arn:*:sqs:{region}:*:{interruption_queue(cluster)}",
-            ),
-            _allow(
-                "OwnParameters",
-                (
-                    *("ssm:GetParameter", "ssm:GetParameters", "ssm:GetParametersByPath", "ssm:PutParameter"),
-                    *("ssm:DeleteParameter", "ssm:AddTagsToResource"),
-                ),
-                [f"{own}*", own.rstrip("/"), f"{own}join"],
-            ),
-            _allow(
-                "OwnBuckets",
-                ("s3:GetObject", "s3:PutObject"),
-                [f"{bucket}/*" for bucket in buckets_of(cluster)],
-                {"StringEquals": {"aws:ResourceAccount": "${aws:PrincipalAccount}"}},
-            ),
-            _allow(
-                "OwnLogs",
-                ("logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"),
-                f"arn:*:logs:{region}:*:log-group:/spillway/{cluster}/*",
-            ),
-            _allow(
-                "KeysOfParameters",
-                ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"),
-                "*",
-                {
-                    "StringLike": {
-                        "kms:ViaService": f"ssm.{region}.amazonaws.com",
-                        "kms:EncryptionContext:PARAMETER_ARN": f"{own}*",
-                    }
-                },
-            ),
-            _allow(
-                "OwnKeys",
-                ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey*", "kms:CreateGrant"),
-                "*",
-                {"StringEquals": tagged},
-            ),
+            *_of_capacity(cluster, region, tagged),
+            *_of_files(cluster, region, own),
+            *_of_keys(region, own, tagged),
             _allow(
                 "LeaveAsAHybridNode",
                 ("ssm:DeregisterManagedInstance",),
@@ -126,6 +75,72 @@ def boundary_of(*, cluster: str, region: str, eks: bool) -> dict[str, Any]:
             ),
         ],
     }
+
+
+def _of_capacity(cluster: str, region: str, tagged: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the autoscaler buys and gives back, and hears of."""
+    return [
+        _allow(
+            "OwnGroups",
+            (
+                "autoscaling:CompleteLifecycleAction",
+                "autoscaling:LaunchInstances",
+                "autoscaling:SetDesiredCapacity",
+                "autoscaling:TerminateInstanceInAutoScalingGroup",
+                "autoscaling:UpdateAutoScalingGroup",
+            ),
+            f"arn:*:autoscaling:{region}:*:autoScalingGroup:*",
+            tagged,
+        ),
+        _allow("LaunchAtOnce", ("ec2:CreateFleet",), "*", {"StringEquals": {"aws:RequestedRegion": region}}),
+        _allow(
+            "OwnQueue",
+            ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"),
+            f"arn:*:sqs:{region}:*:{interruption_queue(cluster)}",
+        ),
+    ]
+
+
+def _of_files(cluster: str, region: str, own: str) -> list[dict[str, Any]]:
+    """Parameters under ``own``, buckets and logs."""
+    return [
+        _allow(
+            "OwnParameters",
+            (
+                *("ssm:GetParameter", "ssm:GetParameters", "ssm:GetParametersByPath", "ssm:PutParameter"),
+                *("ssm:DeleteParameter", "ssm:AddTagsToResource"),
+            ),
+            [f"{own}*", own.rstrip("/"), f"{own}join"],
+        ),
+        _allow(
+            "OwnBuckets",
+            ("s3:GetObject", "s3:PutObject"),
+            [f"{bucket}/*" for bucket in buckets_of(cluster)],
+            {"StringEquals": {"aws:ResourceAccount": "${aws:PrincipalAccount}"}},
+        ),
+        _allow(
+            "OwnLogs",
+            ("logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"),
+            f"arn:*:logs:{region}:*:log-group:/spillway/{cluster}/*",
+        ),
+    ]
+
+
+def _of_keys(region: str, own: str, tagged: dict[str, Any]) -> list[dict[str, Any]]:
+    """Keys, for the parameters under ``own`` and for what is tagged as the cluster's."""
+    of_parameters = {
+        "kms:ViaService": f"ssm.{region}.amazonaws.com",
+        "kms:EncryptionContext:PARAMETER_ARN": f"{own}*",
+    }
+    return [
+        _allow(
+            "KeysOfParameters",
+            ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"),
+            "*",
+            {"StringLike": of_parameters},
+        ),
+        _allow("OwnKeys", ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey*", "kms:CreateGrant"), "*", tagged),
+    ]
 
 
 def _of_eks(region: str) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pulumi
 import pulumi_aws as aws
@@ -36,7 +36,6 @@ class HybridNodes(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("spillway:control:HybridNodes", f"{name}-hybrid", None, opts)
-        child = pulumi.ResourceOptions(parent=self)
         own = f"{name}-hybrid"
         role = Role(
             own,
@@ -46,43 +45,21 @@ class HybridNodes(pulumi.ComponentResource):
             description="On-prem machines as EKS hybrid nodes",
             parent=self,
         )
-        attached = [
-            role.attach(f"{own}-{policy}", f"arn:aws:iam::aws:policy/{policy}")
-            for policy in ("AmazonSSMManagedInstanceCore", "AmazonEC2ContainerRegistryPullOnly")
-        ]
-        rights = role.grant(
-            own,
-            "join",
-            pulumi.Output.json_dumps(
-                {
-                    "Version": "2012-10-17",
-                    "Statement": [
-                        {
-                            "Sid": "FindTheCluster",
-                            "Effect": "Allow",
-                            "Action": "eks:DescribeCluster",
-                            "Resource": cluster.arn,
-                        },
-                        {
-                            "Sid": "LookAtItself",
-                            "Effect": "Allow",
-                            "Action": "ssm:DescribeInstanceInformation",
-                            "Resource": "*",
-                        },
-                        {
-                            "Sid": "DeregisterItself",
-                            "Effect": "Allow",
-                            "Action": "ssm:DeregisterManagedInstance",
-                            "Resource": "arn:*:ssm:*:*:managed-instance/*",
-                            # Machines have the tags of the activation that they came in by.
-                            "Condition": {"StringEquals": {f"ssm:resourceTag/{words.TAG_CLUSTER}": cluster.name}},
-                        },
-                    ],
-                }
+        granted = [
+            *(
+                role.attach(f"{own}-{policy}", f"arn:aws:iam::aws:policy/{policy}")
+                for policy in ("AmazonSSMManagedInstanceCore", "AmazonEC2ContainerRegistryPullOnly")
             ),
-        )
+            role.grant(own, "join", _rights_to_join(cluster)),
+        ]
         role.close()
-        aws.eks.AccessEntry(own, cluster_name=cluster.name, principal_arn=role.arn, type="HYBRID_LINUX", opts=child)
+        aws.eks.AccessEntry(
+            own,
+            cluster_name=cluster.name,
+            principal_arn=role.arn,
+            type="HYBRID_LINUX",
+            opts=pulumi.ResourceOptions(parent=self),
+        )
         activation = aws.ssm.Activation(
             own,
             description=cluster.name.apply(lambda text: f"On-prem machines of {text}"),
@@ -90,15 +67,29 @@ class HybridNodes(pulumi.ComponentResource):
             iam_role=role.name.apply(lambda found: f"{path_of(cluster_name)}{found}".removeprefix("/")),
             registration_limit=settings.machines,
             expiration_date=settings.expires,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[*attached, rights],
-                additional_secret_outputs=["activationCode"],
-            ),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=granted, additional_secret_outputs=["activationCode"]),
         )
         self.role_arn, self.activation_id = role.arn, activation.id
         self.code = pulumi.Output.secret(activation.activation_code)
         self.register_outputs({"roleArn": role.arn, "activationId": activation.id})
+
+
+def _rights_to_join(cluster: aws.eks.Cluster) -> pulumi.Output[str]:
+    """The policy by which a machine finds the cluster, and leaves Systems Manager when it leaves the cluster."""
+    rights: list[dict[str, Any]] = [
+        {"Sid": "FindTheCluster", "Action": "eks:DescribeCluster", "Resource": cluster.arn},
+        {"Sid": "LookAtItself", "Action": "ssm:DescribeInstanceInformation", "Resource": "*"},
+        {
+            "Sid": "DeregisterItself",
+            "Action": "ssm:DeregisterManagedInstance",
+            "Resource": "arn:*:ssm:*:*:managed-instance/*",
+            # Machines have the tags of the activation that they came in by.
+            "Condition": {"StringEquals": {f"ssm:resourceTag/{words.TAG_CLUSTER}": cluster.name}},
+        },
+    ]
+    return pulumi.Output.json_dumps(
+        {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **right} for right in rights]}
+    )
 
 
 def check_expires(settings: HybridSettings, *, stands: str, now: datetime) -> None:
