@@ -40,7 +40,7 @@ _Place = tuple[str, str]
 _FRESH: Final = timedelta(days=1)
 _REGION: Final = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d")
 _DISK: Final = 100 * GIB
-"""Bytes of a node's root volume: the planner over files asks for no disk."""
+"""Bytes of a node's root volume, of which the catalogue says nothing: a policy does (``disk``)."""
 
 
 def live_catalog(

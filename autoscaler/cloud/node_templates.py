@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.group_entry import DISK, GroupEntry
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityType
 from autoscaler.model.constraints import Effect, Taint
@@ -49,7 +49,7 @@ def allocatable_of(
     amounts = dict(Resources.parse(tagged))
     if CPU in amounts and MEMORY in amounts:
         return Resources(amounts)
-    disk = int(parse_quantity(tag_of(raw, words.TAG_DISK) or (entry.disk if entry else "100Gi")))
+    disk = int(parse_quantity(tag_of(raw, words.TAG_DISK) or (entry.disk if entry else DISK)))
     offered = [known[kind].allocatable(disk=disk) for kind in types]
     formula = {name: min(one[name] for one in offered) for name in offered[0]}
     chosen = dict(Resources.parse(entry.resources)) if entry and not _is_tagged(raw) else {}

@@ -14,6 +14,8 @@ from autoscaler.config.schedules import Budget
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
 
+DISK: Final = "100Gi"
+"""Of the root volume, where a policy does not say."""
 _LARGEST_DISK = 64 * 2**40
 """Of gp3: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
@@ -71,7 +73,7 @@ class GroupEntry(Document):
         description="allocatable amounts that differ from what EC2 says of the type, e.g. {ephemeral-storage: 200Gi}",
     )
     disk: Annotated[str, infrastructure("bytes")] = Field(
-        default="100Gi", description="size of the root volume, e.g. 200Gi"
+        default=DISK, description="size of the root volume, e.g. 200Gi"
     )
     efa: Annotated[bool, infrastructure()] = Field(
         default=False, description="Elastic Fabric Adapters, as many as the instance type has"

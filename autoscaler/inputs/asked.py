@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.model.cluster import DaemonSet, Pod
+from autoscaler.model.volumes import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,5 +18,7 @@ class Asked:
     """Each new node that they match carries one of their pods."""
     gpu_specs: Mapping[str, str] = field(default_factory=dict)
     """Pod key -> the GPU models that it takes, as a table says them (``gpu_models.with_gpu_models``)."""
+    storage: Storage | None = None
+    """What there is of the pods' volumes; ``None`` where they have none."""
     notes: tuple[str, ...] = ()
     """What of the file is not planned for, in words."""

@@ -49,7 +49,7 @@ def cluster_of(
     """
     if policy is None and not any(map(_names_processor, asked.pods)):
         prices = [price for price in prices if price.arch == _COMMON]
-    offers = offers_of(asked.pods, prices, policy, zones)
+    offers = offers_of(asked, prices, policy, zones)
     for offer in offers:
         if offer.price.room[CPU] <= 0 or offer.price.room[MEMORY] <= 0:
             raise BadInput(f"catalog: instance type {offer.price.instance_type}: has no cpu or no memory for pods")
@@ -74,6 +74,7 @@ def cluster_of(
         nodes=tuple(nodes_beside_daemons(nodes, asked.daemon_sets, pods)),
         groups=tuple(groups),
         daemon_sets=tuple(asked.daemon_sets),
+        storage=asked.storage,
     )
     return look, policy
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.kube_lists import Written
-from autoscaler.inputs.workload_objects import model_of, pods_made_by, runs_something, unwrapped
+from autoscaler.inputs.volumes import Volumes
+from autoscaler.inputs.workload_objects import PodMade, model_of, pods_made_by, runs_something, unwrapped
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
 from autoscaler.kube.schema.gang_detection import may_be_alone
@@ -51,6 +52,7 @@ class _Reading:
     """Pod key -> its priority class, where the API server has not filled in the number."""
     listed: bool = False
     """Pods of an API server are there: then its workload objects have theirs among them."""
+    volumes: Volumes = field(default_factory=Volumes)
     idle: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
@@ -67,7 +69,8 @@ def asked_in(objects: Iterable[Written], source: str) -> Asked:
         _expand(one, model, reading)
     pods = [_sized(pod, reading.sizes) for pod in (*reading.pods, *_named_apart(reading))]
     kept = tuple(_with_priority(pods, reading))
-    return Asked(kept, tuple(reading.daemon_sets), notes=tuple(_notes(reading)))
+    storage, assumed = reading.volumes.of(kept)
+    return Asked(kept, tuple(reading.daemon_sets), storage=storage, notes=(*_notes(reading), *assumed))
 
 
 def _read(one: Written, reading: _Reading) -> None:
@@ -77,6 +80,8 @@ def _read(one: Written, reading: _Reading) -> None:
         return
     if (group, kind) == ("apps", "DaemonSet"):
         reading.daemon_sets.append(one.made(DaemonSetJson, daemon_set_from))
+        return
+    if reading.volumes.read(one):
         return
     if (group, kind) == ("scheduling.k8s.io", "PriorityClass"):
         found = one.read(_PriorityClass)
@@ -127,13 +132,15 @@ def _said(api: Api, parsed: Any) -> GangSizes:
 def _expand(one: Written, model: Any, reading: _Reading) -> None:
     """Its pods, where they are not among those that an API server listed."""
 
-    def pods(workload: Any) -> list[tuple[Pod, PodSpec]] | None:
+    def pods(workload: Any) -> list[PodMade] | None:
         return None if reading.listed and workload.metadata.uid else list(pods_made_by(one, workload))
 
     made = one.made(model, pods)
-    for pod, spec in made or ():
-        reading.made.append(pod)
-        _note_class(pod, spec, reading)
+    for pod in made or ():
+        reading.made.append(pod.noun)
+        _note_class(pod.noun, pod.spec, reading)
+        for claim in pod.claims:
+            reading.volumes.add(claim)
     if made == []:
         reading.notes.append(f"{one.named()} asks for no pods as it is")
 
@@ -177,7 +184,9 @@ def _notes(reading: _Reading) -> Iterator[str]:
     yield from reading.notes
     if reading.idle:
         kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(reading.idle.items()))
-        yield f"{sum(reading.idle.values())} objects that run nothing were passed over: {kinds}"
+        many = sum(reading.idle.values())
+        what = "object that runs nothing was" if many == 1 else "objects that run nothing were"
+        yield f"{many} {what} passed over: {kinds}"
 
 
 def _sized(pod: Pod, sizes: Mapping[tuple[str, str], GangSize]) -> Pod:

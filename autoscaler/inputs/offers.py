@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autoscaler.config.group_entry import GroupEntry
+from autoscaler.config.group_entry import DISK, GroupEntry
 from autoscaler.config.policy import Policy
+from autoscaler.inputs.asked import Asked
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import DaemonSet, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
 from autoscaler.model.feasibility import why_not_on
-from autoscaler.model.instance_types import Price
-from autoscaler.model.resources import Resources
+from autoscaler.model.instance_types import Price, ephemeral_storage_of
+from autoscaler.model.resources import EPHEMERAL_STORAGE, Resources, parse_quantity
+from autoscaler.model.volumes import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +31,26 @@ class Offer:
     taints: tuple[Taint, ...]
 
 
-def offers_of(pods: Sequence[Pod], prices: Sequence[Price], policy: Policy | None, zones: Sequence[str]) -> list[Offer]:
-    """A policy's groups, or every price in every zone: those given, else those that some pod names."""
+def offers_of(asked: Asked, prices: Sequence[Price], policy: Policy | None, zones: Sequence[str]) -> list[Offer]:
+    """A policy's groups, or every price in every zone: those given, else those that some pod or its volume names."""
     if policy is not None:
         return list(_of_policy(prices, policy))
-    zones = sorted(set(zones)) or _zones(pods)
-    return [_offer(price, zone=zone, entry="") for price in prices for zone in ((price.zone,) if price.zone else zones)]
+    zones = sorted(set(zones)) or sorted({*_zones(asked.pods), *_zones_of_volumes(asked.storage)}) or [""]
+    return [
+        _offer(replace(price, room=_with_disk(price.room, DISK)), zone=zone, entry="")
+        for price in prices
+        for zone in ((price.zone,) if price.zone else zones)
+    ]
 
 
-def _zones(pods: Iterable[Pod]) -> list[str]:
+def _with_disk(room: Resources, disk: str) -> Resources:
+    """What a price says, and what pods may write on a root volume of that size."""
+    return Resources({EPHEMERAL_STORAGE: ephemeral_storage_of(int(parse_quantity(disk))), **dict(room.items())})
+
+
+def _zones(pods: Iterable[Pod]) -> set[str]:
     """Those that some pod names; where none does, zones do not matter."""
-    asked = {
+    return {
         value
         for affinity in {pod.affinity for pod in pods}
         for term in affinity
@@ -47,7 +58,21 @@ def _zones(pods: Iterable[Pod]) -> list[str]:
         if one.key == words.ZONE
         for value in one.values
     }
-    return sorted(asked) or [""]
+
+
+def _zones_of_volumes(storage: Storage | None) -> set[str]:
+    """Those that hold a volume of some claim."""
+    claims = storage.claims.values() if storage else ()
+    volumes = [storage.volumes[one.volume] for one in claims if storage and one.volume]
+    named = {
+        value
+        for volume in volumes
+        for term in volume.affinity
+        for one in term
+        if one.key == words.ZONE and one.operator == "In"
+        for value in one.values
+    }
+    return named | {volume.labels[words.ZONE] for volume in volumes if words.ZONE in volume.labels}
 
 
 def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
@@ -59,7 +84,7 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
             types = [_price_of(by_type, kind, zone, entry) for kind in entry.types]
             # Of a set any may come: count on what every one has, at the price of the dearest.
             least = {name: min(one.room[name] for one in types) for name in types[0].room}
-            room = Resources({**least, **Resources.parse(entry.resources)})
+            room = Resources({**_with_disk(Resources(least), entry.disk), **Resources.parse(entry.resources)})
             usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
             price = Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type)
             gpus = {(one.gpu_model, one.gpu_memory_mib) for one in types}

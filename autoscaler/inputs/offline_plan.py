@@ -236,7 +236,8 @@ def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
     for reason, (wish, pods) in _by_reason(plan.waiting).items():
         few = f"{', '.join(pods[:_SHOWN])}{', ...' if len(pods) > _SHOWN else ''}"
         echo(f"waiting: {_many(len(pods), 'pod')} ({few}): {reason}")
-        echo(f"         would fit if {wish}")
+        if wish:
+            echo(f"         would fit if {wish}")
     for note in plan.notes:
         echo(f"note: {note}")
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from autoscaler.inputs.kube_lists import Written, object_of
-from autoscaler.kube.schema.convert import pod_from
+from autoscaler.kube.schema.convert import own_claims, pod_from
 from autoscaler.kube.schema.core import JobStatus, Json, Meta, OwnerReference, PodJson, PodSpec, Template
+from autoscaler.kube.schema.storage import ClaimJson
 from autoscaler.model.cluster import Pod
 
 
@@ -31,11 +32,15 @@ class Replicas:
     template: Template
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[ClaimJson, ...] = ()
+    """Each pod gets one of each, named after the template and itself."""
 
 
 class _ReplicasSpec(Json, frozen=True):
     replicas: int = 1
     template: Template = Template()
+    volume_claim_templates: tuple[ClaimJson, ...] = ()
+    """Of a StatefulSet."""
 
 
 class _Replicated(Json, frozen=True):
@@ -45,7 +50,8 @@ class _Replicated(Json, frozen=True):
     spec: _ReplicasSpec = _ReplicasSpec()
 
     def pods(self) -> Iterator[Replicas]:
-        yield Replicas(self.metadata.name, self.spec.replicas, self.spec.template)
+        spec = self.spec
+        yield Replicas(self.metadata.name, spec.replicas, spec.template, claims=spec.volume_claim_templates)
 
 
 class _JobSpec(Json, frozen=True):
@@ -318,16 +324,25 @@ def model_of(one: Written) -> Any | None:
     return _MODELS.get((one.api_group, one.kind or ""))
 
 
-def pods_made_by(one: Written, workload: Any) -> Iterator[tuple[Pod, PodSpec]]:
-    """All its pods, none of them bound, with their specs; ``workload`` is read as ``model_of`` says."""
+@dataclass(frozen=True, slots=True)
+class PodMade:
+    """A pod that a controller makes, and the volume claims that are made with it."""
+
+    noun: Pod
+    spec: PodSpec
+    claims: tuple[ClaimJson, ...] = ()
+
+
+def pods_made_by(one: Written, workload: Any) -> Iterator[PodMade]:
+    """All its pods, none of them bound; ``workload`` is read as ``model_of`` says."""
     for replicas in workload.pods():
         yield from _pods(replicas, workload.metadata, one.kind or "")
 
 
-def _pods(replicas: Replicas, owner: Meta, kind: str) -> Iterator[tuple[Pod, PodSpec]]:
+def _pods(replicas: Replicas, owner: Meta, kind: str) -> Iterator[PodMade]:
     if replicas.count <= 0:
         return
-    given = replicas.template.metadata
+    given, spec = replicas.template.metadata, replicas.template.spec
     meta = Meta(
         name=replicas.name,
         namespace=owner.namespace,
@@ -335,10 +350,21 @@ def _pods(replicas: Replicas, owner: Meta, kind: str) -> Iterator[tuple[Pod, Pod
         annotations={**given.annotations, **replicas.annotations},
         owner_references=(OwnerReference(kind=kind, name=owner.name, controller=True),),
     )
-    model = pod_from(PodJson(metadata=meta, spec=replicas.template.spec))
+    model = pod_from(PodJson(metadata=meta, spec=spec))
+    own = dict(own_claims(spec))
+    named = tuple(name for name in model.claims if name.removeprefix(f"{replicas.name}-") not in own)
     for number in range(replicas.count):
         name = f"{replicas.name}-{number}" if replicas.count > 1 else replicas.name
-        yield replace(model, name=name), replicas.template.spec
+        claims = (
+            *(_claim(f"{one.metadata.name}-{name}", owner, one) for one in replicas.claims),
+            *(_claim(f"{name}-{volume}", owner, one) for volume, one in own.items()),
+        )
+        pod = replace(model, name=name, claims=(*named, *(one.metadata.name for one in claims)))
+        yield PodMade(pod, spec, claims)
+
+
+def _claim(name: str, owner: Meta, template: ClaimJson) -> ClaimJson:
+    return ClaimJson(metadata=Meta(name=name, namespace=owner.namespace), spec=template.spec)
 
 
 ASKS_NOTHING: Final[Mapping[str, Callable[[str], bool]]] = {

@@ -154,7 +154,7 @@ def allocatable_of(
     - CPU: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
     - Memory: the hypervisor and firmware keep 7.5 % (``virtual``; Graviton 64 MiB before that for its contiguous memory
       area), the kubelet 11 MiB per pod + 255 MiB, and evicts when less than 100 MiB are left.
-    - Ephemeral storage: the kubelet keeps 1 GiB, and evicts when less than 10 % are left.
+    - Ephemeral storage: :func:`ephemeral_storage_of`.
 
     These are the numbers of the EKS node image, https://github.com/awslabs/amazon-eks-ami (nodeadm, ``kubelet``
     package: ``getCPUMillicoresToReserve``, ``getMemoryMebibytesToReserve``), see
@@ -167,9 +167,14 @@ def allocatable_of(
         MEMORY: (usable - (11 * max_pods + 255) - _EVICTION_MIB) * MIB,
         GPU: gpus,
         PODS: max_pods,
-        EPHEMERAL_STORAGE: disk - GIB - disk // 10,
+        EPHEMERAL_STORAGE: ephemeral_storage_of(disk),
     }
     return Resources({name: max(amount, 0) for name, amount in amounts.items()})
+
+
+def ephemeral_storage_of(disk: int) -> int:
+    """Bytes that pods may use of a root volume of so many: the kubelet keeps 1 GiB, and evicts below 10 %."""
+    return disk - GIB - disk // 10
 
 
 def usable_memory_mib(memory_mib: int, *, arch: str) -> int:

@@ -12,9 +12,10 @@ from itertools import chain
 from typing import Any, Final, Literal
 
 from autoscaler.model.constraints import PodTerm, Requirement, Toleration
-from autoscaler.model.feasibility import in_words
+from autoscaler.model.feasibility import amount_in_words, in_words
 from autoscaler.model.instance_types import is_reservation
 from autoscaler.model.labels import GPU
+from autoscaler.model.resources import ATTACHMENTS
 
 Kind = Literal["pod", "policy", "money", "other"]
 KINDS: Final[tuple[Kind, ...]] = ("pod", "policy", "money", "other")
@@ -117,7 +118,8 @@ class NeededChange:
 
     def _of_policy(self) -> str:
         if self.path == "groups":
-            offer = " and ".join(f"{amount} {name}" for name, amount in self.resources)
+            amounts = [one for one in self.resources if not one[0].startswith(ATTACHMENTS)]  # any new node takes some
+            offer = " and ".join(f"{amount_in_words(name, amount)} {name}" for name, amount in amounts)
             labels = "".join(f", with label {key}={value}" for key, value in self.labels)
             return f"a group of instances with {offer}{labels} is added to the policy"
         value = f"{self.to:.2f}" if self.path == USD else str(self.to)

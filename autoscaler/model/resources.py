@@ -11,6 +11,8 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+ATTACHMENTS: Final = "attachable-volumes-csi-"
+"""A driver's volumes that a node takes, counted like a resource; the name is Kubernetes' own."""
 
 _SUFFIXES: Final[Mapping[str, Decimal]] = {
     "n": Decimal("1e-9"),

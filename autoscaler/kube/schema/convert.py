@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar, cast
 
+import msgspec
+
 from autoscaler.config.documents import parse_span
 from autoscaler.kube.schema.core import (
     DaemonSetJson,
@@ -27,6 +29,7 @@ from autoscaler.kube.schema.core import (
 )
 from autoscaler.kube.schema.gang_detection import count, gang_of
 from autoscaler.kube.schema.gang_kinds import GangSizes, indexed_job_size
+from autoscaler.kube.schema.storage import ClaimJson
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import FOREVER, DaemonSet, ElasticRole, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Term, Toleration
@@ -390,6 +393,15 @@ def _not_understood(spec: PodSpec) -> Iterator[str]:
     required = spec.affinity.node_affinity.required
     if required is not None and any(term.match_fields for term in required.node_selector_terms):
         yield "node affinity with matchFields"
+
+
+def own_claims(spec: PodSpec) -> Iterator[tuple[str, ClaimJson]]:
+    """The pod's ephemeral volumes, each with the template of its claim."""
+    for volume in spec.volumes:
+        if _OWN_CLAIM in volume:
+            template = (volume[_OWN_CLAIM] or {}).get("volumeClaimTemplate") or {}
+            made = {"metadata": {}, "spec": template.get("spec") or {}}
+            yield str(volume.get("name", "")), msgspec.convert(made, ClaimJson, strict=False)
 
 
 def _claims(meta: Meta, spec: PodSpec) -> Iterator[str]:

@@ -26,7 +26,8 @@ class _ClaimSpec(Json, frozen=True):
     access_modes: tuple[str, ...] = ()
     resources: _Amount = _Amount()
     selector: LabelSelector | None = None
-    storage_class_name: str = ""
+    storage_class_name: str | None = None
+    """Absent: that of the cluster's default class; empty: of no class."""
     volume_mode: str = "Filesystem"
     volume_name: str = ""
 
@@ -120,7 +121,7 @@ def claim_from(raw: ClaimJson) -> VolumeClaim:
         namespace=meta.namespace,
         name=meta.name,
         volume=spec.volume_name if _BOUND in meta.annotations else "",
-        storage_class=spec.storage_class_name,
+        storage_class=spec.storage_class_name or "",
         modes=frozenset(spec.access_modes),
         block=spec.volume_mode == "Block",
         bytes=_bytes(spec.resources.requests),

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
-from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.model.resources import ATTACHMENTS, CPU, MEMORY, PODS
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
 from autoscaler.planner.cutting_stock.host_rules import HostRules
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.offerings import Market, Offering
-from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Limit

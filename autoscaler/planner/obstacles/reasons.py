@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from autoscaler.model.actions import BUSY, CAUSES, IMPOSSIBLE, LIMIT, MONEY, PAUSED, QUOTA, REFUSED
@@ -13,6 +14,7 @@ from autoscaler.model.cluster import Group
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import (
     NODE_NAME,
+    Amounts,
     Reason,
     amount_in_words,
     sum_up,
@@ -22,11 +24,12 @@ from autoscaler.model.feasibility import (
 )
 from autoscaler.model.instance_types import quota_in_words
 from autoscaler.model.labels import GPU, HOSTNAME
+from autoscaler.model.resources import ATTACHMENTS, CPU, PODS
 from autoscaler.planner.obstacles.search import Found, Search
 from autoscaler.planner.obstacles.unbuilt_groups import ADDED, unbuilt_groups
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import CENT, Ceilings
-from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Shape
+from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import labels_of
 
 _Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
@@ -80,7 +83,6 @@ class Reasons:
             return Verdict("there is no machine, and the policy names no group", IMPOSSIBLE)
         amounts = tuple((name, amount) for name, amount in shape.amounts if not name.startswith(ATTACHMENTS))
         shut_out: list[Reason] = []
-        too_small: list[tuple[str, Reason]] = []
         for name, labels, taints, room in kinds:
             values = tuple([name if key == NODE_NAME else labels.get(key) for key in shape.asked_keys])
             alike = (shape.affinity, shape.ties, shape.tolerations, taints, values)
@@ -92,9 +94,8 @@ class Reasons:
             if reason is None and lack is None:
                 return None
             shut_out += [reason] if reason is not None and lack is None else []
-            too_small += [(name, lack)] if lack is not None else []
         if not shut_out:
-            return _too_big(too_small)
+            return _too_big(amounts, kinds)
         words = sum_up(shut_out, "kind of machine", "kinds of machine")
         return Verdict(f"no machine that is large enough, here or in the policy, takes it: {words}", IMPOSSIBLE)
 
@@ -206,22 +207,30 @@ class Reasons:
         return sum_up(found, "kind of machine", "kinds of machine")
 
 
-def _too_big(lacking: list[tuple[str, Reason]]) -> Verdict:
-    """The machine that comes nearest, by the resource that lacks."""
-    nearest: dict[str, tuple[int, str, int]] = {}
-    for name, (kind, asks, free) in lacking:
-        resource = kind.rsplit(" ", 1)[-1]
-        if resource not in nearest or free > nearest[resource][0]:
-            nearest[resource] = (free, name, asks)
-    resource = GPU if GPU in nearest else min(nearest)
-    free, name, asks = nearest[resource]
-    asked, most = amount_in_words(resource, asks), amount_in_words(resource, free)
+def _too_big(amounts: Amounts, kinds: Sequence[_Kind]) -> Verdict:
+    """Each amount that no machine has; where each has one that has it, the machine that lacks the fewest."""
+    rooms = {kind: room for kind, _, _, room in kinds}
+    most = {
+        name: max(((room.get(name, 0), kind) for kind, room in rooms.items()), key=itemgetter(0)) for name, _ in amounts
+    }
+    lacking = sorted((one for one in amounts if one[1] > most[one[0]][0]), key=lambda one: one[0] != GPU)
+    if lacking:
+        return Verdict("; ".join(_more_than_any(name, asks, *most[name]) for name, asks in lacking), IMPOSSIBLE)
+    short = {kind: [one for one in amounts if one[1] > room.get(one[0], 0)] for kind, room in rooms.items()}
+    nearest = min(short, key=lambda kind: (len(short[kind]), -rooms[kind].get(CPU, 0)))
+    wanted = " and ".join(f"{amount_in_words(name, asks)} {name}" for name, asks in amounts if name != PODS)
+    has = " and ".join(f"{amount_in_words(name, rooms[nearest].get(name, 0))} {name}" for name, _ in short[nearest])
     return Verdict(
-        f"asks {asked} {resource} on one node; the largest machine has {most} ({name})"
-        if free
-        else f"asks {asked} {resource}; no machine has any",
-        IMPOSSIBLE,
+        f"asks {wanted} on one node; no machine has all of it: {nearest} comes nearest, with {has}", IMPOSSIBLE
     )
+
+
+def _more_than_any(resource: str, asks: int, free: int, kind: str) -> str:
+    """Of a resource of which no machine has enough."""
+    asked = amount_in_words(resource, asks)
+    if not free:
+        return f"asks {asked} {resource}; no machine has any"
+    return f"asks {asked} {resource} on one node; the largest machine has {amount_in_words(resource, free)} ({kind})"
 
 
 def _nodes(count: int, name: str) -> str:

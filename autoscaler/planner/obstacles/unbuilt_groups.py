@@ -8,14 +8,14 @@ from typing import Final
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy, asg_name
 from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.instance_types import by_name, one_quota
 from autoscaler.model.labels import REGION
-from autoscaler.model.resources import Resources
+from autoscaler.model.resources import Resources, parse_quantity
 from autoscaler.planner.placement.offerings import Offering
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import new_place
 
-_DISK = 100 * 2**30
 ADDED: Final = "added"
 """Entry of a group that the policy does not name and that would have to be added."""
 NO_PRICE = 1e-8
@@ -46,7 +46,8 @@ def _group(policy: Policy, entry: GroupEntry, zone: str, alike: Mapping[str, Gro
     kind = " or ".join(entry.types)
     known = alike.get(kind)
     guess = by_name(entry.types[0])
-    room = dict((known.allocatable if known is not None else guess.allocatable(disk=_DISK)).items())
+    disk = int(parse_quantity(entry.disk))
+    offered = known.allocatable if known is not None else guess.allocatable(disk=disk)
     usd = (
         entry.usd_per_hour if entry.usd_per_hour is not None else known.usd_per_hour if known is not None else NO_PRICE
     )
@@ -55,7 +56,7 @@ def _group(policy: Policy, entry: GroupEntry, zone: str, alike: Mapping[str, Gro
         entry=entry.name,
         instance_type=kind,
         zone=zone,
-        allocatable=Resources(room | dict(Resources.parse(entry.resources).items())),
+        allocatable=Resources({**offered, **Resources.parse(entry.resources)}),
         usd_per_hour=usd,
         capacity_type=entry.capacity_type,
         labels={**(known.labels if known is not None else {}), REGION: policy.region, **entry.labels},
@@ -74,11 +75,12 @@ def offering_of(group: Group) -> Offering:
 
 
 def added_for(shapes: Sequence[Shape], policy: Policy) -> Offering:
-    """Nodes that hold any one pod of the shapes, with the labels that they select."""
+    """Nodes that hold any one pod of the shapes, with the labels that these select or their volumes are tied to."""
     room: dict[str, int] = {}
     for name, amount in (one for shape in shapes for one in shape.amounts):
         room[name] = max(room.get(name, 0), amount)
-    asked = [one for shape in shapes for one in (shape.affinity[0] if shape.affinity else ())]
+    terms = (first for shape in shapes for first in (*shape.affinity[:1], *(tie[0] for tie in shape.ties if tie)))
+    asked = [one for term in terms for one in term if one.key != NODE_NAME]
     labels = {one.key: one.values[0] for one in asked if one.operator == "In" and one.values}
     labels |= {one.key: "true" for one in asked if one.operator == "Exists" and one.key not in labels}
     return added(room, labels, policy)

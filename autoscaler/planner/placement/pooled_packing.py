@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.model.labels import GPU
-from autoscaler.model.resources import CPU, MEMORY, PODS
+from autoscaler.model.resources import ATTACHMENTS, CPU, MEMORY, PODS
 from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
 from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.placement.options import fill_standing
-from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place, Shape
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver import problem
 from autoscaler.solver.solution import Nodes
 from autoscaler.solver.solve import cheapest

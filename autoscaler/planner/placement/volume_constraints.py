@@ -20,9 +20,9 @@ from typing import Final
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.constraints import Requirement
 from autoscaler.model.feasibility import NODE_NAME, term_holds
-from autoscaler.model.resources import Resources
+from autoscaler.model.resources import ATTACHMENTS, Resources
 from autoscaler.model.volumes import Storage, Terms, Volume, VolumeClaim
-from autoscaler.planner.supply.candidate_nodes import ATTACHMENTS, Place
+from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet
 
 USUAL: Final[Mapping[str, int]] = {"ebs.csi.aws.com": 25}

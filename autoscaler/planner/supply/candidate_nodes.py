@@ -16,10 +16,8 @@ from typing import Final
 from autoscaler.model.cluster import Group, Node, Pod
 from autoscaler.model.constraints import PodTerm, Spread, Taint, Term, Toleration
 from autoscaler.model.feasibility import Amounts
-from autoscaler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
+from autoscaler.model.resources import ATTACHMENTS, CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
-ATTACHMENTS: Final = "attachable-volumes-csi-"
-"""A driver's volumes that a node takes, counted like a resource; the name is Kubernetes' own."""
 _COMMON: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _CPU_UNIT: Final = 64_000
 _MEMORY_UNIT: Final = 256 * 2**30

@@ -16,6 +16,7 @@ from moto import mock_aws
 
 from autoscaler.cloud.autoscaling_groups import Clients
 from autoscaler.cloud.catalog import live_catalog
+from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offers import offers_of
 from autoscaler.inputs.tables import read_catalog
 from autoscaler.model.errors import BadInput, Unavailable
@@ -94,10 +95,10 @@ def test_zones_and_spot_prices_are_in_the_catalogue(prices: Prices) -> None:
     assert found == {(zone, "on-demand"): 21.96 for zone in zones} | {(zone, "spot"): 0.00001 for zone in zones}
     steady = an_entry("steady", zones=("us-east-1b",))
     cheap = an_entry("cheap", zones=("us-east-1b",), capacity_type="spot")
-    assert [offer.price.usd for offer in offers_of((), catalog, a_policy(steady, cheap), ())] == [21.96, 0.00001]
+    assert [offer.price.usd for offer in offers_of(Asked(()), catalog, a_policy(steady, cheap), ())] == [21.96, 0.00001]
     elsewhere = a_policy(an_entry("far", zones=("us-east-1f",)))
     with pytest.raises(BadInput, match=r"group 'far': zone 'us-east-1f' has no 'p4d.24xlarge'.*us-east-1d have"):
-        offers_of((), catalog, elsewhere, ())
+        offers_of(Asked(()), catalog, elsewhere, ())
 
 
 def test_it_is_asked_for_once_a_day(prices: Prices) -> None:

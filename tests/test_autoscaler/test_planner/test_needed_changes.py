@@ -196,6 +196,11 @@ def test_a_job_is_told_what_helps_all_its_pods() -> None:
             "a group of instances with 1 example.com/fpga is added to the policy",
         ),
         (
+            NeededChange("policy", path="groups", resources=(("cpu", 1500), ("memory", 64 * 2**30))),
+            {"path": "groups", "add": {"resources": {"cpu": 1500, "memory": 64 * 2**30}, "labels": {}}},
+            "a group of instances with 1.5 cpu and 64Gi memory is added to the policy",
+        ),
+        (
             NeededChange("other", other="AWS raises a quota", groups=("L-1",), to=97),
             {"other": "AWS raises a quota", "to": 97, "groups": ["L-1"]},
             "AWS raises quota L-1 by 97 vCPUs or more",
