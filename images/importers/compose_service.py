@@ -55,6 +55,10 @@ def read_service(source: Foreign, key: str) -> Task:
     found = _SERVICE.fullmatch(str(key))
     if found is None:
         raise BadInput(f"services.{key} of this compose file is not ROLE-INDEX, e.g. worker-0: rename it")
+    if source.peek(*at, "image") is None and source.peek(*at, "build") is not None:
+        raise BadInput(
+            f"services.{key} of this compose file is built from a folder: build it, and name its image there"
+        )
     image = source.need(*at, "image")
     _refuse_shapes(source, at)
     environment = pairs(source, (*at, "environment"))
@@ -172,10 +176,10 @@ def _amounts(source: Foreign, at: tuple[str, ...]) -> dict[str, Any]:
         if (
             isinstance(device, dict)
             and "gpu" in device.get("capabilities", ())
-            and isinstance(device.get("count"), int)
+            and (isinstance(device.get("count"), int) or isinstance(device.get("device_ids"), list))
         ):
             source.take(*reserved, "devices", number)
-            gpus += device["count"]
+            gpus += device["count"] if isinstance(device.get("count"), int) else len(device["device_ids"])
     return {"cpus": found["cpus"], "memory": f"{size[1]}{_UNITS[size[2]]}", "gpus": gpus}
 
 
@@ -188,11 +192,19 @@ def _volume(source: Foreign, at: tuple[str | int, ...]) -> dict[str, Any]:
         raise BadInput(f"services.{at[1]}.volumes of this compose file has {given!r}, which is no volume")
     place = str(given.get("source") or "")
     if not place or place[0] in ".~":
-        raise BadInput(
-            f"{at[0]}.{at[1]}: the volume {given.get('target')} needs a directory that begins with /, or a name"
+        where = (
+            f"is at {place}: write that folder from / on"
+            if place
+            else "needs a directory that begins with /, or a name"
         )
+        raise BadInput(f"{at[0]}.{at[1]}: the volume {given.get('target')} {where}")
     read_only = {"read_only": True} if given.get("read_only") else {}
-    return {"mount": given.get("target"), "host" if place.startswith("/") else "claim": place} | read_only
+    if place.startswith("/"):
+        return {"mount": given.get("target"), "host": place} | read_only
+    claim = re.sub(r"[^a-z0-9]+", "-", place.lower()).strip("-")
+    if claim != place:
+        source.tell(f"services.{at[1]}: the volume {place} becomes the claim {claim}, as Kubernetes spells names")
+    return {"mount": given.get("target"), "claim": claim} | read_only
 
 
 def _after(source: Foreign, key: str) -> Iterator[str]:

@@ -124,7 +124,12 @@ def changed(service: str, **changes: Any) -> dict[str, Any]:
             changed("ps-0", command=["${HOME}/x"]),
             r"services.ps-0.command\[0\] .* has \$\{HOME\}, which compose fills in",
         ),
-        (changed("ps-0", volumes=["./data:/data"]), "the volume /data needs a directory that begins with /, or a name"),
+        (changed("ps-0", volumes=["./data:/data"]), "the volume /data is at ./data: write that folder from / on"),
+        (changed("ps-0", volumes=["/data"]), "the volume /data needs a directory that begins with /, or a name"),
+        (
+            changed("ps-0", image=None, build="ps"),
+            "services.ps-0 of this compose file is built from a folder: build it",
+        ),
         (changed("ps-0", mem_limit="much"), "services.ps-0: 'much' is no amount of memory, e.g. 16g"),
         (changed("ps-0", network_mode="host"), "services with network_mode: host and without"),
         (changed("ps-0", environment=3), "services.ps-0.environment of this compose file must be a map or a list"),
@@ -195,3 +200,17 @@ def test_a_volume_is_read_only_whatever_else_its_modes_say() -> None:
     """SELinux's marks among them."""
     volumes = compose.read(changed("ps-0", volumes=["/a:/b:ro,Z", "c:/d:rw"])).job.roles["ps"].volumes
     assert [(one.host or one.claim, one.read_only) for one in volumes] == [("/a", True), ("c", False)]
+
+
+def test_a_volumes_name_is_spelled_as_kubernetes_spells_it() -> None:
+    """And that is told."""
+    found = compose.read(changed("ps-0", volumes=["db_Data:/data"]))
+    assert [(one.claim, one.mount) for one in found.job.roles["ps"].volumes] == [("db-data", "/data")]
+    assert "services.ps-0: the volume db_Data becomes the claim db-data, as Kubernetes spells names" in found.losses
+
+
+def test_gpus_that_are_named_are_counted() -> None:
+    """Which ones they are is for whoever runs the job."""
+    devices = [{"driver": "nvidia", "device_ids": ["0", "3"], "capabilities": ["gpu"]}]
+    found = compose.read(changed("ps-0", deploy={"resources": {"reservations": {"devices": devices}}}))
+    assert found.job.roles["ps"].gpus == 2
