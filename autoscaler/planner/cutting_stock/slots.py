@@ -41,7 +41,7 @@ class _Queue:
 
     def next(self, company: Company, prefer: _Keys) -> int | None:
         """A pod that the company admits: of the preferred spread, else of none, else of any."""
-        for keys in dict.fromkeys((prefer, _NOBODY, *self.lines)) if len(self.lines) > 1 else self.lines:
+        for keys in dict.fromkeys((prefer, _NOBODY, *self.lines)):
             if not self.many.get(keys):
                 continue
             for line in self.lines[keys]:
@@ -109,5 +109,4 @@ def _preferred(queues: Iterable[_Queue]) -> _Keys:
         if len(queue.lines) > 1:
             many.update(queue.many)
     many.pop(_NOBODY, None)
-    best = max(many.values(), default=0)
-    return next((keys for keys, one in many.items() if one == best), _NOBODY) if best else _NOBODY
+    return max(many, key=many.__getitem__, default=_NOBODY)

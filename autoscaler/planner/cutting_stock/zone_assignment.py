@@ -50,12 +50,12 @@ class Zones:
 
     def leave(self, want: Want, many: int) -> None:
         """So many pods are no longer counted where they were to go: they get a place."""
-        if want.zone and many:
+        if want.zone:
             self.market.snapshot.count(want.shape, {ZONE: want.zone}, -many)
 
     def keep(self, want: Want, many: int) -> None:
         """So many pods are counted again, for they got none."""
-        if want.zone and many:
+        if want.zone:
             self.market.snapshot.count(want.shape, {ZONE: want.zone}, many)
 
     def _possible(self, shape: Shape) -> dict[str, Place]:
