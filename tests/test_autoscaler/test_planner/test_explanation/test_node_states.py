@@ -11,7 +11,7 @@ import pytest
 from autoscaler.config.policy import Consolidation, Policy
 from autoscaler.model import labels as words
 from autoscaler.model import node_states as states
-from autoscaler.model.actions import Backoff, Grow, Memory, Plan
+from autoscaler.model.actions import Assignment, Backoff, Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Instance, Refusal
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
@@ -76,6 +76,21 @@ def said(kind: str, name: str, cluster: Cluster, policy: Policy | None = None, m
         ),
         (seen(), states.IDLE, "no pod is on it, and none is to come"),
         (seen(CLOSED, pods=[on(**SERVICE)]), states.DRAINING, "team/pod is on it"),
+        (
+            seen(CLOSED, group={"instances": (replace(GROUP.instances[0], state="terminating"),)}, pods=[on()]),
+            states.INTERRUPTED,
+            "AWS ends its instance",
+        ),
+        (
+            seen(group={"instances": (replace(GROUP.instances[0], state="terminating"),)}),
+            states.INTERRUPTED,
+            "AWS ends its instance",
+        ),
+        (
+            a_cluster(groups=[a_group(instances=(Instance("i-1", "z", OLD, state="terminating"),))]),
+            states.GONE,
+            "the instance is being terminated",
+        ),
         (seen({"cordoned": True}), states.REPAIRING, "closed by another than the autoscaler"),
         (seen({"cordoned": True, "cordoned_by": "ada"}), states.REPAIRING, "closed by ada"),
         (seen(group={"minimum": 1}), states.MINIMUM, "local-cpu-us-east-1a keeps 1 nodes"),
@@ -256,6 +271,13 @@ PRICED = a_group("cpu", maximum=10, max_size=10, vcpus=16, quota="L-1", quota_le
             {},
             ["the price of its nodes is not known: write usd_per_hour into its policy entry"],
         ),
+        ({"quota_left": 16}, {"limits": {"usd_per_hour": PRICED.usd_per_hour, "nodes": 1}}, {}, []),
+        (
+            {"quota_left": -8},
+            {},
+            {},
+            ["quota L-1 of the AWS account leaves 0 of the 16 vCPUs of a node"],
+        ),
         (
             {"quota_left": 64, "maximum": 0, "max_size": 0},
             {},
@@ -296,6 +318,11 @@ def test_an_entry_at_its_maximum_and_gpus_that_are_used_up_are_told() -> None:
     text = said("group", "gpu-a100", cluster, a_policy(an_entry("gpu-a100", max=1), limits={"gpus": 8}))
     assert "max of group gpu-a100 is 1, and as many run or were asked for" in text
     assert "limits.gpus is 8, which leaves 0 of the 8 of a node" in text
+    text = said("group", "gpu-a100", cluster, a_policy(an_entry("gpu-a100", max=2)))
+    assert "nothing stands in the way" in text
+    full = replace(full, maximum=1)
+    text = said("group", "gpu-a100", replace(cluster, groups=(full,)), a_policy(an_entry("gpu-a100", max=2)))
+    assert "the MaxSize of the Auto Scaling group is 1: `pulumi up` brings that of the policy" in text
 
 
 def test_a_group_that_aws_does_not_have_or_the_policy_does_not_name() -> None:
@@ -384,3 +411,111 @@ def test_only_a_node_that_is_marked_says_that_it_is_not_drained(is_marked: bool)
     """By the mark's own name, which its owner can take away."""
     text = said("node", NODE.name, seen({"do_not_disrupt": is_marked}, pods=[on()]))
     assert (f"it is marked {words.DO_NOT_DISRUPT}: it is not drained" in text) is is_marked
+
+
+@pytest.mark.parametrize("more", [{}, {"pauses": (Pause("group.cpu", "audit"),)}])
+def test_an_idle_node_goes_at_a_time_unless_nothing_is_terminated_in_its_group(more: dict[str, Any]) -> None:
+    """A pause keeps it, and so does a machine's owner: no end is told."""
+    found = state(replace(seen(CLOSED), **more))
+    assert (found.state, found.until) == (states.IDLE, None if more else later(minutes=10))
+    own = state(a_cluster(nodes=[an_on_prem_node(**CLOSED)]))
+    assert (own.state, own.until) == (states.IDLE, None)
+    off = state(seen(CLOSED), a_policy(scale_down={"enabled": False}))
+    assert (off.state, off.until) == (states.IDLE, None)
+
+
+def test_a_state_ends_when_its_patience_does() -> None:
+    """Of a node that joins, one that is dead, and an instance that is none yet; a machine of ours has no end."""
+    policy = a_policy()
+    boot, unready = policy.scale_up.boot_timeout, policy.scale_down.unready_after
+    assert state(seen({"ready": False, "created": NOW})).until == NOW + boot
+    assert state(seen({"ready": False, "unready_since": later(minutes=-1)})).until == later(minutes=-1) + unready
+    assert state(seen({"ready": False, "created": NOW - boot})).state == states.DEAD
+    assert state(a_cluster(nodes=[an_on_prem_node(ready=False)])).until is None
+    assert state(a_cluster(groups=[a_group(joined=1)])).until == NOW + boot
+    since = later(minutes=-3)
+    timeout = policy.scale_down.consolidation.timeout
+    draining = seen(CLOSED, pods=[on(**SERVICE)])
+    assert (
+        standings(draining, policy, Plan(memory=Memory(draining={NODE.name: since}))).nodes[0].until == since + timeout
+    )
+    assert standings(draining, policy, Plan()).nodes[0].until == NOW + timeout
+
+
+def test_what_was_asked_for_is_told_once_for_each_node_that_has_no_instance() -> None:
+    """Of five that a group is to have one has joined and one is terminating; one instance is no node yet."""
+    ready, ending, new = (Instance(f"i-{name}", "us-east-1a", NOW) for name in ("ready", "ending", "new"))
+    group = a_group("cpu", desired=4, instances=(ready, replace(ending, state="terminating"), new))
+    [node, *_] = nodes_of(replace(group, instances=(ready,)))
+    found = standings(a_cluster(nodes=[node], groups=[group]), a_policy(), Plan()).nodes
+    assert [(one.name, one.state) for one in found] == [
+        ("i-ending", states.GONE),
+        ("i-new", states.JOINING),
+        ("ip-i-ready", states.READY),
+        ("", states.JOINING),
+        ("", states.JOINING),
+    ]
+
+
+def test_a_node_that_is_kept_says_why_where_its_state_does_not() -> None:
+    """By the plan's own words; a machine of ours says no more."""
+    kept = Plan(kept={NODE.name: "wanted for team/later"})
+    planned = Memory(assignments={"team/later": Assignment(NODE.name, ""), "team/else": Assignment("other", "")})
+    lines = list(explain("node", NODE.name, seen(pods=[on()]), a_policy(), replace(kept, memory=planned)))
+    assert "it stays: wanted for team/later" in lines
+    assert "planned on it: team/later" in lines
+    own = a_cluster(nodes=[an_on_prem_node(do_not_disrupt=True)], pods=[on("dgx-01")])
+    lines = list(explain("node", "dgx-01", own, a_policy(), Plan(kept={"dgx-01": "x"})))
+    assert lines[-1] == "it stays: x"
+    foreign = replace(NODE, name="foreign", provider_id="", labels={words.ORIGIN: words.EC2})
+    text = said("node", "foreign", a_cluster(nodes=[foreign], groups=[]))
+    assert "on EC2, and of no Auto Scaling group of this cluster" in text
+    instance = a_cluster(groups=[a_group("cpu", joined=1)])
+    assert said("node", "i-local-cpu-us-east-1a-0", instance).splitlines()[-1].startswith("of group cpu")
+
+
+def test_of_a_group_only_its_own_purchases_and_nodes_are_told() -> None:
+    """Not those of another."""
+    other = a_group("gpu-a100", joined=2)
+    cluster = a_cluster(groups=[PRICED, other])
+    steps = (Grow(other.name, 2, 3, 21.9, (), "other"), Grow(PRICED.name, 0, 1, 0.8, (), "ours"))
+    text = "\n".join(explain("group", PRICED.name, cluster, a_policy(), Plan(steps=steps)))
+    assert "ours" in text
+    assert "other" not in text
+    assert text.splitlines()[0].endswith("no node")
+    gone = "\n".join(explain("group", PRICED.name, cluster, a_policy(an_entry("gpu-a100")), Plan()))
+    assert "nothing is bought: the policy has no entry cpu any more" in gone
+    assert "MaxSize" not in gone
+
+
+def test_a_group_that_failed_once_says_so() -> None:
+    """And no words of AWS where it said none, or said them of something else."""
+    for refusals in ((), (Refusal(NOW, "Other", "sold out"),)):
+        refused = replace(PRICED, quota_left=64, desired=1, refusals=refusals)
+        plan_ = Plan(memory=Memory(backoffs={refused.name: Backoff(later(minutes=6), 1, NOW, "Capacity")}))
+        text = "\n".join(explain("group", refused.name, a_cluster(groups=[refused]), a_policy(), plan_))
+        assert "it failed at 2026-11-21 09:00:00 UTC (Capacity), and is left alone until" in text
+        assert "sold out" not in text
+
+
+@pytest.mark.parametrize(
+    ("taken", "lines"),
+    [
+        (0, []),
+        (
+            1,
+            [
+                "limits.gpus is 8, which leaves 0 of the 8 of a node",
+                "limits.usd_per_hour is 22, which leaves 0.0424 $/h",
+            ],
+        ),
+    ],
+)
+def test_what_limits_leave_is_told_of_a_group_that_would_break_them(taken: int, lines: list[str]) -> None:
+    """What is just enough keeps nothing from being bought."""
+    group = a_group("gpu-a100", joined=taken)
+    policy = a_policy(limits={"usd_per_hour": 22, "gpus": 8, "nodes": 2})
+    cluster = a_cluster(groups=[group], nodes=nodes_of(group), pods=[on(one.name) for one in nodes_of(group)])
+    text = said("group", group.name, cluster, policy)
+    found = [line.partition("nothing is bought: ")[2] for line in text.splitlines() if "nothing is bought" in line]
+    assert sorted(found) == lines

@@ -12,7 +12,7 @@ import pytest
 
 from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Term
-from autoscaler.model.feasibility import term_holds
+from autoscaler.model.feasibility import NODE_NAME, term_holds
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, harm
@@ -186,6 +186,9 @@ class Story:
             gone = self.dice.choice(self.where)
             self.snapshot.leave(self.snapshot.shape(gone[0]), gone[1])
             self.where = [one for one in self.where if one is not gone]
+            if self.dice.random() < 0.3:
+                self.snapshot.stay(self.snapshot.shape(gone[0]), gone[1])
+                self.where = [*self.where, gone]
 
     def _add(self) -> None:
         self.snapshot.add(new := a_place(f"more{len(self.places)}", self.dice.choice(self.zones)))
@@ -200,6 +203,7 @@ class Story:
         if may := self.may(pod, left):
             self.snapshot.move(self.snapshot.shape(pod), old, new := self.dice.choice(may), pod.key)
             assert pod.key in new.guests
+            assert (pod.key in old.guests) is (old is new)
             self.where = [*left, (pod, new)]
 
 
@@ -416,3 +420,44 @@ def test_why_not_is_told_in_the_words_of_the_rule(rules: dict[str, Any], there: 
     reason = snapshot.why_not(shape, snapshot.places[0])
     assert reason is not None
     assert reason.kind == why
+
+
+@pytest.mark.parametrize("rules", [{}, {"affinity": ((Requirement(NODE_NAME, "NotIn", ("x",)),),)}])
+def test_a_host_that_is_added_counts_as_empty_until_it_is_taken_back(rules: dict[str, Any]) -> None:
+    """Each of three has one of its like: only the new one may have another; without it all may."""
+    there = [a_pod(f"w{n}", node=f"n{n}", phase="Running", **IS_WEB) for n in range(3)]
+    even = a_pod("web", **IS_WEB, **rules, spread=(Spread(HOSTNAME, 1, WEB),))
+    snapshot, (shape,) = a_scene(even, residents=there)
+
+    def may() -> list[str]:
+        return [place.name for place in snapshot.places if snapshot.why_not(shape, place) is None]
+
+    assert may() == ["n0", "n1", "n2"]
+    for _ in range(2):
+        mark = snapshot.mark()
+        snapshot.add(a_place("n3", "c"))
+        assert may() == ["n3"]
+        snapshot.undo(mark)
+        assert may() == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize(("least", "may"), [(2, True), (3, False)])
+def test_as_many_domains_as_are_asked_for_are_enough(least: int, *, may: bool) -> None:
+    """With fewer the emptiest counts as empty."""
+    there = [a_pod(f"w{n}", node=f"n{n}", phase="Running", **IS_WEB) for n in (0, 2)]
+    even = a_pod("web", **IS_WEB, spread=(Spread(ZONE, 1, WEB, min_domains=least),))
+    snapshot, (shape,) = a_scene(even, residents=there)
+    assert (snapshot.find(shape) is not None) is may
+
+
+def test_what_is_noted_is_undone_with_what_was_put_in_reverse() -> None:
+    """And all shapes that were asked about are known."""
+    snapshot, (shape,) = a_scene(a_pod())
+    said: list[int] = []
+    for number in range(2):
+        snapshot.note(lambda number=number: said.append(number))  # type: ignore[misc]
+    snapshot.undo(1)
+    assert said == [1]
+    snapshot.undo(0)
+    assert said == [1, 0]
+    assert list(snapshot.shapes) == [shape]
