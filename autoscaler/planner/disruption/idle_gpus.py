@@ -49,8 +49,8 @@ def idle_gpus(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) ->
         return IdleGpus()
     measured = {(one.pod, one.node): one.busiest for one in cluster.gpu_use}
     known = {one.pod for one in cluster.gpu_use}
-    suspects = {one.node for one in cluster.gpu_use if one.busiest < rules.below}
-    held = {pod.key: pod for node in suspects for pod in fleet.residents.get(node, ()) if _holds_gpus(pod)}
+    looked_at = {one.node for one in cluster.gpu_use}
+    held = {pod.key: pod for node in looked_at for pod in fleet.residents.get(node, ()) if _holds_gpus(pod)}
     since = dict(_idle(held, measured, memory, rules, now))
     silent = {key: one for key, one in memory.unused.items() if key not in known and now < one.seen + _FORGOTTEN}
     by_gang = _by_gang(fleet) if rules.gangs and rules.freed_after is not None else {}

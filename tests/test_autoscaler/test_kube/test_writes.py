@@ -277,3 +277,47 @@ def test_an_eviction_names_the_very_pod_and_one_that_is_gone_is_no_failure(api: 
         "metadata": {"name": "free", "namespace": "team"},
         "deleteOptions": {"preconditions": {"uid": "uid-team-free"}},
     }
+
+
+@pytest.mark.parametrize(("parallelism", "completions"), [(4, 3), (3, 4), (5, 5)])
+def test_a_job_of_another_size_by_now_is_left_as_it_is(
+    api: FakeApi, writes: Writes, parallelism: int, completions: int
+) -> None:
+    """Someone else has changed it, or is about to; of the size that was seen it is changed as it was seen."""
+    meta = {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "7"}
+    job = {"metadata": meta, "spec": {"parallelism": parallelism, "completions": completions}}
+    api.answer = lambda _asked: Answer(job)
+    at = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    with pytest.raises(Refused, match=f"job ns/j has {parallelism} tasks by now, not 3") as refused:
+        writes.resize_job("ns", "j", was=3, to=6, at=at)
+    assert refused.value.status == 409
+    assert [asked.method for asked in api.asked] == ["GET"]
+    api.answer = lambda _asked: Answer(job | {"spec": {"parallelism": 3, "completions": 3}})
+    writes.resize_job("ns", "j", was=3, to=6, at=at)
+    assert (api.asked[-1].method, api.asked[-1].path) == ("PATCH", "/apis/batch/v1/namespaces/ns/jobs/j")
+    assert api.asked[-1].body == {
+        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {words.RESIZED_AT: "2026-11-21T10:00:00Z"}},
+        "spec": {"parallelism": 6, "completions": 6},
+    }
+
+
+def test_a_job_that_ends_with_none_is_left_as_it_is(api: FakeApi, writes: Writes) -> None:
+    """The conflict is one of states, like a version that has moved."""
+    api.answer = lambda _asked: Answer({"metadata": {"name": "ps", "uid": "u"}})
+    with pytest.raises(Refused, match=r"\(none named\) that ns/ps ends with goes on") as refused:
+        writes.end_job("ns", "ps")
+    assert refused.value.status == 409
+    assert [asked.method for asked in api.asked] == ["GET"]
+
+
+@pytest.mark.parametrize(("is_warning", "kind"), [(True, "Warning"), (False, "Normal")])
+def test_a_configmap_is_told_of_what_went_wrong_with_it(
+    api: FakeApi, writes: Writes, kind: str, *, is_warning: bool
+) -> None:
+    """As an Event about it."""
+    api.answer = lambda _asked: Answer({})
+    assert writes.tell_configmap(namespace="ns", name="c", reason="R", message="m", is_warning=is_warning)
+    body = api.asked[-1].body
+    assert (body["type"], body["reason"]) == (kind, "R")
+    about = body.get("regarding") or body["involvedObject"]
+    assert (about["kind"], about["name"], about["namespace"]) == ("ConfigMap", "c", "ns")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from autoscaler.model.errors import Unavailable
+import pytest
+
+from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.labels import APPROVER
+from roles.membership import approver_loop
 from roles.membership.approver import Round
-from roles.membership.approver_loop import EVERY, LONGEST_WAIT, Teller, rounds
+from roles.membership.approver_loop import EVERY, LONGEST_WAIT, Teller, approve, rounds
 from roles.membership.bootstrap import Verdict
 
 
@@ -87,3 +94,112 @@ def test_what_stays_the_same_is_told_once() -> None:
 
     both = ["a: certificate csr-1 is not approved: its token was used", "i-1: no rights"]
     assert list(told()) == [both, [], ["a: certificate csr-2 approved", "i-1: throttled"], both]
+
+
+class Led:
+    """The lease of a service: what was done with it, and who asked."""
+
+    def __init__(self, kube: object, **given: object) -> None:
+        self.given, self.did = given | {"kube": kube}, ["made"]
+
+    def start(self) -> None:
+        """Noted."""
+        self.did.append("started")
+
+    def stop(self) -> None:
+        """Noted."""
+        self.did.append("stopped")
+
+    def is_mine(self) -> bool:
+        """It is."""
+        return True
+
+
+class Approves:
+    """An approver that was made with these, and has let somebody in."""
+
+    def __init__(self, kube: object, **given: object) -> None:
+        self.given = given | {"kube": kube}
+
+    def round(self) -> Round:
+        """One."""
+        return Round(told=[f"i-1 may join {self.given['cluster']}"])
+
+
+@pytest.fixture
+def parties(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Those outside, and what was asked of them."""
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(approver_loop, "Approver", Approves)
+    monkeypatch.setattr(approver_loop, "_client", lambda service, region: f"{service} in {region}")
+    monkeypatch.setattr(approver_loop, "_connected", lambda path, *, patient: f"{path} {patient}")
+
+    def lease(kube: object, **given: object) -> Led:
+        seen["lease"] = Led(kube, **given)
+        return seen["lease"]  # type: ignore[return-value]
+
+    monkeypatch.setattr(approver_loop, "Lease", lease)
+    return seen
+
+
+def approved(**given: object) -> int:
+    """The exit status."""
+    usual = {"cluster": "lab", "region": "eu", "kubeconfig": None, "namespace": "ns", "identity": None, "once": False}
+    return approve(**usual | given)  # type: ignore[arg-type]
+
+
+def test_one_round_asks_for_no_lease(parties: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever else acts; an API server that is not there ends it."""
+    assert approved(once=True) == 0
+    assert parties == {}
+    assert capsys.readouterr().out.endswith("Z i-1 may join lab\n")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_service_holds_its_lease_until_it_is_told_to_stop(
+    parties: dict[str, object], monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """And gives it back whatever happens; either signal ends it."""
+    stops: list[object] = []
+
+    def on_first_of(signals: object, stop: Callable[[], None]) -> None:
+        stops.append(signals)
+        stop()
+
+    def rounds_(
+        round_: Callable[[], Round], *, may: Callable[[], bool], over: threading.Event, **_more: object
+    ) -> None:
+        lease = parties["lease"]
+        assert isinstance(lease, Led)
+        assert (over.is_set(), may(), lease.did) == (True, True, ["made", "started"])
+        assert round_().told == ["i-1 may join lab"]
+        if fails:
+            raise Unavailable("x")
+
+    monkeypatch.setattr(approver_loop, "on_first_of", on_first_of)
+    monkeypatch.setattr(approver_loop, "rounds", rounds_)
+    with pytest.raises(Unavailable) if fails else contextlib.nullcontext():
+        assert approved() == 0
+    lease = parties["lease"]
+    assert isinstance(lease, Led)
+    assert lease.did == ["made", "started", "stopped"]
+    assert stops == [(signal.SIGTERM, signal.SIGINT)]
+    assert (lease.given["kube"], lease.given["namespace"], lease.given["name"]) == ("None True", "ns", APPROVER)
+    assert str(lease.given["identity"]).startswith(f"{socket.gethostname()}-")
+
+
+def test_a_service_may_be_named(parties: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its pod is."""
+    monkeypatch.setattr(approver_loop, "on_first_of", lambda _signals, _stop: None)
+    monkeypatch.setattr(approver_loop, "rounds", lambda _round, **_more: None)
+    assert approved(identity="pod-1") == 0
+    lease = parties["lease"]
+    assert isinstance(lease, Led)
+    assert lease.given["identity"] == "pod-1"
+
+
+def test_a_region_that_is_none_is_named() -> None:
+    """By the option that says it."""
+    with pytest.raises(BadInput, match="--region not a region: "):
+        approver_loop._client("ec2", "not a region")
+    assert approver_loop._client("ec2", "eu-central-1").meta.region_name == "eu-central-1"

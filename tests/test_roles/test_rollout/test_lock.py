@@ -42,8 +42,11 @@ def who(process: int) -> str:
     return f"{socket.gethostname()}-{process}"
 
 
-def test_the_lease_of_a_run_that_died_here_is_taken_over_at_once(tmp_path: Path) -> None:
+def test_the_lease_of_a_run_that_died_here_is_taken_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its number stands in the lock file, and no process has it any more."""
+    monkeypatch.setattr(lock.time, "sleep", lambda _seconds: pytest.fail("it waits for a run that is dead"))
     gone = subprocess.Popen(["true"])
     gone.wait()
     (tmp_path / "lock").write_text(f"{gone.pid}\n", encoding="ascii")
@@ -109,3 +112,52 @@ def test_a_new_cluster_gets_the_namespace_of_the_lease(tmp_path: Path, status: i
     with only_run(tmp_path, leases):  # type: ignore[arg-type]
         pass
     assert bodies == made
+
+
+@pytest.mark.parametrize(("refuses", "alive"), [(None, True), (PermissionError, True), (ProcessLookupError, False)])
+def test_a_process_of_another_user_is_alive(
+    monkeypatch: pytest.MonkeyPatch, refuses: type[OSError] | None, *, alive: bool
+) -> None:
+    """Only one that is not there is dead."""
+
+    def kill(_process: int, _signal: int) -> None:
+        if refuses is not None:
+            raise refuses
+
+    monkeypatch.setattr(lock.os, "kill", kill)
+    assert lock._is_alive(7) is alive
+
+
+def test_a_lock_that_is_no_file_of_ours_is_named(tmp_path: Path) -> None:
+    """With what to do about it."""
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    told = r"/lock: cannot be locked: .*: remove it"
+    with pytest.raises(Unavailable, match=told), only_run(tmp_path, None):
+        pass
+
+
+def test_a_lease_that_may_not_be_held_says_what_brings_the_right(tmp_path: Path) -> None:
+    """The API server's own words, and the file to apply."""
+
+    class No(Leases):
+        def send(self, _method: str, _path: str, _body: dict[str, Any]) -> bytes:
+            raise Refused(403, "forbidden")
+
+        def get(self, path: str) -> bytes:
+            if path.endswith(lock.LEASE):
+                raise Refused(403, "forbidden")
+            return b"{}"
+
+    told = "is refused .*forbidden.*apply roles/nightly/cronjob.yaml"
+    with pytest.raises(Unavailable, match=told), only_run(tmp_path, No("")):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_controller_keeps_its_name(tmp_path: Path) -> None:
+    """Another folder is another controller."""
+    first = lock.own_name(tmp_path)
+    assert first.startswith(f"{socket.gethostname()}-")
+    assert lock.own_name(tmp_path) == first
+    (tmp_path / "other").mkdir()
+    assert lock.own_name(tmp_path / "other") != first

@@ -269,3 +269,33 @@ def test_after_an_eviction_every_pod_has_a_place_and_nothing_is_bought_for_it(da
         assert moved <= set(follows.memory.assignments)
         emptied = {step.node for step in decided.steps if isinstance(step, Evict)}
         assert not emptied & {home.node for home in follows.memory.assignments.values()}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, ""),
+        ({"do_not_disrupt": True}, "it is marked do-not-disrupt"),
+        ({"gang": GangRef("team", "g", size=1)}, "it is of a gang"),
+        ({"not_understood": ("x",)}, "it has rules that Spillway does not plan for"),
+        ({"not_understood": ("x",), "safe_to_evict": True}, "it has rules that Spillway does not plan for"),
+        ({"owner": ""}, "no controller would make it anew"),
+        ({"gpus": 1}, "it holds a GPU"),
+        ({"owner": "Job/train"}, "it is of a Job, and would begin again"),
+        ({"owner": "Job/train", "safe_to_evict": True}, ""),
+    ],
+)
+def test_why_a_pod_is_not_moved_is_said(given: dict[str, Any], why: str) -> None:
+    """In words, by the first reason."""
+    assert why_not_moved(web(**given)) == why
+
+
+def test_one_node_is_begun_with_at_a_look_also_where_two_could_be_replaced() -> None:
+    """What is bought for the first is seen by the next look."""
+    group = a_group(joined=2)
+    nodes = nodes_of(group)
+    pods = [web(f"web-{node.name}-{number}", node=node.name, cpu=14) for number in range(4) for node in nodes]
+    decided = decide(a_cluster(pods=pods, nodes=nodes, groups=[group, a_group("cpu")], seen_at=LATER))
+    [grow] = [step for step in decided.steps if isinstance(step, Grow)]
+    assert (grow.to - grow.was, evicted(decided.steps)) == (2, [])
+    assert grow.because == f"the pods of {nodes[0].name} (p4d.24xlarge) need no more than that: saves 20.42 $/h"

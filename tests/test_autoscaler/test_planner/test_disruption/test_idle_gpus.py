@@ -126,3 +126,45 @@ def test_nothing_is_freed_where_terminating_is_paused_nor_told_where_it_is_off()
     paused = look(notebook(), rules=policy(), pauses=(Pause(ALL, "why", "me", NOW, None),), **given)
     assert (freed(paused), bool(paused.idle_gpus)) == ([], True)
     assert look(notebook(), rules=policy(enabled=False), **given).memory.unused == {}
+
+
+def test_what_is_used_just_enough_is_used() -> None:
+    """Five of a hundred by the policy: less is idle."""
+    assert after(notebook(), minutes=60, uses={"notebook": 0.05}).idle_gpus == {}
+    assert after(notebook(), minutes=60, uses={"notebook": 0.049}).idle_gpus
+
+
+def test_pods_without_gpus_of_a_gang_do_not_hold_it_up() -> None:
+    """Nor one of another gang."""
+    gang = [notebook(name, gang=GANG) for name in ("a", "b")]
+    more = [notebook("master", gang=GANG, gpus=0), notebook("else", gang=GangRef("team", "h", size=1))]
+    done = after(*gang, *more, minutes=90, rules=policy(gangs=True), uses={"a": 0.0, "b": 0.0, "else": 0.9})
+    assert freed(done) == [("team/a", "team/b")]
+    [step] = [step for step in done.steps if isinstance(step, FreeGpus)]
+    assert step.because == "no GPU of the 2 pods of the gang was used since 2026-11-21 09:00:00 UTC, as was told"
+
+
+def test_gpus_are_counted_in_words() -> None:
+    """Of one pod, by its name where it goes."""
+    done = after(notebook(gpus=2), minutes=90)
+    assert done.idle_gpus["team/notebook"].startswith("2 GPUs held and used less than 5% since")
+    [step] = [step for step in done.steps if isinstance(step, FreeGpus)]
+    assert step.because.startswith("no GPU of team/notebook was used since 2026-11-21 09:00:00 UTC")
+
+
+def test_one_that_became_idle_later_holds_up_its_gang() -> None:
+    """Until its own time is over."""
+    gang = [notebook(name, gang=GANG) for name in ("a", "b")]
+    rules, done = policy(gangs=True), Plan()
+    for at in range(0, 132, 2):
+        uses = {"a": 0.0, "b": 0.9 if at < 40 else 0.0}
+        done = look(*gang, uses=uses, minutes=at, rules=rules, memory=done.memory)
+        assert freed(done) == ([("team/a", "team/b")] if at >= 130 else [])
+
+
+def test_a_pause_of_another_group_holds_up_nothing() -> None:
+    """Machines that we own are of none."""
+    told = after(notebook(), minutes=88)
+    given: dict[str, Any] = {"minutes": 90, "uses": {"notebook": 0.0}, "memory": told.memory}
+    paused = look(notebook(), rules=policy(), pauses=(Pause("group.cpu", "why"),), **given)
+    assert freed(paused) == [("team/notebook",)]
