@@ -74,7 +74,7 @@ def carried_out(changes: Collection[NeededChange], search: Search) -> Search:
 
 def _edited(changes: Iterable[NeededChange], policy: Policy) -> Policy:
     """Its limits and maxima are no less than they say."""
-    to = {one.path: one.to for one in changes if one.path and isinstance(one.to, int | float)}
+    to = {one.path: one.to for one in changes if isinstance(one.to, int | float)}
     limits = {
         key: max(value, to[f"limits.{key}"])
         for key, value in policy.limits.model_dump(exclude_none=True).items()
@@ -92,7 +92,7 @@ def _edited(changes: Iterable[NeededChange], policy: Policy) -> Policy:
 def _raised(changes: Iterable[NeededChange], search: Search) -> Ceilings:
     """What may be bought then, as of now."""
     left, limits = search.market.ceilings.copy(), search.policy.limits
-    to = {one.path: one.to for one in changes if one.path and isinstance(one.to, int | float)}
+    to = {one.path: one.to for one in changes if isinstance(one.to, int | float)}
     if left.usd is not None and limits.usd_per_hour is not None:
         left.usd += max(0.0, to.get(USD, 0.0) - limits.usd_per_hour)
     if left.nodes is not None and limits.nodes is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.model.cluster import Group, Node, Pod
+from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.feasibility import NODE_NAME, requirement_holds, why_no_room
 from autoscaler.model.labels import GPU
@@ -182,22 +182,18 @@ def resumed(pause: Pause) -> NeededChange:
 
 
 def _of_nodes(found: Found, search: Search) -> Iterator[NeededChange]:
-    used: dict[str, Node] = {place.name: place.node for _, place in found.placed.places if place.node is not None}
-    closed = {name: node for name, node in used.items() if name in search.fleet.unusable}
-    at_fault = sorted(name for name in closed if name in search.fleet.faults.closed)
+    names = {place.name for _, place in found.placed.places if place.name in search.fleet.unusable}
+    closed = [search.fleet.nodes.named[name] for name in sorted(names)]
+    at_fault = [node.name for node in closed if node.name in search.fleet.faults.closed]
     if at_fault:
         yield NeededChange("other", other=WELL, nodes=tuple(at_fault))
-    cordoned = sorted(name for name in closed if is_cordoned(_of(search, name)))
+    cordoned = [node.name for node in closed if is_cordoned(node)]
     if cordoned:
         yield NeededChange("other", run=f"{UNCORDON} {' '.join(cordoned)}", nodes=tuple(cordoned))
-    unready = sorted(name for name in closed if not _of(search, name).ready)
+    unready = [node.name for node in closed if not node.ready]
     if unready:
         yield NeededChange("other", other=READY, nodes=tuple(unready))
     yield from _ended(found, search)
-
-
-def _of(search: Search, name: str) -> Node:
-    return next(node for node in search.cluster.nodes if node.name == name)
 
 
 def _ended(found: Found, search: Search) -> Iterator[NeededChange]:

@@ -100,6 +100,15 @@ def test_what_has_no_limit_gets_none() -> None:
     assert (found.usd, found.nodes, found.gpus, found.entries) == (None, None, None, {})
 
 
+def test_a_limit_of_nothing_stays_one_where_it_is_not_raised() -> None:
+    """Nothing is left, whatever else changes."""
+    none = a_policy(an_entry("cpu", max=0), limits={"nodes": 0, "gpus": 0})
+    left = Ceilings(nodes=0, gpus=0, entries={"cpu": 0})
+    search: Any = SimpleNamespace(market=SimpleNamespace(ceilings=left), policy=none)
+    assert _raised([NeededChange("other", other=READY)], search) == left
+    assert _raised([NeededChange("other", other=QUOTA_RAISED, groups=("L-1",), to=4)], search).quotas == {"L-1": 4}
+
+
 A_NODE = a_group("gpu-a10g")
 
 
@@ -224,14 +233,15 @@ def fresh(name: str) -> Any:
 def test_work_that_ends_takes_nothing_and_a_partner_that_runs_is_counted() -> None:
     """The pod of another name stays; the snapshot can be taken back."""
     node = an_on_prem_node(gpus=0, cpu=10)
-    there = [a_pod(name, cpu=3, node=node.name, phase="Running") for name in ("ends", "stays")]
+    there = [a_pod(name, cpu=cpu, node=node.name, phase="Running") for name, cpu in (("ends", 4), ("stays", 2))]
     search = a_search(nodes=[node], pods=[*there, a_pod("near", near_to=(NEAR,))], groups=[])
     [place] = search.snapshot.places
     assert place.free["cpu"] == 4_000
     ends = NeededChange("other", other=WORK_ENDS, pods=("team/ends",), nodes=(node.name,))
     runs = NeededChange("other", other=POD_RUNS, term=NEAR, labels=((ZONE, "a"),))
-    after = carried_out([ends, runs], search)
-    assert (place.free["cpu"], after.ended, after.taken) == (7_000, {"team/ends"}, [])
+    after = carried_out([ends, runs, of_pod("podAffinity", term=NEAR)], search)
+    assert after.market.thorough
+    assert (place.free["cpu"], after.ended, after.taken) == (8_000, {"team/ends"}, [])
     assert search.snapshot.counted(NEAR) == 1
     search.snapshot.undo(0)
     assert (place.free["cpu"], search.snapshot.counted(NEAR)) == (4_000, 0)
@@ -244,7 +254,8 @@ def test_what_was_closed_or_paused_is_open_then() -> None:
     search = a_search(groups=[refused, a_group("cpu")], pauses=pauses)
     search.fleet.closed.update({group.name: Backoff(later(minutes=6), 1, NOW, "x") for group in search.cluster.groups})
     again = NeededChange("other", other=CAPACITY, groups=("gpu-a10g",))
-    after = carried_out([again, resumed(pauses[0])], search)
+    up = NeededChange("policy", run=PULUMI_UP, groups=("cpu",))
+    after = carried_out([again, resumed(pauses[0]), up], search)
     assert list(after.fleet.closed) == [a_group("cpu").name]
     assert after.cluster.pauses == pauses[1:]
     assert (len(search.fleet.closed), search.cluster.pauses) == (2, pauses)

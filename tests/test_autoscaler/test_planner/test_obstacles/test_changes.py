@@ -213,6 +213,9 @@ def test_what_is_closed_is_asked_again_after_the_last_of_its_groups() -> None:
     assert changes(Relaxation("capacity"), search=search) == (
         NeededChange("other", other=CAPACITY, groups=("gpu-a10g",), note=note),
     )
+    on = [bought(GROUP, "g+1"), bought(a_group("gpu-a100"), "n+1")]
+    [closed] = changes(Relaxation("capacity"), search=search, on=on)
+    assert closed.groups == ("gpu-a10g",)
     assert changes(Relaxation("resume"), search=search) == (resumed(pauses[0]),)
     assert changes(search=search) == ()
 
