@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,3 +97,27 @@ def test_two_gangs_are_enough_to_be_planned_together() -> None:
     one_by_one, together = both(gangs, a_market([pod for gang in gangs for pod in gang], groups_of()))
     assert usd(together) == 9.0
     assert usd(together) < usd(one_by_one)
+
+
+def test_nodes_are_bought_that_let_the_pods_in() -> None:
+    """Not the cheaper ones of another zone, or with another label, though these would hold more."""
+    near = Requirement("disk", "In", ("fast",))
+    slow, fast = groups_of((("slow", 64, 8, 5.0), ("fast", 64, 8, 9.0)))
+    groups = [replace(slow, labels={"disk": "slow"}), replace(fast, labels={"disk": "fast"})]
+    gangs = [a_gang(f"g{number}", 1, gpus=1, cpu=5, affinity=((near,),)) for number in range(8)]
+    one_by_one, together = both(gangs, a_market([pod for gang in gangs for pod in gang], groups))
+    assert usd(together) == usd(one_by_one) == 9.0
+    assert {place.group.name for one in together.values() if one for _, place in one.places if place.group} == {
+        fast.name
+    }
+
+
+def test_what_is_idle_is_used_first_and_each_node_is_paid_by_who_sits_there_first() -> None:
+    """Of nine gangs of a GPU one has a machine of ours, the others share one large node."""
+    gangs = [a_gang(f"g{number}", 1, gpus=1, cpu=5) for number in range(9)]
+    home = an_on_prem_node("dgx-1", gpus=1, cpu=5, taints=())
+    place = Place(home.name, home.labels, (), dict(home.allocatable), 0, node=home)
+    _, together = both(gangs, a_market([pod for gang in gangs for pod in gang], groups_of(), [place]))
+    assert usd(together) == 9.0
+    assert [name for name, one in together.items() if one and one.bought] == ["g1"]
+    assert place.guests == ["team/g0-worker-0"]
