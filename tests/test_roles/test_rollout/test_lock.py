@@ -55,6 +55,7 @@ def test_the_lease_of_a_run_that_died_here_is_taken_over_at_once(
         assert lease
         assert lease.is_mine()
         assert leases.holders[-1] == who(os.getpid())
+        assert (tmp_path / "lock").read_text(encoding="ascii") == f"{os.getpid()}\n"
     assert leases.holders[-1] == ""
     assert (tmp_path / "lock").read_text(encoding="ascii") == ""
 

@@ -1,0 +1,101 @@
+"""Lines that were kept, read after the job is gone: the last run's, in the order in which they were written."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from autoscaler.model.errors import BadInput, Unavailable
+from images.backends import kept
+
+FILES = {
+    "2/logs/worker-0.1.1.log": "1 t old\n",
+    "10/logs/worker-0.1.10.log": "3 t three\n4 t not whole",
+    "10/logs/worker-0.1.2.log": "2 t two words\n",
+    "10/logs/worker-0.1.1.log": "1 t one\n",
+    "10/logs/worker-0.2.1.log": "1 t again\n",
+    "10/logs/worker-10.1.1.log": "1 t ten\n",
+    "10/logs/ps-0.1.1.log": "1 t ps\n",
+    "10/other/worker-0.1.1.log": "1 t other\n",
+}
+"""Of one job: two runs, by path."""
+
+
+class Bucket:
+    """S3 with these files of job ``j`` under a prefix; it answers two at a time."""
+
+    def __init__(self, prefix: str, *, refuses: str = "") -> None:
+        self.files = {f"{prefix}j/{name}": text for name, text in FILES.items()}
+        self.refuses = refuses
+
+    def _maybe_refuse(self, operation: str) -> None:
+        if self.refuses == operation:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, operation)
+
+    def get_paginator(self, name: str) -> Bucket:
+        """Of lists of objects."""
+        assert name == "list_objects_v2"
+        return self
+
+    def paginate(self, *, Bucket: str, Prefix: str, Delimiter: str = "") -> Iterator[dict[str, Any]]:  # noqa: N803
+        """As S3 tells them."""
+        self._maybe_refuse("ListObjectsV2")
+        assert Bucket == "b"
+        names = sorted(name for name in self.files if name.startswith(Prefix))
+        if Delimiter:
+            starts = sorted({f"{Prefix}{name.removeprefix(Prefix).split('/')[0]}/" for name in names})
+            yield {"CommonPrefixes": [{"Prefix": one} for one in starts]}
+        for first in range(0, len(names), 2) if not Delimiter else ():
+            yield {"Contents": [{"Key": name} for name in names[first : first + 2]]}
+        yield {}
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        """One file."""
+        self._maybe_refuse("GetObject")
+        assert Bucket == "b"
+        return {"Body": io.BytesIO(self.files[Key].encode())}
+
+
+@pytest.fixture(params=["directory", "s3://b", "s3://b/some/where"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where they are kept."""
+    if request.param != "directory":
+        prefix = request.param.removeprefix("s3://b").removeprefix("/")
+        monkeypatch.setattr(boto3, "client", lambda _service: Bucket(f"{prefix}/" if prefix else ""))
+        return str(request.param)
+    for name, text in FILES.items():
+        file = tmp_path / "j" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    (tmp_path / "j" / "99").touch()
+    return str(tmp_path)
+
+
+def test_a_task_s_lines_are_those_of_the_last_run_in_order(place: str) -> None:
+    """Attempts and parts by number; without the number and time of each, nor what is being written."""
+    found = list(kept.lines(place=place, job="j", role="worker", index=0))
+    assert found == ["one", "two words", "three", "again"]
+    assert list(kept.lines(place=place, job="j", role="worker", index=10)) == ["ten"]
+
+
+def test_a_task_or_job_of_which_nothing_is_kept_is_named(place: str) -> None:
+    """With those there are."""
+    told = r"has no lines of worker 1 of job 'j'; it has ps-0, worker-0, worker-10"
+    with pytest.raises(BadInput, match=told):
+        list(kept.lines(place=place, job="j", role="worker", index=1))
+    with pytest.raises(BadInput, match="has no run of a job 'x': is it the place that `logs` of its file names"):
+        list(kept.lines(place=place, job="x", role="worker", index=0))
+
+
+@pytest.mark.parametrize("refuses", ["ListObjectsV2", "GetObject"])
+def test_a_bucket_that_may_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
+    """In S3's own words."""
+    monkeypatch.setattr(boto3, "client", lambda _service: Bucket("", refuses=refuses))
+    with pytest.raises(Unavailable, match=rf"cannot read s3://b: .*AccessDenied.*{refuses}"):
+        list(kept.lines(place="s3://b", job="j", role="worker", index=0))
