@@ -39,3 +39,10 @@ def test_a_large_pod_sits_beside_a_small_one() -> None:
     nodes = [((40, 10), [(0, 2)])] * 10 + [((40, 10), [(0, 1)])]
     seats = SizedSlots(sizes, range(21)).seat(nodes, [list(range(21))], [Middle(20, 1)])
     assert [len(guests) for guests in seats] == [2] * 10 + [1]
+
+
+def test_a_pod_sits_where_it_fits_to_the_last_byte() -> None:
+    """And not where one lacks, of either."""
+    sizes = np.array([(10, 20, 0, 1)])
+    for room, guests in (((10, 20), [0]), ((9, 20), []), ((10, 19), [])):
+        assert SizedSlots(sizes, range(1)).seat([(room, [(0, 1)])], [[0]], [Middle(10, 20)]) == [guests]

@@ -100,3 +100,26 @@ def test_no_more_goes_than_brings_the_limit_back(busy: list[bool], limit: int, m
     wanted = max(0, len(busy) - limit)
     assert len(found.nodes) == min(wanted, len(idle), max(0, len(busy) - minimum))
     assert bool(found.warnings) == (wanted > 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({"limits": {"nodes": 3}}, ""),
+        ({"limits": {"gpus": 24}}, ""),
+        ({"limits": {"usd_per_hour": 3 * a_group().usd_per_hour}}, ""),
+        ({"limits": {"nodes": 2}}, "limits.nodes is 2, and 3 nodes run"),
+        ({"limits": {"gpus": 20}}, "limits.gpus is 20, and 24 GPUs run"),
+        ({"limits": {"usd_per_hour": 60}}, "limits.usd_per_hour is 60 $/h, and 65.8729 $/h run"),
+    ],
+)
+@pytest.mark.parametrize(("most", "of_entry"), [(3, ""), (2, "max of group gpu-a100 is 2, and 3 nodes run")])
+def test_a_limit_is_told_where_more_runs_and_not_where_it_is_reached(
+    given: dict[str, Any], limit: str, most: int, of_entry: str
+) -> None:
+    """Each of its own."""
+    group, nodes = three()
+    policy = a_policy(an_entry("gpu-a100", max=most), **given)
+    cluster = a_cluster(nodes=nodes, groups=[group])
+    told = surplus(cluster, policy, survey(cluster, policy, {})).warnings
+    assert [one.partition(" or were")[0] for one in told] == [one for one in (limit, of_entry) if one]
