@@ -384,6 +384,7 @@ class Ec2:
             max_size=raw["MaxSize"],
             built_from=tag_of(raw, words.TAG_BUILT_FROM),
             reservation=reservation,
+            block=self._reservations.block(reservation) if capacity == "capacity-block" else None,
         )
 
     def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
@@ -411,12 +412,13 @@ class Ec2:
             self._quotas.read(codes, self._learn_types)
 
     def _learn_reservations(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
-        vcpus_of = {}
+        vcpus_of, blocks = {}, set()
         for raw in raws:
             if reservation := tag_of(raw, words.TAG_RESERVATION):
                 (kind, *_) = types_of(raw, self._entry(raw))
                 vcpus_of[reservation] = self._types[kind].vcpus if kind in self._types else 0
-        self._reservations.read(vcpus_of)
+                blocks |= {reservation} if capacity_type_of(raw, self._entry(raw)) == "capacity-block" else set()
+        self._reservations.read(vcpus_of, blocks=blocks)
 
     def _quota(self, code: str) -> Quota | None:
         """Of the account, or what a Capacity Reservation has; ``None`` where it is not known."""

@@ -35,7 +35,8 @@ def types_of(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> tuple[st
 def capacity_type_of(raw: AutoScalingGroupTypeDef, entry: GroupEntry | None) -> CapacityType:
     """As its tags say; else the policy's word."""
     tagged = dict(_under(raw, words.TEMPLATE_LABEL)).get(words.CAPACITY_TYPE)
-    return "spot" if (tagged or (entry.capacity_type if entry else "")) == "spot" else "on-demand"
+    said = tagged or (entry.capacity_type if entry else "")
+    return "spot" if said == "spot" else "capacity-block" if said == "capacity-block" else "on-demand"
 
 
 def allocatable_of(

@@ -11,6 +11,7 @@ from autoscaler.config.document_keys import infrastructure, live
 from autoscaler.config.documents import Document, Span
 from autoscaler.config.labels_and_taints import Name, NodeLabels, TaintEntry, Taints
 from autoscaler.config.schedules import Budget
+from autoscaler.model.cluster import CapacityType
 from autoscaler.model.labels import PREFIX, may_kubelet_give
 from autoscaler.model.resources import Resources, parse_quantity
 
@@ -49,8 +50,10 @@ class GroupEntry(Document):
     zones: Annotated[tuple[str, ...], infrastructure()] = Field(
         description="availability zones to buy in, e.g. [us-east-1a, us-east-1b]", min_length=1
     )
-    capacity_type: Annotated[Literal["on-demand", "spot"], infrastructure()] = Field(
-        default="on-demand", description="how its nodes are bought"
+    capacity_type: Annotated[CapacityType, infrastructure()] = Field(
+        default="on-demand",
+        description="how its nodes are bought; capacity-block: in the Capacity Block for ML that capacity_reservation "
+        "names, from its start until EC2 takes its instances back, half an hour before its end",
     )
     min: Annotated[int, infrastructure("nodes")] = Field(
         default=0, ge=0, description="nodes kept at all times, over all zones: the groups' MinSize"
@@ -183,6 +186,18 @@ class GroupEntry(Document):
                 f"capacity_reservation with {wrong}: a Capacity Reservation is of one instance type in one zone, on "
                 "demand: write an entry for it alone"
             )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _a_block_is_reserved_and_ends(self) -> GroupEntry:
+        if self.capacity_type != "capacity-block":
+            return self
+        if self.capacity_reservation is None:
+            message = "capacity_type: capacity-block without capacity_reservation: write the id of the Capacity Block"
+            raise ValueError(message)
+        if self.min:
+            message = f"capacity_type: capacity-block with min {self.min}: its nodes end with the block: leave min out"
             raise ValueError(message)
         return self
 

@@ -17,7 +17,7 @@ from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
 
-CapacityType = Literal["on-demand", "spot"]
+CapacityType = Literal["on-demand", "spot", "capacity-block"]
 
 FOREVER: Final = timedelta(days=36500)
 """Longer than anything lasts: what is patient for so long is not bought for, what is kept for so long stays."""
@@ -202,7 +202,7 @@ class Notice:
     """EC2's word that it is going to take an instance back, or may."""
 
     instance: str
-    kind: Literal["interruption", "rebalance", "maintenance"]
+    kind: Literal["interruption", "rebalance", "maintenance", "capacity-block"]
     told: datetime
     ends: datetime | None = None
     """When EC2 acts; ``None``: it does not say."""
@@ -216,7 +216,11 @@ class Notice:
         """In words."""
         if self.kind == "rebalance":
             return "EC2 warns that its spot capacity is likely to be interrupted"
-        what = "EC2 takes its spot instance back" if self.kind == "interruption" else "EC2 has scheduled its end"
+        what = {
+            "interruption": "EC2 takes its spot instance back",
+            "maintenance": "EC2 has scheduled its end",
+            "capacity-block": "its Capacity Block ends, and EC2 takes it back",
+        }[self.kind]
         return what + (f" at {self.ends:%Y-%m-%d %H:%M:%S} UTC" if self.ends else "")
 
 
@@ -239,6 +243,22 @@ class Refusal:
     code: str
     """``InsufficientInstanceCapacity``, ``MaxSpotInstanceCountExceeded``, ``RequestLimitExceeded``, ..."""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityBlock:
+    """When instances may be launched into a Capacity Block for ML, and when EC2 takes them back.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-using.html
+    """
+
+    starts: datetime
+    ends: datetime
+
+    @property
+    def taken_back(self) -> datetime:
+        """From then on EC2 terminates what still runs in it."""
+        return self.ends - timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +303,8 @@ class Group:
     """Digest of the policy entry that the group was built from; empty where its tags do not say it."""
     reservation: str = ""
     """Id of the Capacity Reservation that its nodes are launched into, which is their quota then; empty: none."""
+    block: CapacityBlock | None = None
+    """Of a reservation that is a Capacity Block; ``None`` too where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

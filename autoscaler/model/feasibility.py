@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from autoscaler.model.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.model.labels import CAPACITY_BLOCK
 from autoscaler.model.resources import Resources
 
 NODE_NAME: Final = "metadata.name"
@@ -79,6 +80,8 @@ def why_not_on(
         return Reason(f"is not what the pod selects ({_asked(affinity, labels, name)})")
     for taint in taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(tolerations, taint):
+            if taint.key == CAPACITY_BLOCK:
+                return Reason(f"does not say that it ends before Capacity Block {taint.value} does")
             return Reason(f"taint {taint} not tolerated")
     return None
 

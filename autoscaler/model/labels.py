@@ -38,7 +38,7 @@ EC2: Final = "ec2"
 GROUP: Final = f"{PREFIX}/group"
 """On a node, and as a tag on the Auto Scaling group: the policy entry that the node belongs to."""
 CAPACITY_TYPE: Final = f"{PREFIX}/capacity-type"
-"""``on-demand`` or ``spot``."""
+"""``on-demand``, ``spot`` or ``capacity-block``."""
 RACK: Final = f"{PREFIX}/rack"
 OWNER: Final = f"{PREFIX}/owner"
 
@@ -99,6 +99,9 @@ INTERRUPTION: Final = f"{PREFIX}/interruption"
 times in RFC 3339 (``roles/deploys/interruption_watch.py``)."""
 DO_NOT_DISRUPT: Final = f"{PREFIX}/do-not-disrupt"
 """Annotation on a pod or node: never drain it."""
+CAPACITY_BLOCK: Final = f"{PREFIX}/capacity-block"
+"""Key of a toleration by which a pod says that it may be placed in a Capacity Block that ends before it does. The
+planner alone asks for it: no node carries such a taint."""
 
 # --- Tags on Auto Scaling groups --------------------------------------------------------------------------------------
 TAG_CLUSTER: Final = f"{PREFIX}/cluster"

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from autoscaler.model.constraints import PodTerm, Requirement, Toleration
 from autoscaler.model.feasibility import amount_in_words, in_words
 from autoscaler.model.instance_types import is_reservation
-from autoscaler.model.labels import GPU
+from autoscaler.model.labels import CAPACITY_BLOCK, DURATION, GPU
 from autoscaler.model.resources import ATTACHMENTS
 
 Kind = Literal["pod", "policy", "money", "other"]
@@ -131,6 +131,11 @@ class NeededChange:
         match self.pod:
             case "tolerations" if self.toleration is not None:
                 one = self.toleration
+                if one.key == CAPACITY_BLOCK:
+                    return (
+                        f"the pod says by {DURATION} that it ends before Capacity Block {one.value} does, or by "
+                        f"tolerating {one.key}={one.value} that it may be cut off"
+                    )
                 value = f"={one.value}" if one.value else ""
                 return f"the pod tolerates the taint {one.key}{value}:{one.effect}"
             case "nodeAffinity" if self.requirement is not None:

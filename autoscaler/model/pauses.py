@@ -11,6 +11,8 @@ ALL: Final = "all"
 BUYING: Final = "buying"
 BUDGET: Final = "budget"
 """Of buying, by a budget that is spent."""
+BLOCK: Final = "block"
+"""Of buying, outside the time of a Capacity Block."""
 _NAMESPACE: Final = "namespace/"
 """Before the name of a namespace in a scope; no policy entry has a slash in its name."""
 
@@ -22,7 +24,7 @@ class Pause:
     scope: str
     """``all``, or ``group.NAME`` of an entry; of buying alone ``buying`` or ``budget``, each maybe with ``.NAME``.
 
-    ``budget.namespace/NAME``: of buying for the pods of a namespace.
+    ``budget.namespace/NAME``: of buying for the pods of a namespace. ``block.NAME``: of buying, by a Capacity Block.
     """
     because: str = ""
     by: str = ""
@@ -33,7 +35,7 @@ class Pause:
     @property
     def what(self) -> str:
         """What is paused, in words."""
-        what = "buying" if self.scope.startswith((BUYING, BUDGET)) else "buying and terminating"
+        what = "buying" if self.scope.startswith((BUYING, BUDGET, BLOCK)) else "buying and terminating"
         if self.namespace:
             return f"{what} for namespace {self.namespace}"
         return f"{what} in group {self.group}" if self.group else what
@@ -43,6 +45,10 @@ class Pause:
         """What ends it, for an operator."""
         if self.scope.startswith(BUDGET):
             return "the budget is raised, or that time has come"
+        if self.scope.startswith(BLOCK):
+            return (
+                f"the time comes: {self.because}" if self.until else "its entry names a Capacity Block with time left"
+            )
         return "it is resumed (spillway autoscale resume)"
 
     @property
@@ -59,6 +65,8 @@ class Pause:
     def __str__(self) -> str:
         """In one line."""
         by = f" by {self.by}" if self.by else ""
+        if self.scope.startswith(BLOCK):
+            return f"{self.what} waits: {self.because}"
         until = f"until {self.until:%Y-%m-%d %H:%M:%S} UTC" if self.until else "until it is resumed"
         return f"{self.what} is paused {until}{by}: {self.because or 'no reason was given'}"
 

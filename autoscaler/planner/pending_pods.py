@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autoscaler.config.policy import Policy
+from autoscaler.model.actions import Assignment
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.labels import ZONE
 from autoscaler.model.pod_index import PodIndex, pod_index_of
@@ -13,6 +15,7 @@ from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why
 from autoscaler.planner.elastic.resizing import Role, roles_of
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in
 from autoscaler.planner.placement.volume_constraints import Claims
+from autoscaler.planner.supply.capacity_blocks import LastsLongEnough
 from autoscaler.planner.supply.fleet import Fleet
 
 
@@ -34,14 +37,16 @@ class Pending:
     """Of elastic jobs."""
 
 
-def pending_pods(cluster: Cluster, fleet: Fleet) -> Pending:
-    """All of them, with what there is for their volumes."""
+def pending_pods(cluster: Cluster, policy: Policy, fleet: Fleet, assignments: Mapping[str, Assignment]) -> Pending:
+    """All of them, with what there is for their volumes. ``assignments``: where pods were planned last."""
     index = resolved(pod_index_of(cluster.pods), cluster.namespaces)
     at_home = let_in(index, fleet.reserved)
     index, claims = kept_where_let_in(index, at_home), Claims(cluster)
     pinned = sorted((pod for pod in index.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
-    pinned = [_whole(pod, cluster, claims) for pod in pinned]
+    blocks = LastsLongEnough.of(cluster, policy)
+    pinned = [blocks.let_in(_whole(pod, cluster, claims), has_place=True) for pod in pinned]
     gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(index, cluster.gang_sizes)]
+    gangs = _let_in(gangs, blocks, at_home=at_home, assignments=assignments)
     return Pending(
         index=index,
         fleet=claims.equip(fleet, [*pinned, *(pod for gang in gangs for pod in gang.waiting)]),
@@ -49,7 +54,7 @@ def pending_pods(cluster: Cluster, fleet: Fleet) -> Pending:
         at_home=at_home,
         gangs=gangs,
         held={gang.name: why for gang in gangs if (why := _why_held(gang, cluster, claims))},
-        roles=[replace(role, task=_whole(role.task, cluster, claims)) for role in roles_of(cluster)],
+        roles=[replace(role, task=blocks.let_in(_whole(role.task, cluster, claims))) for role in roles_of(cluster)],
     )
 
 
@@ -68,6 +73,26 @@ def _with_rules(gang: Gang, cluster: Cluster, claims: Claims) -> Gang:
     zone = ZONE if claims.share_a_zone(gang.waiting) else None
     waiting = tuple(_whole(pod, cluster, claims) for pod in gang.waiting)
     return replace(gang, waiting=waiting, topology=gang.topology or zone)
+
+
+def _let_in(
+    gangs: list[Gang], blocks: LastsLongEnough, *, at_home: Collection[str], assignments: Mapping[str, Assignment]
+) -> list[Gang]:
+    """With the Capacity Blocks that its pods may be placed in."""
+    if not blocks.groups:
+        return gangs
+    return [
+        replace(
+            gang,
+            waiting=tuple(
+                blocks.let_in(pod, has_place=pod.key in at_home, planned_in=assignments[pod.key].group)
+                if pod.key in assignments
+                else blocks.let_in(pod, has_place=pod.key in at_home)
+                for pod in gang.waiting
+            ),
+        )
+        for gang in gangs
+    ]
 
 
 def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:

@@ -29,6 +29,7 @@ from autoscaler.planner.headroom import keep_free
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
 from autoscaler.planner.scale_up import scale_up
+from autoscaler.planner.supply.capacity_blocks import in_their_time, looks_at_blocks
 from autoscaler.planner.supply.fleet import Fleet, survey
 from autoscaler.planner.supply.node_cache import NodeCache
 
@@ -51,7 +52,7 @@ def plan(
     """
     unanswered = still_open(cluster, memory)
     as_seen = replace(cluster, pods=pod_index_of(cluster.pods))
-    cluster = as_ordered(as_seen, unanswered)
+    cluster = in_their_time(as_ordered(as_seen, unanswered), policy)
     fleet = survey(cluster, policy, memory.backoffs, cache)
     above = surplus(cluster, policy, fleet)
     if unanswered and above.warnings:  # what came meanwhile leaves no room for them: they are not made again
@@ -104,6 +105,7 @@ def plan(
         fleet.faults.wake_at,
         *up.looks,
         *(one.until for one in cluster.pauses),
+        *looks_at_blocks(cluster, policy),
     )
     return Plan(
         steps=steps,

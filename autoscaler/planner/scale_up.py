@@ -81,7 +81,7 @@ def scale_up(
     ``assignments``: of the last plan (``Memory.assignments``). ``limits``: how much is searched. ``answers``: what the
     last look said of those that wait.
     """
-    pending = pending_pods(cluster, fleet)
+    pending = pending_pods(cluster, policy, fleet, assignments)
     fleet, snapshot = pending.fleet, _snapshot(cluster, pending)
     free = free_on_prem(snapshot)
     settled = settle(pending.pinned, snapshot, fleet, at_home=pending.at_home)

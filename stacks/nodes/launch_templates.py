@@ -40,7 +40,9 @@ def launch_template(
         image_id=image_id,
         # Of a set the group says the types, and the market with them: AWS refuses a template that says it too.
         instance_type=None if several else entry.types[0],
-        instance_market_options={"market_type": "spot"} if entry.capacity_type == "spot" and not several else None,
+        instance_market_options=None
+        if entry.capacity_type == "on-demand" or several
+        else {"market_type": entry.capacity_type},
         capacity_reservation_specification={
             "capacity_reservation_target": {"capacity_reservation_id": entry.capacity_reservation}
         }

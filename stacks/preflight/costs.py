@@ -8,6 +8,7 @@ prices.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -95,7 +96,7 @@ _CONNECTIONS: Final = {
 def costs(groups: Iterable[GroupCostOutput], idle: Iterable[Line]) -> CostOutput:
     """All of it, for the stack's outputs."""
     listed = tuple(groups)
-    by_type = {"on-demand": 0.0, "spot": 0.0}
+    by_type: dict[str, float] = defaultdict(float)
     for group in listed:
         by_type[group.capacity_type] += group.max * (group.usd_per_hour or 0.0)
     return CostOutput(

@@ -103,6 +103,8 @@ class Aws:
             if entry.capacity_reservation:
                 target = {"CapacityReservationId": entry.capacity_reservation}
                 data["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+            if entry.capacity_type == "capacity-block":
+                data["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
             for zone in entry.zones:
                 name = asg_name(policy.cluster, entry.name, zone)
                 tags = group_tags(policy.cluster, policy.region, entry, zone, reserved=policy.scale_up.reserve)

@@ -1,17 +1,20 @@
-"""A group of a Capacity Reservation: the autoscaler as its own process, a control plane, and AWS's stand-in."""
+"""Groups of a Capacity Reservation and of a Block: the autoscaler as its own process, a plane, and AWS's stand-in."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autoscaler.model import labels as words
 from tests.live.conftest import Plane
 from tests.live.hybrid import POLICY, Aws, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 
 pytestmark = pytest.mark.live
-RESERVED, ON_DEMAND = "test-reserved-us-east-1a", "test-gpu-us-east-1a"
+RESERVED, ON_DEMAND, BLOCK = "test-reserved-us-east-1a", "test-gpu-us-east-1a", "test-block-us-east-1a"
 WITH_RESERVED = POLICY.replace(
     "groups:\n",
     """groups:
@@ -19,6 +22,18 @@ WITH_RESERVED = POLICY.replace(
     instance_type: g5.12xlarge
     zones: [us-east-1a]
     max: 4
+    capacity_reservation: cr-
+    taints: [{key: nvidia.com/gpu}]
+""",
+)
+WITH_BLOCK = POLICY.replace(
+    "groups:\n",
+    """groups:
+  - name: block
+    instance_type: p4d.24xlarge
+    zones: [us-east-1a]
+    max: 4
+    capacity_type: capacity-block
     capacity_reservation: cr-
     taints: [{key: nvidia.com/gpu}]
 """,
@@ -48,6 +63,49 @@ def test_what_is_reserved_is_used_until_it_is_full_and_ec2_refuses_what_another_
             assert "ReservationCapacityExceeded" in brain.texts()
             assert "Traceback" not in brain.texts()
             assert brain.stop() == 0
+
+
+def test_a_capacity_block_is_bought_in_when_it_begins_for_what_ends_in_it(plane: Plane, tmp_path: Path) -> None:
+    """A pod that does not say how long it runs is bought for beside it."""
+    kube = plane.kube
+    with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
+        block = _buy_block(aws, timedelta(seconds=8))
+        file, policy = write_policy(tmp_path, WITH_BLOCK.replace("cr-", block))
+        aws.make_groups(policy)
+        with autoscaler(
+            policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=tmp_path / "autoscaler.log"
+        ) as brain:
+            make_pod(kube, _said(gpu_pod("long-enough")))
+            until(lambda: f"Capacity Block {block} begins at" in brain.texts(), told=brain.texts)
+            assert _sizes(aws)[BLOCK] == 0
+            until(partial(bound, kube, "long-enough"), told=brain.texts)
+            make_pod(kube, gpu_pod("not-said"))
+            until(partial(bound, kube, "not-said"), told=brain.texts)
+            assert _sizes(aws) == {BLOCK: 1, ON_DEMAND: 1}
+            assert brain.stop() == 0
+        assert f"grow {BLOCK} to 1 node (+1, $0.00 per hour)" in brain.texts()
+        assert "Traceback" not in brain.texts()
+
+
+def _said(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod, which says that it runs for two hours and waits for the block."""
+    said = {words.DURATION: "2h"}
+    pod["metadata"].setdefault("annotations", {}).update(said)
+    pod["spec"]["nodeSelector"] = {words.GROUP: "block"}
+    return pod
+
+
+def _buy_block(aws: Aws, after: timedelta) -> str:
+    ec2 = aws.client("ec2")
+    found = ec2.describe_capacity_block_offerings(
+        InstanceType="p4d.24xlarge",
+        InstanceCount=2,
+        CapacityDurationHours=48,
+        StartDateRange=datetime.now(UTC) + after,
+    )
+    offer = found["CapacityBlockOfferings"][0]["CapacityBlockOfferingId"]
+    bought = ec2.purchase_capacity_block(CapacityBlockOfferingId=offer, InstancePlatform="Linux/UNIX")
+    return str(bought["CapacityReservation"]["CapacityReservationId"])
 
 
 def _reserve(aws: Aws, count: int) -> str:

@@ -29,6 +29,11 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
     left = affordable(cluster, policy, found.fleet)
     for group in sorted(groups, key=lambda group: group.name):
         yield _what(group, found)
+        if group.block is not None:
+            yield (
+                f"  Capacity Block {group.reservation}: from {group.block.starts:%Y-%m-%d %H:%M:%S} UTC, until EC2 "
+                f"takes back what is in it at {group.block.taken_back:%Y-%m-%d %H:%M:%S} UTC"
+            )
         yield from (f"  next step: {describe(one)}: {one.because}" for one in _purchases(plan, group))
         whys = list(_whys(group, policy, found, left))
         yield from (f"  nothing is bought: {why}" for why in whys)
@@ -39,8 +44,8 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
 def _what(group: Group, found: Standings) -> str:
     ours = Counter(one.state for one in found.nodes if one.group is not None and one.group.name == group.name)
     have = ", ".join(f"{many} {state}" for state, many in sorted(ours.items())) or "no node"
-    spot = "spot, " if group.capacity_type == "spot" else ""
-    return f"{group.name} ({group.instance_type}, {spot}{group.usd_per_hour:.2f} $/h a node): {have}"
+    bought = "" if group.capacity_type == "on-demand" else f"{group.capacity_type}, "
+    return f"{group.name} ({group.instance_type}, {bought}{group.usd_per_hour:.2f} $/h a node): {have}"
 
 
 def _purchases(plan: Plan, group: Group) -> list[Grow]:

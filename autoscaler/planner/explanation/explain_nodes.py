@@ -36,8 +36,8 @@ def _until(one: Standing) -> str:
 
 def _what(one: Standing) -> str:
     if one.group is not None:
-        spot = ", spot" if one.group.capacity_type == "spot" else ""
-        kind = f"{one.group.name}, {one.group.instance_type}{spot}"
+        bought = "" if one.group.capacity_type == "on-demand" else f", {one.group.capacity_type}"
+        kind = f"{one.group.name}, {one.group.instance_type}{bought}"
         return f"of group {one.group.entry} ({kind}): {one.usd_per_hour:.2f} $/h"
     if one.node is not None and one.node.labels.get(words.ORIGIN) == words.EC2:
         return "on EC2, and of no Auto Scaling group of this cluster"

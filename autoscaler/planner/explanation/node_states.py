@@ -14,6 +14,7 @@ from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
 from autoscaler.planner.disruption.consolidation import why_not_moved
 from autoscaler.planner.disruption.scale_down import keeps_minimum
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER
+from autoscaler.planner.supply.capacity_blocks import in_their_time
 from autoscaler.planner.supply.fleet import Fleet, survey
 
 
@@ -52,6 +53,7 @@ class Standings:
 
 def standings(cluster: Cluster, policy: Policy, plan: Plan) -> Standings:
     """The state of each node, of each instance that is none yet, and of what was asked for."""
+    cluster = in_their_time(cluster, policy)
     fleet = survey(cluster, policy, plan.memory.backoffs)
     look = _Look(cluster, policy, plan, fleet)
     found = [*map(look.of_node, cluster.nodes), *look.coming()]

@@ -171,7 +171,7 @@ def _groups(lines: Iterable[NodeLine], cluster: Cluster, closed: dict[str, str])
 
 
 def _kind(instance_type: str, capacity_type: str) -> str:
-    return f"{instance_type} spot" if capacity_type == "spot" else instance_type
+    return instance_type if capacity_type == "on-demand" else f"{instance_type} {capacity_type}"
 
 
 def _waiting(waiting: Iterable[Waiting]) -> Iterator[WaitLine]:

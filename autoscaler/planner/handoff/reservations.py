@@ -6,7 +6,8 @@ more tolerations. So a new node joins with a taint of ours (``spillway.dev/reser
 the instance's id for a value, and the pods that the plan has there are made to tolerate that: they fit nowhere else, or
 the scheduler had bound them already. When they are there, the taint is taken off.
 
-A node stays reserved while pods without our gate wait for another one and would fit here: theirs would be left over.
+A node of a Capacity Block stays reserved: what the scheduler would put there by itself may outlast it. Another stays so
+while pods without our gate wait for another one and would fit here: theirs would be left over.
 DaemonSets whose pods do not tolerate the taint come when it goes. Where a node lacks devices that its group promises
 and such a DaemonSet is kept off it, the taint goes at once: that may be the one that registers them.
 """
@@ -114,7 +115,7 @@ def openings(
 
     ``homes``: pods without a node -> where they are planned, or can only go.
     """
-    reserved = [place for place in places if is_reserved(place) and is_ready(place)]
+    reserved = [place for place in places if is_reserved(place) and is_ready(place) and not _may_stay(place, cluster)]
     if not reserved:
         return []
     expected = {place.name for place in homes.values()}
@@ -137,6 +138,13 @@ def openings(
         if why:
             found[why].append(place.name)
     return [Unreserve(nodes=tuple(names), because=why) for why, names in sorted(found.items())]
+
+
+def _may_stay(place: Place, cluster: Cluster) -> bool:
+    """Whether it is of a Capacity Block; not where that keeps off it what registers its devices."""
+    if place.group is None or place.group.block is None:
+        return False
+    return has_joined(place) or not any(_kept_off(cluster, place))
 
 
 def _is_tainted(node: Node) -> bool:

@@ -27,7 +27,7 @@ from autoscaler.model.needed_changes import (
     NeededChange,
     in_order,
 )
-from autoscaler.model.pauses import BUDGET, BUYING, Pause
+from autoscaler.model.pauses import BLOCK, BUDGET, BUYING, Pause
 from autoscaler.model.resources import CPU
 from autoscaler.planner.obstacles.closed_nodes import is_cordoned
 from autoscaler.planner.obstacles.relaxations import Relaxation, toleration_of
@@ -170,8 +170,8 @@ def _outgrows(group: Group, search: Search) -> bool:
 
 
 def resumed(pause: Pause) -> NeededChange:
-    """The end of a pause, or of a budget's period."""
-    if pause.scope.startswith(BUDGET):
+    """The end of a pause, or of a budget's period, or the time of a Capacity Block."""
+    if pause.scope.startswith((BUDGET, BLOCK)):
         return NeededChange("other", other=TIME_COMES, note=pause.ends_if)
     group = f" --group {pause.group}" if pause.group else ""
     buying = " --buying" if pause.scope.startswith(BUYING) else ""

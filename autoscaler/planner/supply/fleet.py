@@ -32,6 +32,7 @@ from autoscaler.planner.supply.candidate_nodes import (
     FillOrder,
     Place,
 )
+from autoscaler.planner.supply.capacity_blocks import keeps_off, notices
 from autoscaler.planner.supply.ending_nodes import EndingNodes
 from autoscaler.planner.supply.node_cache import Members, NodeCache
 from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
@@ -240,7 +241,7 @@ def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
     return Place(
         name=name,
         labels=labels_of(group, name),
-        taints=group.taints,
+        taints=(*group.taints, *keeps_off(group)),
         free=room,
         tier=COMING_TIER,
         group=group,
@@ -306,10 +307,11 @@ def _leaving(nodes: NodeIndex, members: Members) -> frozenset[str]:
 
 def _noticed(cluster: Cluster, nodes: NodeIndex) -> Iterator[tuple[str, Notice]]:
     """Name of a node -> what EC2 says of its instance, as far as that still holds."""
-    notices = {one.instance: one for one in cluster.notices if cluster.seen_at < (one.ends or one.told) + _NOTICE_HOLDS}
-    for name, instance in nodes.instances.items() if notices else ():
-        if instance in notices:
-            yield name, notices[instance]
+    told = {one.instance: one for one in cluster.notices if cluster.seen_at < (one.ends or one.told) + _NOTICE_HOLDS}
+    told |= {one.instance: one for one in notices(cluster)}
+    for name, instance in nodes.instances.items() if told else ():
+        if instance in told:
+            yield name, told[instance]
 
 
 def _room(group: Group, *, cluster: Cluster) -> Resources:
@@ -410,7 +412,8 @@ def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group,
 def _taints(node: Node, group: Group | None, *, passing: bool) -> tuple[Taint, ...]:
     """Those that a pod planned there must tolerate: a reservation is for whom the plan says."""
     gone = (_PASSING_TAINTS if passing else frozenset()) | ({words.RESERVED} if group is not None else set())
-    return tuple(taint for taint in node.taints if taint.key not in gone) if node.taints else ()
+    own = tuple(taint for taint in node.taints if taint.key not in gone) if node.taints else ()
+    return (*own, *keeps_off(group)) if group is not None else own
 
 
 def _tier(node: Node, group: Group | None, *, coming: bool, ending: bool) -> int:

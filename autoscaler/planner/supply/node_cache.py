@@ -166,9 +166,11 @@ def _are_the_same(groups: Sequence[Group], before: Sequence[Group]) -> bool:
 def _promise_the_same(one: Group | None, other: Group | None) -> bool:
     if one is other or one is None or other is None:
         return one is other
-    return (one.name, one.allocatable, one.labels, one.taints) == (
+    return (one.name, one.allocatable, one.labels, one.taints, one.reservation, one.block) == (
         other.name,
         other.allocatable,
         other.labels,
         other.taints,
+        other.reservation,
+        other.block,
     )

@@ -4,7 +4,8 @@ What moto lacks, and what is done here:
 
 - instances are running at once: here they are ``pending`` until the boot delay has passed;
 - capacity never runs out: here ``RunInstances`` asks the faults' script, and fails with AWS's words;
-- no capacity can be reserved: here it can, and a template that targets a reservation launches into it alone;
+- no capacity can be reserved: here it can, and a template that targets a reservation launches into it alone; what a
+  group has in a Capacity Block ends half an hour before it;
 - ``ClientToken`` is not idempotent: here the same token gives the same reservation;
 - a launch template's metadata options, instance profile and root volume are dropped: here they reach the instance;
 - a NAT gateway that is deleted keeps its address: here it lets it go;
@@ -23,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ from moto.ec2.models.nat_gateways import NatGateway
 from autoscaler.model import labels as words
 from autoscaler.model.instance_types import InstanceType, quota_of, read_instance_type
 from stacks.local.fake_aws.boot import Booted
-from stacks.local.fake_aws.capacity_reservations import CapacityReservationCalls, CapacityReservations
+from stacks.local.fake_aws.capacity_reservations import BLOCK, CapacityReservationCalls, CapacityReservations
 from stacks.local.fake_aws.consistency import Consistency
 from stacks.local.fake_aws.ledger import Ledger, Life
 from stacks.local.fake_aws.placement_groups import PlacementGroupCalls, PlacementGroups
@@ -73,10 +74,17 @@ class World:
     changed: Callable[[], None] = lambda: None
     """Told whenever there may be something to do for a group or a node."""
     consistency: Consistency = field(init=False)
+    _made: tuple[datetime, float] = field(init=False)
 
     def __post_init__(self) -> None:
         """By its faults and its clock."""
         self.consistency = Consistency(self.faults, self.clock)
+        self._made = datetime.now(UTC), self.clock()
+
+    def now(self) -> datetime:
+        """The date, which goes on with the clock."""
+        date, made = self._made
+        return date + timedelta(seconds=self.clock() - made)
 
 
 @dataclass
@@ -100,7 +108,7 @@ class Ec2(EC2Backend):
         self._by_token: dict[str, Reservation] = {}
         self._by_id: dict[str, Instance] = {}
         self.placement_groups = PlacementGroups()
-        self.capacity_reservations = CapacityReservations()
+        self.capacity_reservations = CapacityReservations(self.world.now)
 
     # moto searches all instances and images for each of these; with a thousand instances that takes a minute
 
@@ -149,7 +157,9 @@ class Ec2(EC2Backend):
         placement_group = (template.get("Placement") or {}).get("GroupName") or kwargs.pop("placement_group", None)
         if reserved:
             kind, zone = _type_of(kwargs, template), self._zone_of(kwargs)
-            self.capacity_reservations.check(reserved, kind, zone, count)
+            self.capacity_reservations.check(reserved, kind, zone, count, market=market_of(template))
+        elif market_of(template) == BLOCK:
+            raise EC2ClientError("InvalidParameterCombination", "A Capacity Block is named by the reservation's id.")
         else:
             self._ask_for_capacity(count, template=template, **kwargs)
         reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
@@ -358,6 +368,11 @@ def _reservation_of(template: dict[str, Any]) -> str:
     """Id of the Capacity Reservation that a launch template targets; empty for none."""
     target = (template.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
     return str(target.get("CapacityReservationId") or "")
+
+
+def market_of(template: dict[str, Any]) -> str:
+    """The market type of a launch template; empty for on demand."""
+    return str((template.get("InstanceMarketOptions") or {}).get("MarketType") or "")
 
 
 def _with_root(mappings: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from typing import Any, Final
 from moto.core.exceptions import ServiceException
 
 from stacks.local.fake_aws.auto_scaling import ENDING, LAUNCHING, AutoScaling, Group, Member, given, now_in_words
-from stacks.local.fake_aws.instances import GROUP_TAG, NotLaunched, World
+from stacks.local.fake_aws.capacity_reservations import BLOCK
+from stacks.local.fake_aws.instances import GROUP_TAG, NotLaunched, World, market_of
 
 LAUNCH: Final = "Launching a new EC2 instance"
 """What a launch is described with: the instance's id follows once there is one."""
@@ -195,13 +196,16 @@ def launched(group: Group, *, instance_type: str, zone: str, subnet: str | None)
         launch_config=group.launch_config,
         launch_template={"LaunchTemplateId": template.id, "Version": version} if template else None,
         associate_public_ip=group.launch_config.associate_public_ip_address if group.launch_config else None,
-        lifecycle="spot" if next_is_spot(group) else None,
+        lifecycle="spot" if next_is_spot(group) else BLOCK if market_of(data) == BLOCK else None,
     )
     instance = reservation.instances[0]
     instance.autoscaling_group = group  # type: ignore[attr-defined]  # moto hangs it there
     protected = group.new_instances_protected_from_scale_in
     member = Member(instance, lifecycle_state="Pending", protected_from_scale_in=protected)
     member.template_version = version
+    left = group.ec2_backend.capacity_reservations.taken_back_in(instance.id)
+    if left is not None:
+        member.taken_back_at = group.ec2_backend.world.clock() + left.total_seconds()
     return member
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from autoscaler.cloud.errors import refusal_code
 from autoscaler.cloud.reservations import READ_AGAIN, Reservations
+from autoscaler.model.cluster import CapacityBlock
 
 ID = "cr-0123456789abcdef0"
 
@@ -31,9 +33,9 @@ class Account:
             raise ClientError({"Error": {"Code": self.error, "Message": "no"}}, "DescribeCapacityReservations")
         return {"CapacityReservations": [self.said]}
 
-    def left(self) -> int | None:
+    def left(self, *blocks: str) -> int | None:
         """VCPUs, after another look."""
-        self.reservations.read({ID: 96})
+        self.reservations.read({ID: 96}, blocks=blocks)
         found = self.reservations.of(ID)
         return found.left if found is not None else None
 
@@ -54,6 +56,27 @@ def test_one_that_is_not_active_has_no_room_and_is_told(state: str) -> None:
     account = Account(State=state)
     assert account.left() == 0
     assert account.told == [f"Capacity Reservation {ID} is {state}: nothing is launched into it"]
+
+
+TODAY, TOMORROW = datetime(2026, 11, 21, 11, 30, tzinfo=UTC), datetime(2026, 11, 22, 11, 30, tzinfo=UTC)
+A_BLOCK = {"ReservationType": "capacity-block", "StartDate": TODAY, "EndDate": TOMORROW}
+
+
+@pytest.mark.parametrize(("state", "left"), [("scheduled", 4), ("active", 3), ("payment-pending", 0), ("expired", 0)])
+def test_a_capacity_block_says_when_it_may_be_used(state: str, left: int) -> None:
+    """One that is to begin has the room that it will have then: the planner knows when."""
+    account = Account(**A_BLOCK, State=state)
+    assert account.left(ID) == left * 96
+    assert account.reservations.block(ID) == CapacityBlock(TODAY, TOMORROW)
+    assert bool(account.told) == (left == 0)
+
+
+@pytest.mark.parametrize(("said", "blocks"), [(A_BLOCK, ()), ({"ReservationType": "default"}, (ID,))], ids=str)
+def test_what_is_not_of_the_type_that_its_entry_says_has_no_room(said: dict[str, Any], blocks: tuple[str, ...]) -> None:
+    """Its launches name another market: EC2 would refuse each of them."""
+    account = Account(**said)
+    assert account.left(*blocks) == 0
+    assert "until its entry's capacity_type says so" in account.told[0]
 
 
 def test_one_that_is_not_there_has_no_room() -> None:

@@ -159,6 +159,19 @@ def test_a_capacity_reservation_is_targeted_by_the_template_and_shown_by_the_gro
     assert {tag["key"]: tag["value"] for tag in one["tags"]}[words.TAG_RESERVATION] == "cr-0123456789abcdef0"
 
 
+def test_a_capacity_block_is_launched_into_by_its_own_market() -> None:
+    """And no node of it is of another capacity type, in the planner's eyes as on the node."""
+    block = {"capacity_type": "capacity-block", "capacity_reservation": "cr-0123456789abcdef0"}
+    entry = group(zones=("us-east-1a",), **block)
+    template = template_of(entry)
+    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    target = {"capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}}
+    assert template["capacityReservationSpecification"] == target
+    [one] = groups_of(entry).values()
+    tags = {tag["key"]: tag["value"] for tag in one["tags"]}
+    assert tags[f"{words.TEMPLATE_LABEL}{words.CAPACITY_TYPE}"] == "capacity-block"
+
+
 A_SET = {"instance_type": None, "instance_types": ["g6.12xlarge", "g5.12xlarge"]}
 
 
