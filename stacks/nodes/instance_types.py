@@ -122,8 +122,9 @@ def _mistakes(entry: GroupEntry, shapes: Mapping[str, Shape]) -> Iterator[str]:
             yield f"resources: {words.GPU} = {wanted!r}: {name} has no GPU, and no pod would ever get one there"
         if entry.placement == "cluster" and "cluster" not in shape.strategies:
             yield f"placement = 'cluster': {name} cannot be placed in a cluster placement group: leave placement out"
-        if entry.capacity_type != "on-demand" and entry.capacity_type not in shape.sold_as:
-            yield f"capacity_type = '{entry.capacity_type}': {name} is not sold as {entry.capacity_type}: take on-demand"
+        kind = entry.capacity_type
+        if kind != "on-demand" and kind not in shape.sold_as:
+            yield f"capacity_type = '{kind}': {name} is not sold as {kind}: take on-demand"
     yield from _not_of_one_shape(entry, shapes)
 
 

@@ -90,13 +90,26 @@ def _tell_how(day: Day, folder: Path) -> None:
 
 
 def dealt(many: int, chance: random.Random) -> list[Point]:
-    """Every kind before and after, in any order; then calls by their number, those that write three times as often."""
+    """Every kind before and after, in any order; then calls by their number, those that write three times as often.
+
+    No call of a number twice in a day: at one that its caller did not live to see answered none dies again. A longer
+    deck begins as a shorter one does.
+    """
     kinds: list[Point] = [(kind, when, 1) for kind in CALLS for when in (BEFORE, AFTER)]
     chance.shuffle(kinds)
     weights = [count * (3 if writes_something(kind) else 1) for kind, count in CALLS.items()]
-    drawn = chance.choices(list(CALLS.items()), weights, k=many)
-    rest: list[Point] = [(kind, chance.choice((BEFORE, AFTER)), chance.randint(1, count)) for kind, count in drawn]
-    return [*kinds, *rest][:many]
+    deck: list[Point] = []
+    while len(deck) < many:
+        today = {(kind, number) for kind, _, number in deck[len(deck) // A_DAY * A_DAY :]}
+        point = next((one for one in kinds if (one[0], one[2]) not in today), None)
+        if point is not None:
+            kinds.remove(point)
+        else:
+            ((kind, count),) = chance.choices(list(CALLS.items()), weights)
+            point = kind, chance.choice((BEFORE, AFTER)), chance.randint(1, count)
+        if (point[0], point[2]) not in today:
+            deck.append(point)
+    return deck
 
 
 def writes_something(kind: str) -> bool:

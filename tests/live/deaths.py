@@ -155,7 +155,7 @@ def _make_pods(kube: KubeHttp, names: dict[str, str]) -> None:
 def _watched(kube: KubeHttp) -> Iterator[Watched]:
     """Every event of nodes and pods, for the length of the block."""
     seen, over = Watched(), threading.Event()
-    threads = [threading.Thread(target=_follow, args=(kube, path, seen, over), daemon=True) for path in _WATCHED]
+    threads = [threading.Thread(target=follow, args=(kube, path, seen, over), daemon=True) for path in _WATCHED]
     for thread in threads:
         thread.start()
     try:
@@ -170,19 +170,36 @@ def _watched(kube: KubeHttp) -> Iterator[Watched]:
 _WATCHED: Final = ("/api/v1/nodes", _PODS)
 
 
-def _follow(kube: KubeHttp, path: str, seen: Watched, over: threading.Event) -> None:
-    found = kube.get(path)
-    objects = {one["metadata"]["name"]: one for one in found["items"]}
-    version = found["metadata"]["resourceVersion"]
+def follow(kube: KubeHttp, path: str, seen: Watched, over: threading.Event) -> None:
+    """Judge every event, and after one that says that what it was to go on from is forgotten, what is there."""
+    objects: dict[str, Any] = {}
+    version = ""
     while not over.is_set():
         try:
+            version = version or _listed(kube, path, objects, seen)
             for event in kube.stream(f"{path}?watch=1&timeoutSeconds=3&resourceVersion={version}"):
+                if event["type"] == "ERROR":
+                    version = ""
+                    break
                 one = event["object"]
                 version = one["metadata"]["resourceVersion"]
                 objects[one["metadata"]["name"]] = one
                 _judge(path, event["type"], one["metadata"]["name"], objects, seen)
         except Unavailable as outage:
             seen.harm.append(f"the watch broke: {outage}")
+
+
+def _listed(kube: KubeHttp, path: str, objects: dict[str, Any], seen: Watched) -> str:
+    """Bring ``objects`` up to what is there now. Gives the version to go on from."""
+    found = kube.get(path)
+    there = {one["metadata"]["name"]: one for one in found["items"]}
+    gone = objects.keys() - there.keys()
+    objects |= there
+    for name in (*gone, *there):
+        _judge(path, "DELETED" if name in gone else "MODIFIED", name, objects, seen)
+    for name in gone:
+        del objects[name]
+    return str(found["metadata"]["resourceVersion"])
 
 
 def _judge(path: str, kind: str, name: str, objects: dict[str, Any], seen: Watched) -> None:
