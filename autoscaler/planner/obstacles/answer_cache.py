@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Waiting
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.node_index import NodeIndex
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.demand.gangs import Gang
@@ -37,7 +37,8 @@ Asked = Sequence[tuple[Gang, Demand]]
 class AnswerCache:
     """Made once by the caller and handed in with each look; a plan is the same with it and without.
 
-    The answers are kept while all that they are worked out from is equal: they hang on each other, and on every node.
+    The answers are kept while all that they are worked out from is equal: they hang on each other, and on every node
+    (each counts those that are full, and the end of any one job changed 195 of 195 of them).
     """
 
     _worked_out_from: object = None
@@ -72,8 +73,33 @@ def source_of(cluster: Cluster, policy: Policy, fleet: Fleet, market: Market, as
         replace(fleet, **_OF_THE_LOOK),
         [(market.is_kept(place), *_as_it_is(place)) for place in snapshot.places],
         [_as_it_is(place) for place in fleet.closed_places],
-        pods.everyone,
+        _Pods(pods.everyone),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pods:
+    """All pods of a look: equal to others that answers cannot tell from them.
+
+    Of one that is bound it makes no difference that its kubelet has begun with it, which comes once for each pod; what
+    follows of when it ends is in the tier of its node.
+    """
+
+    all: tuple[Pod, ...]
+
+    __hash__ = None  # type: ignore[assignment]  # compared alone
+
+    def __eq__(self, other: object) -> bool:
+        """Pod by pod: most are the same object."""
+        if not isinstance(other, _Pods) or len(self.all) != len(other.all):
+            return False
+        return all(
+            one is another or _begun(one) == _begun(another) for one, another in zip(self.all, other.all, strict=True)
+        )
+
+
+def _begun(pod: Pod) -> Pod:
+    return pod if pod.node is None or pod.is_finished else replace(pod, phase="Running", started=None)
 
 
 def _as_it_is(place: Place) -> tuple[object, ...]:

@@ -275,6 +275,24 @@ def test_answers_are_kept_while_nothing_but_time_has_changed() -> None:
     assert plan(look, richer, Memory(), answers=answers) == plan(look, richer, Memory())
 
 
+def test_answers_are_kept_when_a_pod_that_is_bound_begins_and_not_when_it_ends() -> None:
+    """Each pod begins once: what others are told does not hang on it."""
+    answers, policy = AnswerCache(), a_policy(an_entry("gpu-a10g"))
+    mine, waits_too = an_on_prem_node(gpus=2), a_pod("one", gpus=16)
+
+    def told(**given: Any) -> tuple[Waiting, ...]:
+        there = a_pod("there", node=mine.name, gpus=2, owner="Job/there", **given)
+        look = a_cluster(nodes=[mine], pods=[there, waits_too, a_pod("two", gpus=2, tolerations=())], groups=())
+        found = plan(look, policy, Memory(), answers=answers)
+        assert found == plan(look, policy, Memory())
+        return found.waiting
+
+    bound = told(phase="Pending")
+    assert len(bound) == 2
+    assert all(one is kept for one, kept in zip(bound, told(phase="Running", started=later(seconds=3)), strict=True))
+    assert told(phase="Succeeded", started=later(seconds=3)) != bound
+
+
 def test_when_the_work_is_spent_one_quick_trial_is_made_for_each_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of gangs that wait, each of its own sizes, took seconds of a look; all are told something that helps."""
     tried = []
