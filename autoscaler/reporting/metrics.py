@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import CAUSES, Grow, Plan
-from autoscaler.model.cluster import Cluster, Group, Instance
+from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
 from autoscaler.model.node_states import STATES
 from autoscaler.model.pod_index import NO_LOAD, pod_index_of
 from autoscaler.planner.explanation.node_states import Standing, standings
@@ -29,7 +29,7 @@ OURS: Final = "-"
 
 _BOOT_SECONDS: Final = (5, 15, 30, 60, 90, 120, 180, 300, 600, 900)
 _REMEMBERED: Final = 10_000
-_STAGES: Final = ("launched", "joined", "bound")
+_STAGES: Final = ("launched", "joined", "devices", "bound", "started")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,12 @@ class Metric:
 _OF_LAST_LOOK: Final = (
     Metric("spillway_nodes", "gauge", ("group", "state"), "Nodes, and what is to become one, by state."),
     Metric("spillway_gpus", "gauge", ("group", "state"), "GPUs of the nodes in a state."),
-    Metric("spillway_gpus_held", "gauge", ("group",), "GPUs that pods on nodes ask for."),
+    Metric(
+        "spillway_gpus_held",
+        "gauge",
+        ("group", "owner"),
+        "GPUs that pods on nodes ask for; their owner is their namespace.",
+    ),
     Metric("spillway_group_usd_per_hour", "gauge", ("group",), "Price of a group's nodes and instances."),
 )
 
@@ -87,8 +92,8 @@ class Metrics:
         )
         self.boots = self._histogram(
             "spillway_boot_seconds",
-            "Of a new instance: from the order to the launch (launched), from the launch to the node (joined), "
-            "from the launch to the first pod on it (bound).",
+            "Of a new instance: from the order to the launch (launched); from the launch to the node (joined), to all "
+            "that its group promises on it (devices), to the first pod on it (bound), to that pod's start (started).",
             "group",
             "stage",
             buckets=_BOOT_SECONDS,
@@ -190,19 +195,18 @@ class _Boots:
             nodes = {node.instance_id: node for node in cluster.nodes if node.provider_id}
             hosts = {node.name for _, one in booting if (node := nodes.get(one.id)) is not None}
             loads = pod_index_of(cluster.pods).loads
-            bound = {name for name in hosts if loads.get(name, NO_LOAD).residents}
+            pods = {name: loads.get(name, NO_LOAD).residents for name in hosts}
             for group, one in booting:
                 node = nodes.get(one.id)
-                first_pod = cluster.seen_at if node is not None and node.name in bound else None
-                self._count(group, one, node.created if node is not None else None, first_pod)
+                reached = (None,) * 4 if node is None else _reached(node, group, pods[node.name], cluster.seen_at)
+                self._count(group, one, reached)
         if len(self._done) > _REMEMBERED:
             there = {one.id for group in cluster.groups for one in group.instances}
             self._done = {name: stages for name, stages in self._done.items() if name in there}
 
-    def _count(self, group: Group, one: Instance, joined: datetime | None, bound: datetime | None) -> None:
+    def _count(self, group: Group, one: Instance, reached: Sequence[datetime | None]) -> None:
         launched = one.launched or _LONG_AGO
-        ordered = self._ordered.get(group.name)
-        stages = ((ordered, launched), (launched, joined), (launched, bound))
+        stages = ((self._ordered.get(group.name), launched), *((launched, at) for at in reached))
         done = self._done.get(one.id, 0)
         for stage, (begin, end) in list(zip(_STAGES, stages, strict=True))[done:]:
             if end is None:
@@ -211,6 +215,15 @@ class _Boots:
             if begin is not None:
                 self._seconds.labels(group.name, stage).observe(max(0.0, (end - begin).total_seconds()))
         self._done[one.id] = done
+
+
+def _reached(
+    node: Node, group: Group, pods: Sequence[Pod], now: datetime
+) -> tuple[datetime, datetime | None, datetime | None, datetime | None]:
+    """When it joined, had its devices, its first pod, and that had started; each ``None`` while it has not."""
+    promised = {name for name, amount in group.allocatable.items() if amount > 0}
+    started = min((pod.started for pod in pods if pod.started is not None), default=None)
+    return node.created, now if promised <= {*node.allocatable} else None, now if pods else None, started
 
 
 class _LastLook(Collector):
@@ -236,7 +249,9 @@ class _LastLook(Collector):
             group = one.group.name if one.group is not None else OURS
             sums["spillway_nodes"][group, one.state] += 1
             sums["spillway_gpus"][group, one.state] += gpus_of(one)
-            sums["spillway_gpus_held"][(group,)] += sum(pod.requests[words.GPU] for pod in one.residents)
+            for pod in one.residents:
+                if pod.requests[words.GPU]:
+                    sums["spillway_gpus_held"][group, pod.namespace] += pod.requests[words.GPU]
             sums["spillway_group_usd_per_hour"][(group,)] += one.usd_per_hour  # type: ignore[assignment]
         for family in self.describe():
             for labels, value in sorted(sums[family.name].items()):

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from autoscaler.model import node_states
 from autoscaler.model.actions import CAUSES, MONEY, Grow, Memory, Plan, Waiting
 from autoscaler.model.cluster import Instance, Refusal
+from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
 from autoscaler.reporting.metrics import OURS, PAGE, Metrics, with_table
@@ -149,7 +150,7 @@ def test_a_refusal_is_counted_once_and_not_those_of_before() -> None:
 
 
 def test_a_new_instance_is_timed_at_each_stage_once() -> None:
-    """From the order, its launch, its node, and the first pod on it; one of before our time is not."""
+    """From the order to launch, node, devices, first pod and that pod's start; one of before our time is not."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     old = Instance("i-old", "us-east-1a", launched=later(minutes=-5))
@@ -162,14 +163,18 @@ def test_a_new_instance_is_timed_at_each_stage_once() -> None:
     nodes = [node for node in nodes_of(booted) if node.instance_id == "i-new"]
     nodes = [replace(node, created=later(seconds=71)) for node in nodes]
     pod = a_pod(node=nodes[0].name, phase="Running")
+    bare = [replace(node, allocatable=Resources({"cpu": 1})) for node in nodes]
+    begun = replace(pod, started=later(seconds=92))
     looks = [
         a_cluster(groups=[booted], seen_at=later(seconds=20)),
-        a_cluster(groups=[booted], nodes=nodes, seen_at=later(seconds=80)),
+        a_cluster(groups=[booted], nodes=bare, seen_at=later(seconds=75)),
+        a_cluster(groups=[booted], nodes=nodes, seen_at=later(seconds=81)),
         *[a_cluster(groups=[booted], nodes=nodes, pods=[pod], seen_at=later(seconds=91 + more)) for more in range(3)],
+        a_cluster(groups=[booted], nodes=nodes, pods=[begun], seen_at=later(seconds=99)),
     ]
     for look in looks:
         metrics.decided(Plan(), look, took=0.1, doubted=False)
-    for stage, seconds in (("launched", 10), ("joined", 60), ("bound", 80)):
+    for stage, seconds in (("launched", 10), ("joined", 60), ("devices", 70), ("bound", 80), ("started", 81)):
         assert value(registry, "spillway_boot_seconds_sum", group=name, stage=stage) == seconds
         assert value(registry, "spillway_boot_seconds_count", group=name, stage=stage) == 1
 
@@ -189,7 +194,7 @@ def test_nodes_and_gpus_are_told_by_state_when_they_are_asked_for() -> None:
     assert value(registry, "spillway_nodes", group=group.name, state="busy") == 1
     assert value(registry, "spillway_nodes", group=group.name, state="dead") == 0
     assert value(registry, "spillway_gpus", group=group.name, state="joining") == 8
-    assert value(registry, "spillway_gpus_held", group=group.name) == 2
+    assert value(registry, "spillway_gpus_held", group=group.name, owner="team") == 2
     assert value(registry, "spillway_group_usd_per_hour", group=group.name) == pytest.approx(2 * group.usd_per_hour)
     found[0] = None
     assert b'state="busy"' not in generate_latest(registry)
