@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +33,7 @@ from autoscaler.model.pauses import Pause
 from autoscaler.planner.explanation.overview import Overview, overview
 from autoscaler.planner.plan import plan
 from autoscaler.views.top import _COLORS, _URGENT, frame
+from tests import ROOT
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
 from tests.test_autoscaler.fake_api import fake_api
 from tests.test_autoscaler.test_replica.test_door import answering, deciding, lease, opened, serving
@@ -132,6 +144,60 @@ def test_one_frame_comes_from_the_acting_replica(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert done.output.startswith("acting: one")
         assert "3 pods wait" in done.output
+
+
+def test_it_lives_in_a_terminal_as_wide_as_that_is_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    """On a screen of its own, anew after a while, in 80 columns and in 200; Ctrl-C ends it."""
+    loop = deciding()
+    url = opened(answers=answering(loop))
+    with fake_api() as api:
+        serving(api, lease(url, renewed=datetime.now(UTC)))
+        line = [
+            sys.executable,
+            "-m",
+            "spillway",
+            "top",
+            "--every",
+            "0.5",
+            "--kubeconfig",
+            str(api.kubeconfig(tmp_path)),
+        ]
+        shown = {columns: _in_a_terminal(line, columns) for columns in (80, 200)}
+    for columns, text in shown.items():
+        assert text.index(_ANOTHER_SCREEN) < text.index("acting: one") < text.index(_FIRST_SCREEN)
+        drawn_lines = [_CONTROL.sub("", one) for one in re.split(r"[\r\n]+|\x1b\[H", text)]
+        assert columns - 40 < max(map(len, drawn_lines)) <= columns, columns
+        assert "3 pods wait" in text
+
+
+_ANOTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+def _in_a_terminal(line: list[str], columns: int) -> str:
+    """What is written to one of that width until two frames are drawn, and after a Ctrl-C."""
+    here, there = pty.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    settings = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = subprocess.Popen(
+        line, stdin=there, stdout=there, stderr=there, cwd=ROOT, env=settings | {"TERM": "xterm-256color"}
+    )
+    os.close(there)
+    text = b""
+    try:
+        while text.count(b"acting: one") < 2:
+            assert select.select([here], [], [], 60)[0], text
+            text += os.read(here, 2**16)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # the other end is closed
+            while found := os.read(here, 2**16):
+                text += found
+        assert process.wait(60) == 0, text
+    finally:
+        process.kill()
+        process.wait()
+        os.close(here)
+    return text.decode()
 
 
 def test_what_travels_is_what_was_seen() -> None:
