@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from click.testing import CliRunner, Result
 
 import spillway
 from autoscaler.model.actions import Grow, Memory, Plan, Waiting
+from autoscaler.model.cluster import CapacityBlock
 from autoscaler.planner.plan import plan
 from autoscaler.record.decisions import Decision
 from autoscaler.record.replay import Tally, replay
-from tests.builders import a_cluster, a_gang, a_policy, an_on_prem_node, later
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later
 from tests.test_autoscaler.test_record.test_writer import recorded
 
 
@@ -33,6 +35,19 @@ def test_what_was_decided_is_decided_again(tmp_path: Path) -> None:
     done = asked(str(tmp_path))
     assert done.exit_code == 0, done.output
     assert done.output == f"{tmp_path}: 2 decided the same again, 0 otherwise\n"
+
+
+def test_when_a_capacity_block_may_be_used_is_part_of_what_was_seen(tmp_path: Path) -> None:
+    """Without it what was bought in the block would wait for its time to be known."""
+    block = CapacityBlock(later(hours=-1), later(hours=23))
+    group = a_group(capacity_type="capacity-block", reservation="cr-0123456789abcdef0", block=block)
+    pod = a_pod(gpus=8, duration=timedelta(hours=2))
+    cluster = a_cluster(pods=[pod], groups=[group])
+    one = Decision(cluster, a_policy(), Memory(), plan(cluster, a_policy(), Memory()))
+    assert [step for step in one.plan.steps if isinstance(step, Grow)]
+    recorded(tmp_path, one)
+    done = asked(str(tmp_path))
+    assert (done.exit_code, done.output) == (0, f"{tmp_path}: 1 decided the same again, 0 otherwise\n")
 
 
 def test_another_plan_is_told_value_by_value_with_exit_status_1(tmp_path: Path) -> None:
