@@ -5,30 +5,30 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Plan, Release, Remove, Step
+from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Order, Plan, Release, Remove, Step
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
-from autoscaler.planner.disruption.consolidation import consolidate
+from autoscaler.planner.disruption.consolidation import Consolidation, consolidate
 from autoscaler.planner.disruption.drain_brake import DrainBrake
-from autoscaler.planner.disruption.faulty_nodes import faulty_nodes
-from autoscaler.planner.disruption.idle_gpus import idle_gpus
-from autoscaler.planner.disruption.interruptions import interruptions
+from autoscaler.planner.disruption.faulty_nodes import FaultyNodes, faulty_nodes
+from autoscaler.planner.disruption.idle_gpus import IdleGpus, idle_gpus
+from autoscaler.planner.disruption.interruptions import Interruptions, interruptions
 from autoscaler.planner.disruption.leftovers import given_back, left_over
-from autoscaler.planner.disruption.node_health import unhealthy
-from autoscaler.planner.disruption.scale_down import scale_down
-from autoscaler.planner.disruption.surplus import surplus, without
+from autoscaler.planner.disruption.node_health import Unhealthy, unhealthy
+from autoscaler.planner.disruption.scale_down import ScaleDown, scale_down
+from autoscaler.planner.disruption.surplus import Surplus, surplus, without
 from autoscaler.planner.disruption.termination_hooks import release_hooks
-from autoscaler.planner.headroom import keep_free
+from autoscaler.planner.headroom import Headroom, keep_free
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
-from autoscaler.planner.scale_up import scale_up
+from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.capacity_blocks import in_their_time, looks_at_blocks
 from autoscaler.planner.supply.fleet import Fleet, survey
 from autoscaler.planner.supply.node_cache import NodeCache
@@ -50,81 +50,168 @@ def plan(
     ``limits``: how much is searched, in counted work. ``cache``: what the last look found of nodes that have not
     changed, and ``answers`` what it said of pods that wait; they save time and change no plan.
     """
-    unanswered = still_open(cluster, memory)
-    as_seen = replace(cluster, pods=pod_index_of(cluster.pods))
-    cluster = in_their_time(as_ordered(as_seen, unanswered), policy)
+    look = _surveyed(cluster, policy, memory, cache)
+    if look.orders and look.above.warnings:  # what came meanwhile leaves no room for them: they are not made again
+        look = _surveyed(cluster, policy, replace(memory, orders={}), cache)
+    scaled = _scaled_up(look, limits, answers)
+    disrupted = _disrupted(look, scaled, limits)
+    return _planned(look, scaled, disrupted)
+
+
+# --- Stages -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is decided about."""
+
+    cluster: Cluster
+    """As if the orders had been carried out."""
+    policy: Policy
+    memory: Memory
+    orders: Mapping[str, Order]
+    """Those that AWS has not answered."""
+    fleet: Fleet
+    above: Surplus
+    """Nodes above a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """What pending pods get, and what is kept free besides."""
+
+    up: ScaleUp
+    spare: Headroom
+
+    @property
+    def resized(self) -> frozenset[str]:
+        """Groups whose desired capacity changes."""
+        return frozenset(step.group for step in self.spare.steps if isinstance(step, Grow | Cancel))
+
+    @property
+    def growing(self) -> frozenset[str]:
+        """Groups that nodes are bought of."""
+        return frozenset(step.group for step in self.spare.steps if isinstance(step, Grow))
+
+
+@dataclass(frozen=True, slots=True)
+class _Disrupted:
+    """Nodes and pods that are to go, and why."""
+
+    brake: DrainBrake
+    sick: Unhealthy
+    taken_back: Interruptions
+    at_fault: FaultyNodes
+    emptied: Consolidation
+    unused: IdleGpus
+    left: frozenset[str]
+    """Instances that are left over of a gang."""
+    down: ScaleDown
+
+
+def _surveyed(cluster: Cluster, policy: Policy, memory: Memory, cache: NodeCache | None) -> _Look:
+    orders = still_open(cluster, memory)
+    as_seen = as_ordered(replace(cluster, pods=pod_index_of(cluster.pods)), orders)
+    cluster = in_their_time(as_seen, policy)
     fleet = survey(cluster, policy, memory.backoffs, cache)
-    above = surplus(cluster, policy, fleet)
-    if unanswered and above.warnings:  # what came meanwhile leaves no room for them: they are not made again
-        less = replace(memory, orders={})
-        return plan(cluster=as_seen, policy=policy, memory=less, limits=limits, cache=cache, answers=answers)
-    up = scale_up(
-        cluster, policy, without(fleet, above), assignments=memory.assignments, limits=limits, answers=answers
-    )
-    spare = keep_free(cluster, policy, without(fleet, above), up.steps, wanted=up.wanted, assignments=up.assignments)
-    growing = frozenset(step.group for step in spare.steps if isinstance(step, Grow))
-    brake = DrainBrake.of(cluster, policy, fleet, memory)
+    return _Look(cluster, policy, memory, orders, fleet, surplus(cluster, policy, fleet))
+
+
+def _scaled_up(look: _Look, limits: SearchLimits, answers: AnswerCache | None) -> _Scaled:
+    cluster, policy, fleet, placed = look.cluster, look.policy, without(look.fleet, look.above), look.memory.assignments
+    up = scale_up(cluster, policy, fleet, assignments=placed, limits=limits, answers=answers)
+    return _Scaled(up, keep_free(cluster, policy, fleet, up.steps, wanted=up.wanted, assignments=up.assignments))
+
+
+def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted:
+    """In this order the brake, which each of them asks, lets them."""
+    cluster, policy, fleet, up = look.cluster, look.policy, look.fleet, scaled.up
+    brake = DrainBrake.of(cluster, policy, fleet, look.memory)
     sick = unhealthy(cluster, policy, fleet, brake)
-    resized = {step.group for step in spare.steps if isinstance(step, Grow | Cancel)} | unanswered.keys()
+    resized = scaled.resized | look.orders.keys()
     taken_back = interruptions(cluster, policy, fleet, brake, resized=resized)
     at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
     emptied = consolidate(cluster, policy, fleet, brake, up=up, limits=limits)
-    unused = idle_gpus(cluster, policy, fleet, memory)
-    left = left_over(cluster, fleet, memory, up.assignments, up.wanted) if policy.scale_down.enabled else frozenset()
+    unused = idle_gpus(cluster, policy, fleet, look.memory)
+    is_enabled = policy.scale_down.enabled
+    left = left_over(cluster, fleet, look.memory, up.assignments, up.wanted) if is_enabled else frozenset()
     down = scale_down(
         cluster,
         policy,
         fleet,
-        wanted={**spare.kept, **emptied.wanted, **up.wanted},
-        growing=growing,
+        wanted={**scaled.spare.kept, **emptied.wanted, **up.wanted},
+        growing=scaled.growing,
         left_alone=sick.replaced | emptied.going | fleet.noticed.keys() | at_fault.seen_to,
-        surplus=above.nodes,
+        surplus=look.above.nodes,
         leftovers=left,
     )
-    steps = (
-        *_ended(cluster),
-        *taken_back.steps,
-        *down.uncordons,
-        *dated((*spare.steps, *emptied.steps), cluster, besides=unanswered),
-        *down.leaving,
-        *sick.steps,
-        *at_fault.steps,
-        *unused.steps,
-    )
-    steps += (*given_back(cluster, fleet, left), *release_hooks(cluster, fleet))
+    return _Disrupted(brake, sick, taken_back, at_fault, emptied, unused, left, down)
+
+
+def _planned(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> Plan:
+    """All steps in the order in which they are taken, and what the next plan is to know."""
+    cluster, fleet, orders, up, down = look.cluster, look.fleet, look.orders, scaled.up, disrupted.down
+    steps = _steps(look, scaled, disrupted)
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
-    steps = _in_order(steps, made_again(cluster, unanswered, up.assignments))
-    looks = (
-        down.wake_at,
-        sick.wake_at,
-        taken_back.wake_at,
-        emptied.wake_at,
-        brake.eases_at,
-        unused.wake_at,
-        fleet.faults.wake_at,
-        *up.looks,
-        *(one.until for one in cluster.pauses),
-        *looks_at_blocks(cluster, policy),
-    )
+    steps = _in_order(steps, made_again(cluster, orders, up.assignments))
+    pauses, blocks = (one.until for one in cluster.pauses), looks_at_blocks(cluster, policy)
+    looks = (*_looks(disrupted), fleet.faults.wake_at, *up.looks, *pauses, *blocks)
     return Plan(
         steps=steps,
         waiting=up.waiting,
         memory=Memory(
             backoffs=dict(sorted(fleet.backoffs.items())),
-            assignments=ordered_so_far(up.assignments, unanswered, cluster),
-            draining=dict(sorted(brake.begun.items())),
-            resting=brake.opens(step.node for step in down.uncordons),
-            orders=dict(sorted((unanswered | orders_in(steps)).items())),
-            leftovers=left,
-            unused=unused.since,
+            assignments=ordered_so_far(up.assignments, orders, cluster),
+            draining=dict(sorted(disrupted.brake.begun.items())),
+            resting=disrupted.brake.opens(step.node for step in down.uncordons),
+            orders=dict(sorted({**orders, **orders_in(steps)}.items())),
+            leftovers=disrupted.left,
+            unused=disrupted.unused.since,
         ),
         usd_per_hour=bill,
         lower_bound_usd_per_hour=round(max(0.0, bill - bought) + min(up.bound, bought), 6),
-        wake_at=_wake_at(cluster, policy, fleet, looks, someone_waits=bool(up.waiting) or spare.lacking),
-        warnings=(*above.warnings, *sick.warnings, *taken_back.warnings, *at_fault.warnings),
+        wake_at=_wake_at(cluster, look.policy, fleet, looks, someone_waits=bool(up.waiting) or scaled.spare.lacking),
+        warnings=_warnings(look, disrupted),
         kept=down.kept,
-        idle_gpus=unused.told,
+        idle_gpus=disrupted.unused.told,
+    )
+
+
+def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, ...]:
+    grown = (*scaled.spare.steps, *disrupted.emptied.steps)
+    return (
+        *_ended(look.cluster),
+        *disrupted.taken_back.steps,
+        *disrupted.down.uncordons,
+        *dated(grown, look.cluster, besides=look.orders),
+        *disrupted.down.leaving,
+        *disrupted.sick.steps,
+        *disrupted.at_fault.steps,
+        *disrupted.unused.steps,
+        *given_back(look.cluster, look.fleet, disrupted.left),
+        *release_hooks(look.cluster, look.fleet),
+    )
+
+
+def _looks(disrupted: _Disrupted) -> tuple[datetime | None, ...]:
+    """When what is disrupted is to be looked at again."""
+    return (
+        disrupted.down.wake_at,
+        disrupted.sick.wake_at,
+        disrupted.taken_back.wake_at,
+        disrupted.emptied.wake_at,
+        disrupted.brake.eases_at,
+        disrupted.unused.wake_at,
+    )
+
+
+def _warnings(look: _Look, disrupted: _Disrupted) -> tuple[str, ...]:
+    return (
+        *look.above.warnings,
+        *disrupted.sick.warnings,
+        *disrupted.taken_back.warnings,
+        *disrupted.at_fault.warnings,
     )
 
 
