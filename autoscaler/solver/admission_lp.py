@@ -29,8 +29,6 @@ _STALLED, _MORE = 5, 0.002
 _UP, _ABOVE = 1.2, 1.02
 """By what more pods are asked for where all had nodes; and how far above that for which there were nodes prices are
 sought."""
-_POLISHED = 12
-"""Rounds of pricing for those for whom there are nodes: now they should be cheap."""
 _DEAR = NEVER / 1000
 """Dollars per hour for a pod of those of which a part is left out: more than it costs on any node."""
 _KINDS = 6
@@ -118,13 +116,9 @@ class AdmissionLp:
 
         ``machines``: names of kinds that are not bought; it is kept with them and without them.
         """
-        generation = self._generation
-        generation.problem = replace(generation.problem, counts=counts)
-        generation.prices = self._solved(counts)
-        generation.run(rounds=_POLISHED)
-        generation.problem = self._problem
+        self._generation.prices = self._solved(counts)
         for without in dict.fromkeys((machines, frozenset[str]())):  # in the same order each time
-            self._cutting.remember(known, generation, without=without)
+            self._cutting.remember(known, self._generation, without=without)
 
     def _found(self, prices: Floats) -> int:
         """How many fillings of the most promising kinds are new, or else of all of them."""

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from autoscaler.solver.deadline import Watch
+from autoscaler.solver.exchanges import written_out
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, highest
 from autoscaler.solver.lp.column_bounds import best_filling
 from autoscaler.solver.lp.farley_bound import farley
@@ -32,11 +33,12 @@ _KINDS_FIRST, _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 20, 6, 12, 4
 _KINDS_ONCE = 6
 _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
+_USED_AT_ALL = 1e-6
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
-_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.78, 0.5, 0.8, 0.95
-"""Parts of the time after which no more fillings are sought (or where something is scarce: rounding is harder then),
-or to place everybody, and no more exact ceilings."""
+_UNTIL, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.8, 0.95
+"""Parts of the time after which no more fillings are sought, or to place everybody, and no more exact ceilings.
+Measured on openb under limits and on its machines: cost hangs on fillings more than on how they are rounded."""
 _ROWS_AT_LEAST = 16
 """Measured with 4 to 24 rows: below that the time of a step hardly depends on how many there are."""
 _FEW_PODS = 400
@@ -167,10 +169,8 @@ class Generation:
         best, _, _ = self.look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
         steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
-        limited = len(self.master.limits) or (np.isfinite(self.problem.available) & (self.problem.usd > 0)).any()
-        until = _UNTIL_SHORT if limited else _UNTIL
         for turn in range(rounds):
-            if self.watch.spent() > until or not self._goes_on(steady, turn):
+            if self.watch.spent() > _UNTIL or not self._goes_on(steady, turn):
                 break
         self._steady = steady.centre
         self.master.let_go()
@@ -253,6 +253,25 @@ class Generation:
         self.count(UNITS.master)
         self.prices = self.master.solve()
         self.shortage = self.master.shortage
+
+    def without_swaps(self) -> Floats:
+        """How often each filling is used by pods of its own shapes; what the master's swaps mean becomes fillings."""
+        master = self.master
+        values, swapped = master.values(), master.swapped()
+        if swapped.sum() < 1:
+            return values
+        used = np.nonzero(values > _USED_AT_ALL)[0]
+        kinds = self.kinds[used].tolist()
+        for kind, pods in zip(
+            kinds, written_out(self.fillings[used], values[used], master.swaps, swapped), strict=True
+        ):
+            self.add(kind, pods)
+        master.allow_swaps(allowed=False)
+        self.count(UNITS.master)
+        master.solve()
+        values = master.values()
+        master.allow_swaps(allowed=True)
+        return values
 
     def look_again(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
         """Fillings for the pods that are left, at most ``limits`` of each; gives how many are new."""

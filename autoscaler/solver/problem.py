@@ -141,9 +141,10 @@ class Cutting:
 
         ``without``: as if there were no kinds of these names.
         """
-        usd = (generation.usd + generation.master.shortage)[generation.kinds]
-        worth = generation.fillings @ generation.prices / usd
-        worth[generation.master.values() > _USED] = np.inf
+        usd = generation.usd + generation.master.shortage
+        used = generation.without_swaps() > _USED  # a place that is another's by a swap says nothing without its row
+        worth = generation.fillings @ generation.prices / usd[generation.kinds]
+        worth[used] = np.inf
         worth[np.array([name in without for name in self.names], dtype=bool)[generation.kinds]] = 0.0
         rows = [(amounts, kinds and kinds - without) for amounts, kinds in self.rows]
         known.keep(self.names, rows, (generation.kinds, generation.fillings), worth)

@@ -13,7 +13,6 @@ import numpy as np
 
 from autoscaler.solver.column_generation import UNITS, Generation
 from autoscaler.solver.deadline import Watch
-from autoscaler.solver.exchanges import written_out
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, highest
 from autoscaler.solver.lp.capacity import Stock
 
@@ -216,23 +215,8 @@ class Rounding:
 
     def _solved(self) -> tuple[Floats, Floats]:
         """Prices, and how often each filling is used by pods of its own shapes."""
-        master, generation = self.master, self.generation
-        generation.count(UNITS.master)
-        duals, values, swapped = master.solve(), master.values(), master.swapped()
-        if swapped.sum() < 1:
-            return duals, values
-        used = np.nonzero(values > _EPSILON)[0]
-        kinds = generation.kinds[used]
-        for kind, pods in zip(
-            kinds.tolist(), written_out(generation.fillings[used], values[used], master.swaps, swapped), strict=True
-        ):
-            generation.add(kind, pods)
-        master.allow_swaps(allowed=False)
-        generation.count(UNITS.master)
-        master.solve()
-        values = master.values()
-        master.allow_swaps(allowed=True)
-        return duals, values
+        self.generation.count(UNITS.master)
+        return self.master.solve(), self.generation.without_swaps()
 
     def _take(self, filling: Lot, counts: Whole, stock: Stock, plan: Lots) -> None:
         """Buy a filling so many times; smaller pods take the places for which none of the right shape are left."""

@@ -62,11 +62,11 @@ def cheapest(
     if known and market.apart is None:
         market.recall(known, generation)
     generation.run(rounds=rounds)
-    if rounds and known is not None and market.apart is None:
-        market.remember(known, generation)
     turns = rounds if turns is None else turns
     if turns and market.apart is None:
         generation.prove()
+    if rounds and known is not None and market.apart is None:
+        market.remember(known, generation)
     plans = _rounded(market, generation, watch, rounds=turns)
     if turns and market.apart is None:
         generation.prove_exactly()

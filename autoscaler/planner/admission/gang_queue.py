@@ -106,6 +106,8 @@ class GangQueue:
             if not unplaced or not (cancelled or must_ask):
                 return packing, waits
             _, more, waits = self._each(unplaced, {})
+            if not any(more.values()):
+                return packing, waits
             packing, must_ask = packing_of({**packing.placed, **more}), False
 
     def _in_order(self) -> tuple[Packing, dict[str, Wait]]:
@@ -227,7 +229,9 @@ class GangQueue:
         pool = Pool(self.market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs, pooled))
         self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
         names = [name for name, shapes in pool.wanted.items() if shapes]
-        admission = LimitedAdmission([pool.wanted[name] for name in names], pool.problem(), self.limits)
+        times = self.limits.work_of_admission * (self.limits.work_of_later_turns if goes_on else 1.0)
+        wanted = [pool.wanted[name] for name in names]
+        admission = LimitedAdmission(wanted, pool.problem(), self.limits, times=times)
         self.market.snapshot.undo(start)
         return names, admission
 
@@ -247,7 +251,7 @@ class GangQueue:
         """
         jointly = self._has_few_kinds_at_hand(gangs, pooled)
         if known is not None:
-            times = self.limits.work_of_later_turns if goes_on else 1.0
+            times = self.limits.work_of_later_turns if goes_on else self.limits.work_within_limits
             return self._purchase(
                 gangs, settled, pooled, goes_on=goes_on, known=known, fills_first=not jointly, times=times
             )

@@ -30,8 +30,10 @@ _CLOSE = 1e-9
 class LimitedAdmission:
     """Gangs in the order in which they are served, by what they want of new nodes."""
 
-    def __init__(self, wanted: Sequence[Mapping[Want, int]], problem: CuttingProblem, limits: SearchLimits) -> None:
-        """``problem``: for all of them, when nothing has been bought for any."""
+    def __init__(
+        self, wanted: Sequence[Mapping[Want, int]], problem: CuttingProblem, limits: SearchLimits, *, times: float
+    ) -> None:
+        """``problem``: for all of them, when nothing has been bought for any. ``times``: as much work as usual."""
         clusters = SizeClusters.of(problem.rows)
         cutting = Cutting.of(problem.rows if clusters is None else clusters.shapes, problem.kinds, problem.limits)
         row_of = _rows(problem.wants, cutting, clusters)
@@ -40,12 +42,12 @@ class LimitedAdmission:
             np.repeat([row_of[shape] for shape in shapes], list(shapes.values())).astype(np.int64) for shapes in wanted
         ]
         """Of each gang the row of each pod; -1: no node that may be bought holds it."""
-        self._watch = Watch(
-            Work(), 0.0, limits.work_of_admission * limits.work_for(sum(map(len, self._wanted)), self._many)
-        )
+        self._watch = Watch(Work(), 0.0, times * limits.work_for(sum(map(len, self._wanted)), self._many))
         self._lp = AdmissionLp(cutting, watch=self._watch) if self._many else None
         self._there = problem.free
         self._guess = 0
+        self._answers: dict[float, list[int]] = {}
+        """What was found, by the part that is kept back."""
         self.known = ColumnPool()
         """Fillings that are good for the gangs that are served, for the purchase to begin with."""
         self._explore()
@@ -54,7 +56,12 @@ class LimitedAdmission:
         """Numbers of the gangs that there are probably nodes for. ``kept_back``: part of all that is scarce."""
         if self._lp is None:
             return []
-        self._lp.keep_back(kept_back)
+        if kept_back not in self._answers:
+            self._answers[kept_back] = self._found(self._lp, kept_back)
+        return self._answers[kept_back]
+
+    def _found(self, lp: AdmissionLp, kept_back: float) -> list[int]:
+        lp.keep_back(kept_back)
         base = np.zeros(self._many, dtype=np.int64)
         left = [one for one, rows in enumerate(self._wanted) if (rows >= 0).all()]
         taken: list[int] = []
@@ -62,13 +69,13 @@ class LimitedAdmission:
             pods = np.concatenate([self._wanted[one] for one in left])
             ends = np.cumsum([len(self._wanted[one]) for one in left])
             start = 1 if taken else int(np.searchsorted(ends, self._guess, side="right"))
-            many = furthest(partial(self._serves, self._lp, base, pods, ends), len(left), start=start)
+            many = furthest(partial(self._serves, lp, base, pods, ends), len(left), start=start)
             taken += left[:many]
             base = base + self._counts(pods[: ends[many - 1] if many else 0])
             if many == len(left):
                 break
             own = self._counts(self._wanted[left[many]])
-            prices = self._lp.refutation(base + own, looking=self._watch.spent() < _LOOKING)
+            prices = lp.refutation(base + own, looking=self._watch.spent() < _LOOKING)
             if prices is None:
                 taken.append(left[many])
                 base = base + own
@@ -78,7 +85,7 @@ class LimitedAdmission:
             is_refused = (values > 0) & (values >= values[many] * (1 - _CLOSE))
             is_refused[many] = True
             left = [left[place] for place in range(many, len(left)) if not is_refused[place]]
-        self._lp.remember(base, self.known, machines=self._there)
+        lp.remember(base, self.known, machines=self._there)
         return taken
 
     def _explore(self) -> None:

@@ -25,7 +25,7 @@ class SearchLimits:
     few_rows: int = 112
     at_hand_kinds: int = 300
     """Kinds at most of places that cost nothing more, to be filled in the same problem as nodes are bought in."""
-    work_at_hand: float = 4.0
+    work_at_hand: float = 3.0
     """As much work as for a purchase alone, times this, for such a problem."""
     work_otherwise: float = 0.25
     """And for the purchase that is made where such places are filled first, which is compared with it."""
@@ -42,9 +42,11 @@ class SearchLimits:
     turns_within_limits: int = 3
     """Of admitting gangs and buying for them, where limits leave room for some only."""
     work_of_later_turns: float = 0.5
-    """As much work as usual, times this, to buy for the few that are admitted then."""
+    """As much work as usual, times this, to find out which few are admitted then, and to buy for them."""
     work_of_admission: float = 3.0
     """As much work as for a purchase, times this, to find out which gangs limits leave room for."""
+    work_within_limits: float = 1.0
+    """As much work as usual, times this, to buy for the gangs that are admitted: it begins with their fillings."""
     left_out: float = 0.05
     """Part of the gangs that a purchase within limits may leave out, to be served in turn."""
     kept_back: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.3)
@@ -62,6 +64,7 @@ class SearchLimits:
             work_per_pod=0.04 * seconds,
             work_per_row=8 * seconds,
             work_of_admission=1.0,
+            work_within_limits=0.75,
             work_at_hand=1.0,
         )
 

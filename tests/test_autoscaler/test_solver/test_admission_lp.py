@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.solver.admission_lp import AdmissionLp, furthest
+from autoscaler.solver.column_generation import Generation
+from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.solve import cheapest
@@ -75,6 +77,29 @@ def test_few_are_refuted_whom_a_plan_serves(shapes: list[Shape], nodes: int, gpu
     for row, numbers in enumerate(cutting.shape_of):
         counts[row] = int(0.9 * sum(shapes[one].count - answer.left[one] for one in numbers))
     assert lp.refutation(counts) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fillings_that_are_kept_hold_all_that_are_served(seed: int) -> None:
+    """Also where they give the places of pods that are not served to smaller ones: their purchase has no such pods."""
+    dice = random.Random(seed)  # noqa: S311
+    shapes = [
+        Shape((dice.randint(1, 16) * 500, dice.randint(1, 30) * 1_000, dice.choice((0, 1)), 1), dice.randint(5, 40))
+        for _ in range(30)
+    ]
+    limits = [Limit({kind.name: 1.0 for kind in KINDS}, 1_000)]
+    asked = shapes[::2]
+    everybody, served = Cutting.of(shapes, KINDS, limits), Cutting.of(asked, KINDS, limits)
+    counts = np.zeros(len(everybody.rows), dtype=np.int64)
+    for row, numbers in enumerate(everybody.shape_of):
+        counts[row] = sum(shapes[one].count for one in numbers if not one % 2)
+    lp, known = AdmissionLp(everybody, watch=Watch(lambda: 0.0, 0.0, 1.0)), ColumnPool()
+    lp.explore(lambda many: everybody.problem.counts * many // 10, 10, in_time=lambda: True)
+    lp.remember(counts, known, machines=frozenset())
+    generation = Generation(served.problem, Watch(lambda: 0.0, 0.0, 1.0))
+    served.recall(known, generation)
+    generation.master.solve()
+    assert not generation.master.lacks()
 
 
 def test_what_was_refuted_is_told_by_prices() -> None:
