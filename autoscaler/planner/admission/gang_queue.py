@@ -251,7 +251,7 @@ class GangQueue:
         """
         jointly = self._has_few_kinds_at_hand(gangs, pooled)
         if known is not None:
-            times = self.limits.work_of_later_turns if goes_on else self.limits.work_within_limits
+            times = self.limits.work_of_later_turns if goes_on else 1.0
             return self._purchase(
                 gangs, settled, pooled, goes_on=goes_on, known=known, fills_first=not jointly, times=times
             )

@@ -45,8 +45,6 @@ class SearchLimits:
     """As much work as usual, times this, to find out which few are admitted then, and to buy for them."""
     work_of_admission: float = 3.0
     """As much work as for a purchase, times this, to find out which gangs limits leave room for."""
-    work_within_limits: float = 1.0
-    """As much work as usual, times this, to buy for the gangs that are admitted: it begins with their fillings."""
     left_out: float = 0.05
     """Part of the gangs that a purchase within limits may leave out, to be served in turn."""
     kept_back: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.3)
@@ -64,7 +62,6 @@ class SearchLimits:
             work_per_pod=0.04 * seconds,
             work_per_row=8 * seconds,
             work_of_admission=1.0,
-            work_within_limits=0.75,
             work_at_hand=1.0,
         )
 
