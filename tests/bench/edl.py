@@ -17,7 +17,8 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -30,8 +31,8 @@ from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParamete
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import ON_PREM_TIER, Place
-from tests.bench.edl_published import PublishedJob, PublishedLook, published
-from tests.bench.edl_world import MILLI, NODES, SYSTEM_CPUS, Pod, World
+from tests.bench.edl_published import PublishedJob, PublishedLook, controller
+from tests.bench.edl_world import ENDING, GRACE, MILLI, NODES, SYSTEM_CPUS, Pod, World
 
 POLICIES: Final = ("off", "edl", "spillway")
 TRAINER, SERVER, MASTER, NGINX = 5 * MILLI, 4 * MILLI, MILLI, 3 * MILLI
@@ -51,18 +52,22 @@ class Setup:
     nginx: tuple[tuple[int, int], ...]
     trainers: int
     """Of a job, where sizes are fixed."""
+    published: int
+    """With which a job is submitted where EDL scales it."""
     ends: int
 
 
 CASES: Final = {
-    1: Setup(tuple((5 + 10 * n, f"job-{n:02}") for n in range(20)), (), 60, 505),
+    1: Setup(tuple((5 + 13 * n, f"job-{n:02}") for n in range(20)), (), 60, 2, 565),
     2: Setup(
-        tuple((30 + 5 * n, f"job-{n:02}") for n in range(6)),
-        ((0, 400), (120, 300), (210, 200), (300, 100), (390, 200), (480, 300), (570, 400)),
+        tuple((5 + 8 * n, f"job-{n:02}") for n in range(6)),
+        ((-35, 400), (113, 300), (204, 200), (295, 100), (386, 200), (477, 300), (568, 400)),
         15,
-        690,
+        15,
+        688,
     ),
 }
+"""The scripts wait 10 s between jobs, and 5 s in case 2; a submission takes 3 s more, as the logs show."""
 
 
 @dataclass(slots=True)
@@ -87,7 +92,17 @@ class Pass:
     after: list[float] = field(default_factory=list)
     """Use of CPUs once all was ended."""
     killed: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Parallelism of jobs, as EDL has set it."""
     parameters: ElasticParameters = field(default_factory=ElasticParameters)
+    published: Iterator[float] = field(init=False)
+    goes_on: float = 0.0
+    """When EDL's controller goes on."""
+
+    def __post_init__(self) -> None:
+        """Begin before the first thing happens."""
+        self.world.now = min(0, *(at for at, _ in (*self.setup.jobs, *self.setup.nginx)))
+        self.published = controller(Published(self), self.world.dice)
 
     def run(self) -> dict[str, Any]:
         """The figures of the pass."""
@@ -97,8 +112,9 @@ class Pass:
                 self._stop()
                 continue
             self.world.tick()
-            if self.policy == "edl" and self.world.now % 5 == 0:
-                self._scale_as_published()
+            if self.policy == "edl":
+                while self.goes_on <= self.world.now:
+                    self.goes_on = next(self.published)
             if self.policy == "spillway":
                 self._scale_as_decided()
             self._note()
@@ -123,30 +139,13 @@ class Pass:
 
     def _submit(self, name: str) -> None:
         self.submitted[name] = self.world.now
-        size = self.setup.trainers if self.policy == "off" else LEAST
+        size = {"off": self.setup.trainers, "edl": self.setup.published, "spillway": LEAST}[self.policy]
         pods = [Pod(name, "master", 0, MASTER, self.world.now)]
         pods += [Pod(name, "ps", number, SERVER, self.world.now) for number in range(SERVERS)]
         pods += [Pod(name, "trainer", number, TRAINER, self.world.now) for number in range(size)]
         for pod in pods:
             pod.gated = self.policy == "spillway"
         self.world.create(pods)
-        if self.policy == "edl":  # a job that comes is an event
-            self._scale_as_published()
-
-    def _scale_as_published(self) -> None:
-        jobs = []
-        for name in self.submitted:
-            trainers = self.world.of(name, "trainer")
-            running = sum(pod.state == "running" for pod in trainers)
-            waiting = sum(pod.state != "running" for pod in trainers)
-            jobs.append(PublishedJob(name, TRAINER, LEAST, MOST, len(trainers), running, waiting))
-        asked = sum(pod.cpu for pod in self.world.pods if pod.state != "ending") + int(SYSTEM_CPUS * MILLI)
-        idle = list(self.world.free)
-        self.world.dice.shuffle(idle)
-        for name, size in published(jobs, PublishedLook(TOTAL, asked, idle)).items():
-            before = len(self.world.of(name, "trainer"))
-            self.killed += max(0, before - size)
-            self.world.scale(name, "trainer", TRAINER, size)
 
     def _scale_as_decided(self) -> None:
         ending = self.world.ending()
@@ -223,7 +222,7 @@ class Pass:
                 self.whole.setdefault(name, world.now)
         used = sum(pod.cpu for pod in world.pods if pod.state == "running") + SYSTEM_CPUS * MILLI
         nginx = sum(pod.state == "running" for pod in world.of("nginx"))
-        if world.now % 2 == 0:
+        if world.now % 2 == 0 and world.now >= 0:
             self.in_part.append(part)
             self.torn.append(torn)
             self.samples.append(
@@ -280,6 +279,38 @@ class Pass:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What EDL's controller sees of a pass."""
+
+    of: Pass
+
+    def jobs(self) -> list[str]:
+        """In the order in which they came."""
+        return list(self.of.submitted)
+
+    def look(self) -> PublishedLook:
+        """As it adds up."""
+        asked = sum(pod.cpu for pod in self.of.world.pods) + int(SYSTEM_CPUS * MILLI)
+        return PublishedLook(TOTAL, asked, max(self.of.world.free))
+
+    def job(self, name: str) -> PublishedJob:
+        """Its trainers."""
+        pods = [pod for pod in self.of.world.pods if (pod.owner, pod.role) == (name, "trainer")]
+        states = Counter(
+            "running" if pod.state == "running" else "ending" if pod.state == "ending" else "pending" for pod in pods
+        )
+        size = self.of.sizes.get(name, self.of.setup.published)
+        return PublishedJob(name, TRAINER, LEAST, MOST, size, len(pods), states["running"], states["pending"])
+
+    def resize(self, name: str, size: int) -> None:
+        """Its Job's parallelism."""
+        before = self.of.sizes.get(name, self.of.setup.published)
+        self.of.killed += max(0, before - size)
+        self.of.sizes[name] = size
+        self.of.world.scale(name, "trainer", TRAINER, size)
+
+
 REACHED: Final = 60
 """Seconds after which nginx should be there first: its deficit is counted from then on."""
 
@@ -324,7 +355,8 @@ def _market(free: Sequence[int]) -> Market:
 def passes(case: int, policy: str, many: int = 10) -> list[dict[str, Any]]:
     """The figures of so many passes, seeds 0, 1, ..."""
     dice = [random.Random(seed) for seed in range(many)]  # noqa: S311 - the same passes every time
-    return [Pass(CASES[case], policy, World(one)).run() for one in dice]
+    ending = ENDING if policy == "spillway" else GRACE
+    return [Pass(CASES[case], policy, World(one, trainers_end=ending)).run() for one in dice]
 
 
 def packing_limit(jobs: int) -> float:

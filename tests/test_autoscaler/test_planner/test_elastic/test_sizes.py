@@ -216,8 +216,8 @@ def test_tasks_begin_when_what_ends_has_ended() -> None:
 def test_f1_what_a_rich_job_has_goes_to_a_poor_one() -> None:
     """The published algorithm takes from no job while the total is below its limit."""
     assert decided(a_job("a", "xxxxxx"), a_job("b", "x"), free={"x": 0}) == {"a": 4, "b": 3}
-    jobs = [PublishedJob("a", 1, 1, 10, 6, 6, 0), PublishedJob("b", 1, 1, 10, 1, 1, 0)]
-    assert published(jobs, PublishedLook(total=10, asked=9, idle=[0])) == {"a": 6, "b": 1}
+    jobs = [PublishedJob("a", 1, 1, 10, 6, 6, 6, 0), PublishedJob("b", 1, 1, 10, 1, 1, 1, 0)]
+    assert published(jobs, PublishedLook(total=10, asked=9, idle=0)) == {"a": 6, "b": 1}
 
 
 def test_f2_room_in_pieces_is_no_room() -> None:
@@ -225,16 +225,24 @@ def test_f2_room_in_pieces_is_no_room() -> None:
     free = {"x": 1, "y": 1, "z": 1}
     after = decided(a_job(tasks="xyz", changed=None), free=free, claims=(a_claim(2, priority=1),))
     assert after["a"] == 2
-    jobs = [PublishedJob("a", 1, 1, 3, 3, 3, 0)]
-    assert published(jobs, PublishedLook(total=100, asked=90, idle=[1, 1, 1])) == {"a": 3}
+    jobs = [PublishedJob("a", 1, 1, 3, 3, 3, 3, 0)]
+    assert published(jobs, PublishedLook(total=100, asked=90, idle=1)) == {"a": 3}
 
 
 def test_f3_one_pod_that_waits_in_each_job_does_not_stop_everything() -> None:
     """The published gate then lets no job through, for ever; ours looks at what waits, not at what is stable."""
-    jobs = [PublishedJob(name, 1, 1, 10, 5, 4, 1) for name in "ab"]
-    assert published(jobs, PublishedLook(total=10, asked=12, idle=[])) == {}
+    jobs = [PublishedJob(name, 1, 1, 10, 5, 5, 4, 1) for name in "ab"]
+    assert published(jobs, PublishedLook(total=10, asked=12, idle=0)) == {}
     after = decided(a_job("a", "xxxxx"), a_job("b", "yyyyy"), free={"x": 0, "y": 0}, claims=(a_claim(1),))
     assert sum(after.values()) == 9
+
+
+def test_the_published_way_ranks_by_the_sizes_that_are_there_and_counts_what_ends() -> None:
+    """Each job in turn gets one, whatever it has been given in this round; a job with a pod that ends is left alone."""
+    jobs = [PublishedJob("a", 1, 1, 9, 3, 3, 3, 0), PublishedJob("b", 1, 1, 9, 2, 2, 2, 0)]
+    assert published(jobs, PublishedLook(total=100, asked=94, idle=1)) == {"a": 4, "b": 4}
+    jobs = [PublishedJob("a", 1, 1, 9, 3, 4, 3, 0), PublishedJob("b", 1, 1, 9, 2, 2, 2, 0)]
+    assert published(jobs, PublishedLook(total=100, asked=94, idle=1)) == {"b": 5}
 
 
 def test_f4_no_gang_starts_in_part() -> None:
