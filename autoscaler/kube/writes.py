@@ -125,8 +125,11 @@ class Writes:
         self._delete(f"/api/v1/nodes/{name}", uid=uid)
 
     def admit(self, placements: Mapping[tuple[str, str, str], str]) -> dict[tuple[str, str, str], PodJson | Exception]:
-        """Pin each pod (namespace, name, uid) to a host name and lift our gate, in one patch per pod, in parallel."""
-        return _each(8, {pod: partial(self._admit, pod, host) for pod, host in placements.items()})
+        """Pin each pod (namespace, name, uid) to a host name and lift our gate, in one patch per pod, in parallel.
+
+        As many as there are connections at once: the scheduler binds the first of a gang while the last still waits.
+        """
+        return _each(16, {pod: partial(self._admit, pod, host) for pod, host in placements.items()})
 
     def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson:
         """The uid guards against a successor of that name; a pod without our gate refuses a new node selector."""

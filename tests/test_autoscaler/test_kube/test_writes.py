@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -95,6 +96,19 @@ def test_a_gang_is_admitted_pod_by_pod_and_one_failure_stays_alone(api: FakeApi,
             "schedulingGates": [{"$patch": "delete", "name": words.GATE}],
         },
     }
+
+
+def test_the_gates_of_a_gang_are_lifted_together(api: FakeApi, writes: Writes) -> None:
+    """The scheduler binds the first pods as soon as they have no gate: the last must not wait for an answer to them."""
+    all_there = Barrier(13, timeout=30)
+
+    def answer(asked: Asked) -> Answer:
+        all_there.wait()
+        return Answer({"metadata": {"name": asked.path.rsplit("/", 1)[-1]}})
+
+    api.answer = answer
+    came = writes.admit({("ns", f"p{number}", "u"): "host" for number in range(13)})
+    assert all(isinstance(one, PodJson) for one in came.values())
 
 
 def test_a_pod_is_nominated_as_it_was_seen_and_one_failure_stays_alone(api: FakeApi, writes: Writes) -> None:
