@@ -22,6 +22,7 @@ All of them: ``make bench``.
            files: ``python -m tests.bench live --pods PODS.csv --catalog CATALOG.csv [--first N] [--json]``
 ``edl``    PaddlePaddle's two experiments with elastic jobs, in compressed time or on a real control plane:
            ``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--live] [--json]``
+``asha``   a search that stops the worst early, ours and Ray Tune's: time to target and CPU seconds, 40 settings
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
@@ -51,6 +52,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoscaler.model import labels as words
+from tests.bench.asha import asha
 from tests.bench.deaths import deaths
 from tests.bench.edl import main as edl
 from tests.bench.explain import explain
@@ -236,6 +238,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     ),
     "live": lambda _asked: live(data_folder()),
     "jobs-killed": lambda asked: jobs_killed(asked.jobs, seed=asked.seed, on_slurm=asked.on_slurm),
+    "asha": lambda _asked: asha(),
     "mixes": lambda _asked: mixes(),
 }
 
