@@ -155,7 +155,7 @@ def _planned(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> Plan:
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     steps = _in_order(steps, made_again(cluster, orders, up.assignments))
-    pauses, blocks = (one.until for one in cluster.pauses), looks_at_blocks(cluster, policy)
+    pauses, blocks = (one.until for one in cluster.pauses), looks_at_blocks(cluster, look.policy)
     looks = (*_looks(disrupted), fleet.faults.wake_at, *up.looks, *pauses, *blocks)
     return Plan(
         steps=steps,
