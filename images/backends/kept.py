@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,32 +13,46 @@ from autoscaler.model.errors import BadInput, Unavailable
 from images.jobs import BUCKET
 
 _LINES: Final = "logs"
+_STARTED: Final = "%Y%m%dT%H%M%S.%f"
+"""Of an attempt in a bucket, as the launcher writes it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """The files of one run of a job."""
+class _Kept:
+    """The files of all runs of a job: ``RUN/logs/ROLE-INDEX.ATTEMPT``, in a bucket with a part behind."""
 
-    names: tuple[str, ...]
-    """Below it, ``/`` between parts."""
+    runs: tuple[str, ...]
+    names: Callable[[str], Iterable[str]]
+    """Of a run, below it; ``/`` between parts."""
     read: Callable[[str], bytes]
 
 
-def lines(*, place: str, job: str, role: str, index: int) -> Iterator[str]:
-    """Lines of one task of the job's last run, all attempts. ``place``: ``logs`` of the job's file.
+def lines(*, place: str, job: str, role: str, index: int, before: datetime | None = None) -> Iterator[str]:
+    """Lines of one task of the job that was submitted last, of all its runs and attempts.
 
-    Raises ``BadInput`` where nothing is kept there, ``Unavailable`` where S3 does not answer.
+    ``place``: ``logs`` of its file. ``before``: of attempts in a bucket that had started by then alone. Raises
+    ``BadInput`` where nothing is kept there, ``Unavailable`` where S3 does not answer.
     """
-    run = (_in_bucket if place.startswith(BUCKET) else _in_directory)(place, job)
-    task = f"{_LINES}/{role}-{index}."
-    found = sorted((name for name in run.names if name.startswith(task)), key=_order)
+    kept = (_in_bucket if place.startswith(BUCKET) else _in_directory)(place, job)
+    if not kept.runs:
+        raise BadInput(f"{place} has no run of a job {job!r}: is it the place that `logs` of its file names?")
+    submitted = _submitted(max(kept.runs, key=_order))
+    runs = [run for run in kept.runs if _submitted(run) == submitted]
+    names = [f"{run}/{name}" for run in runs for name in kept.names(run) if name.startswith(f"{_LINES}/")]
+    found = [name for name in names if _task(name) == f"{role}-{index}" and _is_before(name, before)]
     if not found:
-        tasks = {name.split("/")[1].partition(".")[0] for name in run.names if name.startswith(f"{_LINES}/")}
-        raise BadInput(
-            f"{place} has no lines of {role} {index} of job {job!r}; it has {', '.join(sorted(tasks)) or 'none'}"
-        )
-    for name in found:
-        yield from stripped(run.read(name))
+        tasks = ", ".join(sorted(set(map(_task, names))))
+        raise BadInput(f"{place} has no lines of {role} {index} of job {job!r}; it has {tasks or 'none'}")
+    attempts = groupby(sorted(found, key=_order), lambda name: name.split("/")[:3])
+    yield from in_turn(f"{role} {index}", (_said(kept, parts) for _attempt, parts in attempts))
+
+
+def in_turn(task: str, attempts: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Lines of each attempt, and a line of our own where the next one begins."""
+    for number, attempt in enumerate(attempts):
+        if number:
+            yield f"spillway: here {task} was started again"
+        yield from attempt
 
 
 def stripped(kept: bytes) -> Iterator[str]:
@@ -45,46 +61,58 @@ def stripped(kept: bytes) -> Iterator[str]:
         yield line.split(b" ", 2)[2].decode(errors="replace")
 
 
+def _said(kept: _Kept, parts: Iterable[str]) -> Iterator[str]:
+    return (line for name in parts for line in stripped(kept.read(name)))
+
+
+def _submitted(run: str) -> str:
+    """What all runs of one submission have in common: Slurm's are ``JOB.RESTARTS``, of others there is one."""
+    return run.partition(".")[0]
+
+
+def _task(name: str) -> str:
+    return name.split("/")[2].partition(".")[0]
+
+
+def _is_before(name: str, moment: datetime | None) -> bool:
+    started = name.split("/")[2].partition(".")[2]
+    return moment is None or datetime.strptime(started, _STARTED).replace(tzinfo=UTC) < moment
+
+
 def _order(name: str) -> tuple[tuple[int, str], ...]:
     """Runs, attempts and parts as they were written: 2 before 10."""
     return tuple((len(part) if part.isdigit() else 0, part) for part in name.replace("/", ".").split("."))
 
 
-def _in_directory(place: str, job: str) -> _Run:
-    found = (path for path in (Path(place) / job).glob("*") if path.is_dir())
-    runs = sorted(found, key=lambda path: _order(path.name))
-    if not runs:
-        raise BadInput(f"{place} has no run of a job {job!r}: is it the place that `logs` of its file names?")
-    names = (path.relative_to(runs[-1]).as_posix() for path in runs[-1].rglob("*.log"))
-    return _Run(tuple(names), lambda name: (runs[-1] / name).read_bytes())
+def _in_directory(place: str, job: str) -> _Kept:
+    folder = Path(place) / job
+    return _Kept(
+        runs=tuple(path.name for path in folder.glob("*") if path.is_dir()),
+        names=lambda run: (path.relative_to(folder / run).as_posix() for path in (folder / run).rglob("*.log")),
+        read=lambda name: (folder / name).read_bytes(),
+    )
 
 
-def _in_bucket(place: str, job: str) -> _Run:
+def _in_bucket(place: str, job: str) -> _Kept:
     import boto3  # noqa: PLC0415 - slow, and only where lines are in a bucket
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     bucket, _, prefix = place.removeprefix(BUCKET).partition("/")
     start = f"{prefix}/{job}/" if prefix else f"{job}/"
-    try:
-        s3 = boto3.client("s3")
-        runs = [one["Prefix"] for one in _pages(s3, "CommonPrefixes", Bucket=bucket, Prefix=start, Delimiter="/")]
-        if not runs:
-            raise BadInput(f"{place} has no run of a job {job!r}: is it the place that `logs` of its file names?")
-        last = max(runs, key=_order)
-        names = [one["Key"].removeprefix(last) for one in _pages(s3, "Contents", Bucket=bucket, Prefix=last)]
-    except (BotoCoreError, ClientError) as error:
-        raise Unavailable(f"cannot read {place}: {error}") from None
 
-    def read(name: str) -> bytes:
+    def told(ask: Callable[[], Any]) -> Any:
         try:
-            body: bytes = s3.get_object(Bucket=bucket, Key=last + name)["Body"].read()
+            return ask()
         except (BotoCoreError, ClientError) as error:
             raise Unavailable(f"cannot read {place}: {error}") from None
-        return body
 
-    return _Run(tuple(names), read)
+    def listed(what: str, key: str, below: str, **more: str) -> tuple[str, ...]:
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=below, **more)
+        return tuple(one[key].removeprefix(below) for page in pages for one in page.get(what, ()))
 
-
-def _pages(s3: Any, what: str, **asked: str) -> Iterator[dict[str, Any]]:
-    for page in s3.get_paginator("list_objects_v2").paginate(**asked):
-        yield from page.get(what, ())
+    s3 = told(lambda: boto3.client("s3"))
+    return _Kept(
+        runs=tuple(one.rstrip("/") for one in told(lambda: listed("CommonPrefixes", "Prefix", start, Delimiter="/"))),
+        names=lambda run: told(lambda: listed("Contents", "Key", f"{start}{run}/")),
+        read=lambda name: told(lambda: s3.get_object(Bucket=bucket, Key=start + name)["Body"].read()),  # noqa: PLW0108 - what it calls may fail
+    )

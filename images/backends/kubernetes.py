@@ -227,40 +227,54 @@ def _gpus(pod: Mapping[str, Any]) -> int:
 
 
 def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow: bool = False) -> Iterator[str]:
-    """Lines of one task's log; where its pod or machine is gone, those that its launcher put into a bucket.
+    """Lines of one task, of all its attempts; to ``follow``, of the newest alone.
 
-    Raises ``BadInput`` where there is no such task or it has not started, ``Unavailable`` where it cannot be read.
+    Of pods that are gone, or whose machine is, those that their launcher put into a bucket. Raises ``BadInput`` where
+    there is no such task or its newest pod has not started, ``Unavailable`` where it cannot be read.
     """
     found = _items(kube, _path("Pod", namespace), f"{words.JOB}={name},{words.ROLE}={role}")
     pods = [pod for pod in found if pod["metadata"].get("annotations", {}).get(_INDEX) == str(index)]
+    pods.sort(key=_created)
+    place = ""
+    with contextlib.suppress(*(BadInput, Unavailable) if pods else ()):  # of pods there is more to tell than that
+        place = "" if follow and pods else _bucket(kube, namespace, name)
     if not pods:
-        place = _bucket(kube, namespace, name)
         if not place:
             tasks = tasks_in_words(filter(None, map(_task, _of_job(kube, "Pod", namespace, name))))
             has = f"it has {tasks}" if tasks else "`spillway jobs list` shows which jobs there are"
             raise BadInput(f"job {name!r} has no task {role} {index}: {has}")
         yield from kept.lines(place=place, job=name, role=role, index=index)
         return
-    newest = max(pods, key=_created)
-    if not newest["spec"].get("nodeName"):
-        ask = f"spillway autoscale explain pod {newest['metadata']['name']}{_option(namespace)} --policy FILE"
-        raise BadInput(f"{role} {index} of job {name!r} waits for a machine and has no log yet: `{ask}` says what for")
-    path = f"{_path('Pod', namespace)}/{newest['metadata']['name']}/log"
+    bound = [pod for pod in pods if pod["spec"].get("nodeName")]
     with _told(f"{role} {index} of job {name!r} has no log"):
         try:
-            if follow:
-                yield from (line.decode(errors="replace") for line in kube.lines(f"{path}?follow=true"))
-            else:
-                yield from kube.get(path).decode(errors="replace").splitlines()
+            if follow and pods[-1] in bound:
+                path = f"{_path('Pod', namespace)}/{pods[-1]['metadata']['name']}/log?follow=true"
+                yield from (line.decode(errors="replace") for line in kube.lines(path))
+                return
+            said = [_log(kube, pod) for pod in bound]
         except (Refused, Unavailable):  # its machine is gone, or the pod since it was seen
-            place = ""
-            with contextlib.suppress(BadInput, Unavailable):  # then the first mistake is the one to tell
-                place = "" if follow else _bucket(kube, namespace, name)
             if place:
                 yield from kept.lines(place=place, job=name, role=role, index=index)
                 return
-            _refuse_a_fake_machine(kube, newest)
+            _refuse_a_fake_machine(kube, bound[-1])
             raise
+    if place:
+        with contextlib.suppress(BadInput, Unavailable):  # none is gone, or what is there is better than nothing
+            before = datetime.fromisoformat(_created(pods[0]))
+            said.insert(0, list(kept.lines(place=place, job=name, role=role, index=index, before=before)))
+    yield from kept.in_turn(f"{role} {index}", said)
+    if pods[-1] not in bound:
+        ask = f"spillway autoscale explain pod {pods[-1]['metadata']['name']}{_option(namespace)} --policy FILE"
+        raise BadInput(
+            f"{role} {index} of job {name!r} waits for a machine and has no {'further ' if said else ''}log yet: "
+            f"`{ask}` says what for"
+        )
+
+
+def _log(kube: Kube, pod: Json) -> list[str]:
+    path = f"{_path('Pod', pod['metadata']['namespace'])}/{pod['metadata']['name']}/log"
+    return kube.get(path).decode(errors="replace").splitlines()
 
 
 def _task(pod: Json) -> tuple[str, int] | None:

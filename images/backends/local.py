@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
 from images.backends.devices import devices, given_to
-from images.backends.kept import stripped
+from images.backends.kept import in_turn, stripped
 from images.backends.states import Outcome, RoleState, Stage, tasks_in_words
 from images.endpoints import endpoints
 from images.jobs import Job
@@ -203,7 +203,7 @@ def logs(*, name: str, role: str, index: int, follow: bool = False) -> Iterator[
     kept = 0
     while True:
         was_alive = is_alive(folder)  # before the look: what is written until its end is seen
-        lines = list(_lines(Path(plan["state"]) / "logs", f"{role}-{index}"))
+        lines = list(in_turn(f"{role} {index}", _attempts(Path(plan["state"]) / "logs", f"{role}-{index}")))
         yield from lines[kept:]
         kept = len(lines)
         if not follow or not was_alive:
@@ -211,10 +211,9 @@ def logs(*, name: str, role: str, index: int, follow: bool = False) -> Iterator[
         time.sleep(_POLL)
 
 
-def _lines(folder: Path, task: str) -> Iterator[str]:
+def _attempts(folder: Path, task: str) -> Iterator[Iterator[str]]:
     files = sorted(folder.glob(f"{task}.*.log"), key=lambda path: int(path.suffixes[-2][1:]))
-    for path in files:
-        yield from stripped(path.read_bytes())
+    return (stripped(path.read_bytes()) for path in files)
 
 
 def stop(*, name: str) -> bool:

@@ -31,6 +31,7 @@ from tests.test_images.test_backends.test_kubernetes import listed
 from tests.test_images.test_backends.test_stages import pod
 
 KEYS = {"AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "wJalrXUtnFEMI", "Token": ""}
+AGAIN = "spillway: here worker 0 was started again"
 AT = datetime(2026, 11, 23, 17, 0, 0, tzinfo=UTC)
 
 
@@ -84,11 +85,11 @@ def read(*words: str) -> str:
 
 
 def test_every_line_of_every_attempt_is_in_the_bucket_when_the_task_has_ended(s3: Any) -> None:
-    """Numbered, in order, with its exit; of the last run alone."""
+    """Numbered, in order, with its exit; of the job that was submitted last alone."""
     assert run("print('old')", run="0").returncode == 0
     assert run("print('first'); raise SystemExit(3)").returncode == 3
     assert run("for n in range(2000): print('line', n)").returncode == 0
-    assert read().splitlines() == ["first", *(f"line {n}" for n in range(2000))]
+    assert read().splitlines() == ["first", AGAIN, *(f"line {n}" for n in range(2000))]
     keys = [one["Key"] for one in s3.list_objects_v2(Bucket="team", Prefix="logs/mnist/1/")["Contents"]]
     body = s3.get_object(Bucket="team", Key=keys[-1])["Body"].read()
     assert body.splitlines()[0].split(b" ")[0] == b"1"
@@ -178,6 +179,7 @@ def test_where_nothing_has_credentials_that_is_told() -> None:
 
 METADATA = {
     "name": "mnist-worker-0-abcde",
+    "namespace": "default",
     "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
     "creationTimestamp": "2026-11-21T09:00:00Z",
 }
@@ -206,6 +208,27 @@ def test_the_lines_are_read_when_pods_or_machines_are_gone(tmp_path: Path, statu
         api.answer = say
         words = ["logs", "mnist", "--kubeconfig", str(api.kubeconfig(tmp_path))]
         assert CliRunner().invoke(jobs, words, catch_exceptions=False).output == "step 1\n"
+
+
+@pytest.mark.usefixtures("s3")
+def test_lines_of_a_pod_that_is_gone_come_before_those_of_the_next_one(tmp_path: Path) -> None:
+    """Of the bucket, those of attempts that began before the oldest pod that is there: what runs is read once."""
+    run("print('step 0')")
+    made = datetime.now(UTC).isoformat(timespec="microseconds")
+    run("print('step 1')")
+    rendered = RENDERERS["kubernetes"](parse_job(JOB, source="job.yaml"), run="1").documents[0]
+    again = pod(0, "Running", "there") | {"metadata": METADATA | {"creationTimestamp": made}}
+
+    def say(asked: Asked) -> Answer:
+        if asked.path.endswith("/log"):
+            return Answer(body="step 1")
+        return listed(rendered) if asked.path.endswith("/jobs") else listed(again)
+
+    with fake_api() as api:
+        api.answer = say
+        words = ["logs", "mnist", "--kubeconfig", str(api.kubeconfig(tmp_path))]
+        said = CliRunner().invoke(jobs, words, catch_exceptions=False).output
+    assert said.splitlines() == ["step 0", AGAIN, '"step 1"']
 
 
 def test_containers_get_keys_for_the_bucket_from_a_secret() -> None:
@@ -244,10 +267,17 @@ def test_what_is_not_kept_is_told() -> None:
 
 
 def test_a_directory_is_read_alike(tmp_path: Path) -> None:
-    """Attempts in their order, 2 before 10, of the last run."""
-    for name, text in (("1/logs/worker-0.2", "b"), ("1/logs/worker-0.10", "c"), ("0/logs/worker-0.0", "a")):
+    """Attempts in their order, 2 before 10, of all runs of a job that Slurm put into its queue again."""
+    for name, text in (
+        ("8.9/logs/worker-0.2", "b"),
+        ("8.9/logs/worker-0.10", "c"),
+        ("8.0/logs/worker-0.0", "a"),
+        ("8.10/logs/worker-0.0", "d"),
+        ("8.11/logs/worker-1.0", "of another task"),
+        ("7.12/logs/worker-0.0", "of another job"),
+    ):
         file = tmp_path / "mnist" / f"{name}.log"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"1 t {text}\n2 t half")
     done = CliRunner().invoke(jobs, ["logs", "mnist", "--from", str(tmp_path)], catch_exceptions=False)
-    assert done.output == "b\nc\n"
+    assert done.output.splitlines() == ["a", AGAIN, "b", AGAIN, "c", AGAIN, "d"]

@@ -33,7 +33,7 @@ def pod(*, made: str = "2026-11-21T09:00:00Z", name: str = "mnist-worker-1-abcde
     """A pod of worker 1 that runs."""
     marks = {"batch.kubernetes.io/job-completion-index": "1"}
     labels = {words.JOB: "mnist", words.ROLE: "worker"}
-    metadata = {"name": name, "labels": labels, "annotations": marks, "creationTimestamp": made}
+    metadata = {"name": name, "namespace": "default", "labels": labels, "annotations": marks, "creationTimestamp": made}
     return {"metadata": metadata, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}}
 
 
@@ -59,12 +59,26 @@ def script(api: FakeApi, answers: dict[str, Answer], directory: Path) -> Kube:
     return Kube.connect(api.kubeconfig(directory))
 
 
-def test_a_log_is_that_of_the_newest_pod_of_its_index(api: FakeApi, tmp_path: Path) -> None:
-    """A task that was started again has several pods."""
+def test_a_log_is_that_of_all_pods_of_its_index_as_they_were_made(api: FakeApi, tmp_path: Path) -> None:
+    """A task that was started again has several; to follow it, what was said before is not waited for."""
     old = pod(made="2026-11-21T08:00:00Z", name="mnist-worker-1-older")
-    kube = script(api, {"/api/v1/namespaces/default/pods": listed(pod(), old), LOG: Answer(body="step 1")}, tmp_path)
-    assert list(logs(kube, namespace="default", name="mnist", role="worker", index=1)) == ['"step 1"']
-    assert api.asked[-2].query["labelSelector"] == "spillway.dev/job=mnist,spillway.dev/role=worker"
+    answers = {"/api/v1/namespaces/default/pods": listed(pod(), old), LOG: Answer(body="step 1")}
+    kube = script(api, answers | {LOG.replace("abcde", "older"): Answer(body="step 0")}, tmp_path)
+    said = list(logs(kube, namespace="default", name="mnist", role="worker", index=1))
+    assert said == ['"step 0"', "spillway: here worker 1 was started again", '"step 1"']
+    asked = [one.query["labelSelector"] for one in api.asked if one.path.endswith("/pods")]
+    assert asked == ["spillway.dev/job=mnist,spillway.dev/role=worker"]
+
+
+def test_a_task_that_waits_for_another_machine_has_said_something_before(api: FakeApi, tmp_path: Path) -> None:
+    """Its lines come first, then why there are no more."""
+    waits = pod(made="2026-11-21T10:00:00Z", name="mnist-worker-1-newer")
+    waits["spec"] = {"containers": []}
+    kube = script(api, {"/api/v1/namespaces/default/pods": listed(waits, pod()), LOG: Answer(body="step 0")}, tmp_path)
+    said = logs(kube, namespace="default", name="mnist", role="worker", index=1)
+    assert next(said) == '"step 0"'
+    with pytest.raises(BadInput, match=r"waits for a machine and has no further log yet: .*mnist-worker-1-newer"):
+        next(said)
 
 
 def test_a_log_is_followed_line_by_line(api: FakeApi, tmp_path: Path) -> None:
