@@ -17,8 +17,10 @@ from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.cloud.purchases import in_words
 from autoscaler.config.policy import Policy
+from autoscaler.kube.watcher import Pause
 from autoscaler.model.actions import STARTING, Cancel, Grow, Memory, Plan, describe
 from autoscaler.model.cluster import Group
+from autoscaler.model.errors import Unavailable
 from autoscaler.planner.plan import plan
 from autoscaler.slurm.controller import Controller, SlurmJob, SlurmNode, gangs_of
 from autoscaler.slurm.demand import NAMESPACE, group_of, look, machines_of
@@ -50,6 +52,9 @@ class Reconciler:
         self._now = now
         self._sleep = sleep
         self._memory = Memory()
+        self._pause = Pause(least=_AGAIN)
+        self._failure = ""
+        """Why the last call to AWS was in vain."""
 
     def turn(self) -> None:
         """Buy what is wanted and may be, put back the jobs of the rest, end what nothing wants. Raises ``Unavailable``.
@@ -58,11 +63,17 @@ class Reconciler:
         """
         end = self._now() + self._policy.scale_up.boot_timeout
         while True:
-            nodes, groups = self._slurm.nodes(), self._ec2.groups()
+            try:
+                nodes, groups = self._slurm.nodes(), self._ec2.groups()
+            except Unavailable as error:
+                if self._now() >= end:
+                    raise
+                self._back_off(str(error))
+                continue
             machines = machines_of(nodes, groups)
             gangs = self._wanted(nodes, groups, machines)
             decided = self._decide(groups, machines, gangs)
-            if self._buy(decided):
+            if self._buy(decided) and self._now() < end:
                 continue
             refused = self._refused(decided, gangs)
             self._put_back(gangs, refused)
@@ -70,7 +81,8 @@ class Reconciler:
             if not lacking or self._now() >= end:
                 break
             self._sleep(_AGAIN)
-        self._put_back(lacking, {min(names): "EC2 has launched no machine in time" for names, _ in lacking})
+        why = f"EC2 has launched no machine in time{self._failure}"
+        self._put_back(lacking, {min(names): why for names, _ in lacking})
         self._give_back()
 
     def _hand_out(self, gangs: Gangs, groups: tuple[Group, ...], machines: dict[str, str]) -> Gangs:
@@ -111,14 +123,20 @@ class Reconciler:
                     self._ec2.cancel(step.group, was=step.was, to=step.to)
                     continue
                 bought = self._ec2.grow(step.group, was=step.was, to=step.to, at=step.at)
-            except (Changed, errors.Refused) as error:
-                self._tell(f"{describe(step)}: {error}")
-                self._sleep(_AGAIN)
+            except (Changed, errors.Refused, Unavailable) as error:
+                self._failure = f" ({error})"
+                self._back_off(f"{describe(step)}: {error}")
                 break
+            self._pause.reset()
             self._tell(f"{describe(step)}: {in_words(bought, asked=step.by) if bought.refusals else step.because}")
             if bought.refusals:
                 break
         return changed
+
+    def _back_off(self, why: str) -> None:
+        """As the loop does: AWS would throttle all of the account that asks again at once."""
+        self._tell(why)
+        self._sleep(self._pause.longer())
 
     def _refused(self, decided: Plan, gangs: Gangs) -> dict[str, str]:
         """First name of a gang that nothing is bought for -> why."""

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
 from autoscaler.model.errors import Unavailable
@@ -79,12 +82,14 @@ def a_cloud(**given: Any) -> Cloud:
     return Cloud.of(groups, cluster="local", now=NOW, chance=random.Random(7), **given)  # noqa: S311 - a test
 
 
-def turn(slurm: Slurmctld, cloud: Cloud, **policy: Any) -> list[str]:
-    """What one call of the program tells."""
+def turn(slurm: Slurmctld, cloud: Cloud, *, slept: list[float] | None = None, **policy: Any) -> list[str]:
+    """What one call of the program tells. ``slept``: is given how long it waited each time."""
     asked: Policy = a_policy(an_entry("cpu", usd_per_hour=0.768), **policy)
     said: list[str] = []
 
     def sleep(seconds: float) -> None:
+        if slept is not None:
+            slept.append(seconds)
         cloud.advance(cloud.now + timedelta(seconds=seconds))
 
     ec2 = Ec2(asked, cloud.clients(), now=lambda: cloud.now)
@@ -187,3 +192,38 @@ def test_nodes_of_others_and_own_machines_are_left_alone() -> None:
     slurm = Slurmctld(waking("theirs-1") | {"own": "DOWN"}, {"1 1": "theirs-1"})
     assert turn(slurm, cloud := a_cloud()) == []
     assert (living(cloud), slurm.told) == (0, [])
+
+
+@pytest.mark.parametrize("call", ["grow", "groups"])
+def test_a_call_that_aws_refuses_is_made_again_ever_later(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """As the loop does; then it goes on as if nothing had been."""
+    real, tries, slept = getattr(Ec2, call), [], []
+
+    def refuse(self: Ec2, *given: Any, **named: Any) -> Any:
+        tries.append(call)
+        if len(tries) <= 4:
+            raise errors.Refused("Throttling", "Rate exceeded") if call == "grow" else Unavailable("AWS: no answer")
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Ec2, call, refuse)
+    slurm = Slurmctld(waking(f"{A}-1"), {"3 3": f"{A}-1"})
+    said = turn(slurm, a_cloud(), slept=slept)
+    assert slurm.extra, said
+    assert all(least <= one <= 2 * least for least, one in zip((0.5, 1, 2, 4), slept, strict=False)), slept
+
+
+def test_what_aws_refuses_for_longer_than_a_machine_may_take_is_put_back_with_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program ends: it was called for a job, and each further call would wait for it."""
+    slept: list[float] = []
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise errors.Refused("UnauthorizedOperation", "not you")
+
+    monkeypatch.setattr(Ec2, "grow", refuse)
+    slurm = Slurmctld(waking(f"{A}-1"), {"3 3": f"{A}-1"})
+    turn(slurm, a_cloud(), slept=slept, scale_up={"boot_timeout": "300s"})
+    assert slurm.jobs == {}
+    assert any("no machine in time (UnauthorizedOperation: not you)" in one for one in slurm.told), slurm.told
+    assert len(slept) < 30, "not each second"
