@@ -27,7 +27,7 @@ All of them: ``make bench``.
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
            says would help does help: ``python -m tests.bench explain --cases 5000 --seed 1 [--json]``
-``jobs-killed``  jobs on this machine and on a real Slurm whose processes are killed: what is left, which lines are lost
+``jobs-killed``  jobs on this machine, a real Slurm and real kubelets that are killed: what is left and what is lost
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
@@ -107,6 +107,7 @@ def main() -> int:
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--jobs", type=int, default=200, help="for jobs-killed")
     parser.add_argument("--on-slurm", type=int, default=50, help="so many of them, as root; the others are local")
+    parser.add_argument("--on-kubernetes", type=int, default=0, help="so many of them, as root")
     parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals; of faults, model, jobs-killed")
     parser.add_argument("--hours", type=float, default=HOURS, help="of the day around noon, for rivals")
     parser.add_argument("--pods-per-hour", type=float, default=PODS_PER_HOUR, help="at noon, for rivals")
@@ -237,7 +238,9 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
         data_folder(), seed=asked.seed, hours=asked.hours, pods_per_hour=asked.pods_per_hour, speed=asked.speed
     ),
     "live": lambda _asked: live(data_folder()),
-    "jobs-killed": lambda asked: jobs_killed(asked.jobs, seed=asked.seed, on_slurm=asked.on_slurm),
+    "jobs-killed": lambda asked: jobs_killed(
+        asked.jobs, seed=asked.seed, on_slurm=asked.on_slurm, on_kubernetes=asked.on_kubernetes
+    ),
     "asha": lambda _asked: asha(),
     "mixes": lambda _asked: mixes(),
 }

@@ -52,7 +52,7 @@ def spillway_image(path: Path, name: str) -> Path:
         program.chmod(0o755)
         _copy_libraries(root, [inside / "bin/python3", *inside.rglob("*.so*")])
         (root / "tmp").mkdir(mode=0o1777)
-        pack_image(path, name, root=root, environment={"PATH": "/usr/bin"})
+        pack_image(path, name, root=root, environment={"PATH": f"/usr/bin:{prefix}/bin"})
     return path
 
 

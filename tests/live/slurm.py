@@ -52,6 +52,8 @@ SlurmdParameters=config_overrides
 # Components of a job start together only by backfill: look each second.
 SchedulerParameters=bf_interval=1
 SlurmdTimeout=10
+# So long a job that is put into the queue again waits.
+AuthInfo=cred_expire=10
 ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
@@ -65,12 +67,12 @@ def slurm_system() -> System:
     return System(built_once(_root(), _build), lambda upper, _: as_here_resolved(upper))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SlurmCluster:
     """A controller, where jobs are submitted, and the nodes that run them."""
 
     head: Host
-    nodes: tuple[Host, ...]
+    nodes: list[Host]
 
     def typed(self, command: str) -> str:
         """What a command of the user says, on the controller. Raises ``BenchError`` where it fails."""
@@ -94,6 +96,23 @@ class SlurmCluster:
         """All jobs and nodes, as a user sees them, for messages."""
         return self.typed("squeue --all; sinfo --Node --long")
 
+    def until_idle(self) -> None:
+        """Wait until all nodes are."""
+        states = ["idle"] * len(self.nodes)
+        until(lambda: self.typed("sinfo --noheader --Node --format=%T").split() == states, told=self.queue)
+
+    def until_missed(self, node: Host) -> None:
+        """Wait until the controller knows that its slurmd does not answer."""
+        until(lambda: "down" in self.typed(f"sinfo --noheader --nodes={node.name} --format=%T"), told=self.queue)
+
+    def restart(self, node: Host, *, bench: Bench) -> None:
+        """Start a machine of it that was cut off, once that is known; all are idle when this comes back."""
+        self.until_missed(node)
+        again = bench.restart(node)
+        again.run(f"{_MAKE_GPUS} && systemctl start munge && systemctl restart slurmd")
+        self.nodes[self.nodes.index(node)] = again
+        self.until_idle()
+
     def _end_of(self, job: str) -> set[str]:
         """Their states once that is so; before, none."""
         if self.typed("squeue --noheader").strip():
@@ -108,14 +127,15 @@ def slurm_cluster(bench: Bench, names: Sequence[str]) -> SlurmCluster:
     known = "".join(f"{host.address} {host.name}\\n" for host in hosts)
     for host in hosts:
         config = shlex.quote(_CONFIG.format(nodes=",".join(names)))
-        unit = "slurmctld" if host.name == CONTROLLER else "slurmd"
+        unit, other = ("slurmctld", "slurmd") if host.name == CONTROLLER else ("slurmd", "slurmctld")
         host.run(
             f"printf '{known}' >> /etc/hosts && printf %s {config} > /etc/slurm/slurm.conf "
             f"&& printf %s {shlex.quote(_GPUS)} > /etc/slurm/gres.conf && {_MAKE_GPUS} "
-            f"&& chmod a+x /root && systemctl start munge {unit}"  # shared folders may lie below /root
+            f"&& systemctl disable --quiet {other} && systemctl start munge {unit} "
+            "&& chmod a+x /root"  # shared folders may lie below it
         )
-    made = SlurmCluster(head=hosts[0], nodes=tuple(hosts[1:]))
-    until(lambda: made.typed("sinfo --noheader --Node --format=%T").split() == ["idle"] * len(names), told=made.queue)
+    made = SlurmCluster(head=hosts[0], nodes=hosts[1:])
+    made.until_idle()
     return made
 
 

@@ -1,0 +1,149 @@
+"""A cluster of two machines for ``jobs-killed``: real kubelets and containerd, under the real autoscaler."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from autoscaler.kube.client import Kube
+from autoscaler.model import labels as words
+from images.backends import kubernetes
+from stacks.local.ground.control_plane import apply_manifests
+from stacks.local.ground.lifecycle import RBAC
+from stacks.local.kubeapi.client import KubeRefusedError
+from tests.bench.jobs_killed_places import CUT_OFF, Strikes, typed
+from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
+from tests.live.lab import Lab, digest_of, lab, spillway
+from tests.live.machines import Bench, Host
+from tests.live.python_image import spillway_image
+
+IMAGE: Final = "lab.local/python:1"
+_PODS: Final = "/api/v1/namespaces/default/pods"
+
+
+@dataclass
+class Kubernetes:
+    """Two nodes; either has room for the whole job."""
+
+    ground: Lab
+    hosts: list[Host]
+    home: Path
+    python: str = "python3"
+    seconds: tuple[float, ...] = (1.0, 8.0)
+    cuts = frozenset({CUT_OFF, "worker's launcher", "ps's launcher"})
+    """A launcher is the first process of its container, which ends with it."""
+    _lost: Host | None = None
+    _kube: Kube = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Connect as users do."""
+        self._kube = Kube.connect(self.ground.kubeconfig)
+
+    @property
+    def more(self) -> str:
+        """Keys of a role in a container."""
+        return f"image: {IMAGE}, volumes: [{{mount: {self.home}, host: {self.home}}}]"
+
+    def submit(self, file: Path) -> None:
+        """By the command line."""
+        self._typed("submit", str(file))
+
+    def outcome(self, name: str) -> str:
+        """As its Jobs say."""
+        return kubernetes.outcome(self._kube, namespace="default", name=name)
+
+    def strikes(self, name: str) -> Strikes:
+        """At pods, what runs them, and a machine, whose Node is deleted, as that of an instance which is gone."""
+        pods = [pod["metadata"]["name"] for pod in self._pods() if pod["metadata"]["labels"].get(words.JOB) == name]
+        there = [host for host in self.hosts if host is not self._lost]
+        return {
+            "a pod": [partial(self._delete, f"{_PODS}/{pod}") for pod in pods],
+            "kubelet": [partial(_end, host, "kubelet") for host in there],
+            "containerd": [partial(_end, host, "containerd") for host in there],
+            CUT_OFF: [partial(self._cut, host) for host in there if self._lost is None],
+        }
+
+    def held(self) -> list[str]:
+        """Pods that have not ended, and hold something of a machine that is there."""
+        gone = self._lost.name if self._lost else ""
+        return [
+            f"{pod['metadata']['name']} on {pod['spec']['nodeName']}"
+            for pod in self._pods()
+            if pod["status"]["phase"] in ("Pending", "Running") and pod["spec"].get("nodeName", gone) != gone
+        ]
+
+    def forget(self, name: str) -> None:
+        """By the command line; the machine is started again, and made a node as it was."""
+        self._typed("delete", name)
+        if self._lost is not None:
+            self.hosts[self.hosts.index(self._lost)] = self.ground.bench.restart(self._lost)
+            self._lost = None
+            join(self.ground, self.hosts)
+
+    def _typed(self, *line: str) -> None:
+        typed(*line, "--kubeconfig", str(self.ground.kubeconfig))
+
+    def _pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.ground.kube.get(_PODS)["items"]
+        return found
+
+    def _delete(self, path: str) -> None:
+        with contextlib.suppress(KubeRefusedError):  # it is gone
+            self.ground.kube.send("DELETE", path)
+
+    def _cut(self, host: Host) -> None:
+        self._lost = host
+        host.process.kill()
+        self._delete(f"/api/v1/nodes/{host.name}")
+
+
+def _end(host: Host, unit: str) -> None:
+    """It is started again by systemd, after five seconds at most."""
+    host.run(f"systemctl kill --kill-who=main --signal=KILL {unit}")
+
+
+@contextlib.contextmanager
+def cluster(bench: Bench, *, home: Path, directory: Path) -> Iterator[Kubernetes]:
+    """Two machines made nodes, and the autoscaler that lets gangs in, for the length of a ``with`` block."""
+    directory.mkdir()
+    for one in ("lab", "brain"):
+        (directory / one).mkdir()
+    with lab(bench, directory / "lab") as ground:
+        spillway_image(ground.directory / "mirror" / "python.tar", IMAGE)
+        hosts = bench.machines("k1", "k2")
+        join(ground, hosts)
+        apply_manifests(ground.kube, RBAC.read_text(encoding="utf-8"))
+        account, brain = ground.directory / "autoscaler.kubeconfig", directory / "brain"
+        with stand_in_aws(brain / "aws", kubeconfig=ground.kubeconfig) as aws:
+            file, policy = write_policy(brain)
+            aws.make_groups(policy)
+            with autoscaler(policy=file, env=aws.env, kubeconfig=account, log=brain / "log") as running:
+                made = Kubernetes(ground=ground, hosts=hosts, home=home)
+                until(lambda: _leads(ground), told=running.texts)
+                yield made
+
+
+def join(ground: Lab, hosts: list[Host]) -> None:
+    """`nodes apply`; the image is brought as an archive, for there is no registry."""
+    given = yaml.safe_load(ground.inventory(hosts).read_text(encoding="utf-8"))
+    archive = ground.directory / "mirror" / "python.tar"
+    entry = {"name": IMAGE, "url": f"{ground.mirror}/{archive.name}", "sha256": digest_of(archive)}
+    given["settings"]["container_runtime"]["images"].append(entry)
+    for machine in given["machines"]:
+        del machine["taints"]
+    inventory = ground.directory / "nodes.yaml"
+    inventory.write_text(yaml.safe_dump(given), encoding="utf-8")
+    state = ("--state", str(ground.directory / "state"))
+    done = spillway("nodes", "apply", "-i", str(inventory), "--kubeconfig", str(ground.kubeconfig), *state)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _leads(ground: Lab) -> bool:
+    leases = ground.kube.get("/apis/coordination.k8s.io/v1/namespaces/spillway/leases")["items"]
+    return any(one["metadata"]["name"] == words.LEASE and one["spec"].get("holderIdentity") for one in leases)
