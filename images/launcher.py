@@ -466,11 +466,20 @@ def _until_kept(keeper: int, grace: float) -> None:
 def _wait(child: subprocess.Popen[bytes], settings: Settings, stop: _Stop, idleness: _Idleness | None) -> bool:
     """Until the program has ended; returns whether it was ended from here."""
     while child.poll() is None:
+        if _has_next_run(settings.state):
+            _tell(f"{settings.task}: its job runs anew, and this is a task of the run before: it ends")
+            stop.ask()
         if stop.asked or _others_are_done(settings) or (idleness and idleness.is_over()):
             _end(child, settings)
             return True
         time.sleep(_POLL)
     return False
+
+
+def _has_next_run(state: Path | None) -> bool:
+    """Whether Slurm has started the job again, which tasks on a machine without slurmd are not told."""
+    found = re.fullmatch(r"(\d+)\.(\d+)", state.name) if state else None
+    return bool(state and found and (state.with_name(f"{found[1]}.{int(found[2]) + 1}")).exists())
 
 
 def _others_are_done(settings: Settings) -> bool:

@@ -39,6 +39,13 @@ read -r -d '' SPILLWAY_LAUNCHER <<'END_OF_LAUNCHER'
 {launcher}
 END_OF_LAUNCHER
 export SPILLWAY_LAUNCHER
+# After a lost node Slurm puts back the first component alone: what the others still run, on places that the next run
+# needs, is of the run before.
+if [ "${{SLURM_RESTART_COUNT:-0}}" != 0 ]; then
+  for component in "${{!SLURM_JOB_ID_HET_GROUP_@}}"; do
+    squeue --steps --noheader --jobs="${{!component}}" --format=%i | awk '/[0-9]$/' | xargs -r scancel --signal=KILL
+  done
+fi
 HOST=()
 hosts() {{ srun "$@" sh -c 'echo "$SLURM_PROCID $(hostname)"' | sort -n | cut -d' ' -f2; }}
 {hosts}
@@ -57,7 +64,14 @@ trap 'for step in "${{!STEP[@]}}"; do end "$step"; done' TERM
 status_of() {{ while kill -0 "$1" 2>/dev/null; do wait "$1"; done; wait "$1"; }}
 {steps}
 status=0
+is_put_back() {{
+  local said
+  said=$(scontrol --oneliner show job "${{SLURM_JOB_ID:-0}}" 2>/dev/null | grep -o ' Restarts=[0-9]*' | head -n 1)
+  [ -n "$said" ] && [ "$said" != " Restarts=${{SLURM_RESTART_COUNT:-0}}" ]
+}}
 for step in {essential}; do status_of "${{STEP[$step]}}" || status=$?; done
+# Where slurmd has died, this script outlives its run: its end would be taken for that of the next one.
+while is_put_back; do sleep 10; done
 for step in {others}; do end "$step"; done
 for step in {others}; do status_of "${{STEP[$step]}}"; done
 exit "$status"

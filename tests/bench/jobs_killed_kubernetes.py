@@ -60,10 +60,11 @@ class Kubernetes:
 
     def strikes(self, name: str) -> Strikes:
         """At pods, what runs them, and a machine, whose Node is deleted, as that of an instance which is gone."""
-        pods = [pod["metadata"]["name"] for pod in self._pods() if pod["metadata"]["labels"].get(words.JOB) == name]
-        there = [host for host in self.hosts if host is not self._lost]
+        pods = [pod for pod in self._pods() if pod["metadata"]["labels"].get(words.JOB) == name]
+        used = {pod["spec"].get("nodeName") for pod in pods}
+        there = [host for host in self.hosts if host is not self._lost and host.name in used]
         return {
-            "a pod": [partial(self._delete, f"{_PODS}/{pod}") for pod in pods],
+            "a pod": [partial(self._delete, f"{_PODS}/{pod['metadata']['name']}") for pod in pods],
             "kubelet": [partial(_end, host, "kubelet") for host in there],
             "containerd": [partial(_end, host, "containerd") for host in there],
             CUT_OFF: [partial(self._cut, host) for host in there if self._lost is None],

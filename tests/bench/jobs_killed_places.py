@@ -93,7 +93,7 @@ class Slurm:
     bench: Bench
     cluster: SlurmCluster
     python = "python3"
-    seconds = (1.0, 25.0)
+    seconds = (1.0, 40.0)
     """Longer than it takes until a machine is missed, and shorter."""
     more = ""
     cuts = frozenset({CUT_OFF})

@@ -240,6 +240,17 @@ def test_what_a_program_leaves_running_ends_with_it(start: Start) -> None:
     until(lambda: not is_there(int(said)), "the end of what was left")
 
 
+def test_a_task_of_a_run_that_slurm_has_put_back_ends_when_the_next_one_begins(start: Start, tmp_path: Path) -> None:
+    """On a machine without slurmd nothing else ends it: two of the same index would write the same checkpoints."""
+    task = start("import signal; print('ready', flush=True); signal.pause()", STATE=tmp_path / "7.9")
+    assert task.stdout
+    assert task.stdout.readline() == "ready\n"
+    (tmp_path / "7.10" / "up").mkdir(parents=True)
+    _, told = task.communicate(timeout=60)
+    assert task.returncode == 128 + signal.SIGTERM
+    assert "worker-0: its job runs anew, and this is a task of the run before: it ends" in told
+
+
 def test_a_program_dies_with_its_launcher(start: Start, tmp_path: Path) -> None:
     """Also where it had no time for anything, and with what it started, which no one else may know.
 

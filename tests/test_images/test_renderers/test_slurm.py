@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,10 +98,7 @@ def test_bash_takes_the_script_of_any_job(change: dict[str, object]) -> None:
 
 def test_the_script_runs_all_tasks_and_ends_the_server_with_the_workers(script: Path, tmp_path: Path) -> None:
     """What a user wrote comes through as it is, the hosts are filled in, and the status is the workers'."""
-    (tmp_path / "srun").write_text(STAND_IN)
-    (tmp_path / "srun").chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", script], env=commands(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     host = os.uname().nodename
     configs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"cluster"')]
@@ -113,13 +111,43 @@ def test_the_script_runs_all_tasks_and_ends_the_server_with_the_workers(script: 
 def test_a_worker_that_fails_fails_the_job(tmp_path: Path) -> None:
     """Its server ends all the same."""
     text = TEXT.replace("import os, sys; ", "raise SystemExit(3); ")
-    (tmp_path / "srun").write_text(STAND_IN)
-    (tmp_path / "srun").chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash"], input=render(job(text)).text, env=environment, capture_output=True, text=True, check=False
+        ["bash"], input=render(job(text)).text, env=commands(tmp_path), capture_output=True, text=True, check=False
     )
     assert done.returncode == 3, done.stderr
+
+
+def commands(folder: Path, **others: str) -> dict[str, str]:
+    """An environment with stand-ins of Slurm's commands, by what they do."""
+    for name, text in {"srun": STAND_IN, **others}.items():
+        (folder / name).write_text(text if text.startswith("#!") else f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    return os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_what_the_run_before_has_left_is_killed_first(script: Path, tmp_path: Path) -> None:
+    """Slurm 22.05 puts back the first component alone where its node is lost, and the server went on in the other."""
+    queue = """[[ "$*" == *--jobs=5* ]] && echo 5.batch || printf '6.batch\\n6.3\\n'"""
+    environment = commands(tmp_path, squeue=queue, scancel=f'echo "$*" >> {tmp_path}/cancelled; exit 1')
+    environment |= {"SLURM_RESTART_COUNT": "1", "SLURM_JOB_ID_HET_GROUP_0": "5", "SLURM_JOB_ID_HET_GROUP_1": "6"}
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "cancelled").read_text().splitlines()[0] == "--signal=KILL 6.3"
+
+
+def test_a_script_whose_job_was_put_back_does_not_end(script: Path, tmp_path: Path) -> None:
+    """Its node has no slurmd any more. Its end would be that of the next run's components, which waits for ever."""
+    said_by_slurm = 'echo "JobId=5 HetJobId=5 JobState=PENDING Restarts=1 BatchFlag=1"'
+    asleep = tmp_path / "asleep"
+    environment = commands(tmp_path, scontrol=said_by_slurm, sleep=f"touch {asleep}; exec /bin/sleep 1000")
+    with subprocess.Popen(
+        ["bash", script], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            while not asleep.exists():
+                assert process.poll() is None, "it has ended"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_role_without_a_program_is_refused() -> None:
