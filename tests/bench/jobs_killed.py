@@ -171,6 +171,8 @@ def _one(folder: Path, name: str, dice: random.Random, place: Place, found: Foun
     found.left += [f"{name}: {one}" for one in left]
     place.forget(name)
     _read(folder, name, truth, found, killed=killed, cuts=place.cuts)
+    so_far = f"{len(found.left)} left, {found.lost.total()} of {found.lines} lines lost, {found.unnumbered} unnumbered"
+    print(f"  {name}: {end}; killed: {', '.join(killed) or 'nothing'}; so far {so_far}", flush=True)
 
 
 def _end_of(name: str, mark: str, place: Place) -> tuple[str, list[str]]:

@@ -105,8 +105,9 @@ class Kubernetes:
 
 
 def _end(host: Host, unit: str) -> None:
-    """It is started again by systemd, after five seconds at most."""
-    host.run(f"systemctl kill --kill-who=main --signal=KILL {unit}")
+    """It is started again by systemd, after five seconds. Raises ``ProcessLookupError`` while it is not."""
+    if host.run(f"systemctl kill --kill-who=main --signal=KILL {unit}", check=False).returncode:
+        raise ProcessLookupError
 
 
 @contextlib.contextmanager
