@@ -40,15 +40,12 @@ class Kubernetes:
     """A launcher is the first process of its container, which ends with it."""
     _lost: Host | None = None
     _kube: Kube = field(init=False)
+    more: str = field(init=False)
 
     def __post_init__(self) -> None:
         """Connect as users do."""
         self._kube = Kube.connect(self.ground.kubeconfig)
-
-    @property
-    def more(self) -> str:
-        """Keys of a role in a container."""
-        return f"image: {IMAGE}, volumes: [{{mount: {self.home}, host: {self.home}}}]"
+        self.more = f"image: {IMAGE}, volumes: [{{mount: {self.home}, host: {self.home}}}]"
 
     def submit(self, file: Path) -> None:
         """By the command line."""

@@ -58,7 +58,7 @@ class Local:
     """Processes of this machine."""
 
     python = sys.executable
-    seconds = (1.0,)
+    seconds: tuple[float, ...] = (1.0,)
     more = ""
     cuts: frozenset[str] = frozenset()
 
@@ -93,7 +93,7 @@ class Slurm:
     bench: Bench
     cluster: SlurmCluster
     python = "python3"
-    seconds = (1.0, 40.0)
+    seconds: tuple[float, ...] = (1.0, 40.0)
     """Longer than it takes until a machine is missed, and shorter."""
     more = ""
     cuts = frozenset({CUT_OFF})
