@@ -36,9 +36,12 @@ _USED = 0.002
 _USED_AT_ALL = 1e-6
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
-_UNTIL, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.8, 0.95
-"""Parts of the time after which no more fillings are sought, or to place everybody, and no more exact ceilings.
-Measured on openb under limits and on its machines: cost hangs on fillings more than on how they are rounded."""
+_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.5, 0.8, 0.95
+"""Parts of the time after which no more fillings are sought (or where places are at hand: rounding is harder then), or
+to place everybody, and no more exact ceilings. 0.75: on openb under limits cost hangs on fillings more than on how they
+are rounded. 0.5: a plan for some of its machines is proven to be the cheapest after 2 s in place of 35."""
+_NEARLY_FREE = 1e-3
+"""Dollars per hour: what costs less, and of which there are only so many, is at hand."""
 _ROWS_AT_LEAST = 16
 """Measured with 4 to 24 rows: below that the time of a step hardly depends on how many there are."""
 _FEW_PODS = 400
@@ -169,8 +172,10 @@ class Generation:
         best, _, _ = self.look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
         steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
+        at_hand = (np.isfinite(self.problem.available) & (self.problem.usd < _NEARLY_FREE)).any()
+        until = _UNTIL_SHORT if at_hand else _UNTIL
         for turn in range(rounds):
-            if self.watch.spent() > _UNTIL or not self._goes_on(steady, turn):
+            if self.watch.spent() > until or not self._goes_on(steady, turn):
                 break
         self._steady = steady.centre
         self.master.let_go()
