@@ -117,10 +117,12 @@ def test_a_zone_that_refuses_is_left_for_another(
 ) -> None:
     """Late where the group launches: its order is cancelled before the other one is made. At once there is none.
 
-    A second try that Auto Scaling has begun by then may still succeed, and holds the money for as long as the first.
+    A second try that Auto Scaling has begun by then may still succeed, and holds the money for as long as the first;
+    the zone is left alone for longer than that, or it would be the first to be tried again.
     """
     full = {"kind": "insufficient-capacity", "zone": "us-east-1a", "late": late}
-    with running(plane, tmp_path, full, *fault, policy_text=PATIENT) as (brain, bill, aws):
+    wary = PATIENT.replace("refusal_backoff: 3s", "refusal_backoff: 90s")
+    with running(plane, tmp_path, full, *fault, policy_text=wary) as (brain, bill, aws):
         until(partial(bound, plane.kube, "p"), within=300, told=brain.texts)
         assert bill.desired() == {FIRST: 0, SECOND: 1}
         cancelled = f"cancel the order of 1 node in {FIRST}: back to 0 nodes" in brain.texts()

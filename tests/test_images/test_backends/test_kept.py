@@ -1,4 +1,4 @@
-"""Lines that were kept, read after the job is gone: the last run's, in the order in which they were written."""
+"""Lines that were kept, read after the job is gone: of all attempts, in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from autoscaler.model.errors import BadInput, Unavailable
 from images.backends import kept
 
 FILES = {
-    "2/logs/worker-0.1.1.log": "1 t old\n",
-    "10/logs/worker-0.1.10.log": "3 t three\n4 t not whole",
-    "10/logs/worker-0.1.2.log": "2 t two words\n",
-    "10/logs/worker-0.1.1.log": "1 t one\n",
-    "10/logs/worker-0.2.1.log": "1 t again\n",
-    "10/logs/worker-10.1.1.log": "1 t ten\n",
-    "10/logs/ps-0.1.1.log": "1 t ps\n",
-    "10/other/worker-0.1.1.log": "1 t other\n",
+    "2/logs/worker-0.1.log": "1 t old\n",
+    "10/logs/worker-0.10.log": "1 t three\n2 t not whole",
+    "10/logs/worker-0.2.log": "1 t again\n",
+    "10/logs/worker-0.1.log": "1 t one\n2 t two words\n",
+    "10/logs/worker-10.1.log": "1 t ten\n",
+    "10/logs/ps-0.1.log": "1 t ps\n",
+    "10/other/worker-0.1.log": "1 t other\n",
 }
-"""Of one job: two runs, by path."""
+"""Of one job that was submitted twice, by path below it in a directory."""
+AGAIN = "spillway: here worker 0 was started again"
 
 
 class Bucket:
-    """S3 with these files of job ``j`` under a prefix; it answers two at a time."""
+    """S3 with these files of job ``j`` under a prefix; a line to a part; it answers two at a time."""
 
     def __init__(self, prefix: str, *, refuses: str = "") -> None:
-        self.files = {f"{prefix}j/{name}": text for name, text in FILES.items()}
+        self.files = {
+            f"{prefix}j/{name.removesuffix('.log')}/{number:08}": line
+            for name, text in FILES.items()
+            for number, line in enumerate(text.splitlines(keepends=True), 1)
+        }
         self.refuses = refuses
 
     def _maybe_refuse(self, operation: str) -> None:
@@ -78,9 +82,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_task_s_lines_are_those_of_the_last_run_in_order(place: str) -> None:
-    """Attempts and parts by number; without the number and time of each, nor what is being written."""
+    """Attempts and parts by number; without the number and time of each line, nor what is being written."""
     found = list(kept.lines(place=place, job="j", role="worker", index=0))
-    assert found == ["one", "two words", "three", "again"]
+    assert found == ["one", "two words", AGAIN, "again", AGAIN, "three"]
     assert list(kept.lines(place=place, job="j", role="worker", index=10)) == ["ten"]
 
 
