@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -32,6 +31,7 @@ from tests.live.hybrid import (
     Cable,
     autoscaler,
     bound,
+    forget,
     gpu_pod,
     make_pod,
     stand_in_aws,
@@ -87,12 +87,7 @@ def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
     with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay=boot_delay) as aws:
         aws.make_groups(policy)
         yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
-        for path in (  # one that was killed leaves an order, which the next would make again, and a ledger
-            f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}",
-            "/api/v1/namespaces/spillway/configmaps",
-        ):
-            with contextlib.suppress(Exception):
-                plane.kube.send("DELETE", path)
+        forget(plane.kube)
 
 
 def test_a_gang_waits_as_a_whole_spills_over_and_starts_as_a_whole(hybrid: Hybrid) -> None:
