@@ -71,7 +71,7 @@ class Volumes:
         self._claims[claim.metadata.namespace, claim.metadata.name] = claim
 
     def _add_volume(self, raw: VolumeJson) -> None:
-        """A manifest has no status: nobody has the volume yet."""
+        """A volume without a status, as in a manifest, is available."""
         kept_for = raw.spec.claim_ref
         if kept_for is not None:
             self._promised[kept_for.name] = raw.metadata.name

@@ -38,7 +38,7 @@ _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
 _UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.5, 0.8, 0.95
 """Parts of the time after which no more fillings are sought (or where places are at hand: rounding is harder then), or
-to place everybody, and no more exact ceilings. 0.75: on openb under limits cost hangs on fillings more than on how they
+to place all pods, and no more exact ceilings. 0.75: on openb under limits cost hangs on fillings more than on how they
 are rounded. 0.5: a plan for some of its machines is proven to be the cheapest after 2 s in place of 35."""
 _NEARLY_FREE = 1e-3
 """Dollars per hour: what costs less, and of which there are only so many, is at hand."""

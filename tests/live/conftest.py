@@ -90,7 +90,10 @@ def control_plane_process(tools: dict[str, Path], tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def plane(control_plane_process: Plane) -> Iterator[Plane]:
-    """The control plane, emptied of what a test left: pods, jobs, services, nodes, events, leases of the autoscaler."""
+    """The control plane, emptied of what a test left: pods, jobs, services, nodes, events, and what autoscalers wrote.
+
+    One that was killed leaves a lease that has to run out, an order that the next would make again, and a ledger.
+    """
     yield control_plane_process
     everything = (
         "/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background",
@@ -99,6 +102,8 @@ def plane(control_plane_process: Plane) -> Iterator[Plane]:
         "/api/v1/namespaces/default/services?fieldSelector=metadata.name!=kubernetes",
         "/api/v1/namespaces/default/events",
         "/api/v1/nodes",
+        "/apis/coordination.k8s.io/v1/namespaces/spillway/leases",
+        "/api/v1/namespaces/spillway/configmaps",
     )
     for path in everything:  # whole collections: the server passes over what its garbage collector took meanwhile
         control_plane_process.kube.send("DELETE", path)

@@ -169,16 +169,6 @@ def kept(processes: Sequence[Process], *, directory: Path) -> Iterator[None]:
             keeper.stdin.close()
 
 
-def forget(kube: KubeHttp) -> None:
-    """Take away what an autoscaler that was killed leaves in the cluster: its lease, orders, back-offs and ledger."""
-    for path in (
-        f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}",
-        "/api/v1/namespaces/spillway/configmaps",
-    ):
-        with contextlib.suppress(Exception):
-            kube.send("DELETE", path)
-
-
 @dataclass(slots=True)
 class Autoscaler:
     """The real command, as its own process."""

@@ -31,7 +31,6 @@ from tests.live.hybrid import (
     Cable,
     autoscaler,
     bound,
-    forget,
     gpu_pod,
     make_pod,
     stand_in_aws,
@@ -87,7 +86,6 @@ def hybrid(plane: Plane, tmp_path: Path, boot_delay: str) -> Iterator[Hybrid]:
     with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay=boot_delay) as aws:
         aws.make_groups(policy)
         yield Hybrid(plane=plane, aws=aws, policy=file, directory=tmp_path)
-        forget(plane.kube)
 
 
 def test_a_gang_waits_as_a_whole_spills_over_and_starts_as_a_whole(hybrid: Hybrid) -> None:

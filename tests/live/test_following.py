@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.model import labels as words
 from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
@@ -64,7 +63,6 @@ def test_a_job_is_followed_from_the_queue_to_its_end(plane: Plane, tmp_path: Pat
         ) as brain:
             assert follow.wait(timeout=90) == 0, second.read_text()
             assert brain.stop() == 0
-    plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
     lines = second.read_text().splitlines()
     seen = [line.split(" UTC ")[1].partition(":")[0] for line in lines]
     assert [word for word in LIFE if word in seen] == list(dict.fromkeys(seen)), lines

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model import labels as words
 from stacks.local.kubeapi.client import KubeRefusedError
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
@@ -117,4 +116,3 @@ def test_nothing_is_bought_for_a_job_before_all_of_its_pods_are_there(plane: Pla
                 until(partial(bound, plane.kube, name), told=brain.texts)
             assert brain.stop() == 0
         assert [one["parameters"]["RequestedCapacity"] for one in aws.asked()] == ["3"]
-        plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")

@@ -99,7 +99,6 @@ def brain(plane: Plane, aws: Aws, tmp_path: Path) -> Iterator[Autoscaler]:
     with autoscaler(policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=log) as running:
         yield running
         assert running.stop() == 0
-    plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
 
 
 def rendered(dialect: Dialect, name: str = "mnist") -> dict[str, Any]:

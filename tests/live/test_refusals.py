@@ -16,7 +16,7 @@ import pytest
 
 from autoscaler.model import labels as words
 from tests.live.conftest import Plane
-from tests.live.hybrid import POLICY, Autoscaler, Aws, autoscaler, bound, forget, gpu_pod, make_pod, stand_in_aws, until
+from tests.live.hybrid import POLICY, Autoscaler, Aws, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until
 from tests.live.hybrid import write_policy as written
 
 pytestmark = pytest.mark.live
@@ -108,7 +108,6 @@ def running(
                 yield brain, bill, aws
         finally:
             bill.end()
-            forget(plane.kube)
         assert bill.looks > 0
         assert USD <= bill.dearest <= 8.0, brain.texts()
         assert "Traceback" not in brain.texts()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -67,8 +66,6 @@ def ground(plane: Plane, tmp_path: Path) -> Iterator[Ground]:
             plane.kube.send("DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")
             for path in (CLAIMS, VOLUMES, CLASSES, DRIVERS):
                 plane.kube.send("DELETE", path)
-            with contextlib.suppress(Exception):
-                plane.kube.send("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}")
 
 
 def pod(name: str, *claims: str) -> dict[str, Any]:
