@@ -39,9 +39,15 @@ class Ground:
     mirror: AptRepository
     folder: Path
 
-    def operator(self, folder: Path, wanted: str) -> Operator:
-        """Who wants this version everywhere."""
-        return Operator(self.hosts, folder, role="tests.live.faults_role:prepare", environment={"WANTED": wanted})
+    def operator(self, folder: Path, wanted: str, *, health_seconds: int = 0) -> Operator:
+        """Wants this version everywhere. A machine that boots needs ``health_seconds`` until it is healthy again."""
+        return Operator(
+            self.hosts,
+            folder,
+            role="tests.live.faults_role:prepare",
+            rolling=("--no-cluster", "--health-seconds", str(health_seconds)),
+            environment={"WANTED": wanted},
+        )
 
     def versions(self) -> dict[str, str]:
         """Of the package, by machine."""
@@ -146,8 +152,8 @@ def test_a_machine_that_is_lost_in_the_middle_of_a_change(ground: Ground, tmp_pa
     lost = ground.hosts["m1"]
     lost.run(_STALL)
     link = f"sv{lost.process.pid}"
-    wanted = "4" if "cable" in fault else "2"
-    operator = ground.operator(tmp_path, wanted)
+    wanted, health_seconds = ("4", 0) if "cable" in fault else ("2", 60)
+    operator = ground.operator(tmp_path, wanted, health_seconds=health_seconds)
     running = operator.start("reconcile", "--json", "--batch", "3")
     stalled = lost.upper / "var/stalled"
     end = time.monotonic() + 90
