@@ -257,7 +257,7 @@ def _machines(given: Mapping[str, Any]) -> Machines:
     if given.get("accept_new_host_keys"):
         believing = {"ssh_strict_host_key_checking": "accept-new"}
         machines = [(name, believing | _unless_pinned(data)) for name, data in machines]
-    for name, data in machines:  # here and not where the file is read: who makes a bundle of it needs no key
+    for name, data in machines:  # here and not where the file is read: making a bundle of it needs no key
         if (key := data.get("ssh_key")) and not Path(key).is_file():
             source = given["inventory"] or given["outputs"]
             line = Written(given["inventory"]).line("ssh", "key", machine=name)

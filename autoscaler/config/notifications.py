@@ -1,4 +1,4 @@
-"""Rules of the policy that say who is told of what outside the cluster: a webhook in Slack's form for each."""
+"""Rules of the policy on what is told outside the cluster, and where: a webhook in Slack's form for each."""
 
 from __future__ import annotations
 

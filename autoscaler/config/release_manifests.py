@@ -100,7 +100,7 @@ def _priority_class() -> Manifest:
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": NAME},
-        "value": 900_000_000,  # above every job: without it nobody makes room; below the cluster's own components
+        "value": 900_000_000,  # above every job: without it no pod makes room; below the cluster's own components
         "globalDefault": False,
         "description": "The autoscaler: jobs wait for it, not it for jobs.",
     }

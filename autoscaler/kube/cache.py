@@ -90,7 +90,7 @@ class Store:
             return self._changes
 
     def wake(self) -> None:
-        """Let who waits look again."""
+        """Let callers that wait look again."""
         with self._changed:
             self._note()
 
@@ -181,7 +181,7 @@ class Store:
         with self._changed:
             return (self._groups or {}).get(name)
 
-    # --- Told by who watches ---
+    # --- Told by the watchers ---
 
     def replace(self, kind: Kind, listed: dict[Key, tuple[int, Any]]) -> None:
         """Everything of a kind, as listed; the store keeps ``listed``. What we saw in a newer version stays so."""
@@ -319,7 +319,7 @@ class Store:
                 self._hear(after)
 
     def _hear(self, pod: Pod) -> None:
-        """What the pod asks about and nobody has asked about before."""
+        """What the pod asks about and no pod has asked about before."""
         asked = STORAGE if pod.claims and pod.node is None else ()
         terms = (*pod.near_to, *pod.apart_from)
         asked = (*asked, NAMESPACES) if any(one.namespace_selector is not None for one in terms) else asked

@@ -87,7 +87,7 @@ class Lease:
         try:
             lease = msgspec.json.decode(self._kube.get(f"{self._path}/{self._name}"))
         except Refused as refused:
-            if refused.status != _NOT_FOUND:  # 404: nobody has made it yet
+            if refused.status != _NOT_FOUND:  # 404: it is not made yet
                 raise
             return self._write("POST", self._path, {"metadata": {"name": self._name}}, began)
         spec = lease.get("spec", {})

@@ -183,7 +183,7 @@ class _Tally(Generic[T]):
     def __init__(self) -> None:
         self._counts: dict[T, dict[str, int]] = {}
         self._own: set[T] = set()
-        """Things whose counts nobody else holds: those of the others are copied before they change."""
+        """Things whose counts no other index holds: those of the others are copied before they change."""
 
     def count(self, thing: T, node: str, by: int) -> None:
         """So many more of it are there."""

@@ -126,7 +126,7 @@ class Generation:
 
     @property
     def many(self) -> int:
-        """How many fillings are known; the first ``simple`` of them hold pods of one shape, and leave nobody out."""
+        """How many fillings are known; the first ``simple`` of them hold pods of one shape, and leave none out."""
         return self._many
 
     @property

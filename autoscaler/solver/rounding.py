@@ -65,7 +65,7 @@ class Rounding:
         """Whether the last dive left more than a few of the pods to greed."""
 
     def best(self, *, rounds: int) -> Lots:
-        """Everyone in whole nodes, improved until the time is over; nobody is left whom an unused node holds."""
+        """Everyone in whole nodes, improved until the time is over; no pod is left that an unused node holds."""
         return self.completed(self._found(rounds) if rounds else self._at_once())
 
     def completed(self, plan: Lots) -> Lots:
@@ -274,7 +274,7 @@ class Rounding:
                 fits &= (counts > 0) & (self.problem.sizes <= free).all(axis=1)
 
     def _filled(self, counts: Whole, stock: Stock) -> Lots:
-        """Again and again the known filling that places most value for its price; nobody is left whom a node holds."""
+        """Again and again the known filling that places most value for its price; no pod is left that a node holds."""
         counts, stock, plan = counts.copy(), stock.copy(), Lots()
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)

@@ -21,7 +21,7 @@ _GPUS = 2
 _ABOVE = 0.25
 """Of the way from the average to the largest: at the average, every other node would be too small."""
 _STEPS = 64
-"""Where nobody asks for devices, middles are rounded to a part of the largest: kinds can be priced together then."""
+"""Where no pod asks for devices, middles are rounded to a part of the largest: kinds can be priced together then."""
 _DISTORTED = 0.05
 """At most this part of what is asked for may be changed by that: beside a few very large pods most are below a step."""
 

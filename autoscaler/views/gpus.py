@@ -60,7 +60,7 @@ class GpuNode:
 
     @property
     def free(self) -> int:
-        """GPUs that nobody holds."""
+        """GPUs that no pod holds."""
         return self.total - self.used
 
 

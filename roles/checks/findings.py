@@ -240,7 +240,7 @@ def clock_finding(host: str, skew: float) -> list[Finding]:
 
 
 def unreachable(host: str, reason: str) -> Finding:
-    """No connection, or nobody who may come in."""
+    """No connection, or no account that may come in."""
     remedy = "try ssh to its address by hand: is it up, is the port open, is its host key the one in the inventory?"
     if "uthentication" in reason:
         remedy = "put the controller's public key into the authorized_keys of the inventory's SSH user"

@@ -48,7 +48,7 @@ def findings(fleet: Fleet, machines: Iterable[tuple[str, Mapping[str, Any]]]) ->
 
 
 def findings_of(plans: Iterable[HostPlan]) -> list[Finding]:
-    """What a plan has found out that no check asks for: versions of packages that nobody offers."""
+    """What a plan has found out that no check asks for: versions of packages that no repository offers."""
     remedy = "choose a version that there is, or bring the mirror up to date"
     return [
         Finding(host=plan.host, check="packages", severity="error", found=one.reason, remedy=remedy)

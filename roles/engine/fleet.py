@@ -75,7 +75,7 @@ class Fleet:
             host.loop_position.append(number)  # else pyinfra takes the nth operations of two hosts for one
 
     def connect(self) -> None:
-        """Connect to all, side by side; who does not answer is noted."""
+        """Connect to all, side by side; a machine that does not answer is noted."""
         self._pool.map(self._connect, list(self.inventory))
 
     def plan(self) -> dict[str, HostPlan]:

@@ -119,7 +119,8 @@ def strangers(folders: Sequence[str]) -> str:
     """Shell that prints which parts of the ways to these folders, links and all, are not root's or the caller's alone.
 
     In a folder with the sticky bit what is there stays what it is, and new names are anybody's: it may stand on the
-    way, not at its end. Where nothing is printed, nobody else can change the way between this question and any act.
+    way, not at its end. Where nothing is printed, no other account can change the way between this question and
+    any act.
     """
     quoted = " ".join(map(shlex.quote, folders))
     return f'LC_ALL=C namei -l -- {quoted} 2>/dev/null | awk -v me="$(id -un)" {shlex.quote(_STRANGERS)}'

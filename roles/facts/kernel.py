@@ -216,11 +216,11 @@ class LiveHostname(FactBase[str]):
 
 
 class RebootAsked(FactBase[list[str]]):
-    """Who asks for a reboot, as Debian writes it down; a reboot forgets it."""
+    """Packages that ask for a reboot, as Debian writes it down; a reboot forgets it."""
 
     @staticmethod
     def default() -> list[str]:
-        """Nobody."""
+        """None."""
         return []
 
     def command(self) -> StringCommand:
@@ -241,7 +241,7 @@ class ClockOffset(FactBase[float]):
 
     @staticmethod
     def default() -> float:
-        """Nobody measures."""
+        """Nothing measures."""
         return 0.0
 
     def command(self) -> StringCommand:

@@ -65,7 +65,7 @@ class NameServers(FactBase[str]):
         return ""
 
     def command(self) -> StringCommand:
-        """Ubuntu's names systemd-resolved on the machine's own loopback, where a pod has nobody."""
+        """Ubuntu's names systemd-resolved on the machine's own loopback, where a pod has no resolver."""
         theirs = "/run/systemd/resolve/resolv.conf"
         return Plain(
             f"! grep -qs '^nameserver 127[.]0[.]0[.]5[34]' /etc/resolv.conf || [ ! -f {theirs} ] || echo {theirs}"

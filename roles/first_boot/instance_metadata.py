@@ -31,7 +31,7 @@ _POOL: Final = urllib3.PoolManager(retries=urllib3.Retry(3, backoff_factor=0.5),
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this instance is."""
+    """The identity of this instance."""
 
     id: str
     name: str

@@ -105,7 +105,7 @@ def host_data(machine: Machine, *, fleet: Mapping[str, Any], source: str, writte
 
 
 def _why_it_cannot_join(settings: MachineSettings) -> str:
-    """Nobody puts a token where a machine of one's own would look for it."""
+    """No token is put where a machine of one's own would look for it."""
     if settings.kubelet is None or settings.kubelet.join == "controller":
         return ""
     return "machine is for EC2, where an instance finds its token at boot, and here none would be found: leave it out"
@@ -225,7 +225,7 @@ def _known_hosts(address: str, port: int, host_key: str) -> Path:
 def _scratch() -> tempfile.TemporaryDirectory[str]:
     """This process's own, locked for as long as it lives. What processes that were killed have left goes here."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # in use, or of somebody else
+        with contextlib.suppress(OSError):  # in use, or of another account
             descriptor = _locked(left, fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
             os.close(descriptor)

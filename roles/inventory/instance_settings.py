@@ -24,13 +24,13 @@ BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiBNb2n5DqFBONvLaxAAPzuZCU/4V9QX
 7HMD4Qc/JdXNPgIhAMcLz2cJu1Rx647sAeFmy3GJYl6hsoY9naxJV2PWhxzW
 -----END CERTIFICATE-----
 """
-"""Of an authority that nobody has the key of: in place of the cluster's, which the stack tells an instance."""
+"""Of an authority whose key is thrown away: in place of the cluster's, which the stack tells an instance."""
 
 
 def instance_settings(inventory: Inventory, *, source: str, written: Written) -> dict[str, Any]:
     """How the fleet's machines are set up, as far as it holds for instances too, and what is said of these alone.
 
-    Raises ``BadInput`` for what would be refused at boot, where nobody reads it.
+    Raises ``BadInput`` for what would be refused at boot, where no person reads it.
     """
     fleet = {key: value for key, value in inventory.settings.items() if key != "kubeconfig"}
     kubelet = {key: value for key, value in (fleet.get("kubelet") or {}).items() if key not in ("server", "authority")}

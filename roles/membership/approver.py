@@ -1,9 +1,9 @@
 """Lets EC2 instances in: a token for each one that is running and no member yet, and its certificates.
 
-One round after the other, beside the autoscaler: who is let in is decided by what EC2 says of the instances with the
-cluster's tag, never by what a machine says of itself. The token lies in Parameter Store under the instance's own id,
-tagged with the instance's ARN, by which alone its role may read it; it ends with the join, or after ten minutes. One
-instance that cannot be helped holds up no other.
+One round after the other, beside the autoscaler: which nodes are let in is decided by what EC2 says of the
+instances with the cluster's tag, never by what a machine says of itself. The token lies in Parameter Store under the
+instance's own id, tagged with the instance's ARN, by which alone its role may read it; it ends with the join, or after
+ten minutes. One instance that cannot be helped holds up no other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Approver:
         self._kube, self._ec2, self._ssm, self._cluster = kube, ec2, ssm, cluster
 
     def round(self) -> Round:
-        """Look at everything, and let in who is to be let in. Raises ``Unavailable`` where a party does not answer."""
+        """Look at everything, and let in the nodes that may come in.
+
+        Raises ``Unavailable`` where AWS or the API server does not answer.
+        """
         try:
             instances = running_instances(self._ec2, self._cluster)
             kept = self._parameters()

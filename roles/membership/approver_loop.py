@@ -81,7 +81,7 @@ class Teller:
     def outage(self, why: str) -> None:
         """A party is away."""
         if why != self._outage:
-            self._say(f"nobody is let in: {why}")
+            self._say(f"no node is let in: {why}")
         self._outage = why
 
     def tell(self, done: Round) -> None:

@@ -71,7 +71,7 @@ def expected_node(kube: Kube, name: str, address: str) -> Expected:
 
 
 def approve_pending(kube: Kube, nodes: Iterable[Expected]) -> list[Verdict]:
-    """Decide every request that nobody has decided on and that asks for one of these nodes."""
+    """Decide every request that is open and asks for one of these nodes."""
     expected = {node.name: node for node in nodes}
     verdicts = []
     for raw in json.loads(kube.get(_REQUESTS))["items"]:

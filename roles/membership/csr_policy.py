@@ -21,7 +21,7 @@ _DEMANDED: Final = {CLIENT: "client auth", SERVING: "server auth"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A CertificateSigningRequest: who asks, and for what."""
+    """A CertificateSigningRequest: which identity asks, and for what."""
 
     name: str
     signer: str

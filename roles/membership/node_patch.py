@@ -14,7 +14,7 @@ _CONFLICT: Final = 409
 
 
 def patch_node(kube: Kube, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Send the merge patch that ``change`` makes of the node (JSON of the API); read again where somebody was faster.
+    """Send the merge patch that ``change`` makes of the node (JSON of the API); read again after a conflict.
 
     Its kubelet and the controller manager write a node at any time. Raises ``Refused`` (409) after five such tries.
     """

@@ -45,7 +45,7 @@ class Kept:
 
 
 def keep(kube: Kube, token: Token, *, node: str, meant_for: str) -> None:
-    """Write a token: known of first, so that none is in force that nobody would take away again."""
+    """Write a token: known of first, so that none is in force that would not be taken away again."""
     now = datetime.now(UTC)
     write_ledger(kube.send, {token.key: Kept(key=token.key, node=node, expires=now + TOKEN_LIFE).text()})
     kube.send("POST", _SECRETS, token_secret(token, node=node, now=now, meant_for=meant_for))
@@ -78,7 +78,7 @@ def use(kube: Kube, token: Kept, *, request: str) -> None:
 
 
 def tokens(kube: Kube) -> list[Kept]:
-    """All that are known; none where nothing was ever kept. An entry that somebody garbled is none."""
+    """All that are known; none where nothing was ever kept. A garbled entry is none."""
     try:
         found = json.loads(kube.get(f"{_CONFIG_MAPS}/{LEDGER}"))
     except Refused as refused:

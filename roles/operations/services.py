@@ -24,7 +24,7 @@ from roles.facts.services import DefaultTarget, Owed, OwningPackage, Unit, UnitS
 from roles.operations.files import Commands, absent, forget_kept, kept_at
 
 _PACKED: Final = ("/usr/lib/", "/lib/")
-"""Where packages have their units; /usr/local/lib is nobody's but the machine's."""
+"""Where packages have their units; /usr/local/lib is the machine's own."""
 DAEMON_RELOAD: Final = "daemon-reload"
 """In place of a unit's name in :func:`restarts`: the files of the block are unit files."""
 

@@ -94,7 +94,7 @@ class Rolled:
 
 
 class Roll:
-    """One rolling change. ``marks`` is ``None`` where there is no cluster: machines are then nobody's nodes."""
+    """One rolling change. ``marks`` is ``None`` where there is no cluster: machines are then no nodes."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Roll:
         go_on: str = "spillway nodes apply --retry",
         retry: bool = False,
     ) -> None:
-        """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those nobody may touch.
+        """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those left alone.
 
         ``go_on``: the command by which an operator has a halted rollout go on. ``retry``: that was said.
         """
@@ -237,7 +237,7 @@ class Roll:
         return self._conclude(step, member)
 
     def _conclude(self, step: Verify, member: Member) -> bool:
-        """Healthy. What is wanted once more was changed by somebody else meanwhile."""
+        """Healthy. What is wanted once more was changed by another program meanwhile."""
         self._hosts.settle(step.host)
         plan = self._hosts.plan([step.host])[step.host]
         self.rolled.plans[step.host] = plan

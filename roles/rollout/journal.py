@@ -1,7 +1,8 @@
 """An append-only record of every command on every machine, each line holding the digest of the one before.
 
-A line that is changed, left out or put in later breaks the chain from there on (:func:`why_broken`). Who can rewrite
-the whole file can rewrite the chain: send the last digest, which every report shows, to where that person cannot write.
+A line that is changed, left out or put in later breaks the chain from there on (:func:`why_broken`). An account
+that can rewrite the whole file can rewrite the chain: send the last digest, which every report shows, to where that
+account cannot write.
 """
 
 from __future__ import annotations

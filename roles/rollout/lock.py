@@ -109,7 +109,7 @@ def _namespace(kube: Kube) -> None:
         kube.get(f"/api/v1/namespaces/{NAMESPACE}")
     except Refused as refused:
         if refused.status != _NOT_FOUND:
-            return  # who may not look may still hold the lease
+            return  # a user that may not look may still hold the lease
         _ask(lambda: kube.send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}))
 
 

@@ -1,4 +1,4 @@
-"""The nouns of a rolling change: a machine as it stands in the fleet, who is on it, and what an operator allows."""
+"""The nouns of a rolling change: a machine as it stands in the fleet, the pods on it, and what an operator allows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     """The change left the machine unhealthy; it was put back. Nothing else starts until the plan changes, or an
     operator says to try again."""
     UNSETTLED = "unsettled"
-    """It was applied and is wanted again: somebody else writes there too. Only this machine is left alone."""
+    """It was applied and is wanted again: another program writes there too. Only this machine is left alone."""
     PARTLY = "partly"
     """A part of it could not be made, which held up nothing else. On no node: the next run tries again."""
 
@@ -86,7 +86,7 @@ class Member:
 
     @property
     def is_down(self) -> bool:
-        """Takes no work now, for whatever reason. A machine that has not joined yet is nobody's loss."""
+        """Takes no work now, for whatever reason. A machine that has not joined yet is no loss."""
         return self.in_cluster and (self.is_cordoned or self.is_lost or not self.is_ready)
 
     @property

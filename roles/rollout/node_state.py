@@ -1,6 +1,6 @@
 """The rollout's door to the Kubernetes API: nodes and the pods on them, cordons of its own, evictions.
 
-What a node carries of a rollout are three annotations: who closed it, its phase, and how a plan ended there.
+What a node carries of a rollout are three annotations: what cordoned it, its phase, and how a plan ended there.
 """
 
 from __future__ import annotations

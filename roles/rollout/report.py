@@ -61,7 +61,7 @@ def record(
 
 
 def odd_ones(plans: Iterable[HostPlan]) -> dict[str, dict[str, Any]]:
-    """The versions that are not the same everywhere: the most common one, and who differs."""
+    """The versions that are not the same everywhere: the most common one, and the machines that differ."""
     by_part: dict[str, dict[str, str]] = {}
     for plan in plans:
         for part, version in plan.versions.items():

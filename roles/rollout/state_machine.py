@@ -108,7 +108,7 @@ def phase_after(step: Step, *, went_well: bool) -> Phase:
 
 
 def is_over(steps: Sequence[Step]) -> bool:
-    """Nobody is under way, and nobody can begin."""
+    """No machine is under way, and none can begin."""
     return all(isinstance(step, Hold | Halt) for step in steps)
 
 
@@ -182,7 +182,7 @@ def _drain(member: Member, rules: Rules) -> Step:
 
 
 def _must_leave(member: Member, rules: Rules) -> list[Resident]:
-    """Who the change would hurt: holders of GPUs, and at a reboot everybody."""
+    """The pods that the change would hurt: those that hold GPUs, and at a reboot all."""
     if member.needs <= rules.allowed:
         return []
     return [pod for pod in member.residents if pod.holds_gpu or member.needs is Disruption.REBOOT]
@@ -226,7 +226,7 @@ def _spare(fleet: list[Member], rules: Rules) -> int:
 
 
 def _begin(fleet: list[Member], candidates: list[Member], rules: Rules, *, canary_passed: bool) -> list[Step]:
-    """Who starts now, one failure domain at a time; and who does not, with the reason."""
+    """The machines that start now, one failure domain at a time; and those that do not, with the reason."""
     under_way = [member for member in fleet if member.is_under_way]
     room = (rules.batch if canary_passed else min(rules.batch, 1)) - len(under_way)
     spare, down = _spare(fleet, rules), [member.name for member in fleet if member.is_down]
@@ -246,7 +246,7 @@ def _begin(fleet: list[Member], candidates: list[Member], rules: Rules, *, canar
             continue
         room, domain = room - 1, member.domain
         if quiet:
-            steps.append(Start(member.name, "what is changed disturbs nobody there"))
+            steps.append(Start(member.name, "what is changed disturbs no pod there"))
             continue
         spare -= not member.is_down
         down += [] if member.is_down else [member.name]

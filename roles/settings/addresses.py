@@ -1,4 +1,4 @@
-"""Addresses that settings name: of web servers, of API servers, and of what nobody is reached at."""
+"""Addresses that settings name: of web servers, of API servers, and those at which nothing is reached."""
 
 from __future__ import annotations
 

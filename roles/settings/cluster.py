@@ -116,7 +116,7 @@ class Kubelet(Document):
     authority: str = Field(description="the cluster's certificate authority: PEM text, or a path on the controller")
     join: Literal["controller", "machine"] = Field(
         default="controller",
-        description="who brings the token: the controller by SSH, or the machine finds it at boot (EC2)",
+        description="what brings the token: the controller by SSH, or the machine finds it at boot (EC2)",
     )
     download: Download | None = Field(default=None, description="the kubelet as a file; else its Debian package")
     cluster_dns: tuple[str, ...] = Field(default=(), description="addresses of the cluster's DNS, e.g. [10.96.0.10]")

@@ -1,4 +1,4 @@
-"""Who asks AWS: tried before all else, so that missing or ended credentials are blamed on nothing else."""
+"""The caller's identity at AWS: tried before all else, so that missing or ended credentials are named as such."""
 
 from __future__ import annotations
 

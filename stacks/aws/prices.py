@@ -1,6 +1,6 @@
 """What one node costs in an hour: as the policy says, else as AWS does; the autoscaler asks in the same two places.
 
-A price that nobody tells holds nothing up: it is shown as unknown, and the guardrails count it as a mistake.
+A price that cannot be read holds nothing up: it is shown as unknown, and the guardrails count it as a mistake.
 """
 
 from __future__ import annotations

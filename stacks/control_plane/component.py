@@ -21,7 +21,7 @@ _EKS_ZONES = 2
 
 
 def check_settings(settings: Settings, *, zones: tuple[str, ...], source: str) -> None:
-    """What the rest of the stack must be for this control plane. Raises ``BadInput``; asks nobody."""
+    """What the rest of the stack must be for this control plane. Raises ``BadInput``; asks nothing outside."""
     wanted = settings.control_plane
     if isinstance(wanted, ExistingSettings):
         read_kubeconfig(wanted, root=project_folder())

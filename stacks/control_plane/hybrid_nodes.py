@@ -1,4 +1,4 @@
-"""On-prem machines as hybrid nodes of EKS: who they are on AWS, and how they come to be it."""
+"""On-prem machines as hybrid nodes of EKS: their identity on AWS, and how they get it."""
 
 from __future__ import annotations
 

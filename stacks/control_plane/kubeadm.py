@@ -337,7 +337,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
 
 
 def authority_in(kubeconfig: str) -> str:
-    """Base64 of the cluster's authority. Raises where no member has written it: nodes would trust nobody."""
+    """Base64 of the cluster's authority. Raises where no member has written it: nodes would trust no server."""
     if kubeconfig == NOT_YET:
         raise pulumi.RunError(
             "the gate of the first member is open, and its kubeconfig is not there: see "

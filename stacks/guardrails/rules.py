@@ -167,7 +167,7 @@ def bare_buckets(resources: Iterable[Seen]) -> Iterator[tuple[str, str]]:
 
 
 def groups_beyond(resources: Iterable[Seen], *, usd_per_hour: float) -> Iterator[str]:
-    """Groups that may together cost more than the ceiling, or whose price nobody tells.
+    """Groups that may together cost more than the ceiling, or whose price is not known.
 
     Maxima are those of the Auto Scaling groups; an entry of the policy has one in each zone and keeps to its max over
     all of them. Prices are those that the program exports (``cost``), where the autoscaler's come from too.

@@ -1,4 +1,4 @@
-"""Who has which addresses: zones, the subnets laid over them, and the networks that must not meet.
+"""Which addresses are whose: zones, the subnets laid over them, and the networks that must not meet.
 
 Two machines that have one address never hear of each other, and nothing says why; so all networks that a stack file
 and an inventory name are compared before anything is made.
@@ -25,7 +25,7 @@ _TAKEN_BY_AWS: Final = 5
 """Addresses of every subnet: https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html."""
 Place = Literal["vpc", "on-prem", "pods", "services", "on-prem pods", "docker"]
 _OURS_TO_CHOOSE: Final = ("network.cidr", "control_plane.pod_network", "control_plane.service_network")
-"""Keys of networks that nobody has yet."""
+"""Keys of networks that are not made yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def tell_docker(settings: Settings, inventory: Inventory, vpc: Iterable[Range] =
     """A line for each network that stands already and that a machine with Docker on it does not reach."""
     known = _known(settings, inventory, vpc)
     return [
-        f"{one} ({one.place}) overlaps {DOCKER}: a machine on which Docker runs with its defaults reaches nobody "
+        f"{one} ({one.place}) overlaps {DOCKER}: a machine on which Docker runs with its defaults reaches nothing "
         "there: set `bip` in its /etc/docker/daemon.json, or leave Docker off"
         for one in known
         if one.network.overlaps(DOCKER.network) and _is_told(one, DOCKER)

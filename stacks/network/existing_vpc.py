@@ -34,7 +34,7 @@ class FoundSubnet:
     vpc_id: str
     zone: str
     free: int
-    """Addresses that nobody has."""
+    """Addresses that are free."""
     route_table: str
     leads_to: str
     """Target of its default route, e.g. ``nat-...``; empty without one."""

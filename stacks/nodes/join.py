@@ -106,7 +106,7 @@ def eks_join_of(control_plane: ControlPlanePart) -> pulumi.Output[EksJoin]:
 
 
 def check_join(settings: Settings) -> None:
-    """Whether nodes can be made by the roles with this control plane. Raises ``BadInput``; asks nobody."""
+    """Whether nodes can be made by the roles with this control plane. Raises ``BadInput``; asks nothing outside."""
     by, wanted = settings.nodes.roles, settings.control_plane
     if by == "none" or settings.program not in ("all", "node-pools", "release"):
         return

@@ -36,7 +36,7 @@ class Line:
     what: str
     count: int
     each: float | None
-    """Dollars per hour; ``None`` where nobody knows."""
+    """Dollars per hour; ``None`` where it is not known."""
 
     @property
     def usd(self) -> float:

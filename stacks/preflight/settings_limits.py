@@ -1,6 +1,6 @@
 """What AWS or a machine would refuse in the middle of an update: names that are too long, keys of another region.
 
-What one section of a stack file says is held to what the policy and the inventory say; nobody is asked.
+What one section of a stack file says is held to what the policy and the inventory say; nothing outside is asked.
 """
 
 from __future__ import annotations

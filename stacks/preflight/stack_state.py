@@ -131,7 +131,7 @@ def standing_in(resources: Resources) -> StandingStack | None:
 def _provider_of(resources: Resources) -> tuple[str, str]:
     """Cluster and region of the one by which all else was made.
 
-    It is in the state as soon as it is declared, also by a program that fails afterwards: so nobody declares one
+    It is in the state as soon as it is declared, also by a program that fails afterwards: so none is declared
     before this was asked.
     """
     for outputs in _outputs(resources, _PROVIDER):

@@ -40,7 +40,7 @@ _TARGETS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One thing in AWS that nobody owns."""
+    """One thing in AWS that no stack owns."""
 
     name: str
     """What the program called it."""

@@ -2,7 +2,7 @@
 
 An engine that is killed while AWS makes something never learns its id. Its state then says only that a creation was
 begun; the next `pulumi up` would make the thing again, and the first one would stand unowned, and be paid for. Such a
-thing has nothing that hangs on it yet, since nobody knows its id: so it is taken away, and `up` makes it anew.
+thing has nothing that hangs on it yet, since its id is not known: so it is taken away, and `up` makes it anew.
 
 It is looked for by what the creation asked for (name, or `Name` tag, and the cluster's tag), more than once, since AWS
 may still be at work on the call (``settling.py``); and what the state records is never touched.
@@ -127,7 +127,7 @@ def begun_creations(deployment: Mapping[str, Any]) -> Iterator[Begun]:
 
 
 def torn_attributes(state: Path | None) -> list[Path]:
-    """Files of attributes below the folder that nobody can read."""
+    """Files of attributes below the folder that cannot be read."""
     return [one for one in sorted(state.rglob("*.attrs")) if not _is_json(one)] if state else []
 
 

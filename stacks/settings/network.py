@@ -36,7 +36,7 @@ def _check_count(zones: tuple[str, ...]) -> None:
 
 
 class FlowLogSettings(Document):
-    """A record of who talked to whom in the VPC."""
+    """A record of which addresses talked to which in the VPC."""
 
     to: Literal["cloudwatch", "s3"] = Field(default="cloudwatch", description="where they are kept; s3 is cheaper")
     traffic: Literal["ALL", "ACCEPT", "REJECT"] = Field(default="ALL", description="which connections are recorded")

@@ -87,7 +87,7 @@ class MachineSettings(Document):
         default="20Gi", description="disk that must be free for images and logs, e.g. 20Gi"
     )
     force_removal: Annotated[tuple[str, ...], Once] = Field(
-        default=(), description="names of machines that are down for good: nobody waits for their pods"
+        default=(), description="names of machines that are down for good: no drain waits for their pods"
     )
     renew_join: str = Field(default="", description="any new text: every machine gets new join credentials")
 

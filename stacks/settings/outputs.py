@@ -112,7 +112,7 @@ class GroupCostOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     max: int
     """Nodes at most, over all zones."""
     usd_per_hour: float | None = None
-    """Price of one node; ``None`` where nobody tells it."""
+    """Price of one node; ``None`` where it is not known."""
 
 
 class CostOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -91,7 +91,7 @@ class Patience:
         return gang.namespace if gang.namespace in self._spent else ""
 
     def forget(self) -> None:
-        """Nobody has been asked yet."""
+        """No pod has been asked yet."""
         self._waiting.clear()
 
     def wait(self, gang: Gang, demand: Demand, *, usd_per_hour: float) -> Wait | None:

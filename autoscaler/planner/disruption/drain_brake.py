@@ -33,8 +33,8 @@ class DrainBrake:
     begun: dict[str, datetime]
     """As ``Memory.draining``: name of a node that is drained, or was not long ago -> since when."""
     resting: dict[str, datetime]
-    """As ``Memory.resting``. A node that was begun with and is open need not be one: who was to close it may have been
-    killed before."""
+    """As ``Memory.resting``. A node that was begun with and is open need not be one: the replica that was to close
+    it may have been killed before."""
 
     @classmethod
     def of(cls, cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> DrainBrake:

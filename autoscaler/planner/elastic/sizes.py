@@ -119,7 +119,7 @@ class _Sizing:
             bought=tuple(sorted(set(self.opened))),
         )
 
-    # --- Who is asked in which order ----------------------------------------------------------------------------------
+    # --- Order in which jobs are asked --------------------------------------------------------------------------------
 
     def _by_turn(self) -> list[ElasticJob]:
         return sorted(self.look.jobs, key=lambda one: (-one.priority, one.created, one.name))

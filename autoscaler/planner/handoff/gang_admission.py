@@ -16,8 +16,8 @@ from autoscaler.planner.supply.fleet import has_joined
 def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str] = frozenset()) -> Admit | None:
     """Every pod has a node that is ready, or as many as must be together: their gates may be lifted.
 
-    Where others may take their room (``contended``), it must be kept for them first, and for nobody else on nodes whose
-    room is ``taken`` for others so far: a pinned pod cannot go elsewhere.
+    Where others may take their room (``contended``), it must be kept for them first, and for no other pod on nodes
+    whose room is ``taken`` for others so far: a pinned pod cannot go elsewhere.
     """
     gated = {pod.key: pod.nominated for pod in gang.waiting if GATE in pod.gates}
     ready = {

@@ -6,7 +6,7 @@ plan is told to it as nominations (https://kep.k8s.io/5278). It tries the nomina
 bound no other pod of the same or a lower priority gets its room there. Where the nominated node does not do after all,
 the scheduler decides as ever and withdraws the nomination; the next plan starts from what it did.
 
-A node that has joined is nominated for at once: its kubelet takes seconds to be ready, and until then nobody is there.
+A node that has joined is nominated for at once: its kubelet takes seconds to be ready, and until then no pod is there.
 """
 
 from __future__ import annotations

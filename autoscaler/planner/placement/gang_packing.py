@@ -137,7 +137,7 @@ def _grown(rest: Demand, market: Market, *, buy: bool) -> Placed | None:
 def as_assigned(demand: Demand, market: Market) -> Placed | None:
     """Pods where they were planned before, if all of those can be there and they are enough; else ``None``.
 
-    Without this, pods would move to whatever joins first, and what was bought for them would serve others or nobody.
+    Without this, pods would move to whatever joins first, and what was bought for them would serve others or none.
     Those that were not planned before go to standing places, if it takes them to be enough.
     """
     snapshot, start = market.snapshot, market.snapshot.mark()

@@ -399,7 +399,7 @@ class Snapshot:
             return verdict
 
     def _minded(self, shape: Shape) -> tuple[str, ...]:
-        """The topology keys whose domains decide whether the pods around let the shape in; none where nobody minds."""
+        """The topology keys whose domains decide whether the pods around let the shape in; none where no pod minds."""
         if self._lonely:
             return ()
         terms = (*shape.apart_from, *shape.near_to, *self._repellers(shape))

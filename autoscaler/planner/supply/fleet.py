@@ -227,7 +227,7 @@ def labels_of(group: Group, hostname: str) -> dict[str, str]:
 
 
 def is_ready(place: Place) -> bool:
-    """Whether its kubelet is, and nobody has closed it: devices may still be missing."""
+    """Whether its kubelet is, and it is not cordoned: devices may still be missing."""
     return place.node is not None and place.node.ready and not place.node.cordoned
 
 

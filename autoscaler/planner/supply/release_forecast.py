@@ -6,7 +6,7 @@ they ask for and by the machines that let them in; rules between pods are left t
 a forecast: it only holds back a purchase.
 
 That waiting can be cheaper than bursting, and by how much, is the finding of Starburst (Luo et al., USENIX ATC 2024);
-there the wait is a fixed budget for each job. Here nobody waits for what is not expected to come.
+there the wait is a fixed budget for each job. Here no pod waits for what is not expected to come.
 """
 
 from __future__ import annotations

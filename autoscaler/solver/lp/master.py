@@ -52,7 +52,7 @@ class Problem:
     most: Floats
     """By limit."""
     leave: float = 0.0
-    """Dollars for each pod, if the same part of all of them is left out by the relaxation; nought: nobody may be."""
+    """Dollars for each pod, if the same part of all of them is left out by the relaxation; nought: none may be."""
 
     def smaller(self) -> Mask:
         """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
@@ -175,7 +175,7 @@ class Master:
         return float(self.solver.getInfo().objective_function_value)
 
     def may_leave(self, counts: Whole, usd: float) -> None:
-        """The same part of so many pods of each shape may be left out, all of them for so much; nobody: no part."""
+        """The same part of so many pods of each shape may be left out, all of them for so much; none: no part."""
         column = self._fixed
         self.solver.changeColCost(column, usd)
         self.solver.changeColBounds(column, 0.0, 1.0 if counts.any() else 0.0)

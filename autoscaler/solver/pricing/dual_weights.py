@@ -27,7 +27,7 @@ class Bins(dict[int, Bin]):
         self._problem = problem
 
     def __missing__(self, kind: int) -> Bin:
-        """Of a kind that nobody has looked at."""
+        """Of a kind that was not looked at."""
         problem = self._problem
         made = self[kind] = Bin(problem.sizes, problem.holds[:, kind], problem.rooms[kind])
         return made

@@ -143,7 +143,7 @@ class _Look(NamedTuple):
 
 
 class _Leads(NamedTuple):
-    """Combinations of pods that take the places of which each node has one; the first is nobody."""
+    """Combinations of pods that take the places of which each node has one; the first is none."""
 
     rows: list[tuple[int, ...]]
 

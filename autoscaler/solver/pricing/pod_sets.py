@@ -18,7 +18,7 @@ TOLERANCE = 1e-6
 _CELLS, _CELLS_OF_SHELF = 64, 24
 """Along each side of a node. Of finer cells a shelf would keep sets that lose little because they hold little."""
 _SMALL, _SMALL_ALONE = 300, 500
-"""Sets on a shelf at most; where nobody asks for devices, shelves are all that there is."""
+"""Sets on a shelf at most; where no pod asks for devices, shelves are all that there is."""
 _PAIRS = 20_000
 _FEW_TIMES = 6
 

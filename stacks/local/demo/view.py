@@ -111,7 +111,7 @@ def jobs_table(pods: Sequence[PodSeen]) -> Table:
 
 
 def machines_table(nodes: Sequence[NodeSeen], pods: Sequence[PodSeen]) -> Table:
-    """Who holds the GPUs of each machine."""
+    """Which pods hold the GPUs of each machine."""
     table = Table(title="machines", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("machine", "where", "GPUs", "held by"):
         table.add_column(column)

@@ -33,7 +33,7 @@ from stacks import ROOT
 
 _STOP_PATIENCE = 8.0
 _SETTLES = 0.3
-"""Seconds after which a process that nobody can ask has not failed on its arguments."""
+"""Seconds after which a process that cannot be asked has not failed on its arguments."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -87,11 +87,11 @@ def start_keeper(processes: Sequence[Process], *, directory: Path, tie: bool) ->
             stdout=log,
             stderr=log,
             cwd=ROOT,
-            start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who ends the keeper in order
+            start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, which ends the keeper in order
         )
     try:
         _wait_until_ready(keeper, directory)
-    except BaseException:  # of Ctrl-C too: nobody would know of this keeper
+    except BaseException:  # of Ctrl-C too: nothing else knows of this keeper
         keeper.terminate()
         try:
             keeper.wait(timeout=3 * _STOP_PATIENCE)
@@ -284,7 +284,7 @@ class _Keeper:
             fresh.write_text(json.dumps(asdict(status)), encoding="utf-8")
             fresh.rename(self._directory / "status.json")
         except FileNotFoundError:
-            pass  # the ground's folder was taken away: nobody is left to tell
+            pass  # the ground's folder was taken away: nothing is left to tell
 
     def _state(self, name: str, process: subprocess.Popen[bytes]) -> str:
         if process.poll() is not None:
@@ -324,7 +324,7 @@ def answers(url: str, authority: str = "") -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that nobody listens on now; held all at once so that they differ.
+    """Ports on 127.0.0.1 that are free now; held all at once so that they differ.
 
     Below those that the kernel gives to outgoing connections, since such a one could come before the process.
     """

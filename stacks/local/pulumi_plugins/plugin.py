@@ -98,7 +98,7 @@ def _differ(key: str, old: Properties, new: Properties, unordered: frozenset[str
 
 
 def projected(wanted: Any, found: Any) -> Any:
-    """What was found, in the shape and spelling of what was wanted: what nobody asked for is left out."""
+    """What was found, in the shape and spelling of what was wanted: what was not asked for is left out."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return {key: projected(value, found.get(key)) for key, value in wanted.items() if key in found or value is None}
     if isinstance(wanted, list) and isinstance(found, list):

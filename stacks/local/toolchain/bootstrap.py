@@ -240,7 +240,7 @@ def _started(command: Sequence[str], *, place: Path, lock: int) -> Iterator[tupl
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        pass_fds=[lock],  # should this process be killed, nobody else begins while the program goes on
+        pass_fds=[lock],  # should this process be killed, no other begins while the program goes on
         start_new_session=True,
     )
     said: list[str] = []

@@ -268,7 +268,7 @@ def _started(go: Go, words: Sequence[str], *, source: Path, output: IO[bytes] | 
         stdout=output,
         stderr=output,
         text=True,
-        start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who ends it
+        start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, which ends it
     )
     try:
         yield process

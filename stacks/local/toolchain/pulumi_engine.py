@@ -221,7 +221,7 @@ def _engine(settings: EngineSettings, command: Sequence[str]) -> subprocess.Pope
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf-8",
-        start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, who passes on one
+        start_new_session=True,  # a Ctrl-C at the terminal reaches the caller, which passes on one
     )
 
 

@@ -46,7 +46,7 @@ def test_a_party_that_is_away_is_asked_later_and_later_and_told_once() -> None:
     rounds(round_, teller=Teller(said.append), may=lambda: True, over=over)
     assert over.waits == [EVERY, 6, 12, 24, 48, LONGEST_WAIT, LONGEST_WAIT, EVERY, EVERY]
     assert said == [
-        "nobody is let in: AWS: no answer",
+        "no node is let in: AWS: no answer",
         "all parties answer again",
         *["i-1 may join as a"] * 2,
     ]
@@ -58,7 +58,7 @@ def test_another_outage_is_told_of_its_own() -> None:
     teller = Teller(said.append)
     for why in ("AWS: a", "AWS: a", "the API server: b"):
         teller.outage(why)
-    assert said == ["nobody is let in: AWS: a", "nobody is let in: the API server: b"]
+    assert said == ["no node is let in: AWS: a", "nobody is let in: the API server: b"]
 
 
 def test_of_several_the_one_that_may_not_does_nothing() -> None:
