@@ -215,6 +215,8 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.sqs.models.Queue, "_set_attributes", set_attributes),
         # AWS's own policies, such as AmazonEKSClusterPolicy, are there to be attached
         (moto.iam.models, "load_iam_aws_managed_policies", lambda: True),
+        # moto would look for the caller's key in five more partitions, and make all those policies for each of them
+        (moto.iam.models, "get_account_id_from", lambda _key: ACCOUNT),
         *(_MORE.PLACES if _MORE else ()),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in places]
