@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,6 +18,10 @@ from stacks.local.process.reaper import leashed
 from stacks.local.toolchain.pulumi_engine import EngineSettings, environment
 
 _STEP: Final = re.compile(r"^\s*[-+~=]{0,2}\s*aws:(\S+) (\S+) (creat|updat|delet)(ing|ed)\b")
+RECOVER: Final = (sys.executable, "-m", "spillway", "recover", "--stack", "local", "--yes")
+"""As a user calls it, in a folder of a project."""
+_NOTHING_COMES_LATER: Final = "2s"
+"""The stand-in for AWS answers in milliseconds; what AWS has at work for longer is a matter of a test of its own."""
 _APART: Final = 12
 """Steps between two deaths at least, so that each run goes on a while."""
 _LATER: Final = (0.0, 0.02, 0.06, 0.15)
@@ -102,3 +108,38 @@ def kill_at_a_new_kind(settings: EngineSettings, verb: str, *, known: Collection
                     death = Death(verb=verb, steps=seen.steps, at=kind, in_flight=frozenset(seen.in_flight.values()))
     assert death or leash.returncode == 0, "".join(said)
     return death
+
+
+def run(settings: EngineSettings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`pulumi` as a user calls it."""
+    return subprocess.run(
+        [str(settings.tools["pulumi"]), *arguments, *QUIET],
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def recover(settings: EngineSettings) -> str:
+    """`spillway recover` as a user calls it; what it said."""
+    done = subprocess.run(
+        [*RECOVER, "--wait", _NOTHING_COMES_LATER],
+        cwd=settings.directory / "project",
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def pending(settings: EngineSettings) -> list[str]:
+    """What the state holds as creations that were begun; what was being deleted the engine deletes again by itself."""
+    state = json.loads(run(settings, "stack", "export", "--stack", "local").stdout)["deployment"]
+    begun = state.get("pending_operations") or ()
+    return [one["resource"]["urn"] for one in begun if one["type"] == "creating"]

@@ -13,9 +13,9 @@ import urllib3
 
 from autoscaler.model.errors import Unavailable
 from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
+from tests.live.engine_deaths import run
 from tests.live.stacks import GROUPS, client, settings_for
 from tests.live.test_control_planes import all_that_stands
-from tests.live.test_engine_killed import run
 
 pytestmark = pytest.mark.live
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from itertools import count
@@ -20,8 +19,7 @@ from stacks.local.toolchain.pulumi_engine import (
     pulumi_preview,
     pulumi_up,
 )
-from tests.live import largest
-from tests.live.engine_deaths import QUIET, Death, kill, kill_at_a_new_kind, started
+from tests.live.engine_deaths import RECOVER, kill, pending, recover, run, started
 from tests.live.relay import Relay, relay
 from tests.live.stacks import GROUPS, asked_since, calls_so_far, everything_in, settings_for
 from tests.live.test_control_planes import all_that_stands
@@ -29,7 +27,6 @@ from tests.live.test_control_planes import all_that_stands
 pytestmark = pytest.mark.live
 
 CLUSTERS = count()
-RECOVER = (sys.executable, "-m", "spillway", "recover", "--stack", "local", "--yes")
 
 
 @pytest.fixture
@@ -39,34 +36,6 @@ def settings(aws_url: str, engine: dict[str, Path], tmp_path: Path) -> EngineSet
     prepare(made)
     run(made, "stack", "select", "--create", "--stack", "local")
     return made
-
-
-def run(settings: EngineSettings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`pulumi` as a user calls it."""
-    return subprocess.run(
-        [str(settings.tools["pulumi"]), *arguments, *QUIET],
-        cwd=settings.directory / "project",
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def recover(settings: EngineSettings) -> str:
-    """`spillway recover` as a user calls it; what it said."""
-    done = subprocess.run(
-        [*RECOVER, "--wait", "10s"],
-        cwd=settings.directory / "project",
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def kill_with_a_call_on_its_way(settings: EngineSettings, way: Relay) -> None:
@@ -85,58 +54,6 @@ def kill_in_the_middle(settings: EngineSettings, verb: str, *, after: int) -> bo
         while leash.poll() is None and len(asked_since(settings.aws_url, before)) < after:
             time.sleep(0.01)
         return leash.poll() is None and kill(leash)
-
-
-def pending(settings: EngineSettings) -> list[str]:
-    """What the state holds as creations that were begun; what was being deleted the engine deletes again by itself."""
-    state = json.loads(run(settings, "stack", "export", "--stack", "local").stdout)["deployment"]
-    begun = state.get("pending_operations") or ()
-    return [one["resource"]["urn"] for one in begun if one["type"] == "creating"]
-
-
-def test_an_engine_killed_at_many_kinds_of_resources_leaves_none_unowned(
-    aws_url: str, engine: dict[str, Path], tmp_path: Path
-) -> None:
-    """On its way up with the largest example, and down again; mended each time: nothing twice, nothing left."""
-    cluster = f"cut-{next(CLUSTERS)}"
-    settings = settings_for(tmp_path, aws_url=aws_url, tools=engine, cluster=cluster, groups=largest.GROUPS)
-    settings = replace(settings, overrides=largest.overrides(tmp_path))
-    prepare(settings)
-    run(settings, "stack", "select", "--create", "--stack", "local")
-    before = all_that_stands(aws_url)
-    deaths, taken_away = killed_again_and_again(settings, "up", most=DEATHS_UP)
-    pulumi_up(settings, refresh=True)
-    assert pulumi_preview(settings), f"it has converged, after\n{told(deaths)}"
-    down, _ = killed_again_and_again(settings, "destroy", most=DEATHS_DOWN)
-    pulumi_destroy(settings)
-    told_of_all = told([*deaths, *down])
-    print(told_of_all)
-    assert all_that_stands(aws_url) == before, f"nothing was made twice, after\n{told_of_all}"
-    assert taken_away, f"no engine was killed between AWS's answer and its own note of it:\n{told_of_all}"
-    assert len({death.at for death in deaths}) == DEATHS_UP, told_of_all
-    assert len({kind for death in deaths for kind in death.in_flight}) >= KINDS, told_of_all
-
-
-def killed_again_and_again(settings: EngineSettings, verb: str, *, most: int) -> tuple[list[Death], int]:
-    """Each at a kind of resource that none was killed at before; and how much `spillway recover` took away."""
-    deaths: list[Death] = []
-    taken_away = 0
-    while len(deaths) < most:
-        known = {death.at for death in deaths}
-        death = kill_at_a_new_kind(settings, verb, known=known, deaths=len(deaths))
-        if death is None:
-            break
-        deaths.append(death)
-        refused = run(settings, verb, "--stack", "local", "--yes", "--skip-preview").stderr if len(deaths) == 1 else ""
-        assert not refused or "locked" in refused or "failed to load checkpoint" in refused, refused
-        taken_away += recover(settings).count("taken away")
-        assert pending(settings) == [], f"after {death}"
-    return deaths, taken_away
-
-
-def told(deaths: list[Death]) -> str:
-    """Where each fell, a line each."""
-    return "\n".join(f"{number + 1}. {death}" for number, death in enumerate(deaths))
 
 
 def test_an_engine_killed_while_it_wrote_its_state_can_read_it_again(settings: EngineSettings) -> None:
@@ -229,5 +146,3 @@ def test_an_engine_killed_while_it_makes_an_eks_cluster_leaves_none_unowned(sett
 
 IN_THE_CONTROL_PLANE = (30, 12, 9)
 """Calls to AWS that change something, after which the engine is killed: each counts from where the last one was."""
-DEATHS_UP, DEATHS_DOWN, KINDS = 9, 3, 14
-"""Engines that are killed, each at another kind of resource; and kinds that were in flight at least, on the way up."""

@@ -1,6 +1,6 @@
 """`spillway recover` from its first question to its last word, with a script in the place of `pulumi`.
 
-The engine itself is in `tests/live/test_engine_killed.py`.
+The engine itself is in `tests/live/test_engine_killed.py` and `test_engine_killed_at_many_kinds.py`.
 """
 
 from __future__ import annotations
