@@ -129,6 +129,7 @@ class Bench:
         """End all machines, and leave nothing of them."""
         for host in tuple(self._hosts.values()):
             self.end(host)
+        shutil.rmtree(self._directory / "images", ignore_errors=True)  # some are a gigabyte
         take_down(self.bridge)
 
     def light(self, *names: str) -> list[Host]:
@@ -270,7 +271,10 @@ class Bench:
     def _until_booted(self, host: Host) -> None:
         end, state = time.monotonic() + _BOOT_PATIENCE, ""
         while state not in ("running", "degraded") and time.monotonic() < end:
-            state = host.run("systemctl is-system-running", check=False).stdout.strip()
+            waits = (
+                f"timeout {_BOOT_PATIENCE:.0f} systemctl is-system-running --wait"  # at once where it has no D-Bus yet
+            )
+            state = host.run(waits, check=False).stdout.strip()
             time.sleep(0.1)
         if state != "running":
             failed = host.run("systemctl --failed --no-legend; journalctl -b -p warning --no-pager | tail -20").stdout
