@@ -33,6 +33,8 @@ from tests.live.zygote import AWS, Zygote
 
 AN_IMAGE = {"Name": "name", "Values": ["al2023-ami-2*x86_64"]}
 """A filter: all images that the stand-in has are a second to write and another to read."""
+_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+"""Seconds between two looks: of a cheap one, and of the dearest."""
 POLICY = """
 cluster: test
 groups:
@@ -259,12 +261,18 @@ class Cable:
 
 
 def until(holds: Callable[[], Any], *, within: float = 120.0, told: Callable[[], object] = lambda: "") -> Any:
-    """What ``holds`` gives once it is true. Fails the test where it does not become so; ``told`` says why."""
+    """What ``holds`` gives once it is true. Fails the test where it does not become so; ``told`` says why.
+
+    A look that takes long, such as a login to a machine, is made less often: it leaves the CPU to what it waits for.
+    """
     end = time.monotonic() + within
-    while not (found := holds()):
-        assert time.monotonic() < end, told()
-        time.sleep(0.05)
-    return found
+    while True:
+        began = time.monotonic()
+        if found := holds():
+            return found
+        now = time.monotonic()
+        assert now < end, told()
+        time.sleep(min(max(_PAUSE, 2 * (now - began)), _LONGEST_PAUSE))
 
 
 def gpu_pod(name: str, *, gpus: int = 4, **metadata: Any) -> dict[str, Any]:

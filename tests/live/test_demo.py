@@ -34,7 +34,9 @@ class User:
             "HOME": str(self.home / "home"),
             "XDG_CACHE_HOME": str(self.home / "cache"),
             "TMPDIR": str(self.home / "tmp"),
-            "PYTHONPYCACHEPREFIX": str(self.home / "cache" / "spillway" / "pycache"),
+            # As in `make demo`, whose environment keeps what is compiled: pulumi_aws takes ten seconds.
+            "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX")
+            or str(self.home / "cache" / "spillway" / "pycache"),
         }
 
     def demo(self) -> subprocess.Popen[str]:
