@@ -271,9 +271,8 @@ class Bench:
     def _until_booted(self, host: Host) -> None:
         end, state = time.monotonic() + _BOOT_PATIENCE, ""
         while state not in ("running", "degraded") and time.monotonic() < end:
-            waits = (
-                f"timeout {_BOOT_PATIENCE:.0f} systemctl is-system-running --wait"  # at once where it has no D-Bus yet
-            )
+            # One login that waits, not one after another. It comes back at once where systemd takes no questions yet.
+            waits = f"timeout {_BOOT_PATIENCE:.0f} systemctl is-system-running --wait"
             state = host.run(waits, check=False).stdout.strip()
             time.sleep(0.1)
         if state != "running":

@@ -194,7 +194,7 @@ def plane(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
 
 
 def baked(bench: Bench, folder: Path, settings: dict[str, Any]) -> Path:
-    """A machine that `spillway nodes apply` has prepared, as the README has it of the image, and what is on its disks."""
+    """The disks of a machine that `spillway nodes apply` has prepared, as the README has it of the members' image."""
     [host] = bench.machines("image")
     known = dict(line.split(" ", 1) for line in bench.known_hosts.read_text(encoding="ascii").splitlines())
     ssh = {"key": str(host.key), "host_key": known[host.address].strip()}

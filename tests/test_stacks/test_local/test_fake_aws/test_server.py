@@ -538,6 +538,6 @@ def test_a_wrong_script_of_faults_is_told(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_policies_of_aws_are_made_for_its_own_partition_alone(here: StandIn) -> None:
-    """moto has them for six, 1,582 each, if it is asked whose key a call is signed with: a second of CPU."""
+    """There are 1,582; for all six partitions, as moto would to find whose key signs a call, they take a second."""
     here.ec2.describe_vpcs()
     assert [*iam_backends[server.ACCOUNT]] == ["aws"]
