@@ -145,8 +145,9 @@ def prepare(settings: EngineSettings) -> None:
         module = f"{os.environ[FAKES]}.kubernetes_plugin"
         _script(settings, "pulumi-resource-kubernetes", f'exec {python} -m {module} "$@"')
     _script(settings, f"pulumi-analyzer-policy-{_PACK_RUNTIME}", f"exec {python} -u -m stacks.guardrails")
+    listed = f'case "$*" in "-m pip list -v "*) exec {python} -m stacks.local.toolchain.installed_packages ;; esac'
     for name in ("python", "python3"):
-        _script(settings, name, f'exec {python} "$@"')
+        _script(settings, name, f'{listed}\nexec {python} "$@"')
 
 
 def _guarded(settings: EngineSettings) -> tuple[str, ...]:
