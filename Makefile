@@ -1,13 +1,18 @@
 # Everything that these need (virtual environment, built tools) is made on the first run, in ~/.cache/spillway.
 run = @python3 stacks/local/toolchain/bootstrap.py
+by_file = --dist loadfile --no-loadscope-reorder
 
 demo: ; $(run) spillway demo
-# Three processes on two cores: live tests wait for most of their time.
-test: ; $(run) sh -c 'python -m tests.live && exec pytest -n 3 --dist loadfile --no-loadscope-reorder'
+test: test-live test-units
+test-tools: ; $(run) python -m tests.live
+# Live tests wait for most of their time: four processes on two cores.
+test-live: test-tools ; $(run) pytest -n 4 $(by_file) tests/live
+# All others compute: in what the live ones leave of the CPU, where both are run beside each other.
+test-units: ; $(run) nice pytest -n 2 $(by_file) --ignore tests/live
 # Property tests with new examples, 20 times as many: hours. What one finds is kept beside it as an @example.
 nightly: ; $(run) env HYPOTHESIS_PROFILE=nightly pytest -n 2 -m 'hypothesis and not live' --timeout 28800
-test-jobs: ; $(run) pytest -m training tests/training
+test-jobs: ; $(run) pytest -n 2 $(by_file) -m training tests/training
 lint: ; $(run) sh -c 'ruff check && ruff format --check && mypy && lint-imports --no-cache --no-logo'
 bench: ; $(run) python -m tests.bench
 
-.PHONY: demo test nightly test-jobs lint bench
+.PHONY: demo test test-tools test-live test-units nightly test-jobs lint bench

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -33,3 +34,8 @@ settings.register_profile(  # where CI is set, hypothesis would draw the same on
     database=examples_that_failed,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "the same each time"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, the others as they were."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

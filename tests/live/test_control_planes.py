@@ -25,7 +25,7 @@ from tests.live.stacks import asked_since, calls_so_far, client, everything_in, 
 from tests.test_stacks.test_nodes.test_bundle import bundle
 from tests.test_stacks.test_nodes.test_eks_node_config import config_in
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 ADMIN = "arn:aws:iam::123456789012:role/platform"
 ZONES = ["us-east-1a", "us-east-1b"]

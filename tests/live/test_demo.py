@@ -18,7 +18,7 @@ from stacks.local.process.supervisor import is_running, read_status
 from stacks.local.wire.extension import FAKES
 from tests import ROOT
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 
 @dataclass(frozen=True, slots=True)

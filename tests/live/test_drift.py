@@ -29,7 +29,7 @@ from tests.live.machines import Bench, Host
 from tests.live.nvidia import packages
 from tests.test_roles.signing import Signer
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS"
 KINDS = read_kinds()

@@ -52,7 +52,7 @@ def kill_in_the_middle(settings: EngineSettings, verb: str, *, after: int) -> bo
     before = calls_so_far(settings.aws_url)
     with started(settings, verb) as leash:
         while leash.poll() is None and len(asked_since(settings.aws_url, before)) < after:
-            time.sleep(0.01)
+            time.sleep(0.02)
         return leash.poll() is None and kill(leash)
 
 

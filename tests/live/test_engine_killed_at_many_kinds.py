@@ -19,7 +19,7 @@ from tests.live.engine_deaths import Death, kill_at_a_new_kind, pending, recover
 from tests.live.stacks import settings_for
 from tests.live.test_control_planes import all_that_stands
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 DEATHS_UP, DEATHS_DOWN, KINDS = 9, 3, 14
 """Engines that are killed, each at another kind of resource; and kinds that were in flight at least, on the way up."""

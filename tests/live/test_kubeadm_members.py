@@ -43,7 +43,7 @@ from tests.live.machines import Bench, Host
 from tests.live.stacks import client
 from tests.test_roles.signing import Signer
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 ENDPOINT = "api.lab.internal"
 PARAMETERS = parameters_of("lab")

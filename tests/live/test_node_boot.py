@@ -36,7 +36,7 @@ from tests.live.lab import Lab, sleeper, spillway
 from tests.live.machines import Host
 from tests.live.stacks import settings_for
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 CLUSTER = "lab"
 GPU = "lab-gpu-a10g-us-east-1a"

@@ -19,7 +19,7 @@ from tests.live.conftest import Plane
 from tests.live.hybrid import POLICY, Autoscaler, Aws, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until
 from tests.live.hybrid import write_policy as written
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 FIRST, SECOND = "test-gpu-us-east-1a", "test-gpu-us-east-1b"
 USD: Final = 5.672
 _BETWEEN_LOOKS: Final = 0.2

@@ -35,7 +35,8 @@ from tests.training.image import AUTOSCALER, IMAGE, autoscaler_archive, image_ar
 from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params
 from tests.training.release import Released, released
 
-pytestmark = [pytest.mark.training, pytest.mark.timeout(2400)]  # the first run builds CoreDNS and the image
+# The first run builds CoreDNS and the image.
+pytestmark = [pytest.mark.training, pytest.mark.long, pytest.mark.timeout(2400)]
 
 DEFAULT: Final = "/api/v1/namespaces/default"
 GPUS: Final = 4
