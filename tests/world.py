@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -120,7 +121,7 @@ class World:
             watch=self._check_limits,
         )
         self.api = Api(self.pods, self.nodes, touch=self._touch, budget=self._allows, evicted=self._make_anew)
-        self._looks = 0
+        self._looks, self._number = 0, self.chance.getrandbits(32)
         self.begin()
 
     def begin(self) -> None:
@@ -128,7 +129,10 @@ class World:
         self.store = Store()
         self.door = Ec2(self.policy, self.cloud.clients(), warn=_never, now=lambda: self.now)
         self._executor = Executor(
-            kube=Writes(cast("Kube", self.api)), ec2=self.door, store=self.store, now=lambda: self.now
+            kube=Writes(cast("Kube", self.api), pool=lambda _: _InTurn(self._dice("order of writes"))),
+            ec2=self.door,
+            store=self.store,
+            now=lambda: self.now,
         )
 
     @property
@@ -191,10 +195,13 @@ class World:
         self.bought += step.by if isinstance(step, Grow) else 0
 
     def _touch(self, what: str) -> None:
-        """A fault point: the same for the same look, whichever thread comes first."""
-        dice = random.Random(f"{self._looks} {what}")  # noqa: S311 - reproducible on purpose
-        if self.dies and dice.random() < 0.1:
+        """A fault point: the same for the same look."""
+        if self.dies and self._dice(what).random() < 0.1:
             raise Killed(what)
+
+    def _dice(self, what: str) -> random.Random:
+        """The same for the same thing at the same look."""
+        return random.Random(f"{self._number} {self._looks} {what}")  # noqa: S311 - reproducible on purpose
 
     def _touch_aws(self, what: str) -> None:
         if what.startswith("before") and self.chance.random() < self.meanwhile:
@@ -203,7 +210,7 @@ class World:
         self._touch(what)
 
     def _allows(self, pod: Pod) -> bool:
-        return random.Random(f"{self._looks} {pod.key}").random() >= self.guarded  # noqa: S311 - as above
+        return self._dice(pod.key).random() >= self.guarded
 
     def _make_anew(self, pod: Pod) -> None:
         """As its controller does."""
@@ -489,6 +496,23 @@ class World:
         ordered = list(many.items())
         self.chance.shuffle(ordered)
         return dict(ordered)
+
+
+class _InTurn(futures.Executor):
+    """Writes one by one, in an order that means nothing; what a kill at one of them leaves undone stays undone.
+
+    Of threads others would have written each time, and what hypothesis draws hangs on that.
+    """
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+
+    def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **_: Any) -> Iterator[T]:
+        """What came of each, in their order."""
+        calls = list(enumerate(zip(*iterables, strict=True)))
+        self._dice.shuffle(calls)
+        came = {number: fn(*given) for number, given in calls}
+        return iter([came[number] for number in sorted(came)])
 
 
 class _Leader:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -38,10 +38,20 @@ _JOB_DECODER: Final = msgspec.json.Decoder(JobJson)
 class Writes:
     """The writes, by one connection; safe to use from threads. They raise what ``Kube.send`` does."""
 
-    def __init__(self, kube: Kube, *, may_write: Callable[[], bool] = lambda: True) -> None:
-        """``may_write`` is asked immediately before each write: a process that stood still may have lost its lease."""
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        pool: Callable[[int], Executor] = ThreadPoolExecutor,
+    ) -> None:
+        """``may_write`` is asked immediately before each write: a process that stood still may have lost its lease.
+
+        ``pool``: given a number, what carries out so many writes at once.
+        """
         self._kube = kube
         self._may_write = may_write
+        self._pool = pool
 
     def _send(self, method: str, path: str, body: object, **more: str) -> bytes:
         if not self._may_write():
@@ -76,13 +86,14 @@ class Writes:
     def reserve(self, whose: Mapping[str, str]) -> dict[str, NodeJson | Exception]:
         """Give each node's reservation (``spillway.dev/reserved``) a value, in parallel; one without stays as it is."""
         change = self._change_reservation
-        return _each(8, {name: partial(change, name, "add", "/value", value=value) for name, value in whose.items()})
+        tries = {name: partial(change, name, op="add", within="/value", value=value) for name, value in whose.items()}
+        return self._each(8, tries)
 
     def unreserve(self, names: Iterable[str]) -> dict[str, NodeJson | Exception]:
         """Take each node's reservation off, in parallel."""
-        return _each(8, {name: partial(self._change_reservation, name, "remove") for name in names})
+        return self._each(8, {name: partial(self._change_reservation, name, op="remove") for name in names})
 
-    def _change_reservation(self, name: str, op: str, within: str = "", **value: str) -> NodeJson:
+    def _change_reservation(self, name: str, *, op: str, within: str = "", **value: str) -> NodeJson:
         """One operation on the taint, or ``within`` it. Refused where the node's taints have just changed."""
         node = self.node(name)
         number = next((at for at, one in enumerate(node.spec.taints) if one.key == words.RESERVED), None)
@@ -102,7 +113,7 @@ class Writes:
         Of the spec of a pod that is there, tolerations may be added to
         (https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement).
         """
-        return _each(16, {pod.key: partial(self._let_in, pod, whose) for pod, whose in pods})
+        return self._each(16, {pod.key: partial(self._let_in, pod, whose) for pod, whose in pods})
 
     def _let_in(self, pod: Pod, whose: str) -> PodJson:
         toleration = {"key": words.RESERVED, "operator": "Equal", "value": whose}
@@ -129,7 +140,7 @@ class Writes:
 
         As many as there are connections at once: the scheduler binds the first of a gang while the last still waits.
         """
-        return _each(16, {pod: partial(self._admit, pod, host) for pod, host in placements.items()})
+        return self._each(16, {pod: partial(self._admit, pod, host) for pod, host in placements.items()})
 
     def _admit(self, pod: tuple[str, str, str], host: str) -> PodJson:
         """The uid guards against a successor of that name; a pod without our gate refuses a new node selector."""
@@ -146,7 +157,7 @@ class Writes:
         An empty name takes back what was named. Gives what came of it, by key of the pod: 409 or 422 for one that has
         changed since, or is bound.
         """
-        return _each(16, {pod.key: partial(self._nominate, pod, version, node) for (pod, version), node in pods})
+        return self._each(16, {pod.key: partial(self._nominate, pod, version, node) for (pod, version), node in pods})
 
     def _nominate(self, pod: Pod, version: int, node: str) -> PodJson:
         meta = {"uid": pod.uid, "resourceVersion": str(version)}
@@ -159,7 +170,7 @@ class Writes:
 
         https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
         """
-        return _each(8, {pod.key: partial(self._evict, pod) for pod in pods})
+        return self._each(8, {pod.key: partial(self._evict, pod) for pod in pods})
 
     def _evict(self, pod: Pod) -> None:
         body = {
@@ -253,22 +264,21 @@ class Writes:
             if refused.status != 404:  # noqa: PLR2004 - gone already is what we wanted
                 raise
 
+    def _each(self, workers: int, tries: Mapping[K, Callable[[], T]]) -> dict[K, T | Exception]:
+        """What came of each, so many at a time: a bad one fails alone."""
+
+        def tried(one: Callable[[], T]) -> T | Exception:
+            try:
+                return one()
+            except (Refused, Expired, Unavailable) as error:
+                return error
+
+        with self._pool(workers) as pool:
+            return dict(zip(tries, pool.map(tried, tries.values()), strict=True))
+
 
 def _rfc3339(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _each(workers: int, tries: Mapping[K, Callable[[], T]]) -> dict[K, T | Exception]:
-    """What came of each, so many at a time: a bad one fails alone."""
-
-    def tried(one: Callable[[], T]) -> T | Exception:
-        try:
-            return one()
-        except (Refused, Expired, Unavailable) as error:
-            return error
-
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        return dict(zip(tries, pool.map(tried, tries.values()), strict=True))
 
 
 def _digest(*parts: str) -> str:
