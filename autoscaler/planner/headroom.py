@@ -94,7 +94,7 @@ def _unclaimed(group: Group, fleet: Fleet, bought: int, assignments: Mapping[str
 def _buy(groups: Iterable[Group], lack: int, fleet: Fleet, left: Ceilings, bought: Counter[str]) -> Counter[str]:
     """The cheapest first, within the limits, which are counted down."""
     found: Counter[str] = Counter()
-    for group in sorted(groups, key=lambda group: (group.usd_per_hour, group.name)):
+    for group in sorted(groups, key=lambda group: (group.usd_per_hour, fleet.failed_of(group), group.name)):
         if group.name in fleet.closed or group.name in fleet.paused:
             continue
         room = max(0, group.maximum - fleet.size_of(group) - bought[group.name])

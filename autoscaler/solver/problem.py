@@ -210,10 +210,13 @@ def _or_endless(available: int | None) -> float:
 
 
 def _undominated(kinds: Sequence[Kind], rooms: Floats, uses: Floats, holds: Mask) -> list[int]:
-    """Kinds such that no other of which there is no end holds as much, for every shape, for no more money."""
+    """Kinds such that no other of which there is no end holds as much, for every shape, for no more money.
+
+    Of equal ones the first.
+    """
     useful = np.array([kind.available != 0 for kind in kinds], dtype=bool) & holds.any(axis=0)
     room_of = (-rooms).tolist()
-    order = sorted(np.nonzero(useful)[0].tolist(), key=lambda one: (kinds[one].usd, room_of[one], kinds[one].name))
+    order = sorted(np.nonzero(useful)[0].tolist(), key=lambda one: (kinds[one].usd, room_of[one], one))
     endless = [place for place, one in enumerate(order) if kinds[one].available is None]
     others = [order[place] for place in endless]
     better = np.array(endless, dtype=np.int64)[None, :] < np.arange(len(order))[:, None]

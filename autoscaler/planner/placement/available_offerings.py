@@ -25,6 +25,7 @@ def offerings(cluster: Cluster, policy: Policy, fleet: Fleet) -> list[Offering]:
             buyable=0
             if group.name in fleet.closed or group.name in fleet.paused
             else max(0, group.maximum - fleet.size_of(group)),
+            failed=fleet.failed_of(group),
         )
         for group in cluster.groups
         if group.entry in entries

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from autoscaler.model.cluster import Group
 from autoscaler.model.feasibility import Amounts
@@ -16,6 +17,7 @@ from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.planner.placement.room_table import RoomTable
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, Place, Shape
+from autoscaler.planner.supply.fleet import NEVER
 from autoscaler.solver.problem import Limit
 
 CENT = 1e-9
@@ -34,11 +36,18 @@ class Offering:
     """A new node of it, by that name."""
     buyable: int
     """Within the group's own maximum; zero while it is closed."""
+    failed: datetime = NEVER
+    """As in ``Fleet.failed_of``."""
 
     @property
     def usd(self) -> float:
         """Dollars per hour of one node; of one that is paid for already a little, which tells it from one at hand."""
         return self.group.usd_per_hour or PREPAID
+
+    @property
+    def rank(self) -> tuple[datetime, str]:
+        """Of two that cost the same the lower one is bought: what has not failed of late, or not for longer."""
+        return self.failed, self.group.name
 
 
 @dataclass(slots=True)
@@ -142,7 +151,7 @@ class Market:
         self.thorough = thorough
         self._kept = kept
         self.snapshot = snapshot
-        self.offerings = sorted(offerings, key=lambda one: (one.usd, one.group.name))
+        self.offerings = sorted(offerings, key=lambda one: (one.usd, *one.rank))
         self._by_name = {one.group.name: one for one in self.offerings}
         self.ceilings = ceilings
         self.bought: Counter[str] = Counter()

@@ -123,7 +123,7 @@ def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bo
         holds = market.capacity(offering, shape)
         if holds:
             nodes = ceil(left / holds)
-            ranked.append((max(0, nodes - at_hand) * offering.usd, nodes * offering.usd, offering.group.name, offering))
+            ranked.append((max(0, nodes - at_hand) * offering.usd, nodes * offering.usd, offering.rank, offering))
     return [offering for *_, offering in sorted(ranked, key=lambda entry: entry[:3])]
 
 

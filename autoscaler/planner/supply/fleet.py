@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from autoscaler.config.policy import Policy
@@ -37,6 +37,7 @@ from autoscaler.planner.supply.ending_nodes import EndingNodes
 from autoscaler.planner.supply.node_cache import Members, NodeCache
 from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
 
+NEVER = datetime.min.replace(tzinfo=UTC)
 _NO_FAULTS = NodeFaults()
 _NONE = frozenset[str]()
 
@@ -142,6 +143,11 @@ class Fleet:
 
     def _lost(self, group: Group) -> int:
         return sum(1 for owner, _ in self.lost if owner.name == group.name) if self.lost else 0
+
+    def failed_of(self, group: Group) -> datetime:
+        """When nodes of the group were last refused or did not join, while that is remembered; else ``NEVER``."""
+        known = self.backoffs.get(group.name)
+        return known.failed if known is not None else NEVER
 
     def room_of(self, group: Group) -> dict[str, int]:
         """What a new node of the group has for pods."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from autoscaler.model.actions import Cordon, Grow, Memory, Plan, Remove, Uncordon
+from autoscaler.model.actions import Backoff, Cordon, Grow, Memory, Plan, Remove, Uncordon
 from autoscaler.model.cluster import Group, Refusal
 from autoscaler.model.pauses import ALL, Pause
 from autoscaler.planner.plan import plan
@@ -114,3 +115,12 @@ def test_a_headroom_that_is_lowered_gives_its_nodes_back() -> None:
     group = a_group("gpu-a10g", joined=1)
     closed = nodes_of(group, cordoned=True, cordoned_by="spillway-autoscaler", cordoned_at=later(minutes=-20))
     assert [type(step) for step in decided(0, groups=(group,), nodes=closed).steps] == [Remove]
+
+
+def test_of_groups_that_cost_the_same_the_one_that_failed_of_late_comes_last() -> None:
+    """Though its back-off is over."""
+    groups = tuple(a_group("gpu-a10g", zone) for zone in ("us-east-1a", "us-east-1b"))
+    failed = Backoff(NOW - timedelta(minutes=3), 1, NOW - timedelta(minutes=6), "InsufficientInstanceCapacity")
+    policy = a_policy(an_entry("gpu-a10g", headroom=1))
+    done = plan(a_cluster(groups=groups), policy, Memory(backoffs={groups[0].name: failed}))
+    assert grown(done) == {groups[1].name: 1}

@@ -20,7 +20,7 @@ from autoscaler.executor import Executor
 from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.kube.writes import Writes
-from autoscaler.model.actions import Cancel, Grow, Memory, Remove, Step, describe
+from autoscaler.model.actions import Backoff, Cancel, Grow, Memory, Remove, Step, describe
 from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.planner.orders import ORDERS_LAST
 from autoscaler.planner.plan import plan
@@ -131,6 +131,29 @@ def test_the_preferred_pool_is_bought_in_again_when_its_back_off_ends(at_once: b
         made.pods = [*made.pods, *a_gang(f"more-{number}", pods=1, gpus=8)]
     made.turn(made.memory)
     assert made.desired() == [1, 2]
+
+
+@pytest.mark.parametrize("pods", [1, 200], ids=["alone", "together"])
+def test_of_pools_that_cost_the_same_the_one_that_failed_last_comes_last(pods: int) -> None:
+    """Also when its back-off is over, for as long as that is remembered; by name again where nothing is."""
+    groups = [a_group(zone=f"us-east-1{zone}", maximum=999) for zone in "abc"]
+    policy = a_policy(an_entry(max=999))
+    ago = [timedelta(minutes=minutes) for minutes in (9, 12, 6)]
+
+    def bought(*failed: timedelta) -> set[str]:
+        backoffs = {
+            group.name: Backoff(NOW - since + timedelta(minutes=3), 1, NOW - since, "InsufficientInstanceCapacity")
+            for group, since in zip(groups, failed, strict=False)
+        }
+        cluster = Cluster(seen_at=NOW, pods=a_gang(pods=pods, gpus=8, created=NOW - timedelta(hours=1)), groups=groups)
+        steps = plan(cluster, policy, Memory(backoffs=backoffs)).steps
+        return {step.group for step in steps if isinstance(step, Grow)}
+
+    assert bought() == {groups[0].name}
+    assert bought(*ago[:1]) == {groups[1].name}
+    assert bought(*ago[:2]) == {groups[2].name}
+    assert bought(*ago) == {groups[1].name}
+    assert bought(*(since + timedelta(hours=1) for since in ago)) == {groups[0].name}
 
 
 @BOTH
