@@ -69,6 +69,8 @@ VIEWS = frozenset({
 PEERS_MISSING = 75
 """Exit status (EX_TEMPFAIL): another try may find them."""
 _POLL = 0.1
+_LOOK_EVERY = 5
+"""Polls between two looks at what other tasks wrote: the state directory may be a file server's."""
 _REPORT_EVERY = 10.0
 _PR_SET_PDEATHSIG = 1
 _SHIP_EVERY = 5.0
@@ -242,8 +244,7 @@ def main(command: list[str]) -> int:
     settings = Settings.read(os.environ)
     known = os.environ | views(settings.cluster, settings.role, settings.index, sparse=settings.sparse)
     rendezvous = _Rendezvous(known) if _has_rendezvous(known) and known["HOROVOD_RANK"] == "0" else None
-    if settings.state:
-        _note(settings.state / "up" / settings.task, {"host": socket.gethostname()})
+    since = _come(settings.state, settings.task) if settings.state else 0.0
     stop = _Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop.ask)
@@ -251,7 +252,9 @@ def main(command: list[str]) -> int:
         status = 128 + signal.SIGTERM if stop.asked else PEERS_MISSING
     else:
         with _Log(settings) as log:
-            status = _run([expand(word, known) for word in command], known, settings, log, stop, rendezvous)
+            status = _run(
+                [expand(word, known) for word in command], known, settings, log, stop, rendezvous, since=since
+            )
     said = {"status": status, "at": _now()}
     if settings.state:
         _note(settings.state / "exits" / settings.task, said)
@@ -261,6 +264,18 @@ def main(command: list[str]) -> int:
         except (OSError, ValueError) as error:
             _tell(f"{settings.task}: its exit is not written down: {error}")
     return status
+
+
+def _come(state: Path, task: str) -> float:
+    """Mark that the task is there, and has not ended; returns from when on exits of others count, by the files' clock.
+
+    Of a task that had ended well and starts again the whole job does, with the same directory: `docker compose up` of
+    one file twice. What stands there of the others is of the run before.
+    """
+    had_ended_well = _exit_of(state, task) == 0
+    (state / "exits" / task).unlink(missing_ok=True)
+    _note(state / "up" / task, {"host": socket.gethostname()})
+    return (state / "up" / task).stat().st_mtime if had_ended_well else 0.0
 
 
 def _peers_came(settings: Settings, known: Mapping[str, str], stop: _Stop) -> bool:
@@ -381,6 +396,8 @@ def _run(  # noqa: PLR0917 - one caller
     log: _Log,
     stop: _Stop,
     rendezvous: _Rendezvous | None,
+    *,
+    since: float,
 ) -> int:
     lines, said = os.pipe()
     idleness = _Idleness(settings, environment, said) if settings.idle else None
@@ -403,7 +420,7 @@ def _run(  # noqa: PLR0917 - one caller
     os.close(lines)
     if rendezvous:
         rendezvous.serve()
-    was_ended = _wait(child, settings, stop, idleness)
+    was_ended = _wait(child, settings, stop, idleness, since=since)
     _kill(child.pid, signal.SIGKILL)  # what it left running, in its own group
     os.close(said)
     _until_kept(keeper, settings.grace)
@@ -463,46 +480,54 @@ def _until_kept(keeper: int, grace: float) -> None:
         time.sleep(_POLL / 10)
 
 
-def _wait(child: subprocess.Popen[bytes], settings: Settings, stop: _Stop, idleness: _Idleness | None) -> bool:
+def _wait(
+    child: subprocess.Popen[bytes], settings: Settings, stop: _Stop, idleness: _Idleness | None, *, since: float
+) -> bool:
     """Until the program has ended; returns whether it was ended from here."""
-    while child.poll() is None:
-        if _has_next_run(settings.state):
+    next_run = _next_run(settings.state) if settings.state else None
+    for poll in _count():
+        if child.poll() is not None:
+            break
+        looks = poll % _LOOK_EVERY == 0
+        if looks and next_run and next_run.exists():
             _tell(f"{settings.task}: its job runs anew, and this is a task of the run before: it ends")
             stop.ask()
-        if stop.asked or _others_are_done(settings) or (idleness and idleness.is_over()):
+        if stop.asked or (looks and _others_are_done(settings, since)) or (idleness and idleness.is_over()):
             _end(child, settings)
             return True
         time.sleep(_POLL)
     return False
 
 
-def _has_next_run(state: Path | None) -> bool:
-    """Whether Slurm has started the job again, which tasks on a machine without slurmd are not told."""
-    found = re.fullmatch(r"(\d+)\.(\d+)", state.name) if state else None
-    return bool(state and found and (state.with_name(f"{found[1]}.{int(found[2]) + 1}")).exists())
+def _next_run(state: Path) -> Path | None:
+    """What is there once Slurm has started the job again, which tasks on a machine without slurmd are not told."""
+    found = re.fullmatch(r"(\d+)\.(\d+)", state.name)
+    return state.with_name(f"{found[1]}.{int(found[2]) + 1}") if found else None
 
 
-def _others_are_done(settings: Settings) -> bool:
+def _others_are_done(settings: Settings, since: float) -> bool:
     """Whether every task that this one serves has ended well."""
     if not settings.state or not settings.essential:
         return False
     if settings.first:
-        return _exit_of(settings.state, f"{next(iter(settings.essential))}-0") == 0
-    return all(_is_done(settings.state, role, least) for role, least in settings.essential.items())
+        return _exit_of(settings.state, f"{next(iter(settings.essential))}-0", since) == 0
+    return all(_is_done(settings.state, role, least, since) for role, least in settings.essential.items())
 
 
-def _is_done(state: Path, role: str, least: int) -> bool:
+def _is_done(state: Path, role: str, least: int, since: float) -> bool:
     """Whether all tasks of an essential role that ever came have ended well, and enough have come."""
     came = [path.name for path in (state / "up").glob(f"{role}-*") if path.name.rpartition("-")[0] == role]
-    return len(came) >= least and all(_exit_of(state, task) == 0 for task in came)
+    return len(came) >= least and all(_exit_of(state, task, since) == 0 for task in came)
 
 
-def _exit_of(state: Path, task: str) -> int | None:
+def _exit_of(state: Path, task: str, since: float = 0.0) -> int | None:
+    """The status that the task has ended with, unless that was before."""
     try:
-        status: int = json.loads((state / "exits" / task).read_text())["status"]
+        with (state / "exits" / task).open() as file:
+            status: int = json.load(file)["status"]
+            return status if os.fstat(file.fileno()).st_mtime >= since else None
     except FileNotFoundError:
         return None
-    return status
 
 
 def _end(child: subprocess.Popen[bytes], settings: Settings) -> None:

@@ -189,6 +189,33 @@ def test_a_server_ends_when_all_essential_tasks_have_ended_well(start: Start, tm
     assert exit_of(tmp_path, "ps-0") == 0
 
 
+def test_what_tasks_ended_with_the_last_time_ends_no_server_now(start: Start, tmp_path: Path) -> None:
+    """A compose file is brought up for each training, with the same directory."""
+    told = {"ESSENTIAL": '{"worker": 1}', "STATE": str(tmp_path), "ROLE": "ps", "INDEX": "0"}
+    server = launcher.Settings.read({f"SPILLWAY_{key}": value for key, value in told.items()})
+    assert start("", task="worker-0").wait() == 0
+    assert start("import signal; signal.pause()", task="ps-0", ESSENTIAL='{"worker": 1}').wait(60) == 0
+    since = launcher._come(tmp_path, "ps-0")
+    assert not launcher._others_are_done(server, since)
+    assert start("", task="worker-0").wait() == 0
+    assert launcher._others_are_done(server, since)
+
+
+def test_a_server_that_is_started_again_late_ends_with_those_that_have_ended(start: Start) -> None:
+    """It was killed just before."""
+    assert start("", task="worker-0").wait() == 0
+    assert start("import signal; signal.pause()", task="ps-0", ESSENTIAL='{"worker": 1}').wait(60) == 0
+
+
+def test_a_task_that_is_started_again_has_not_ended(start: Start, tmp_path: Path) -> None:
+    """Whatever it ended with before: a server would not wait for it."""
+    assert start("", task="worker-0").wait() == 0
+    again = start("import signal; print('ready', flush=True); signal.pause()", task="worker-0")
+    assert again.stdout
+    assert again.stdout.readline() == "ready\n"
+    assert not (tmp_path / "exits" / "worker-0").exists()
+
+
 def test_a_server_does_not_end_with_the_first_of_an_elastic_role(start: Start, tmp_path: Path) -> None:
     """All that ever came must have ended well, be they more than were needed."""
     second = start("import signal; signal.pause()", task="worker-1")
