@@ -61,7 +61,7 @@ from tests.bench.faults import faults
 from tests.bench.fidelity import fidelity, gate
 from tests.bench.figure import Figure
 from tests.bench.flat import flat
-from tests.bench.jobs_killed import jobs_killed
+from tests.bench.jobs_killed import PLACES, jobs_killed
 from tests.bench.large import large
 from tests.bench.live import live
 from tests.bench.live import main as live_of_files
@@ -106,8 +106,10 @@ def main() -> int:
     parser.add_argument("--probes", type=int, default=100)
     parser.add_argument("--machines", default="40,100", help="how many, for nodes")
     parser.add_argument("--jobs", type=int, default=200, help="for jobs-killed")
-    parser.add_argument("--on-slurm", type=int, default=50, help="so many of them, as root; the others are local")
-    parser.add_argument("--on-kubernetes", type=int, default=0, help="so many of them, as root")
+    for place in sorted(PLACES.keys() - {"local"}):
+        told = "so many of them, as root; the others are local"
+        parser.add_argument(f"--on-{place}", dest=place, type=int, default=0, metavar="JOBS", help=told)
+    parser.add_argument("--in-bucket", action="store_true", help="lines of jobs-killed go to a bucket")
     parser.add_argument("--seed", type=int, default=SEED, help="of the day, for rivals; of faults, model, jobs-killed")
     parser.add_argument("--hours", type=float, default=HOURS, help="of the day around noon, for rivals")
     parser.add_argument("--pods-per-hour", type=float, default=PODS_PER_HOUR, help="at noon, for rivals")
@@ -239,7 +241,10 @@ BENCHMARKS: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[Figure]]]
     ),
     "live": lambda _asked: live(data_folder()),
     "jobs-killed": lambda asked: jobs_killed(
-        asked.jobs, seed=asked.seed, on_slurm=asked.on_slurm, on_kubernetes=asked.on_kubernetes
+        asked.jobs,
+        seed=asked.seed,
+        on={place: getattr(asked, place) for place in PLACES if place != "local"},
+        in_bucket=asked.in_bucket,
     ),
     "asha": lambda _asked: asha(),
     "mixes": lambda _asked: mixes(),

@@ -1,37 +1,46 @@
 """Jobs of which anything is killed at any moment: what is left of them, and which of their lines can be read.
 
-    python -m tests.bench jobs-killed --jobs 200 --on-slurm 50 --seed S
+    python -m tests.bench jobs-killed --jobs 200 --on-slurm 50 --on-kubernetes 20 --seed S [--in-bucket]
 
-Jobs of two workers and a parameter server, as local processes or on a real Slurm of three machines. Each is struck one
-to three times. SIGKILL ends programs of workers or servers, what these have started, launchers, the supervisor, srun,
-slurmd; a machine is cut off, and stays so until the job has ended elsewhere. Not the process alone by which a launcher
-keeps lines, with which those in its pipe would be lost.
+Jobs of two workers and a parameter server, as local processes, on a real Slurm of three machines, on two real nodes of
+Kubernetes, in containers of a compose file, as services of a real YARN. Each is struck one to three times. SIGKILL ends
+programs of workers or servers, what these have started, launchers, the supervisor, srun, slurmd, kubelets, containerd,
+a pod's sandbox, the engine of containers, a service's master, a node manager; a machine is cut off until the job has
+ended elsewhere, or started again at once; a bucket does not answer for some seconds. Not the process alone by which a
+launcher keeps lines, with which those in its pipe would be lost.
 
 A program writes each line to its output first, then to a file that nothing else touches: what stands there has to be
 among what `spillway jobs logs` reads when the job is gone. Where a machine was cut off, the last ones that a program
-wrote may not have been numbered yet: these are counted by themselves, and none may be missing before one that is there.
+wrote may not have been numbered yet, or not have come to a bucket, where they go every five seconds: these are counted
+by themselves, and none may be missing before one that is there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tests.bench.figure import Figure
+from tests.bench.jobs_killed_compose import Compose, compose_program
 from tests.bench.jobs_killed_kubernetes import cluster
-from tests.bench.jobs_killed_places import CUT_OFF, Local, Place, Slurm, typed
+from tests.bench.jobs_killed_places import BACK, CUT_OFF, Local, Place, Slurm, typed
+from tests.bench.jobs_killed_yarn import YarnServices
+from tests.live.bucket import KEPT, Bucket, bucket
 from tests.live.machines import Bench
 from tests.live.slurm import slurm_cluster
+from tests.training.yarn import mini_yarn
 
 PROGRAM: Final = """\
 import os, pathlib, subprocess, sys, time, uuid
@@ -50,14 +59,15 @@ while time.monotonic() < ends:
 JOB: Final = """\
 name: {name}
 failure: {{restarts: 4}}
-logs: {folder}/logs
+logs: {logs}
 roles:
   worker:
     count: 2
     entry: [{python}, {folder}/program.py, "{truth}", "{seconds}"]
-    <<: &same {{cpus: 0.2, memory: 256Mi, env: {{{mark}}}, {more}}}
+    <<: &same {{cpus: 0.2, memory: 256Mi, env: {env}, {more}}}
   ps: {{entry: [{python}, {folder}/program.py, "{truth}", "600"], <<: *same}}
 """
+NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
 _TASKS: Final = 3
 LEFT_WITHIN: Final = 5.0
 """Seconds from a job's end to when nothing of it may be left."""
@@ -81,34 +91,96 @@ class Found:
     lost: Counter[str] = field(default_factory=Counter)
     """Lines, by what was killed of their job."""
     unnumbered: int = 0
-    """The last ones that programs wrote on machines that were cut off."""
+    """The last ones that programs wrote on machines that were cut off, not numbered or not yet in a bucket."""
+    longest: int = 0
+    """The most of them of one run of a program, which writes a thousand in a second."""
     runs: Counter[int] = field(default_factory=Counter)
     """Of programs of a task, by how many."""
 
 
-def jobs_killed(many: int, *, seed: int, on_slurm: int = 0, on_kubernetes: int = 0) -> Iterator[Figure]:
-    """Figures of so many jobs, some of them on Slurm and in Kubernetes; 0 lines and 0 tasks are the bound."""
+def jobs_killed(many: int, *, seed: int, on: Mapping[str, int] = NOWHERE, in_bucket: bool = False) -> Iterator[Figure]:
+    """Figures of so many jobs, of which so many run ``on`` each of the ``PLACES``, and the others as local processes.
+
+    0 lines and 0 tasks are the bound. ``in_bucket``: lines go to a bucket, not to a directory that all tasks see.
+    """
     dice = random.Random(seed)  # noqa: S311 - the same kills every time
-    if (here := many - on_slurm - on_kubernetes) > 0:
-        with tempfile.TemporaryDirectory(prefix="spillway-bench-") as place:
-            yield from _figures("local", campaign(_open(Path(place)), here, dice, Local()))
-    if on_slurm:
-        with _machines() as (bench, home):
-            slurm = Slurm(bench, slurm_cluster(bench, ("a", "b", "c")))
-            yield from _figures("Slurm", campaign(home, on_slurm, dice, slurm))
-    if on_kubernetes:
-        with _machines() as (bench, home), cluster(bench, home=home, directory=home.parent / "cluster") as made:
-            yield from _figures("Kubernetes", campaign(home, on_kubernetes, dice, made))
+    for name, count in {"local": many - sum(on.values()), **on}.items():
+        if count > 0:
+            with (
+                tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder,
+                PLACES[name](folder, in_bucket) as made,
+            ):
+                yield from _figures(f"{name}, a bucket" if in_bucket else name, campaign(*made, count, dice))
+
+
+Made = tuple[Path, Place]
+"""A folder that all tasks see, and what runs them."""
 
 
 @contextlib.contextmanager
-def _machines() -> Iterator[tuple[Bench, Path]]:
-    """A bench of machines, and a folder that all of them see."""
-    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as place:
-        Path(place).chmod(0o755)
-        home = _open(Path(place) / "home")
-        with Bench(Path(place) / "bench", shared=(home,)) as bench:
-            yield bench, home
+def _local(folder: str, in_bucket: bool) -> Iterator[Made]:  # noqa: FBT001 - as all places
+    with bucket() if in_bucket else contextlib.nullcontext() as kept:
+        yield _open(Path(folder)), Local(kept)
+
+
+@contextlib.contextmanager
+def _slurm(folder: str, in_bucket: bool) -> Iterator[Made]:  # noqa: FBT001
+    with _machines(folder, in_bucket=in_bucket) as (bench, home, kept):
+        yield home, Slurm(bench, slurm_cluster(bench, ("a", "b", "c")), kept)
+
+
+@contextlib.contextmanager
+def _kubernetes(folder: str, in_bucket: bool) -> Iterator[Made]:  # noqa: FBT001
+    with (
+        _machines(folder, in_bucket=in_bucket) as (bench, home, kept),
+        cluster(bench, home=home, directory=Path(folder) / "cluster", kept=kept) as made,
+    ):
+        yield home, made
+
+
+@contextlib.contextmanager
+def _compose(folder: str, in_bucket: bool) -> Iterator[Made]:  # noqa: FBT001
+    _refuse_bucket("compose", in_bucket=in_bucket)
+    program = compose_program()
+    with _machines(folder, installed=(program.parent,)) as (bench, home, _):
+        yield home, Compose.on(bench, home=home, program=program)
+
+
+@contextlib.contextmanager
+def _yarn(folder: str, in_bucket: bool) -> Iterator[Made]:  # noqa: FBT001
+    _refuse_bucket("yarn", in_bucket=in_bucket)
+    place = Path(folder) / "yarn"
+    place.mkdir()
+    with mini_yarn(place, hosts=()) as made:
+        yield _open(Path(folder)), YarnServices(made)
+
+
+PLACES: Final[Mapping[str, Callable[[str, bool], contextlib.AbstractContextManager[Made]]]] = {
+    "local": _local,
+    "slurm": _slurm,
+    "kubernetes": _kubernetes,
+    "compose": _compose,
+    "yarn": _yarn,
+}
+
+
+def _refuse_bucket(place: str, *, in_bucket: bool) -> None:
+    if in_bucket:
+        raise SystemExit(f"{place}: only a directory that all tasks see ends a job's servers there")
+
+
+@contextlib.contextmanager
+def _machines(
+    folder: str, *, in_bucket: bool = False, installed: Sequence[Path] = ()
+) -> Iterator[tuple[Bench, Path, Bucket | None]]:
+    """A bench of machines, a folder that all of them see, and a bucket where one is asked for."""
+    Path(folder).chmod(0o755)
+    home = _open(Path(folder) / "home")
+    with (
+        Bench(Path(folder) / "bench", shared=(home,), installed=installed) as bench,
+        bucket(bench.gateway) if in_bucket else contextlib.nullcontext() as kept,
+    ):
+        yield bench, home, kept
 
 
 def _open(folder: Path) -> Path:
@@ -130,15 +202,17 @@ def _figures(where: str, found: Found) -> Iterator[Figure]:
     runs = ", ".join(f"{count} {many}" for many, count in sorted(found.runs.items()))
     cut = ", ".join(f"{count} {end}" for end, count in found.ended_elsewhere.most_common() if count) or "none"
     print(f"  {where}: jobs under which a machine was cut off: {cut}")
-    print(f"  {where}: tasks by how often their program ran: {runs}; {found.unnumbered} lines of machines not numbered")
+    print(f"  {where}: tasks by how often their program ran: {runs}")
+    print(f"  {where}: lines of what was cut off, not kept yet: {found.unnumbered}, of one run at most {found.longest}")
     what = f"{where}, {found.ended.total()} jobs, {found.killed.total()} killed ({ends})"
     yield Figure(f"{what}: tasks and allocations left after 5 s", len(found.left), "", 0)
     yield Figure(f"{where}, of {found.lines} lines, not to be read", found.lost.total(), "", 0)
 
 
-def campaign(folder: Path, many: int, dice: random.Random, place: Place) -> Found:
+def campaign(folder: Path, place: Place, many: int, dice: random.Random) -> Found:
     """One job after the other."""
     found = Found()
+    os.environ.update(place.bucket.environment if place.bucket else {})  # local tasks, and who reads
     (folder / "program.py").write_text(PROGRAM)
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     for number in range(many):
@@ -152,9 +226,10 @@ def _one(folder: Path, name: str, dice: random.Random, place: Place, found: Foun
     truth.chmod(0o777)
     mark = f"{folder.parent.name}/{folder.name}/{name}"
     file = folder / "job.yaml"
+    logs = KEPT if place.bucket else str(folder / "logs")
     told = {"name": name, "folder": folder, "python": place.python, "seconds": dice.choice(place.seconds)}
-    told["more"] = place.more
-    text = JOB.format(**told, truth=truth, mark=f'KILLED: "{mark}"')
+    told |= {"logs": logs, "more": place.more, "env": json.dumps({"KILLED": mark, **place.told})}
+    text = JOB.format(**told, truth=truth)
     file.write_text(text)
     place.submit(file)
     killed = []
@@ -167,10 +242,10 @@ def _one(folder: Path, name: str, dice: random.Random, place: Place, found: Foun
     end, left = _end_of(name, mark, place)
     found.killed.update(killed)
     found.ended[end] += 1
-    found.ended_elsewhere[end] += CUT_OFF in killed
+    found.ended_elsewhere[end] += bool({CUT_OFF, BACK}.intersection(killed))
     found.left += [f"{name}: {one}" for one in left]
     place.forget(name)
-    _read(folder, name, truth, found, killed=killed, cuts=place.cuts)
+    _read(logs, name, truth, found, killed=killed, cuts=place.cuts)
     so_far = f"{len(found.left)} left, {found.lost.total()} of {found.lines} lines lost, {found.unnumbered} unnumbered"
     print(f"  {name}: {end}; killed: {', '.join(killed) or 'nothing'}; so far {so_far}", flush=True)
 
@@ -189,12 +264,12 @@ def _end_of(name: str, mark: str, place: Place) -> tuple[str, list[str]]:
             return end, left
 
 
-def _read(folder: Path, name: str, truth: Path, found: Found, *, killed: list[str], cuts: frozenset[str]) -> None:
+def _read(logs: str, name: str, truth: Path, found: Found, *, killed: list[str], cuts: frozenset[str]) -> None:
     """Compare what programs wrote with what can be read."""
     by = "a " + " and a ".join(sorted(killed))
     for task in sorted({path.name.rpartition(".")[0] for path in truth.iterdir()}):
         role, _, index = task.rpartition("-")
-        said = set(typed("logs", name, "--role", role, "--index", index, "--from", str(folder / "logs")).splitlines())
+        said = set(typed("logs", name, "--role", role, "--index", index, "--from", logs).splitlines())
         runs = [path.read_text().splitlines() for path in truth.glob(f"{task}.*")]
         found.runs[len(runs)] += 1
         for wrote in runs:
@@ -203,6 +278,7 @@ def _read(folder: Path, name: str, truth: Path, found: Found, *, killed: list[st
             tail = len(kept) - last if cuts.intersection(killed) else 0
             found.lines += len(kept)
             found.unnumbered += tail
+            found.longest = max(found.longest, tail)
             found.lost += Counter({by: kept.count(False) - tail})
 
 
@@ -217,6 +293,8 @@ def _until_all_write(truth: Path, name: str, place: Place) -> None:
 def _kill_one(mark: str, name: str, dice: random.Random, place: Place) -> str | None:
     """Strike once: first what it is to be, then which."""
     strikes = {what: found for what, found in place.strikes(name).items() if found}
+    if place.bucket:
+        strikes["the bucket"] = [partial(place.bucket.away, dice.uniform(0.5, 8.0))]
     for pid, kind in _processes(mark):
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             if not (kind.endswith("launcher") and _keeps(pid)):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,16 +16,19 @@ import yaml
 from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
 from images.backends import kubernetes
+from images.renderers.kubernetes import LOGS_SECRET
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeRefusedError
-from tests.bench.jobs_killed_places import CUT_OFF, Strikes, typed
+from tests.bench.jobs_killed_places import BACK, CUT_OFF, LAUNCHERS, Strikes, typed
+from tests.live.bucket import Bucket
 from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
-from tests.live.lab import Lab, digest_of, lab, spillway
+from tests.live.lab import PAUSE, Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
 from tests.live.python_image import spillway_image
 
 IMAGE: Final = "lab.local/python:1"
+_SANDBOX: Final = "a pod's sandbox"
 _PODS: Final = "/api/v1/namespaces/default/pods"
 
 
@@ -34,10 +39,11 @@ class Kubernetes:
     ground: Lab
     hosts: list[Host]
     home: Path
+    bucket: Bucket | None = None
     python: str = "python3"
     seconds: tuple[float, ...] = (1.0, 8.0)
-    cuts = frozenset({CUT_OFF, "worker's launcher", "ps's launcher"})
-    """A launcher is the first process of its container, which ends with it."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    cuts = LAUNCHERS | {CUT_OFF, BACK, _SANDBOX}
     _lost: Host | None = None
     _kube: Kube = field(init=False)
     more: str = field(init=False)
@@ -56,7 +62,7 @@ class Kubernetes:
         return kubernetes.outcome(self._kube, namespace="default", name=name)
 
     def strikes(self, name: str) -> Strikes:
-        """At pods, what runs them, and a machine, whose Node is deleted, as that of an instance which is gone."""
+        """At pods, what runs them, and a machine, whose Node is deleted, as of an instance which is gone, or stays."""
         pods = [pod for pod in self._pods() if pod["metadata"]["labels"].get(words.JOB) == name]
         used = {pod["spec"].get("nodeName") for pod in pods}
         there = [host for host in self.hosts if host is not self._lost and host.name in used]
@@ -64,7 +70,9 @@ class Kubernetes:
             "a pod": [partial(self._delete, f"{_PODS}/{pod['metadata']['name']}") for pod in pods],
             "kubelet": [partial(_end, host, "kubelet") for host in there],
             "containerd": [partial(_end, host, "containerd") for host in there],
+            _SANDBOX: [partial(os.kill, pid, signal.SIGKILL) for pid in _sandboxes()],
             CUT_OFF: [partial(self._cut, host) for host in there if self._lost is None],
+            BACK: [partial(self._restart, host) for host in there],
         }
 
     def held(self) -> list[str]:
@@ -80,9 +88,13 @@ class Kubernetes:
         """By the command line; the machine is started again, and made a node as it was."""
         self._typed("delete", name)
         if self._lost is not None:
-            self.hosts[self.hosts.index(self._lost)] = self.ground.bench.restart(self._lost)
+            self._restart(self._lost)
             self._lost = None
             join(self.ground, self.hosts)
+
+    def _restart(self, host: Host) -> None:
+        """Where its Node is there, it is the same one afterwards."""
+        self.hosts[self.hosts.index(host)] = self.ground.bench.restart(host)
 
     def _typed(self, *line: str) -> None:
         typed(*line, "--kubeconfig", str(self.ground.kubeconfig))
@@ -101,6 +113,16 @@ class Kubernetes:
         self._delete(f"/api/v1/nodes/{host.name}")
 
 
+def _sandboxes() -> list[int]:
+    """First processes of pods, which hold their network: of any pods, for jobs run one after the other."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0") == [*map(str.encode, PAUSE)]:
+                found.append(int(folder.name))
+    return found
+
+
 def _end(host: Host, unit: str) -> None:
     """It is started again by systemd, after five seconds. Raises ``ProcessLookupError`` while it is not."""
     if host.run(f"systemctl kill --kill-who=main --signal=KILL {unit}", check=False).returncode:
@@ -108,8 +130,11 @@ def _end(host: Host, unit: str) -> None:
 
 
 @contextlib.contextmanager
-def cluster(bench: Bench, *, home: Path, directory: Path) -> Iterator[Kubernetes]:
-    """Two machines made nodes, and the autoscaler that lets gangs in, for the length of a ``with`` block."""
+def cluster(bench: Bench, *, home: Path, directory: Path, kept: Bucket | None) -> Iterator[Kubernetes]:
+    """Two machines made nodes, and the autoscaler that lets gangs in, for the length of a ``with`` block.
+
+    Pods have the keys of a bucket from a Secret.
+    """
     directory.mkdir()
     for one in ("lab", "brain"):
         (directory / one).mkdir()
@@ -118,12 +143,15 @@ def cluster(bench: Bench, *, home: Path, directory: Path) -> Iterator[Kubernetes
         hosts = bench.machines("k1", "k2")
         join(ground, hosts)
         apply_manifests(ground.kube, RBAC.read_text(encoding="utf-8"))
+        if kept:
+            secret = {"metadata": {"name": LOGS_SECRET}, "stringData": kept.environment}
+            ground.kube.send("POST", "/api/v1/namespaces/default/secrets", secret)
         account, brain = ground.directory / "autoscaler.kubeconfig", directory / "brain"
         with stand_in_aws(brain / "aws", kubeconfig=ground.kubeconfig) as aws:
             file, policy = write_policy(brain)
             aws.make_groups(policy)
             with autoscaler(policy=file, env=aws.env, kubeconfig=account, log=brain / "log") as running:
-                made = Kubernetes(ground=ground, hosts=hosts, home=home)
+                made = Kubernetes(ground=ground, hosts=hosts, home=home, bucket=kept)
                 until(lambda: _leads(ground), told=running.texts)
                 yield made
 

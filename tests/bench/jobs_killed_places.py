@@ -8,8 +8,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,12 +18,16 @@ from click.testing import CliRunner
 
 from images.backends import local
 from images.cli import jobs
+from tests.live.bucket import Bucket
 from tests.live.machines import Bench, Host
 from tests.live.slurm import SlurmCluster
 
 Strikes = dict[str, list[Callable[[], object]]]
 """By what they hit."""
 CUT_OFF: Final = "a machine"
+BACK: Final = "a machine that comes back"
+LAUNCHERS: Final = frozenset({"worker's launcher", "ps's launcher"})
+"""Where they are the first process of a container, it ends with them, and what keeps lines does too."""
 
 
 class Place(Protocol):
@@ -35,6 +39,10 @@ class Place(Protocol):
     """How long workers may work, undisturbed."""
     more: str
     """Keys of its roles."""
+    told: Mapping[str, str]
+    """Variables of its tasks."""
+    bucket: Bucket | None
+    """Where its tasks' lines go; none: to a directory that all see."""
     cuts: frozenset[str]
     """What takes the process along that keeps a task's lines."""
 
@@ -54,12 +62,15 @@ class Place(Protocol):
         """Delete the job, and bring back what does not come back by itself."""
 
 
+@dataclass
 class Local:
-    """Processes of this machine."""
+    """Processes of this machine, which know what the bench does."""
 
+    bucket: Bucket | None = None
     python = sys.executable
     seconds: tuple[float, ...] = (1.0,)
     more = ""
+    told: Mapping[str, str] = field(default_factory=dict)
     cuts: frozenset[str] = frozenset()
 
     def submit(self, file: Path) -> None:
@@ -92,14 +103,20 @@ class Slurm:
 
     bench: Bench
     cluster: SlurmCluster
+    bucket: Bucket | None = None
     python = "python3"
     seconds: tuple[float, ...] = (1.0, 40.0)
     """Longer than it takes until a machine is missed, and shorter."""
     more = ""
     cuts = frozenset({CUT_OFF})
+    told: Mapping[str, str] = field(init=False)
     _number: str = ""
     _lost: Host | None = None
     """The machine that is cut off, or whose slurmd is gone; one of three, so that there is room for the job."""
+
+    def __post_init__(self) -> None:
+        """Its tasks are told where the bucket is."""
+        self.told = self.bucket.environment if self.bucket else {}
 
     def submit(self, file: Path) -> None:
         """Rendered, and by ``sbatch``."""

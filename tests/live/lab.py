@@ -26,6 +26,8 @@ from tests.live.hybrid import kept
 from tests.live.machines import Bench, Host
 
 SANDBOX = "lab.local/pause:1"
+PAUSE = ("/bin/busybox", "sleep", "2147483647")
+"""What its program is."""
 BUSYBOX = "lab.local/busybox:1"
 FAILING = "lab.local/failing:1"
 """Its program ends at once, with an error."""
@@ -114,7 +116,7 @@ def lab(bench: Bench, directory: Path, *, in_pods: bool = False) -> Iterator[Lab
         folder = directory / "mirror"
         folder.mkdir()
         (folder / "kubelet").symlink_to(tools["kubelet"])
-        image_archive(folder / "pause.tar", SANDBOX, command=("/bin/busybox", "sleep", "2147483647"))
+        image_archive(folder / "pause.tar", SANDBOX, command=PAUSE)
         image_archive(folder / "busybox.tar", BUSYBOX)
         image_archive(folder / "failing.tar", FAILING, command=("/bin/busybox", "false"))
         with serving(folder, address=bench.gateway) as url:

@@ -25,10 +25,9 @@ _STORAGE: Final = """\
 driver = "overlay"
 graphroot = "/var/lib/containerd/podman"
 runroot = "/run/containers/storage"
-[storage.options]
-additionalimagestores = ["{store}"]
 """
 """On the disk of its own that a machine of the bench has: an overlay does not hold the upper layer of another."""
+_IMAGES: Final = '[storage.options]\nadditionalimagestores = ["{store}"]\n'
 _ENGINE: Final = """\
 [network]
 network_backend = "netavark"
@@ -40,14 +39,15 @@ log_driver = "k8s-file"
 """
 
 
-def podman_system(store: Path) -> System:
-    """Debian with Podman, which has the images of ``store``, a folder that its machines must see."""
+def podman_system(store: Path | None = None) -> System:
+    """Debian with Podman, which has the images of ``store``, a folder that its machines must see; else none."""
 
     def furnish(upper: Path, _name: str) -> None:
         as_here_resolved(upper)
         folder = upper / "etc/containers"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "storage.conf").write_text(_STORAGE.format(store=store), encoding="ascii")
+        images = _IMAGES.format(store=store) if store else ""
+        (folder / "storage.conf").write_text(_STORAGE + images, encoding="ascii")
         (folder / "containers.conf").write_text(_ENGINE, encoding="ascii")
 
     return System(built_once(root_folder(SUITE, *IN_ROOT, *PACKAGES), _build), furnish)

@@ -18,14 +18,15 @@ import boto3
 import pytest
 import yaml
 from click.testing import CliRunner
-from moto.server import ThreadedMotoServer
 
 from autoscaler.model import labels as words
 from images import experiment
 from images.cli import jobs
+from images.renderers.kubernetes import LOGS_SECRET
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeRefusedError
+from tests.live.bucket import KEPT, bucket
 from tests.live.hybrid import Autoscaler, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 from tests.live.lab import Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
@@ -40,7 +41,6 @@ pytestmark = [pytest.mark.training, pytest.mark.long, pytest.mark.timeout(2400)]
 
 DEFAULT: Final = "/api/v1/namespaces/default"
 GPUS: Final = 4
-KEPT: Final = "s3://team/logs"
 KEYS: Final = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
 
 
@@ -101,18 +101,10 @@ def site(archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 @contextlib.contextmanager
 def s3_for(ground: Lab) -> Iterator[str]:
     """A stand-in for S3 with a bucket, and the Secret by which pods reach it; gives its URL."""
-    server = ThreadedMotoServer(ip_address=ground.bench.gateway, port=0, verbose=False)
-    server.start()
-    try:
-        url = "http://{}:{}".format(*server.get_host_and_port())
-        boto3.client("s3", endpoint_url=url, **KEYS).create_bucket(Bucket="team")  # type: ignore[call-overload]
-        data = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "us-east-1"}
-        data |= {key.upper(): KEYS[key] for key in ("aws_access_key_id", "aws_secret_access_key")}
-        secret = {"metadata": {"name": "spillway-logs"}, "stringData": data}
+    with bucket(ground.bench.gateway) as made:
+        secret = {"metadata": {"name": LOGS_SECRET}, "stringData": made.environment}
         ground.kube.send("POST", f"{DEFAULT}/secrets", secret)
-        yield url
-    finally:
-        server.stop()
+        yield made.url
 
 
 def join(ground: Lab, host: Host, *, dns: str, archives: dict[str, Path]) -> None:

@@ -12,7 +12,7 @@ from images.cli import TEMPLATES
 from tests.live.hybrid import until
 from tests.training.frameworks import environment
 from tests.training.line import fitted, free_port, params, typed
-from tests.training.yarn import DOMAIN, Yarn, mini_yarn, why_not
+from tests.training.yarn import DOMAIN, GOES_ON, Yarn, mini_yarn, why_not
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(900)]
 PROGRAM = Path(str(images.__path__[0])) / "containers" / "tensorflow" / "train.py"
@@ -48,9 +48,6 @@ def test_containers_train_and_the_service_ends_with_its_workers(
     for index in ("0", "1"):
         fitted(typed("logs", "line", "--index", index, "--from", str(logs)), f"worker {index}")
     assert "ps 0 serves at" in typed("logs", "line", "--role", "ps", "--from", str(logs))
-
-
-GOES_ON = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 
 def said(logs: Path) -> str:

@@ -3,16 +3,22 @@ import java.io.File;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.nio.file.Files;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.registry.client.api.RegistryConstants;
 import org.apache.hadoop.registry.server.services.MicroZookeeperService;
 import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.api.records.ApplicationReport;
 import org.apache.hadoop.yarn.api.records.LocalResource;
+import org.apache.hadoop.yarn.api.records.NodeId;
+import org.apache.hadoop.yarn.api.records.NodeState;
 import org.apache.hadoop.yarn.client.api.YarnClient;
 import org.apache.hadoop.yarn.conf.YarnConfiguration;
 import org.apache.hadoop.yarn.server.MiniYARNCluster;
+import org.apache.hadoop.yarn.server.nodemanager.NodeManager;
 import org.apache.hadoop.yarn.service.api.records.Service;
 import org.apache.hadoop.yarn.service.client.ServiceClient;
 import org.apache.hadoop.yarn.service.utils.ServiceApiUtil;
@@ -21,12 +27,14 @@ import org.apache.hadoop.yarn.service.utils.ServiceApiUtil;
  * A YARN in one process until its standard input ends, in the current directory: java ... MiniYarn.java NODES.
  *
  * Says "ready", then answers each line with one: "submit FILE" (the application's id), "service NAME" (as the service
- * framework sees it, JSON), "application ID" (its state, its end, containers that it uses, and why).
+ * framework sees it, JSON), "destroy NAME", "application ID" (its state, its end, containers that it uses, and why),
+ * "nodes used" (NODE=CONTAINERS of each that is there), "replace NUMBER" (a node manager ends, another one comes; of the
+ * first ones that only their silence tells).
  */
 public class MiniYarn {
   public static void main(String[] args) {
     try {
-      serve(start(Integer.parseInt(args[0])));
+      new MiniYarn(Integer.parseInt(args[0])).serve();
       System.exit(0); // not before: its threads would hold it
     } catch (Throwable error) {
       error.printStackTrace();
@@ -34,7 +42,11 @@ public class MiniYarn {
     }
   }
 
-  static YarnConfiguration start(int nodes) throws Exception {
+  final MiniYARNCluster cluster;
+  final List<NodeManager> nodes = new ArrayList<>();
+  final YarnConfiguration conf;
+
+  MiniYarn(int many) throws Exception {
     File here = new File(".").getCanonicalFile();
     YarnConfiguration conf = new YarnConfiguration();
     MicroZookeeperService registry = new MicroZookeeperService("registry");
@@ -48,10 +60,11 @@ public class MiniYarn {
     conf.setInt("yarn.service.am-resource.memory", 512);
     conf.setInt(YarnConfiguration.RM_SCHEDULER_MINIMUM_ALLOCATION_MB, 64);
     conf.set(YarnConfiguration.NM_AUX_SERVICES, "");
+    conf.setInt(YarnConfiguration.RM_NM_EXPIRY_INTERVAL_MS, 20000);
     conf.setBoolean(YarnConfiguration.NM_VMEM_CHECK_ENABLED, false);
     conf.setBoolean(YarnConfiguration.NM_PMEM_CHECK_ENABLED, false);
     conf.setInt(YarnConfiguration.NM_MAX_PER_DISK_UTILIZATION_PERCENTAGE, 100);
-    MiniYARNCluster cluster = new MiniYARNCluster("yarn", 1, nodes, 1, 1);
+    cluster = new MiniYARNCluster("yarn", 1, many, 1, 1);
     cluster.init(conf);
     cluster.start();
     if (!cluster.waitForNodeManagersToConnect(60000)) throw new IllegalStateException("nodes do not register");
@@ -60,10 +73,11 @@ public class MiniYarn {
     try (FileOutputStream site = new FileOutputStream(new File(here, "conf/yarn-site.xml"))) {
       made.writeXml(site);
     }
-    return made;
+    for (int number = 0; number < many; number++) nodes.add(cluster.getNodeManager(number));
+    this.conf = made;
   }
 
-  static void serve(YarnConfiguration conf) throws Exception {
+  void serve() throws Exception {
     ServiceClient services = new ServiceClient() {
       @Override
       protected Path addJarResource(String name, Map<String, LocalResource> resources) {
@@ -83,16 +97,41 @@ public class MiniYarn {
     }
   }
 
-  static String answer(ServiceClient services, YarnClient yarn, String verb, String what) throws Exception {
+  String answer(ServiceClient services, YarnClient yarn, String verb, String what) throws Exception {
     if (verb.equals("submit")) {
       Service service = ServiceApiUtil.jsonSerDeser.fromJson(Files.readString(java.nio.file.Path.of(what)));
       services.actionCreate(service);
       return service.getId();
     }
+    if (verb.equals("destroy")) return Integer.toString(services.actionDestroy(what));
+    if (verb.equals("nodes")) {
+      List<NodeId> there = nodes.stream().map(node -> node.getNMContext().getNodeId()).toList();
+      return yarn.getNodeReports(NodeState.RUNNING).stream().filter(node -> there.contains(node.getNodeId()))
+          .map(node -> node.getNodeId() + "=" + node.getNumContainers()).collect(Collectors.joining(" "));
+    }
+    if (verb.equals("replace")) return replace(Integer.parseInt(what));
     if (verb.equals("service")) return ServiceApiUtil.jsonSerDeser.toJson(services.getStatus(what));
     ApplicationReport report = yarn.getApplicationReport(ApplicationId.fromString(what));
     int containers = report.getApplicationResourceUsageReport().getNumUsedContainers();
     return String.join(" ", report.getYarnApplicationState().name(), report.getFinalApplicationStatus().name(),
         Integer.toString(containers), report.getDiagnostics());
+  }
+
+  String replace(int number) {
+    NodeManager old = nodes.get(number);
+    String here = old.getNMContext().getNodeId().getHost();
+    YarnConfiguration its = new YarnConfiguration(old.getConfig());
+    old.stop();
+    String tracker = YarnConfiguration.RM_RESOURCE_TRACKER_ADDRESS;
+    its.set(tracker, cluster.getResourceManager().getConfig().get(tracker));
+    its.set(YarnConfiguration.NM_ADDRESS, here + ":0");
+    its.set(YarnConfiguration.NM_LOCALIZER_ADDRESS, here + ":0");
+    its.set(YarnConfiguration.NM_COLLECTOR_SERVICE_ADDRESS, here + ":0");
+    its.set(YarnConfiguration.NM_WEBAPP_ADDRESS, here + ":0");
+    NodeManager made = new NodeManager();
+    made.init(its);
+    made.start();
+    nodes.set(number, made);
+    return made.getNMContext().getNodeId().toString();
   }
 }

@@ -27,6 +27,8 @@ from tests.training.frameworks import made_once
 HERE: Final = Path(__file__).parent
 DOMAIN: Final = "root.spillway.test"
 """Of the user whose services they are."""
+GOES_ON: Final = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+"""States of an application that has not ended."""
 _ALONE: Final = (
     *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"),
     *WITH_HOSTS,
