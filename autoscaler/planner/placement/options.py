@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from autoscaler.model.feasibility import Amounts
+from autoscaler.model.feasibility import Amounts, why_no_room
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
@@ -64,7 +64,7 @@ def options_for(
     for prefer in _preferences(rest, market, within, buy=buy):
         script = _open_for(rest, market, within, prefer, buy=buy)
         snapshot.undo(filled)
-        for one in (script, _shrunk(script, market, within, buy=buy)) if script else ():
+        for one in (script, _shrunk(script, market, within)) if script else ():
             names = tuple(offering.group.name for offering in one.bins)
             if (names, one.puts) in seen:
                 continue
@@ -118,7 +118,7 @@ def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bo
         at_hand = len(market.at_hand(offering))
         if not at_hand and not (buy and market.buyable(offering)):
             continue
-        if within is not None and within[0] != HOSTNAME and _label(market, offering, within[0]) != within[1]:
+        if not _is_there(market.sample(offering), within):
             continue
         holds = market.capacity(offering, shape)
         if holds:
@@ -127,8 +127,9 @@ def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bo
     return [offering for *_, offering in sorted(ranked, key=lambda entry: entry[:3])]
 
 
-def _label(market: Market, offering: Offering, key: str) -> str | None:
-    return market.sample(offering).labels.get(key)
+def _is_there(sample: Place, within: Within) -> bool:
+    """Whether new nodes like it are where the gang is to be; each new node is a host of its own."""
+    return within is None or within[0] == HOSTNAME or sample.labels.get(within[0]) == within[1]
 
 
 def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Preference, *, buy: bool) -> _Script | None:
@@ -142,7 +143,7 @@ def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Pref
         place = snapshot.find(shape, within)
         if place is None:
             for offering in _tries(shape, left[shape.number], market, within, prefer=prefer, bins=bins, buy=buy):
-                fits = partial(_suits, snapshot, [shape], within)
+                fits = partial(_suits, snapshot, shape, shape.amounts, within)
                 place = market.open(offering, fits, buy=buy)
                 if place is not None:
                     opened[place.name] = len(bins)
@@ -163,33 +164,25 @@ def _tries(
     first, times = prefer
     if first is None or first not in ranked or (times is not None and bins.count(first) >= times):
         return ranked
-    return [first, *(one for one in ranked if one is not first)]
+    return [first, *ranked]
 
 
-def _suits(snapshot: Snapshot, contents: Sequence[Shape], within: Within, place: Place) -> bool:
-    """Whether a fresh place can hold all of this, as far as it can be told before the pods are put."""
+def _suits(snapshot: Snapshot, first: Shape, amounts: Amounts, within: Within, place: Place) -> bool:
+    """Whether a fresh place can hold so much and the first pod of it, as far as can be told before pods are put."""
     if within is not None and place.labels.get(within[0]) != within[1]:
         return False
-    if len(contents) > 1:
-        wanted: Counter[str] = Counter()
-        for shape in contents:
-            for name, amount in shape.amounts:
-                wanted[name] += amount
-        if any(amount > place.free.get(name, 0) for name, amount in wanted.items()):
-            return False
-    return snapshot.why_not(contents[0], place) is None
+    return why_no_room(amounts, place.free) is None and snapshot.why_not(first, place) is None
 
 
-def _shrunk(script: _Script, market: Market, within: Within, *, buy: bool) -> _Script:
+def _shrunk(script: _Script, market: Market, within: Within) -> _Script:
     """The same contents, each on the cheapest offering that holds it."""
     used: Counter[str] = Counter()
     bins = []
     for kept, contents in zip(script.bins, script.contents(), strict=True):
         best = kept
         for offering in market.with_room(_sum(contents)):
-            if _price(offering, used, market) < _price(best, used, market) and _holds(
-                offering, contents, used, market, within, buy=buy
-            ):
+            is_cheaper = _price(offering, used, market) < _price(best, used, market)
+            if is_cheaper and _holds(offering, contents, used, market, within):
                 best = offering
         used[best.group.name] += 1
         bins.append(best)
@@ -197,8 +190,6 @@ def _shrunk(script: _Script, market: Market, within: Within, *, buy: bool) -> _S
 
 
 def _sum(contents: Sequence[Shape]) -> Amounts:
-    if len(contents) == 1:
-        return contents[0].amounts
     wanted: Counter[str] = Counter()
     for shape in contents:
         wanted.update(dict(shape.amounts))
@@ -211,17 +202,16 @@ def _price(offering: Offering, used: Mapping[str, int], market: Market) -> Cost:
 
 
 def _holds(
-    offering: Offering, contents: Sequence[Shape], used: Mapping[str, int], market: Market, within: Within, *, buy: bool
+    offering: Offering, contents: Sequence[Shape], used: Mapping[str, int], market: Market, within: Within
 ) -> bool:
+    """Whether one more of it may be had, and would hold all of this."""
     bought = used[offering.group.name] - len(market.at_hand(offering))
-    if bought >= 0 and not (buy and bought < market.buyable(offering)):
+    if bought >= 0 and bought >= market.buyable(offering):
         return False
     sample = market.sample(offering)
-    if within is not None and within[0] != HOSTNAME and sample.labels.get(within[0]) != within[1]:
+    if not _is_there(sample, within) or not all(market.capacity(offering, shape) for shape in contents):
         return False
-    if any(not market.capacity(offering, shape) for shape in contents):
-        return False
-    return _suits(market.snapshot, contents, None, sample) if len(contents) > 1 else True
+    return len(contents) == 1 or market.snapshot.why_not(contents[0], sample) is None
 
 
 def _replay(script: _Script, market: Market, within: Within) -> Option | None:
@@ -234,7 +224,8 @@ def _replay(script: _Script, market: Market, within: Within) -> Option | None:
         place = opened.get(target) if isinstance(target, int) else target
         if place is None and isinstance(target, int):
             held = contents[target]
-            place = market.open(script.bins[target], partial(_suits, snapshot, held, within))
+            fits = partial(_suits, snapshot, held[0], _sum(held), within)
+            place = market.open(script.bins[target], fits)
             if place is not None:
                 opened[target] = place
         if place is None or snapshot.why_not(shape, place) is not None:
@@ -245,10 +236,13 @@ def _replay(script: _Script, market: Market, within: Within) -> Option | None:
 
 
 def _cost(opened: Iterable[Place], market: Market, own: Collection[str]) -> Cost:
-    places = [place for place in opened if place.group is not None]
-    listed = [place.group.usd_per_hour for place in places if place.group]
-    dear = [place.price or (market.is_kept(place) and place.name not in own) for place in places]
-    return (round(sum(usd for usd, counts in zip(listed, dear, strict=True) if counts), 9), round(sum(listed), 9))
+    paid, listed = 0.0, 0.0
+    for place in opened:
+        usd = place.group.usd_per_hour if place.group is not None else 0.0
+        listed += usd
+        if place.price or (market.is_kept(place) and place.name not in own):
+            paid += usd
+    return round(paid, 9), round(listed, 9)
 
 
 def _redo(items: Sequence[Item], script: _Script, market: Market, within: Within) -> Callable[[], Option | None]:
