@@ -13,6 +13,7 @@ import json
 import shutil
 import socket
 import socketserver
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -117,15 +118,37 @@ class Plane:
     folder: Path
     """What the mirror serves."""
     mirror: str
-    image: Path
-    """The disks of a machine that the roles have prepared."""
+    settings: dict[str, Any]
+    """Of the machines that become images."""
 
     def members(self, *names: str, volume: Path | None = None) -> list[Host]:
-        """Machines of the image, with data volumes: new ones, or what is in this archive."""
-        hosts = self.bench.machines(*names, image=self.image)
+        """Machines as the image has them, and with data volumes: new ones, or what is in this archive."""
+        hosts = self.bench.machines(*names)
+        done = self.apply(hosts)
+        assert done.returncode == 0, done.stdout + done.stderr
+        planned = self.apply(hosts[:1], "plan")
+        assert planned.returncode == 0, f"a second time there is nothing to do:\n{planned.stdout}"
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(self._furnish, volume=volume), hosts))
         return hosts
+
+    def apply(self, hosts: list[Host], command: str = "apply") -> subprocess.CompletedProcess[str]:
+        """`spillway nodes apply`, as the README has it of machines that become images."""
+        known = dict(line.split(" ", 1) for line in self.bench.known_hosts.read_text(encoding="ascii").splitlines())
+        machines = [
+            {
+                "name": host.name,
+                "address": host.address,
+                "ssh": {"key": str(host.key), "host_key": known[host.address].strip()},
+                "cpus": 2,
+                "memory": "2Gi",
+            }
+            for host in hosts
+        ]
+        inventory = self.folder / "image.yaml"
+        inventory.write_text(yaml.safe_dump({"settings": self.settings, "machines": machines}), encoding="utf-8")
+        rolling = ("--no-cluster", "--batch", "3", "--health-seconds", "0") if command == "apply" else ()
+        return spillway("nodes", command, "-i", str(inventory), "--state", str(self.folder / "state"), *rolling)
 
     def _furnish(self, host: Host, *, volume: Path | None) -> None:
         """What is of this bench alone."""
@@ -186,29 +209,10 @@ def plane(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
             serving(folder, address=bench.gateway) as mirror,
             kubernetes_packages(bench, folder / "packages", tools) as packages,
         ):
-            image = baked(bench, folder, settings_of(folder, names, mirror=mirror, packages=packages))
-            yield Plane(bench, cloud, folder, mirror, image)
+            yield Plane(bench, cloud, folder, mirror, settings_of(folder, names, mirror=mirror, packages=packages))
     finally:
         server.stop()
         shutil.rmtree(folder)  # some 500 MB
-
-
-def baked(bench: Bench, folder: Path, settings: dict[str, Any]) -> Path:
-    """The disks of a machine that `spillway nodes apply` has prepared, as the README has it of the members' image."""
-    [host] = bench.machines("image")
-    known = dict(line.split(" ", 1) for line in bench.known_hosts.read_text(encoding="ascii").splitlines())
-    ssh = {"key": str(host.key), "host_key": known[host.address].strip()}
-    machine = {"name": host.name, "address": host.address, "ssh": ssh, "cpus": 2, "memory": "2Gi"}
-    inventory = folder / "image.yaml"
-    inventory.write_text(yaml.safe_dump({"settings": settings, "machines": [machine]}), encoding="utf-8")
-    named = ("-i", str(inventory), "--state", str(folder / "state"))
-    done = spillway("nodes", "apply", *named, "--no-cluster", "--health-seconds", "0")
-    assert done.returncode == 0, done.stdout + done.stderr
-    planned = spillway("nodes", "plan", *named)
-    assert planned.returncode == 0, f"a second time there is nothing to do:\n{planned.stdout}"
-    image = bench.image_of(host)
-    (image / "upper/etc/machine-id").write_text("", encoding="ascii")  # each member has its own
-    return image
 
 
 @contextlib.contextmanager
