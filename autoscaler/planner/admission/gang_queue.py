@@ -96,6 +96,8 @@ class GangQueue:
 
         Gangs without a place are asked again: those that wait for room, where others have been placed since, and those
         refused, where the scheduler puts pods without our gate so that less need be bought and limits have room again.
+        Gangs with fewer pods than they may have grow once more after the others, as they would at the next look: what
+        was on its way for others is taken then, or is not.
         """
         packing, waits = self._in_order()
         must_ask = bool(waits)
@@ -103,12 +105,23 @@ class GangQueue:
             before, packing = packing, as_scheduled(self.gangs, packing, self.market.snapshot)
             cancelled = self.market.cancel(before.bought, but=packing.bought)
             unplaced = [gang for gang in self.gangs if packing.placed.get(gang.name) is None]
-            if not unplaced or not (cancelled or must_ask):
-                return packing, waits
-            _, more, waits = self._each(unplaced, {})
+            asked = {gang.name for gang in unplaced} if cancelled or must_ask else set[str]()
+            partly = self._placed_in_part(packing)
+            _, more, later = self._each([one for one in self.gangs if one.name in asked | partly.keys()], partly)
+            waits = later if asked else waits
             if not any(more.values()):
                 return packing, waits
-            packing, must_ask = packing_of({**packing.placed, **more}), False
+            grown = {name: _joined(partly.get(name), placed) for name, placed in more.items()}
+            packing, must_ask = packing_of({**packing.placed, **grown}), False
+
+    def _placed_in_part(self, packing: Packing) -> dict[str, Placed]:
+        """Gangs of which some pods have a place and others none; none of them where no other gang has been placed."""
+        found = {}
+        for gang in self.gangs:
+            placed = packing.placed.get(gang.name)
+            if placed is not None and len(placed.places) < len(gang.waiting):
+                found[gang.name] = placed
+        return found if len(found) < sum(one is not None for one in packing.placed.values()) else {}
 
     def _in_order(self) -> tuple[Packing, dict[str, Wait]]:
         start = self.market.snapshot.mark()

@@ -10,7 +10,7 @@ import pytest
 from autoscaler.model.actions import Assignment, Grow, Memory, Plan
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.plan import plan
-from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 
 COMING = a_group("gpu-a100", desired=1, maximum=1)
 
@@ -72,3 +72,23 @@ def test_who_waits_for_room_that_others_have_taken_is_bought_for_at_once(rivals:
     decided = plan(replace(cluster, seen_at=later(seconds=2)), a_policy(), Memory())
     bought = [step.demand for step in decided.steps if isinstance(step, Grow)]
     assert bought == [(patient[0].key,)] * rivals
+
+
+def test_a_gang_grows_when_others_have_taken_what_is_on_its_way() -> None:
+    """It runs with one of its two pods: the other may not take what may be others', and is bought for once that is."""
+    elastic = a_gang("elastic", pods=2, gpus=8, minimum=1)
+    other = a_gang("other", pods=1, gpus=8, created=later(seconds=1))
+    small = a_gang("small", pods=1, cpu=12, created=later(seconds=2))
+    groups = [a_group(joined=1), a_group("cpu")]
+    policy = a_policy(an_entry(), an_entry("cpu"))
+    cluster = a_cluster(pods=[*elastic, *other, *small], nodes=[an_on_prem_node()], groups=groups)
+    cluster = replace(cluster, seen_at=later(seconds=30))
+    decided = plan(cluster, policy, Memory())
+    demand = [pod for step in decided.steps if isinstance(step, Grow) for pod in step.demand]
+    assert demand == [small[0].key, elastic[1].key]
+    for added in (2, 3):  # of the gang
+        more = a_gang("elastic", pods=added, gpus=8, minimum=1)
+        within = a_policy(an_entry(max=2), an_entry("cpu"))
+        decided = plan(replace(cluster, pods=(*more, *other, *small)), within, Memory())
+        demand = [pod for step in decided.steps if isinstance(step, Grow) for pod in step.demand]
+        assert demand == [small[0].key, elastic[1].key][: 4 - added]
