@@ -85,7 +85,7 @@ class Reservations:
             return Quota(one, f"{what}, other than its entry says", 0, 0)
         if is_block and "EndDate" in found:
             starts, ends = found.get("StartDate", found["EndDate"]), found["EndDate"]
-            self._blocks[one] = CapacityBlock(starts.astimezone(UTC), ends.astimezone(UTC))
+            self._blocks[one] = CapacityBlock(starts.astimezone(UTC), ends.astimezone(UTC), total)
         if is_block and state == "scheduled":
             return Quota(one, "Capacity Block", total * vcpus, 0)
         if state != "active":

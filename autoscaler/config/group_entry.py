@@ -90,6 +90,13 @@ class GroupEntry(Document):
         description="id of a Capacity Reservation that its nodes are launched into, e.g. cr-0123456789abcdef0: as many "
         "as it has room for, and at no price, for it is paid anyway; it need not match open",
     )
+    upfront_usd: Annotated[float, live("$")] = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="what its Capacity Block cost when it was bought, which AWS does not say later: counted in `spend` "
+        "and budgets, evenly from the block's start to its end, and in no limit",
+    )
 
     budget: Budget = Budget()
     headroom: Annotated[int, live("nodes")] = Field(
@@ -198,6 +205,16 @@ class GroupEntry(Document):
             raise ValueError(message)
         if self.min:
             message = f"capacity_type: capacity-block with min {self.min}: its nodes end with the block: leave min out"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _only_blocks_are_paid_upfront(self) -> GroupEntry:
+        if self.upfront_usd and self.capacity_type != "capacity-block":
+            message = (
+                f"upfront_usd {self.upfront_usd:g} with capacity_type: {self.capacity_type}: only Capacity Blocks are "
+                "paid beforehand: leave it out, or write what a node costs as usd_per_hour"
+            )
             raise ValueError(message)
         return self
 

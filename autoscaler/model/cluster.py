@@ -254,6 +254,8 @@ class CapacityBlock:
 
     starts: datetime
     ends: datetime
+    instances: int = 0
+    """That it has; 0 where it is not known."""
 
     @property
     def taken_back(self) -> datetime:

@@ -6,13 +6,13 @@ Prices are those that the policy or AWS's price list says, before discounts; day
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from autoscaler.model.cluster import Cluster, Node
+from autoscaler.model.cluster import CapacityBlock, Cluster, Group, Node
 from autoscaler.model.labels import GPU
 from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import CPU
@@ -24,6 +24,7 @@ UNKNOWN: Final = "(unknown)"
 _LOOKED: Final = timedelta(minutes=10)
 """Between two looks that are further apart, what ran on a node is not known."""
 _HOUR: Final = timedelta(hours=1)
+_FREE: Final[Mapping[str, float]] = MappingProxyType({})
 _UNUSED: Final = MappingProxyType({IDLE: 1.0})
 _UNSEEN: Final = MappingProxyType({UNKNOWN: 1.0})
 
@@ -62,8 +63,11 @@ class Ledger:
         )
 
 
-def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
+def counted(ledger: Ledger, cluster: Cluster, *, upfront: Mapping[str, float] = _FREE) -> Ledger:
     """The ledger with what the instances of this look have cost since the last one.
+
+    ``upfront``: policy entry -> dollars that its Capacity Block cost, spread over its time: what runs in it has its
+    part, and what nothing runs in is idle, without node hours.
 
     An instance that was launched and ended between two looks is not seen; while an autoscaler
     runs that is a matter of seconds.
@@ -73,13 +77,13 @@ def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
         return Ledger(ledger.costs, now if since is None else since)
     costs = defaultdict(Cost, ledger.costs)
     nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
-    loads = pod_index_of(cluster.pods).loads
+    loads, is_long_ago = pod_index_of(cluster.pods).loads, now - since > _LOOKED
     for group in cluster.groups:
         parts: dict[datetime, dict[str, float]] = {}
         """From when -> namespace -> nodes."""
         for instance in group.instances:
             begin = max(since, instance.launched or since)
-            shares = _UNSEEN if now - since > _LOOKED else _shares(nodes.get(instance.id), loads)
+            shares = _UNSEEN if is_long_ago else _shares(nodes.get(instance.id), loads)
             sums = parts.setdefault(begin, defaultdict(float))
             for namespace, share in shares.items():
                 sums[namespace] += share
@@ -89,7 +93,38 @@ def counted(ledger: Ledger, cluster: Cluster) -> Ledger:
                     account, part = Account(day, group.entry, namespace), hours * share
                     usd, before = costs[account]
                     costs[account] = Cost(usd + part * group.usd_per_hour, before + part)
+        if group.entry in upfront and group.block is not None:
+            running = [_UNSEEN] if is_long_ago else [_shares(nodes.get(one.id), loads) for one in group.instances]
+            for account, usd in _spread(upfront[group.entry], group, group.block, running, since=since, until=now):
+                costs[account] = Cost(costs[account].usd + usd, costs[account].hours)
     return Ledger(dict(costs), now)
+
+
+def _spread(
+    upfront: float,
+    group: Group,
+    block: CapacityBlock,
+    running: Sequence[Mapping[str, float]],
+    *,
+    since: datetime,
+    until: datetime,
+) -> Iterator[tuple[Account, float]]:
+    """What a block that was paid beforehand costs from one moment to another, as far as these are within its time."""
+    whole = (block.ends - block.starts) / _HOUR
+    for day, hours in _by_day(max(since, block.starts), min(until, block.ends)):
+        for namespace, share in _parts_of(block, running).items():
+            yield Account(day, group.entry, namespace), upfront * share * hours / whole
+
+
+def _parts_of(block: CapacityBlock, running: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """Namespace -> its part of all that the block has; of one whose size is not known, of what runs in it."""
+    found: dict[str, float] = defaultdict(float)
+    whole = len(running) if running == [_UNSEEN] else max(block.instances, len(running), 1)
+    for shares in running:
+        for namespace, share in shares.items():
+            found[namespace] += share / whole
+    found[IDLE] += max(0.0, 1.0 - sum(found.values()))
+    return {namespace: share for namespace, share in found.items() if share}
 
 
 def _shares(node: Node | None, loads: Mapping[str, Load]) -> Mapping[str, float]:

@@ -40,7 +40,8 @@ class Bookkeeper:
                 return ()
         known = self._ledger.costs.keys()
         if self._ledger.until is None or now - self._ledger.until >= COUNTED_EVERY:
-            self._ledger = counted(self._ledger, cluster)
+            upfront = {entry.name: entry.upfront_usd for entry in policy.groups if entry.upfront_usd}
+            self._ledger = counted(self._ledger, cluster, upfront=upfront)
         is_due = self._written_at is None or now - self._written_at >= WRITTEN_EVERY
         if is_due or self._ledger.costs.keys() != known:
             self._written_at = now

@@ -67,7 +67,7 @@ def test_a_capacity_block_says_when_it_may_be_used(state: str, left: int) -> Non
     """One that is to begin has the room that it will have then: the planner knows when."""
     account = Account(**A_BLOCK, State=state)
     assert account.left(ID) == left * 96
-    assert account.reservations.block(ID) == CapacityBlock(TODAY, TOMORROW)
+    assert account.reservations.block(ID) == CapacityBlock(TODAY, TOMORROW, 4)
     assert bool(account.told) == (left == 0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import CapacityBlock, Cluster
 from autoscaler.model.ledger import IDLE, UNKNOWN, Account, Ledger, counted
 from tests.builders import NOW, a_cluster, a_group, a_pod, later, nodes_of
 
@@ -93,3 +93,42 @@ def test_an_instance_that_has_not_joined_costs_as_well() -> None:
     ledger = after(look(NOW), cluster)
     assert {account.namespace for account in ledger.costs} == {IDLE}
     assert ledger.usd(since=TODAY) == pytest.approx(PRICE / 10)
+
+
+def test_what_a_block_cost_beforehand_is_spread_over_its_time() -> None:
+    """Of 240 $ for two instances and a day 10 $ an hour: by what runs there; what nothing runs in is idle."""
+    block = CapacityBlock(later(hours=-1), later(hours=23), instances=2)
+
+    def within(at: datetime) -> Cluster:
+        seen = look(at, a_pod("a", gpus=2, namespace="vision"))
+        return replace(seen, groups=tuple(replace(one, block=block, usd_per_hour=0.0) for one in seen.groups))
+
+    def ledger(*looks: datetime) -> Ledger:
+        found = Ledger()
+        for at in looks:
+            found = counted(found, within(at), upfront={"gpu-a10g": 240.0})
+        return found
+
+    hour = ledger(*minutes(60))
+    assert {account.namespace: (cost.usd, cost.hours) for account, cost in hour.costs.items()} == {
+        "vision": pytest.approx((2.5, 0.5)),
+        IDLE: pytest.approx((7.5, 0.5)),
+    }
+    assert hour.usd(since=TODAY, entry="gpu-a10g") == pytest.approx(10.0)
+    end = ledger(later(hours=22, minutes=58), *(later(hours=22, minutes=58 + n) for n in range(9)))
+    assert end.usd(since=TODAY) == pytest.approx(10.0 * 2 / 60)
+    unseen = ledger(NOW, later(hours=1))
+    assert {account.namespace: cost.usd for account, cost in unseen.costs.items()} == {UNKNOWN: pytest.approx(10.0)}
+    assert counted(Ledger({}, NOW), within(later(minutes=9))).usd(since=TODAY) == 0.0
+
+
+def test_a_block_of_unknown_size_is_what_runs_in_it() -> None:
+    """Or all idle, where nothing does."""
+    for joined, idle in ((1, 0.5), (0, 1.0)):
+        seen = look(later(minutes=6), *([a_pod("a", gpus=2)] * joined), joined=max(joined, 1))
+        block = CapacityBlock(NOW, later(hours=1))
+        groups = tuple(replace(one, block=block, instances=one.instances[:joined]) for one in seen.groups)
+        found = counted(Ledger({}, NOW), replace(seen, groups=groups), upfront={"gpu-a10g": 10.0})
+        paid = {account.namespace: cost.usd - cost.hours * PRICE for account, cost in found.costs.items()}
+        assert paid[IDLE] == pytest.approx(idle)
+        assert sum(paid.values()) == pytest.approx(1.0)

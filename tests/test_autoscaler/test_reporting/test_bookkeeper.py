@@ -14,7 +14,7 @@ import pytest
 from autoscaler.kube.client import Kube
 from autoscaler.kube.ledger_configmaps import LedgerBooks, months_at
 from autoscaler.model.actions import PAUSED, Grow, Memory, Remove
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import CapacityBlock, Cluster
 from autoscaler.model.ledger import IDLE, Account, Cost, Ledger
 from autoscaler.planner.plan import plan
 from autoscaler.reporting.bookkeeper import Bookkeeper, spent
@@ -147,6 +147,30 @@ def test_the_ledger_survives_a_restart_and_is_written_each_minute(tmp_path: Path
         assert read.usd(since=TODAY) == pytest.approx(65 / 60 * 5.672, abs=1e-4)
         assert read.usd(since=date(2026, 10, 1)) == pytest.approx(1 + 65 / 60 * 5.672, abs=1e-4)
         assert LedgerBooks(kube, namespace="spillway").read(["2025-11"]).costs == {}, "the ring's next year"
+
+
+def test_what_the_policy_says_of_a_block_is_counted_and_may_spend_a_budget(tmp_path: Path) -> None:
+    """Of 240 $ for a day 10 $ an hour, though a node of it costs nothing."""
+    given = {
+        "capacity_type": "capacity-block",
+        "capacity_reservation": "cr-0123456789abcdef0",
+        "zones": ("us-east-1a",),
+    }
+    entry = an_entry("gpu-a10g", upfront_usd=240.0, budget={"usd_per_day": 1}, **given)
+    block = CapacityBlock(later(hours=-1), later(hours=23), instances=1)
+
+    def within(at: datetime) -> Cluster:
+        return a_cluster(seen_at=at, groups=(a_group("gpu-a10g", usd_per_hour=0.0, block=block),))
+
+    with fake_api() as api:
+        api.answer = Shelf().answer
+        keeper = Bookkeeper(LedgerBooks(Kube.connect(api.kubeconfig(tmp_path)), namespace="spillway"))
+        for minute in range(6):
+            assert keeper.look(within(later(minutes=minute)), a_policy(entry)) == ()
+        (pause,) = keeper.look(within(later(minutes=7)), a_policy(entry))
+        assert pause.because == "the budget of 1 $ for this day is spent"
+    with pytest.raises(ValueError, match="upfront_usd 240 with capacity_type: on-demand: only Capacity Blocks"):
+        an_entry("gpu-a10g", upfront_usd=240.0)
 
 
 def test_without_the_cluster_nothing_is_counted_and_nothing_paused(tmp_path: Path) -> None:
