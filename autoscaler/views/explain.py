@@ -32,19 +32,21 @@ def explained(
 ) -> Iterator[str]:
     """Lines about it; where no replica acts, that is the first. ``name`` of a pod or a job: ``namespace/name``.
 
-    ``policy``: what it would come to by that one, worked out here. ``at``: by the record of the acting replica. Raises
-    ``BadInput`` where there is no such thing, ``Unavailable``.
+    ``policy``: what it would come to by that one, worked out here, which is said first where a replica acts. ``at``: by
+    the record of the acting replica. Raises ``BadInput`` where there is no such thing, ``Unavailable``.
     """
     kube = k8s.Kube.connect(kubeconfig)
-    if policy is not None:
-        yield from _worked_out(kube, kind, name, policy, namespace)
-        return
     try:
         replica = acting_replica(kube, namespace=namespace)
     except k8s.Refused as refused:
         raise Unavailable(f"the API server refuses: {refused}") from None
     if not replica.acts:
         yield replica.in_words(datetime.now(UTC))
+    if policy is not None:
+        if replica.acts:
+            yield f"{replica.name} acts by its own policy; by the one that was named:"
+        yield from _worked_out(kube, kind, name, policy, namespace)
+        return
     if replica.acts and (replica.door or at):
         query = {"at": at.isoformat()} if at else {}
         try:

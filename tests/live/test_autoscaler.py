@@ -281,7 +281,7 @@ def test_an_instance_that_ec2_does_not_describe_yet_is_not_bought_again(hybrid: 
 
 
 def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid) -> None:
-    """One Event on the pod, whoever restarts; one line from `explain`."""
+    """One Event on the pod, whoever restarts; one line from `explain`, after the one that no autoscaler acts."""
     make_pod(hybrid.plane.kube, gpu_pod("big", gpus=16))
 
     def events() -> list[dict[str, Any]]:
@@ -300,8 +300,9 @@ def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid
         check=True,
         timeout=60,
     ).stdout
-    assert len(explained.splitlines()) == 1
-    assert explained.startswith("default/big cannot run as things are: ")
+    first, said = explained.splitlines()
+    assert first.startswith("no autoscaler acts: ")
+    assert said.startswith("default/big cannot run as things are: ")
     assert not hybrid.aws.asked()
 
 
@@ -662,6 +663,27 @@ def test_a_replica_that_starts_with_a_bad_file_goes_on_with_what_the_other_obeye
             until(lambda: "but max 1 of group gpu leaves 0" in second.texts(), told=second.texts)
             assert "groups[0] (gpu).max = 'one': must be a whole number" in second.texts()
     assert len(hybrid.aws.asked()) == 1
+
+
+def test_an_explanation_says_first_that_none_acts_or_that_it_is_by_another_policy(hybrid: Hybrid) -> None:
+    """Nothing is promised that no autoscaler does, or that another policy would do."""
+    generous = hybrid.directory / "generous.yaml"
+    generous.write_text(hybrid.policy.read_text(encoding="utf-8"), encoding="utf-8")
+    with hybrid.policy.open("a", encoding="utf-8") as obeyed:
+        obeyed.write("limits: {usd_per_hour: 1}\n")
+    make_pod(hybrid.plane.kube, gpu_pod("p"))
+    asked = partial(spillway, hybrid, "autoscale", "explain", "pod", "p")
+    first, said = asked("--policy", str(generous)).splitlines()
+    assert first == "no autoscaler acts: the lease is not held"
+    assert "the next step is for it: grow" in said
+    with hybrid.run("--identity", "one") as brain:
+        until(lambda: "limits.usd_per_hour" in brain.texts(), told=brain.texts)
+        assert "limits.usd_per_hour" in asked()
+        assert "grow" not in asked()
+        first, said = asked("--policy", str(generous)).splitlines()
+        assert first == "one acts by its own policy; by the one that was named:"
+        assert "the next step is for it: grow" in said
+    assert not hybrid.aws.asked()
 
 
 def test_what_it_decided_is_explained_at_its_door_recorded_and_decided_again(hybrid: Hybrid, tmp_path: Path) -> None:

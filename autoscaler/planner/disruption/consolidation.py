@@ -42,14 +42,22 @@ class Consolidation:
 
 
 def consolidate(
-    cluster: Cluster, policy: Policy, fleet: Fleet, brake: DrainBrake, *, up: ScaleUp, limits: SearchLimits
+    cluster: Cluster,
+    policy: Policy,
+    fleet: Fleet,
+    brake: DrainBrake,
+    *,
+    up: ScaleUp,
+    limits: SearchLimits,
+    losing: Collection[str] = (),
 ) -> Consolidation:
     """Go on emptying what is being emptied; begin with another where its budget and the brake allow one.
 
     ``fleet`` and ``up``: what this look found and what it does for pending pods, whose places are taken. No node is
-    begun with while nodes are bought or on their way for others.
+    begun with while nodes are bought or on their way for others. Nothing is bought in a group that loses a node by the
+    same plan before (``losing``): an order starts from the desired capacity that was seen.
     """
-    return _Consolidating(cluster=cluster, policy=policy, fleet=fleet, brake=brake, up=up, limits=limits).decide()
+    return _Consolidating(cluster, policy, fleet, brake, up, limits, losing).decide()
 
 
 def why_not_moved(pod: Pod) -> str:
@@ -161,6 +169,7 @@ class _Consolidating:
     brake: DrainBrake
     up: ScaleUp
     limits: SearchLimits
+    losing: Collection[str]
     steps: list[Step] = field(default_factory=list)
     going: set[str] = field(default_factory=set)
     wanted: dict[str, str] = field(default_factory=dict)
@@ -268,7 +277,7 @@ class _Consolidating:
 
     def _replace(self, node: Node, group: Group) -> bool:
         """Buy what the pods of the node need, or wait for it, where that is cheaper by the least saving."""
-        found = self._tried(node, groups=self.cluster.groups)
+        found = self._tried(node, groups=tuple(one for one in self.cluster.groups if one.name not in self.losing))
         orders = [step for step in found.steps if isinstance(step, Grow)]
         saves = group.usd_per_hour - sum(step.usd_per_hour for step in orders)
         is_same = any(step.group == group.name for step in orders)

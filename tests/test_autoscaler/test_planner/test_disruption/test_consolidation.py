@@ -14,7 +14,7 @@ from autoscaler.config.policy import Consolidation, Policy
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
-from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Pod
+from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Notice, Pod
 from autoscaler.planner.disruption.consolidation import why_not_moved
 from autoscaler.planner.plan import plan
 from tests.builders import (
@@ -24,6 +24,7 @@ from tests.builders import (
     a_group,
     a_pod,
     a_policy,
+    an_entry,
     an_on_prem_node,
     later,
     nodes_of,
@@ -299,3 +300,18 @@ def test_one_node_is_begun_with_at_a_look_also_where_two_could_be_replaced() -> 
     [grow] = [step for step in decided.steps if isinstance(step, Grow)]
     assert (grow.to - grow.was, evicted(decided.steps)) == (2, [])
     assert grow.because == f"the pods of {nodes[0].name} (p4d.24xlarge) need no more than that: saves 20.42 $/h"
+
+
+@pytest.mark.parametrize("is_taken_back", [True, False])
+def test_no_node_is_bought_in_a_group_that_loses_one_to_ec2_first(is_taken_back: bool) -> None:  # noqa: FBT001
+    """The order would start from a desired capacity that is another by then: it waits for the next look."""
+    dear, node = standing()
+    cheap = a_group("cpu", joined=1)
+    (taken,) = nodes_of(cheap, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+    notice = Notice(cheap.instances[0].id, "interruption", LATER, LATER + timedelta(minutes=1))
+    pods, nodes = [web(node=node.name, cpu=4)], [node, taken] if is_taken_back else [node]
+    cheap = cheap if is_taken_back else a_group("cpu")
+    policy = a_policy(an_entry(), an_entry("cpu"))
+    look = a_cluster(pods=pods, nodes=nodes, groups=[dear, cheap], notices=(notice,), seen_at=LATER)
+    steps = decide(look, policy).steps
+    assert [type(step) for step in steps] == ([Remove] if is_taken_back else [Grow])
