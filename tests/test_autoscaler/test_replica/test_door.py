@@ -26,7 +26,7 @@ from autoscaler.reporting.metrics import Metrics
 from autoscaler.reporting.report import Log, Report
 from autoscaler.views.explain import explained, explained_by_record
 from stacks.local.process.supervisor import free_ports
-from tests.builders import later
+from tests.builders import a_policy, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 from tests.test_autoscaler.test_loop import bench
 from tests.test_autoscaler.test_record.test_replay import decided
@@ -120,6 +120,23 @@ def test_the_acting_replica_says_why(tmp_path: Path) -> None:
         assert [one.path.rpartition("/")[2] for one in api.asked] == ["version", words.LEASE]
         with pytest.raises(BadInput, match="there is no node 'x'"):
             list(explained("node", "x", kubeconfig=api.kubeconfig(tmp_path), namespace="spillway"))
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        (lease(""), "one acts by its own policy; by the one that was named:"),
+        (Answer({"message": "no"}, status=404), "no autoscaler acts: the lease is not held"),
+    ],
+    ids=["acts", "none"],
+)
+def test_an_answer_by_another_policy_says_so_first(tmp_path: Path, found: Answer, first: str) -> None:
+    """Or that nothing of it is done, since no autoscaler acts."""
+    with fake_api() as api:
+        serving(api, found)
+        config = api.kubeconfig(tmp_path)
+        lines = explained("pod", "team/p", kubeconfig=config, namespace="spillway", policy=a_policy())
+        assert next(lines) == first
 
 
 def test_what_it_cannot_say_yet_is_no_mistake_of_the_question(tmp_path: Path) -> None:
