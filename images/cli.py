@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -158,7 +159,8 @@ def plan(  # noqa: PLR0917 - click gives them by name
         raise click.UsageError("--nodes and --policy are read with --catalog: without it the cluster says both")
     job = _job(file, params)
     if catalog is None:
-        found = plan_live(job, _kube(kubeconfig), namespace=autoscaler)
+        kube = _kube(kubeconfig, otherwise="--catalog prices.csv plans from files")
+        found = plan_live(job, kube, namespace=autoscaler)
     else:
         found = planned(job, catalog=catalog, nodes=nodes, policy=policy)
     for line in found.lines():
@@ -370,10 +372,17 @@ def delete(job: str, backend: str, namespace: str, kubeconfig: Path | None) -> N
     click.echo(f"deleted {job}" if is_gone else f"deleted {job}; the cluster is still clearing up after it")
 
 
-def _kube(kubeconfig: Path | None) -> Kube:
+def _kube(kubeconfig: Path | None, *, otherwise: str = "--to local means this machine") -> Kube:
+    """Raises ``BadInput`` where no configuration is usable; where none is named, with what there is ``otherwise``."""
     from autoscaler.kube.client import Kube  # noqa: PLC0415
+    from autoscaler.model.errors import BadInput  # noqa: PLC0415
 
-    return Kube.connect(kubeconfig)
+    try:
+        return Kube.connect(kubeconfig)
+    except BadInput as error:
+        if kubeconfig or os.environ.get("KUBECONFIG"):
+            raise
+        raise BadInput(f"{error}; without a cluster, {otherwise}") from None
 
 
 def _job(file: Path, params: tuple[str, ...]) -> Job:

@@ -120,3 +120,29 @@ def test_ages_are_told_in_one_unit() -> None:
     """The biggest of which there are at least two."""
     spans = {0: "0 s", 119: "119 s", 120: "2 min", 7_199: "119 min", 7_200: "2 h", 172_800: "2 d"}
     assert {seconds: _age(timedelta(seconds=seconds)) for seconds in spans} == spans
+
+
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        (("list",), "without a cluster, --to local means this machine"),
+        (("plan", str(EXAMPLES[0])), "without a cluster, --catalog prices.csv plans from files"),
+    ],
+)
+def test_who_has_no_cluster_is_told_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], way: str
+) -> None:
+    """The first thing that a researcher may meet; where a file is named, it is the file that is wrong."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BadInput, match=f"{way}$"):
+        CliRunner().invoke(jobs, words, catch_exceptions=False)
+    with pytest.raises(BadInput, match=r"service account$"):
+        CliRunner().invoke(jobs, [*words, "--kubeconfig", "nowhere"], catch_exceptions=False)
+
+
+def test_each_template_is_told_in_a_whole_sentence() -> None:
+    """The list shows the first line of a file's comment alone."""
+    told = [line for line in typed("templates").stdout.splitlines() if not line.startswith(" ")]
+    assert [line for line in told if not line.endswith(".")] == []
