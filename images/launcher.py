@@ -458,8 +458,10 @@ def _keeper(log: _Log, lines: int, *, besides: int, group: int) -> int:
         signal.signal(signal.SIGUSR1, lambda *_: _kill(group, signal.SIGKILL))
         die_with(launcher, signal.SIGUSR1)()
         os.close(besides)
-        with log, open(lines, "rb") as written, contextlib.suppress(_EnoughError):
-            log.copy(written)
+        with log:
+            with open(lines, "rb") as written, contextlib.suppress(_EnoughError):
+                log.copy(written)
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a bucket has a patience of its own
         status = 0
     finally:
         os._exit(status)
@@ -571,7 +573,8 @@ class _Log:
 
     def __init__(self, settings: Settings) -> None:
         self._file = _new_log(settings) if settings.state else None
-        self._shipper = _Shipper(f"{settings.bucket}/logs/{settings.task}") if settings.bucket else None
+        place = f"{settings.bucket}/logs/{settings.task}"
+        self._shipper = _Shipper(place, patience=settings.grace) if settings.bucket else None
 
     def __enter__(self) -> _Log:  # noqa: PYI034 - Self is younger than the Pythons that run this
         return self
@@ -755,6 +758,7 @@ class _Shipper:
     """Puts lines into a bucket, in parts. What it does not take is tried again, at the end for as long as a grace."""
 
     def __init__(self, place: str, *, every: float = _SHIP_EVERY, patience: float = 30.0) -> None:
+        """``patience``: seconds at the end."""
         started = datetime.now(timezone.utc)  # noqa: UP017 - older Pythons run this file
         self._place = f"{place}.{started:%Y%m%dT%H%M%S.%f}"
         self._every, self._patience = every, patience

@@ -153,6 +153,13 @@ def test_a_bucket_that_refuses_is_told_in_its_words_and_the_exit_status_stays(s3
     )
 
 
+def test_lines_that_a_bucket_takes_in_no_grace_are_counted(s3: Any) -> None:
+    """What keeps them is not cut short by the wait for a program's end, which is as long."""
+    s3.delete_bucket(Bucket="team")
+    done = run("print('one'); print('two')", SPILLWAY_GRACE="0.5")
+    assert "2 lines are not in s3://team/logs/mnist/1/logs/worker-0." in done.stderr
+
+
 def test_without_keys_the_instances_role_signs() -> None:
     """By the metadata service, version 2: a token first."""
     role = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T"}
