@@ -245,6 +245,8 @@ def _one(folder: Path, name: str, dice: random.Random, place: Place, found: Foun
     found.ended_elsewhere[end] += bool({CUT_OFF, BACK}.intersection(killed))
     found.left += [f"{name}: {one}" for one in left]
     place.forget(name)
+    if place.bucket:
+        place.bucket.wait()
     _read(logs, name, truth, found, killed=killed, cuts=place.cuts)
     so_far = f"{len(found.left)} left, {found.lost.total()} of {found.lines} lines lost, {found.unnumbered} unnumbered"
     print(f"  {name}: {end}; killed: {', '.join(killed) or 'nothing'}; so far {so_far}", flush=True)
@@ -294,7 +296,7 @@ def _kill_one(mark: str, name: str, dice: random.Random, place: Place) -> str | 
     """Strike once: first what it is to be, then which."""
     strikes = {what: found for what, found in place.strikes(name).items() if found}
     if place.bucket:
-        strikes["the bucket"] = [partial(place.bucket.away, dice.uniform(0.5, 8.0))]
+        strikes["the bucket"] = [partial(place.bucket.away, dice.uniform(0.5, 4.0))]
     for pid, kind in _processes(mark):
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             if not (kind.endswith("launcher") and _keeps(pid)):

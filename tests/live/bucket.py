@@ -41,13 +41,16 @@ class Bucket:
         self.url = "http://{}:{}".format(*self._server.get_host_and_port())
 
     def close(self) -> None:
-        """Answer no more, and do not come back."""
-        if self._back:
-            self._back.cancel()
-            self._back.join()
+        """Answer no more."""
+        self.wait()
         if self._server:
             self._server.stop()
             self._server = None
+
+    def wait(self) -> None:
+        """Until it answers again."""
+        if self._back:
+            self._back.join()
 
     def away(self, seconds: float) -> None:
         """Refuse connections for so long. Raises ``ProcessLookupError`` where it does so already."""
