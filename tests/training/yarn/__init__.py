@@ -48,6 +48,12 @@ log4j.appender.all.target=System.err
 log4j.appender.all.layout=org.apache.log4j.PatternLayout
 log4j.appender.all.layout.ConversionPattern=%d %p %c{1}: %m%n
 """
+_SITE: Final = """\
+<configuration>
+  <property><name>hadoop.service.shutdown.timeout</name><value>1s</value></property>
+</configuration>
+"""
+"""A service's master waits so long for a thread that waits for it: it held its container for 30 s after the end."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ def mini_yarn(folder: Path, *, hosts: tuple[str, ...]) -> Iterator[Yarn]:
     """Two nodes of 4 GB and 8 cores, where all of these names are this machine."""
     (folder / "conf").mkdir()
     (folder / "conf" / "log4j.properties").write_text(_LOG)
+    (folder / "conf" / "core-site.xml").write_text(_SITE)
     (folder / "hosts").write_text(
         "".join(f"127.0.0.1 {host}\n" for host in ("localhost", socket.gethostname(), *hosts))
     )
