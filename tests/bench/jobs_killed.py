@@ -35,7 +35,7 @@ from typing import Final
 from tests.bench.figure import Figure
 from tests.bench.jobs_killed_compose import Compose, compose_program
 from tests.bench.jobs_killed_kubernetes import cluster
-from tests.bench.jobs_killed_places import BACK, CUT_OFF, Local, Place, Slurm, typed
+from tests.bench.jobs_killed_places import BACK, CUT_OFF, DEAD, Local, Place, Slurm, typed
 from tests.bench.jobs_killed_yarn import YarnServices
 from tests.live.bucket import KEPT, Bucket, bucket
 from tests.live.machines import Bench
@@ -242,7 +242,7 @@ def _one(folder: Path, name: str, dice: random.Random, place: Place, found: Foun
     end, left = _end_of(name, mark, place)
     found.killed.update(killed)
     found.ended[end] += 1
-    found.ended_elsewhere[end] += bool({CUT_OFF, BACK}.intersection(killed))
+    found.ended_elsewhere[end] += bool({CUT_OFF, DEAD, BACK}.intersection(killed))
     found.left += [f"{name}: {one}" for one in left]
     place.forget(name)
     if place.bucket:

@@ -20,7 +20,7 @@ from images.renderers.kubernetes import LOGS_SECRET
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeRefusedError
-from tests.bench.jobs_killed_places import BACK, CUT_OFF, LAUNCHERS, Strikes, typed
+from tests.bench.jobs_killed_places import BACK, CUT_OFF, DEAD, LAUNCHERS, Strikes, processes_below, typed
 from tests.live.bucket import Bucket
 from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
 from tests.live.lab import PAUSE, Lab, digest_of, lab, spillway
@@ -29,6 +29,7 @@ from tests.live.python_image import spillway_image
 
 IMAGE: Final = "lab.local/python:1"
 _SANDBOX: Final = "a pod's sandbox"
+_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _PODS: Final = "/api/v1/namespaces/default/pods"
 
 
@@ -43,7 +44,7 @@ class Kubernetes:
     python: str = "python3"
     seconds: tuple[float, ...] = (1.0, 8.0)
     told: Mapping[str, str] = field(default_factory=dict)
-    cuts = LAUNCHERS | {CUT_OFF, BACK, _SANDBOX}
+    cuts = LAUNCHERS | {CUT_OFF, DEAD, BACK, _SANDBOX}
     _lost: Host | None = None
     _kube: Kube = field(init=False)
     more: str = field(init=False)
@@ -62,7 +63,11 @@ class Kubernetes:
         return kubernetes.outcome(self._kube, namespace="default", name=name)
 
     def strikes(self, name: str) -> Strikes:
-        """At pods, what runs them, and a machine, whose Node is deleted, as of an instance which is gone, or stays."""
+        """At pods, what runs them, and machines.
+
+        Of one that is cut off the Node is deleted, as of an instance which is gone, or its owner says that it is out of
+        service: https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown.
+        """
         pods = [pod for pod in self._pods() if pod["metadata"]["labels"].get(words.JOB) == name]
         used = {pod["spec"].get("nodeName") for pod in pods}
         there = [host for host in self.hosts if host is not self._lost and host.name in used]
@@ -70,8 +75,13 @@ class Kubernetes:
             "a pod": [partial(self._delete, f"{_PODS}/{pod['metadata']['name']}") for pod in pods],
             "kubelet": [partial(_end, host, "kubelet") for host in there],
             "containerd": [partial(_end, host, "containerd") for host in there],
-            _SANDBOX: [partial(os.kill, pid, signal.SIGKILL) for pid in _sandboxes()],
+            _SANDBOX: [
+                partial(os.kill, pid, signal.SIGKILL)
+                for host in there
+                for pid in processes_below(host.process.pid, lambda command: command == [*PAUSE])
+            ],
             CUT_OFF: [partial(self._cut, host) for host in there if self._lost is None],
+            DEAD: [partial(self._declare_dead, host) for host in there if self._lost is None],
             BACK: [partial(self._restart, host) for host in there],
         }
 
@@ -85,12 +95,17 @@ class Kubernetes:
         ]
 
     def forget(self, name: str) -> None:
-        """By the command line; the machine is started again, and made a node as it was."""
+        """By the command line; the machine is started again, and a node as it was."""
         self._typed("delete", name)
-        if self._lost is not None:
-            self._restart(self._lost)
-            self._lost = None
+        if self._lost is None:
+            return
+        self._restart(self._lost)
+        try:
+            self._taint(self._lost, None)
+        except KubeRefusedError:  # its Node was deleted
             join(self.ground, self.hosts)
+        self._lost = None
+        until(lambda: all(map(_is_ready, self.ground.kube.get("/api/v1/nodes")["items"])), within=120)
 
     def _restart(self, host: Host) -> None:
         """Where its Node is there, it is the same one afterwards."""
@@ -112,15 +127,22 @@ class Kubernetes:
         host.process.kill()
         self._delete(f"/api/v1/nodes/{host.name}")
 
+    def _declare_dead(self, host: Host) -> None:
+        self._lost = host
+        host.process.kill()
+        self._taint(host, {"key": _OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"})
 
-def _sandboxes() -> list[int]:
-    """First processes of pods, which hold their network: of any pods, for jobs run one after the other."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0") == [*map(str.encode, PAUSE)]:
-                found.append(int(folder.name))
-    return found
+    def _taint(self, host: Host, taint: dict[str, str] | None) -> None:
+        """Put the mark of a machine that is out of service on its Node, or take it away."""
+        path = f"/api/v1/nodes/{host.name}"
+        others = [one for one in self.ground.kube.get(path)["spec"].get("taints", ()) if one["key"] != _OUT_OF_SERVICE]
+        taints = [*others, *([taint] if taint else [])]
+        self.ground.kube.send("PATCH", path, {"spec": {"taints": taints}}, content="application/merge-patch+json")
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _end(host: Host, unit: str) -> None:

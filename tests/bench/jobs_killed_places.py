@@ -26,6 +26,7 @@ Strikes = dict[str, list[Callable[[], object]]]
 """By what they hit."""
 CUT_OFF: Final = "a machine"
 BACK: Final = "a machine that comes back"
+DEAD: Final = "a machine whose Node stays"
 LAUNCHERS: Final = frozenset({"worker's launcher", "ps's launcher"})
 """Where they are the first process of a container, it ends with them, and what keeps lines does too."""
 
@@ -172,3 +173,20 @@ def typed(*words: str) -> str:
     if done.exit_code:
         raise SystemExit(f"spillway jobs {' '.join(words)}: {done.output}")
     return done.stdout
+
+
+def processes_below(top: int, command: Callable[[list[str]], bool]) -> list[int]:
+    """Processes that ``top`` has started, or what these have, with such a command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if command((folder / "cmdline").read_text(errors="replace").split("\0")[:-1]) and _is_below(folder, top):
+                found.append(int(folder.name))
+    return found
+
+
+def _is_below(folder: Path, top: int) -> bool:
+    pid = int(folder.name)
+    while pid not in (0, top):
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid == top

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.bench.jobs_killed_places import Strikes, typed
+from tests.bench.jobs_killed_places import Strikes, processes_below, typed
 from tests.live.bucket import Bucket
 from tests.training.yarn import GOES_ON, Yarn
 
@@ -56,10 +55,8 @@ class YarnServices:
         self.yarn.ask("destroy", name)
 
     def _masters(self) -> list[int]:
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                command = (folder / "cmdline").read_bytes()
-                if b"ServiceMaster" in command and command.startswith((b"java", b"/")) and b"java\0" in command:
-                    found.append(int(folder.name))
-        return found
+        return processes_below(self.yarn.process.pid, _is_master)
+
+
+def _is_master(command: list[str]) -> bool:
+    return any("ServiceMaster" in word for word in command) and command[0].endswith("java")
