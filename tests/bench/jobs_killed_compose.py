@@ -77,7 +77,7 @@ class Compose:
 
     def held(self) -> list[str]:
         """Containers that have not ended."""
-        return self.host.run("podman ps --noheading --format '{{.Names}} {{.Status}}'").stdout.splitlines()
+        return self.host.run("podman ps --format '{{.Names}} {{.Status}}'").stdout.splitlines()
 
     def forget(self, name: str) -> None:
         """Containers and their network go."""
