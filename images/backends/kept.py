@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,8 +81,8 @@ def _is_before(name: str, moment: datetime | None) -> bool:
 
 
 def _order(name: str) -> tuple[tuple[int, str], ...]:
-    """Runs, attempts and parts as they were written: 2 before 10."""
-    return tuple((len(part) if part.isdigit() else 0, part) for part in name.replace("/", ".").split("."))
+    """Runs, attempts and parts as they were written: 2 before 10, wherever numbers stand."""
+    return tuple((len(part) if part.isdigit() else 0, part) for part in re.findall(r"\d+|\D+", name))
 
 
 def _in_directory(place: str, job: str) -> _Kept:

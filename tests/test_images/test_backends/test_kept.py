@@ -103,3 +103,21 @@ def test_a_bucket_that_may_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(boto3, "client", lambda _service: Bucket("", refuses=refuses))
     with pytest.raises(Unavailable, match=rf"cannot read s3://b: .*AccessDenied.*{refuses}"):
         list(kept.lines(place="s3://b", job="j", role="worker", index=0))
+
+
+@pytest.mark.parametrize(
+    ("before", "last"),
+    [
+        ("container_1761_9999", "container_1761_10000"),
+        ("container_e9_1761_0007", "container_e10_1761_0001"),
+        ("container_1761_0002", "container_e01_1761_0001"),
+        ("20261124T235959Z", "20261125T000000Z"),
+        ("9.10", "10.0"),
+    ],
+)
+def test_the_last_run_is_the_last_by_its_numbers(tmp_path: Path, before: str, last: str) -> None:
+    """YARN's have four digits until there have been 9999, and an epoch once its resource manager was started again."""
+    for run in (before, last):
+        (tmp_path / "j" / run / "logs").mkdir(parents=True)
+        (tmp_path / "j" / run / "logs" / "worker-0.0.log").write_text(f"1 t {run}\n")
+    assert list(kept.lines(place=str(tmp_path), job="j", role="worker", index=0)) == [last]
