@@ -142,10 +142,9 @@ class _Resizing:
         steps = tuple(self._steps(told))
         meant = self._homes(look, told, growth)
         left_out = {**self._left_out(told, growth), **self._not_yet(look, meant, growth)}
+        waiting = {gang.name: {pod.key for pod in gang.waiting} - self._ending for gang in self.gangs}
         growing = {
-            gang.name: {growth[pod.key] for pod in gang.waiting}
-            for gang in self.gangs
-            if all(pod.key in growth for pod in gang.waiting)
+            name: {growth[key] for key in keys} for name, keys in waiting.items() if keys and keys <= growth.keys()
         }
         paying = {one.name for job in jobs if job.usd_per_hour > 0 for one in job.parts}
         shrinking = is_ending or any(step.to < step.was for step in steps)
@@ -163,6 +162,11 @@ class _Resizing:
         )
 
     # --- What there is ------------------------------------------------------------------------------------------------
+
+    @property
+    def _ending(self) -> frozenset[str]:
+        """Keys of pods that end, or that their Jobs are about to delete: they ask for no place."""
+        return frozenset(pod.key for role in self.roles for pod in role.ending)
 
     def _jobs(self) -> Iterator[ElasticJob]:
         """Jobs that have started, each with what follows it."""
@@ -230,9 +234,10 @@ class _Resizing:
         }
 
     def _claims(self, growth: Collection[str]) -> Iterator[Claim]:
-        """What waits, but for what has a node on its way."""
+        """What waits, but for what has a node on its way, and what its Job is about to delete."""
+        settled = {*growth, *self.planned, *self._ending}
         for gang in self.gangs:
-            pods = [pod for pod in gang.waiting if pod.key not in growth and pod.key not in self.planned]
+            pods = [pod for pod in gang.waiting if pod.key not in settled]
             if all(pod.key in self.homes and not self.homes[pod.key].standing for pod in pods):
                 continue
             anchor = self._anchor(gang)
