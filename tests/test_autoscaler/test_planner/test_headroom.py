@@ -124,3 +124,58 @@ def test_of_groups_that_cost_the_same_the_one_that_failed_of_late_comes_last() -
     policy = a_policy(an_entry("gpu-a10g", headroom=1))
     done = plan(a_cluster(groups=groups), policy, Memory(backoffs={groups[0].name: failed}))
     assert grown(done) == {groups[1].name: 1}
+
+
+def test_what_one_group_may_not_have_is_bought_in_the_next_at_the_lower_price_first() -> None:
+    """What is bought for pods counts towards the MaxSize of their group."""
+    dear, cheap = a_group("gpu-a10g", maximum=9), a_group("gpu-a10g", "us-east-1b", maximum=2, usd_per_hour=5.0)
+    assert grown(decided(3, groups=(dear, cheap), nodes=[])) == {cheap.name: 2, dear.name: 1}
+    assert grown(decided(2, groups=(dear, cheap), nodes=[])) == {cheap.name: 2}
+    assert grown(decided(2, groups=(dear, cheap), nodes=[], pods=[a_pod("p", gpus=4)])) == {cheap.name: 2, dear.name: 1}
+    alike = a_group("gpu-a10g", "us-east-1b", maximum=9)
+    assert grown(decided(1, groups=(alike, dear), nodes=[])) == {dear.name: 1}
+
+
+def test_of_idle_nodes_the_ready_ones_stay_then_the_oldest() -> None:
+    """The others go."""
+    group = a_group("gpu-a10g", joined=3)
+    first, second, third = nodes_of(group)
+    for nodes, kept in (
+        ([replace(first, created=later(seconds=-1)), replace(second, created=later(seconds=-3)), third], second.name),
+        ([replace(first, created=later(seconds=-9), ready=False, unready_since=NOW), second, third], second.name),
+        ([first, second, third], first.name),
+    ):
+        done = decided(1, groups=(group,), nodes=nodes)
+        assert {step.node for step in done.steps if isinstance(step, Cordon)} == {one.name for one in nodes} - {kept}
+
+
+def test_each_entry_has_a_headroom_of_its_own() -> None:
+    """One without it keeps none; another's nodes are not counted, nor bought."""
+    policy = a_policy(an_entry("gpu-a10g", headroom=1), an_entry("gpu-a100", headroom=2), an_entry("cpu"))
+    groups = (a_group("gpu-a10g", joined=1), a_group("gpu-a100"), a_group("cpu", joined=1))
+    nodes = [node for group in groups for node in nodes_of(group)]
+    done = plan(a_cluster(groups=groups, nodes=nodes), policy, Memory())
+    assert grown(done) == {groups[1].name: 2}
+    assert [step.node for step in done.steps if isinstance(step, Cordon)] == [nodes[1].name]
+
+
+def test_a_node_on_its_way_for_pods_is_no_headroom_and_one_beyond_them_is() -> None:
+    """Two are coming, one of them for a pod: with a headroom of two one is bought, with one none."""
+    coming = a_group("gpu-a10g", desired=2)
+    pods = [a_pod("p", gpus=4)]
+    assert grown(decided(2, groups=(coming,), nodes=[], pods=pods)) == {NAME: 3}
+    assert grown(decided(1, groups=(coming,), nodes=[], pods=pods)) == {}
+    (step,) = [one for one in decided(4, groups=(coming,), nodes=[], pods=pods).steps if isinstance(one, Grow)]
+    assert (step.was, step.to, step.usd_per_hour) == (2, 5, pytest.approx(3 * 5.672))
+    assert step.because == "3 nodes for the headroom of group gpu-a10g"
+    (step,) = [one for one in decided(1, pods=[a_pod("p", gpus=4)]).steps if isinstance(one, Grow)]
+    assert step.because.endswith("; 1 node for the headroom of group gpu-a10g")
+
+
+def test_the_plan_looks_again_only_where_fewer_are_free_than_wanted() -> None:
+    """A group that is refused matters to nobody where another had them."""
+    refusal = Refusal(at=NOW, code="InsufficientInstanceCapacity")
+    first = replace(a_group("gpu-a10g"), refusals=(refusal,))
+    second = a_group("gpu-a10g", "us-east-1b", maximum=1)
+    assert decided(1, groups=(first, second), nodes=[]).wake_at is None
+    assert decided(2, groups=(first, second), nodes=[]).wake_at == later(minutes=3)

@@ -25,14 +25,20 @@ from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_
 
 def a_role(name: str = "a", size: int = 2, least: int = 1, most: int = 4, **given: Any) -> ElasticRole:
     """A Job of one to four tasks, and two now."""
-    return ElasticRole(
-        **{"namespace": "team", "name": name, "size": size, "minimum": least, "maximum": most, "created": NOW} | given
-    )
+    ordinary: dict[str, Any] = {
+        "namespace": "team",
+        "name": name,
+        "size": size,
+        "minimum": least,
+        "maximum": most,
+        "created": NOW,
+    }
+    return ElasticRole(**ordinary | given)
 
 
 def a_task(role: ElasticRole, index: int | str, node: str | None = None, **given: Any) -> Pod:
     """One CPU, on a node or behind the gate."""
-    ordinary = {"node": node, "phase": "Running"} if node else {"gates": (words.GATE,)}
+    ordinary: dict[str, Any] = {"node": node, "phase": "Running"} if node else {"gates": (words.GATE,)}
     labels = {words.COMPLETION_INDEX: str(index)}
     gang = GangRef("team", role.name, size=role.maximum, minimum=role.minimum)
     return a_pod(f"{role.name}-{index}", **ordinary | {"owner": role.owner, "labels": labels, "gang": gang} | given)
@@ -333,6 +339,27 @@ def test_a_gang_claims_room_for_its_least_together_and_for_each_more() -> None:
     told = Decided(a_cluster(pods=[*pods, *gang], nodes=machines(6), elastic=(role,)))
     assert (told.sizes, set(told.homes)) == ([("a", 4, 3)], {"gang-worker-0", "gang-worker-1", "gang-worker-2"})
     assert set(told.told.unbought) == {"team/gang", "team/gang team/gang-worker-2"}
+
+
+def test_a_gang_claims_room_where_its_other_pods_run() -> None:
+    """In their zone, though more is free in the other; of several hosts the first that has a zone says so."""
+    role = a_role(size=3, least=1, most=3)
+    zones = {"own-1": {words.ZONE: "b"}, "own-2": {words.ZONE: "a"}}
+    nodes = [replace(one, labels={**one.labels, **zones.get(one.name, {})}) for one in machines(4, 4, 9)]
+    tasks = [a_task(role, number, "own-1") for number in range(3)]
+    *first, waits = a_gang("gang", 3, topology=words.ZONE, priority=5)
+    runs = {
+        node: replace(pod, node=node, phase="Running", gates=())
+        for node, pod in zip(("own-0", "own-1"), first, strict=True)
+    }
+    for on, home, sizes in (
+        ((), "own-2", [("a", 3, 4)]),
+        (("own-0",), "own-2", [("a", 3, 4)]),
+        (("own-0", "own-1"), "own-1", [("a", 3, 2)]),
+    ):
+        pods = [*tasks, *(runs[node] for node in on), waits]
+        told = Decided(a_cluster(pods=pods, nodes=nodes, elastic=(replace(role, maximum=4),)))
+        assert (told.homes, told.sizes) == ({"gang-worker-2": home}, sizes)
 
 
 # --- The order of gangs -----------------------------------------------------------------------------------------------
