@@ -252,3 +252,18 @@ def test_an_attempt_that_fails_is_not_made_again_at_once() -> None:
     with pytest.raises(Unavailable):
         other.try_once()
     assert other.pause() == RETRY
+
+
+@pytest.mark.parametrize(
+    ("passes", "pause"), [(0.0, RETRY), (LASTS - 1.5, RETRY), (LASTS - 0.5, 0.51), (LASTS + 0.01, RETRY)]
+)
+def test_the_next_attempt_is_made_just_when_a_record_runs_out(passes: float, pause: float) -> None:
+    """Not before the usual time otherwise; the holder itself keeps to the usual time."""
+    clock, record = Clock(), Record()
+    one, other = lease(record, "one", clock), lease(record, "other", clock)
+    one.try_once()
+    other.try_once()
+    clock.now += passes
+    assert other.pause() == pytest.approx(pause)
+    clock.now -= passes
+    assert one.pause() == RETRY

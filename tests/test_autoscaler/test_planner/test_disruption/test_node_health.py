@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -121,6 +122,38 @@ def test_a_node_that_has_not_answered_for_too_long_is_cordoned_and_then_terminat
     (step,) = decide(group, replace(node, **OURS), pods=(on(node),)).steps
     assert isinstance(step, Remove)
     assert (step.node, step.instance, step.is_dead) == (node.name, node.instance_id, True)
+
+
+def test_the_last_moment_of_a_silent_node_counts() -> None:
+    """At its end it is cordoned; a second before that the next look is at its end, of several at the first."""
+    group = a_group(joined=2)
+    policy = a_policy()
+    nodes = [
+        replace(node, ready=False, unready_since=later(minutes=number), created=later(hours=-2))
+        for number, node in enumerate(nodes_of(group))
+    ]
+    pods = [on(node) for node in nodes]
+    end = NOW + policy.scale_down.unready_after
+    before = plan(
+        a_cluster(pods=pods, nodes=nodes, groups=[group], seen_at=end - timedelta(seconds=1)), policy, Memory()
+    )
+    assert (before.steps, before.wake_at) == ((), end)
+    assert f"its instance is terminated at {end:%Y-%m-%d %H:%M:%S} UTC" in before.warnings[0]
+    at = plan(a_cluster(pods=pods, nodes=nodes, groups=[group], seen_at=end), policy, Memory())
+    assert [(type(step), step.node) for step in at.steps if isinstance(step, Cordon)] == [(Cordon, nodes[0].name)]
+
+
+def test_a_node_that_has_never_been_ready_is_silent_since_it_was_made() -> None:
+    """And only when its time to join is over."""
+    policy = a_policy()
+    group = a_group(joined=1)
+    (node,) = nodes_of(group, ready=False)
+    for since, told in (
+        (policy.scale_up.boot_timeout, True),
+        (policy.scale_up.boot_timeout - timedelta(seconds=1), False),
+    ):
+        look = a_cluster(pods=[on(node)], nodes=[node], groups=[group], seen_at=NOW + since)
+        assert any(f"since {NOW:%Y-%m-%d %H:%M:%S} UTC" in one for one in plan(look, policy, Memory()).warnings) is told
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,15 @@ from autoscaler.config.policy import Waiting as WaitingPolicy
 from autoscaler.model.actions import Admit, Grow, Memory, Plan
 from autoscaler.model.cluster import FOREVER, Pod
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.release_forecast import Forecast, Release, Start, Task, bought_for, worth_waiting
+from autoscaler.planner.supply.release_forecast import (
+    Forecast,
+    Release,
+    Start,
+    Task,
+    bought_for,
+    expected_end,
+    worth_waiting,
+)
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 
 GPU = "nvidia.com/gpu"
@@ -73,6 +81,78 @@ def test_a_task_waits_for_machines_that_let_it_in_only() -> None:
     found = forecast([0, 0], (10, 0, 8), (60, 1, 8))
     picky = [Task(gpus(8), suits=frozenset({1}))]
     assert found.start(picky, now=NOW, until=later(hours=1)) == Start(later(seconds=60), (1,))
+
+
+def test_what_ends_now_or_was_to_end_before_counts_at_once_and_later_ends_do_not() -> None:
+    """All that is overdue together."""
+    assert start(forecast([0], (0, 0, 8)), 8) == (0, (0,))
+    assert start(forecast([0], (-60, 0, 4), (0, 0, 4)), 8) == (0, (0,))
+    assert start(forecast([0], (0, 0, 4), (1, 0, 4)), 8) == (1, (0,))
+    assert start(forecast([0], (0, 0, 4), (1, 0, 4)), 8, until=0) is None
+
+
+def test_the_largest_task_is_placed_first_each_where_it_leaves_the_least() -> None:
+    """Their places are told in the order in which the tasks were given."""
+    assert start(forecast([4, 8]), 4, 8) == (0, (0, 1))
+    assert start(forecast([9, 5, 6]), 5, 6, 1) == (0, (1, 2, 0))
+    assert start(forecast([8, 8]), 4, 4) == (0, (0, 0))
+    assert start(forecast([8]), 4, 5) is None
+    assert start(forecast([0, 0]), 0) == (0, (0,))
+
+
+def test_a_task_is_held_against_each_resource_that_it_asks_for() -> None:
+    """What it does not ask for may be lacking, also where more is taken than is there."""
+    both = ["cpu", GPU]
+    found = Forecast([{"cpu": 2, GPU: 8}, {"cpu": 8, GPU: 4}], [], resources=both)
+
+    def places(*tasks: dict[str, int]) -> tuple[int, ...] | None:
+        begun = found.start([Task(amounts) for amounts in tasks], now=NOW, until=NOW)
+        return begun and begun.places
+
+    assert places({"cpu": 4, GPU: 2}) == (1,)
+    assert places({"cpu": 4, GPU: 5}) is None
+    assert places({"cpu": 1}) == (0,)
+    found.take(1, {GPU: 5})
+    assert places({"cpu": 8}) == (1,)
+    assert places({"cpu": 8, GPU: 1}) is None
+    found.take(1, {GPU: -5})
+    assert places({"cpu": 8, GPU: 4}) == (1,)
+
+
+def test_other_releases_leave_the_room_as_it_is_and_one_more_is_one_in_order() -> None:
+    """The forecast that they are taken from keeps its own."""
+    found = forecast([0, 0], (60, 0, 8))
+    other = found.with_releases([Release(later(seconds=30), 1, gpus(8))])
+    other.take(0, gpus(-1))
+    assert (start(found, 8), start(other, 8), start(found, 1), start(other, 1)) == (
+        (60, (0,)),
+        (30, (1,)),
+        (60, (0,)),
+        (0, (0,)),
+    )
+    found.expect(Release(later(seconds=10), 1, gpus(8)))
+    assert start(found, 8) == (10, (1,))
+    found.expect(Release(later(seconds=70), 1, gpus(8)))
+    assert start(found, 8, 8) == (60, (0, 1))
+    assert start(found, 16) == (70, (1,))
+
+
+def test_places_that_let_a_task_in_are_told_one_by_one() -> None:
+    """None lets nothing in; of two the one that leaves the least."""
+    found = forecast([8, 4, 4])
+
+    def place(*suits: int) -> tuple[int, ...] | None:
+        begun = found.start([Task(gpus(4), suits=frozenset(suits))], now=NOW, until=NOW)
+        return begun and begun.places
+
+    assert [place(), place(0), place(2, 0), place(0, 1, 2)] == [None, (0,), (2,), (1,)]
+
+
+@pytest.mark.parametrize(("minutes", "ends"), [(0, 10), (9, 10), (10, 15), (20, 30)])
+def test_what_runs_longer_than_it_was_to_is_expected_to_need_half_as_long_again(minutes: float, ends: float) -> None:
+    """From the moment at which it was to end."""
+    now = later(minutes=minutes)
+    assert expected_end(NOW, timedelta(minutes=10), now=now) == later(minutes=ends)
 
 
 RELEASES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.integers(1, 8)), max_size=8)
