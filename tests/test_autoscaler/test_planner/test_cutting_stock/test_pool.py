@@ -1,0 +1,214 @@
+"""A pool by itself: which pods it keeps for a purchase, on whose account a node is, and whom a purchase leaves out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.model.cluster import Group, Pod
+from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.labels import HOSTNAME
+from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase, Want
+from autoscaler.planner.cutting_stock.joint_packing import IdleNodes, Pool, Proof
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.placement.offerings import Ceilings, Market
+from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import CORDONED_TIER, EC2_TIER, Place
+from autoscaler.planner.supply.fleet import new_place
+from tests.builders import a_gang, a_pod
+from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import (
+    a_demand,
+    a_market,
+    groups_of,
+    own_place,
+)
+
+LIMITS = SearchLimits(joint_at_least=0)
+(NODE,) = groups_of((("node", 16, 4, 2.0),))
+"""Sixteen CPUs and four GPUs."""
+SIZES = groups_of((("small", 4, 1, 1.0), ("large", 64, 8, 6.0)))
+
+
+def at_hand(group: Group, name: str, *, tier: int = CORDONED_TIER, **free: int) -> Place:
+    """A node of the group that the bill has already."""
+    place = new_place(group, name, dict(group.allocatable) | free)
+    return replace(place, tier=tier, standing=False)
+
+
+def a_pool(market: Market, *gangs: Sequence[Pod], fills_first: bool = True) -> tuple[Pool, list[bool]]:
+    """Of these gangs, named g0 and so on; and which of them it took."""
+    pool = Pool(market, LIMITS, fills_first=fills_first)
+    return pool, [pool.take(a_demand(market, gang, f"g{number}")) for number, gang in enumerate(gangs)]
+
+
+def where(pool: Pool) -> dict[str, str]:
+    """Pod -> node."""
+    return {key.removeprefix("team/"): place.name.rpartition("-")[2] for key, place in pool.places.items()}
+
+
+def waiting(pool: Pool) -> list[str]:
+    """Pods that are kept for a purchase."""
+    return sorted(key.removeprefix("team/") for keys in pool.waiting.values() for key in keys)
+
+
+# --- Idle nodes -------------------------------------------------------------------------------------------------------
+
+
+def test_idle_nodes_are_given_out_readiest_and_smallest_first() -> None:
+    """Not one that pods were planned on, that is open, or on which the pod may not be."""
+    pod = a_pod("p", gpus=1, cpu=1)
+    small = at_hand(NODE, "small", cpu=4000)
+    whole, ready = at_hand(NODE, "whole"), at_hand(NODE, "ready", tier=EC2_TIER)
+    tiny = at_hand(NODE, "tiny", cpu=500)
+    kept = at_hand(NODE, "kept", cpu=2000)
+    offerings = a_market([pod], [NODE]).offerings
+    snapshot = Snapshot([whole, small, ready, tiny, kept], (), [pod])
+    market = Market(snapshot, offerings, Ceilings(), kept={"kept"})
+    shape = snapshot.shape(pod)
+    nodes = IdleNodes(market, [name for name, _ in shape.amounts])
+    found = []
+    while (place := nodes.first(shape)) is not None:
+        found.append(place.name)
+        market.take(place)
+        snapshot.put(shape, place, place.name)
+    assert found == ["ready", "small", "whole"]
+    none = Market(Snapshot((), (), [pod]), offerings, Ceilings())
+    assert IdleNodes(none, []).first(none.snapshot.shape(pod)) is None
+
+
+# --- What is taken ----------------------------------------------------------------------------------------------------
+
+
+def test_what_stands_is_filled_then_idle_nodes_and_the_rest_waits() -> None:
+    """In order; an idle node that is opened has room for other shapes too."""
+    gang = [*a_gang("a", 4, gpus=4, cpu=1)]
+    small = [a_pod("small", cpu=2)]
+    market = a_market([*gang, *small], [NODE], [own_place("own"), at_hand(NODE, "idle-1"), at_hand(NODE, "idle-2")])
+    pool, took = a_pool(market, gang, small)
+    assert took == [True, True]
+    assert [where(pool).get(pod.name) for pod in gang] == ["own", "1", "2", None]
+    assert waiting(pool) == ["a-worker-3"]
+    assert where(pool)["small"] == "own"
+    assert {name: dict(count) for name, count in pool.wanted.items()} == {
+        "g0": {Want(market.snapshot.shape(gang[3]), ""): 1},
+        "g1": {},
+    }
+
+
+def test_an_idle_node_that_is_opened_for_one_gang_has_room_for_those_that_found_none() -> None:
+    """The first found no standing place; with the second's node there is one."""
+    first, large, again = [a_pod("first", cpu=2)], [a_pod("large", gpus=4, cpu=8)], [a_pod("again", cpu=2)]
+    places = [own_place("own", cpu=1000), at_hand(NODE, "idle")]
+    market = a_market([*first, *large, *again], [NODE], places)
+    pool, took = a_pool(market, first, large, again)
+    assert (took, where(pool), waiting(pool)) == ([True] * 3, {"first": "idle", "large": "idle", "again": "idle"}, [])
+
+
+def test_of_a_gang_that_nothing_holds_no_trace_is_left() -> None:
+    """Others are taken before it and behind it."""
+    first, giant, last = (
+        a_gang("a", 1, gpus=4, cpu=1),
+        [a_pod("x", gpus=4), a_pod("y", gpus=64)],
+        a_gang("b", 1, gpus=4),
+    )
+    market = a_market([*first, *giant, *last], [NODE], [own_place("own"), own_place("own-2")])
+    pool, took = a_pool(market, first, giant, last)
+    assert took == [True, False, True]
+    assert [demand.name for demand in pool.demands] == ["g0", "g2"]
+    assert (sorted(where(pool)), waiting(pool)) == (["a-worker-0", "b-worker-0"], [])
+    assert sum(len(place.guests) for place in market.snapshot.places) == 2
+    closed = a_market(last, groups_of((("node", 16, 4, 2.0),), maximum=0))
+    assert a_pool(closed, last)[1] == [False]
+
+
+def test_where_all_is_one_problem_nothing_is_filled_before() -> None:
+    """But for pods that no node to be bought or at hand could hold."""
+    gang, large = a_gang("a", 1, gpus=1, cpu=1), [a_pod("large", gpus=1, cpu=64)]
+    market = a_market([*gang, *large], [NODE], [own_place("own", cpu=90_000)])
+    pool, took = a_pool(market, gang, large, fills_first=False)
+    assert (took, where(pool), waiting(pool)) == ([True, True], {"large": "own"}, ["a-worker-0"])
+    assert pool.buy()
+    assert where(pool) == {"large": "own", "a-worker-0": "own"}
+    assert pool.proof().usd == pytest.approx(0.0, abs=1e-5)
+    assert pool.proof().at_hand == {"team/large", "team/a-worker-0"}
+
+
+# --- What is bought ---------------------------------------------------------------------------------------------------
+
+
+def test_without_pods_that_wait_nothing_is_bought() -> None:
+    """Nor is anything proven."""
+    gang = a_gang("a", 1, gpus=1)
+    pool, _ = a_pool(a_market(gang, [NODE], [own_place("own")]), gang)
+    assert (pool.buy(), pool.proof(), pool.bought) == (True, Proof(), None)
+
+
+def test_a_node_is_on_the_account_of_the_gang_that_has_its_first_pod() -> None:
+    """Each node once; places are told in the order of a gang's pods."""
+    gangs = [a_gang(name, 2, gpus=3, cpu=1) for name in "ab"] + [a_gang("c", 2, gpus=1, cpu=1)]
+    pods = [pod for gang in gangs for pod in gang]
+    market = a_market(pods, [NODE])
+    pool, _ = a_pool(market, *gangs)
+    assert pool.buy()
+    found = pool.found()
+    assert [found[f"g{number}"].usd for number in range(3)] == [4.0, 4.0, 0.0]
+    assert [[key for key, _ in found[f"g{number}"].places] for number in range(3)] == [
+        [pod.key for pod in gang] for gang in gangs
+    ]
+    assert (pool.proof().usd, pool.proof().at_hand) == (pytest.approx(7.0), frozenset())
+    assert (market.bought.total(), waiting(pool)) == (4, [])
+
+
+@pytest.mark.parametrize("binding", [False, True])
+def test_where_limits_do_not_leave_enough_nothing_is_bought(*, binding: bool) -> None:
+    """What was found is kept for a pool without those that it leaves out."""
+    gangs = [a_gang(name, 1, gpus=4) for name in "abc"]
+    market = a_market([pod for gang in gangs for pod in gang], [NODE], nodes=2)
+    pool, _ = a_pool(market, *gangs)
+    assert not pool.buy(binding=binding)
+    assert market.bought.total() == 0
+    if binding:
+        assert pool.last_left() == {"g2"}
+        fewer = Pool(market, LIMITS, partial=pool.partial)
+        for number, gang in enumerate(gangs[:2]):
+            assert fewer.take(a_demand(market, gang, f"g{number}"))
+        assert fewer.buy(binding=True)
+        assert fewer.found().keys() == {"g0", "g1"}
+
+
+def test_of_pods_that_a_purchase_leaves_out_the_last_gangs_wait() -> None:
+    """As many gangs as it takes, from the end, of those that want such pods."""
+    gangs = [a_gang("a", 2, gpus=1), a_gang("b", 1, cpu=2), a_gang("c", 2, gpus=1), a_gang("d", 1, cpu=2)]
+    market = a_market([pod for gang in gangs for pod in gang], [NODE])
+    pool, _ = a_pool(market, *gangs)
+    gpu, cpu = (Want(market.snapshot.shape(gang[0]), "") for gang in gangs[:2])
+
+    def left(*some: tuple[frozenset[Want], int]) -> set[str]:
+        pool.partial = PartialPurchase((), some, 0.0)
+        return pool.last_left()
+
+    assert pool.last_left() == set()
+    assert left((frozenset({gpu}), 0)) == set()
+    assert left((frozenset({gpu}), 1)) == left((frozenset({gpu}), 2)) == {"g2"}
+    assert left((frozenset({gpu}), 3)) == {"g0", "g2"}
+    assert left((frozenset({cpu}), 1)) == {"g3"}
+    assert left((frozenset({cpu, gpu}), 3)) == {"g2", "g3"}
+    assert left((frozenset({cpu}), 2), (frozenset({gpu}), 1)) == {"g1", "g2", "g3"}
+
+
+def test_pods_that_keep_off_each_other_get_nodes_of_their_own_and_others_the_rest() -> None:
+    """Three that want a host each, and two that fit beside them."""
+    web = (Requirement("app", "In", ("web",)),)
+    apart = (PodTerm(HOSTNAME, web, frozenset({"team"})),)
+    alone = [a_pod(f"alone-{number}", gpus=2, labels={"app": "web"}, apart_from=apart) for number in range(3)]
+    plain = [a_pod(f"plain-{number}", gpus=2) for number in range(2)]
+    market = a_market([*alone, *plain], [NODE])
+    pool, _ = a_pool(market, *([pod] for pod in [*alone, *plain]))
+    assert pool.buy()
+    nodes = where(pool)
+    assert len({nodes[pod.name] for pod in alone}) == 3
+    assert (market.bought.total(), len(nodes)) == (3, 5)
+    assert max(Counter(nodes.values()).values()) == 2
