@@ -9,7 +9,10 @@ import pytest
 
 from autoscaler.model.actions import BUSY, IMPOSSIBLE, LIMIT, MONEY, PAUSED, QUOTA, REFUSED, Backoff
 from autoscaler.model.cluster import Group, Pod
+from autoscaler.model.constraints import Requirement
+from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.pauses import BUYING, Pause
+from autoscaler.model.resources import ATTACHMENTS, Resources
 from autoscaler.planner.obstacles.reasons import Reasons
 from autoscaler.planner.obstacles.search import Found, Search, Work
 from autoscaler.planner.obstacles.unbuilt_groups import ADDED
@@ -82,6 +85,27 @@ def test_a_pod_that_some_empty_machine_holds_is_not_impossible() -> None:
 def test_an_amount_that_no_machine_has_is_told_with_the_largest(asks: dict[str, int], because: str) -> None:
     """GPUs first."""
     assert impossible(a_pod(**asks)) == because
+
+
+def test_an_amount_that_the_largest_machine_has_exactly_is_not_told() -> None:
+    """Only what is more than that."""
+    assert impossible(a_pod(gpus=5, cpu=47)).count(" on one node") == 1
+    nodes = [
+        an_on_prem_node("wide", gpus=0, cpu=90, memory="64Gi"),
+        an_on_prem_node("deep", gpus=0, cpu=8, memory="1Ti"),
+    ]
+    said = impossible(a_pod(cpu=90, memory="1Ti"), nodes=nodes, groups=(), policy=a_policy(an_entry("cpu")))
+    assert said.endswith("wide comes nearest, with 64Gi memory")
+
+
+def test_a_pod_that_asks_for_a_node_by_its_name_is_shut_out_of_all_others() -> None:
+    """Not of that one; volumes that are attached elsewhere make no machine too small."""
+    named = a_pod(cpu=1, affinity=((Requirement(NODE_NAME, "In", ("b",)),),))
+    nodes = [an_on_prem_node(name, gpus=0) for name in "ab"]
+    assert impossible(named, nodes=nodes) == ""
+    assert "5 kinds of machine: " in impossible(named, nodes=[an_on_prem_node("a", gpus=0)])
+    attached = a_pod(requests=Resources({"cpu": 1000, "pods": 1, f"{ATTACHMENTS}ebs.csi.aws.com": 99}))
+    assert impossible(attached) == ""
 
 
 def test_of_a_resource_that_nothing_has_that_is_said() -> None:
@@ -242,6 +266,8 @@ def test_a_pause_a_refusal_and_a_maximum_are_told_of_each_group() -> None:
     assert limited(six, policy=small) == ("", "")
     two = (a_group("gpu-a10g", maximum=5, joined=2), *CPU)
     assert limited(bought(*[A10G[0]] * 4), groups=two)[1].endswith(f"{name} leaves 3")
+    above = (a_group("gpu-a10g", maximum=1, joined=2), *CPU)
+    assert limited(bought(above[0]), groups=above)[1].endswith(f"{name} leaves 0")
 
 
 def test_a_group_that_is_not_there_yet_is_told_as_that() -> None:
@@ -276,5 +302,7 @@ def test_what_is_against_each_machine_that_is_there_is_told_of_the_largest_pod()
     assert "asks 4" in busy(two, one, nodes=nodes)
     shut = [*nodes, an_on_prem_node("c", cordoned=True, cordoned_by="kubectl"), an_on_prem_node("d", ready=False)]
     assert busy(one, nodes=shut).count("; 1 node: ") == 2
+    alike = [*nodes, *(an_on_prem_node(name, ready=False) for name in "cd")]
+    assert busy(one, nodes=alike).count("; 2 nodes: ") == 1
     assert busy(a_pod(gpus=5)).endswith("4 kinds of machine: not enough nvidia.com/gpu (asks 5, at most 4 free)")
     assert busy(a_pod(), groups=()).endswith("does not change that: no node")
