@@ -22,7 +22,7 @@ from roles.settings.own_files import open_alone
 FIRST: Final = "0" * 64
 """What stands in place of a digest before the first line."""
 _TAIL: Final = 2**20
-"""Bytes at the end of the file in which the last line is looked for."""
+"""Bytes at the end of the file that are read at first."""
 
 
 class Journal:
@@ -111,7 +111,7 @@ def why_broken(path: Path) -> str:
         try:
             entry = json.loads(line)
             digest = entry.pop("digest")
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, TypeError):
             return f"{path}: line {number} is no entry of a journal"
         if entry.get("before") != before:
             return f"{path}: line {number} does not follow line {number - 1}: one was changed, left out or put in"
@@ -133,12 +133,19 @@ def _digest(entry: dict[str, Any]) -> str:
 def _mend(file: Any) -> str:
     """The digest of the last whole line; half a line, left by a crash or a full disk, is cut off."""
     size = file.seek(0, os.SEEK_END)
-    start = file.seek(max(0, size - _TAIL))
-    whole, _, half = file.read().rpartition(b"\n")
+    whole, half = _end(file, size, _TAIL)
     if half:
         file.truncate(size - len(half))
     if not whole:
-        if start:
-            raise OSError(0, "its last line is longer than any entry")
         return FIRST
-    return str(json.loads(whole.rpartition(b"\n")[2])["digest"])
+    try:
+        return str(json.loads(whole.rpartition(b"\n")[2])["digest"])
+    except (ValueError, KeyError, TypeError):
+        raise OSError(0, "its last line is no entry of a journal") from None
+
+
+def _end(file: Any, size: int, most: int) -> tuple[bytes, bytes]:
+    """The last whole line at least, and half a line behind it; so many bytes are read where that is enough."""
+    start = file.seek(max(0, size - most))
+    whole, _, half = file.read().rpartition(b"\n")
+    return (whole, half) if not start or b"\n" in whole else _end(file, size, 2 * most)
