@@ -1,0 +1,126 @@
+"""Places that cost nothing more as kinds, and how much is searched for how many pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from autoscaler.model.constraints import Requirement, Taint
+from autoscaler.model.feasibility import NODE_NAME
+from autoscaler.model.labels import GPU
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.placement.offerings import Ceilings, Market
+from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import CORDONED_TIER, ON_PREM_TIER, Place
+from autoscaler.planner.supply.fleet import new_place
+from tests.builders import a_pod
+from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market, groups_of, own_place
+
+(NODE,) = groups_of((("node", 16, 4, 2.0),))
+POD = a_pod("p", gpus=1, cpu=2)
+
+
+def kinds(*places: Place, most: int = 9, pods: Any = (POD,), kept: frozenset[str] = frozenset()) -> Any:
+    """Names of the places of each kind, in order; ``None`` where there are none, or too many."""
+    offerings = a_market(pods, [NODE]).offerings
+    market = Market(Snapshot(places, (), pods), offerings, Ceilings(), kept=kept)
+    shapes = [market.snapshot.shape(pod) for pod in pods]
+    found = AtHandKinds.of(shapes, market, most=most)
+    return found and {kind: [place.name for place in several] for kind, several in found.places.items()}
+
+
+def idle(name: str, **given: Any) -> Place:
+    """A node of the group that the bill has already."""
+    return replace(new_place(NODE, name, dict(NODE.allocatable)), **{"tier": CORDONED_TIER, "standing": False} | given)
+
+
+def test_places_that_no_pod_can_tell_apart_are_one_kind() -> None:
+    """The one to be filled first stands last; what the pods do not ask for makes no difference."""
+    assert kinds(own_place("b"), own_place("a"), own_place("c")) == {"at hand 0": ["c", "b", "a"]}
+    other = own_place("b", zone="z")
+    other.free["example.com/fpga"] = 7
+    assert kinds(own_place("a"), other) == {"at hand 0": ["b", "a"]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"free": {"cpu": 16_000, "memory": 2**40, "pods": 110, GPU: 3}},
+        {"taints": (Taint("team", "NoExecute"),)},
+        {"tier": ON_PREM_TIER + 1},
+        {"labels": {"disk": "ssd"}},
+    ],
+)
+def test_room_taints_tier_and_labels_that_are_asked_about_make_kinds(change: dict[str, Any]) -> None:
+    """In order of their tiers, then of their names; more kinds than are wanted are none."""
+    pods = (replace(POD, affinity=((Requirement("disk", "DoesNotExist", ()),),)),)
+    places = [own_place("b"), replace(own_place("a"), **change), own_place("c")]
+    first, second = (["a"], ["c", "b"]) if "tier" not in change else (["c", "b"], ["a"])
+    assert kinds(*places, pods=pods) == {"at hand 0": first, "at hand 1": second}
+    assert kinds(*places, pods=pods, most=2) is not None
+    assert kinds(*places, pods=pods, most=1) is None
+
+
+def test_what_has_no_room_for_the_least_that_any_pod_asks_is_no_place() -> None:
+    """Of each resource; just enough is enough."""
+    assert kinds(own_place("a", cpu=1999)) is None
+    assert kinds(own_place("a", cpu=2000)) == {"at hand 0": ["a"]}
+    small = a_pod("small", cpu=1)
+    assert kinds(own_place("a", cpu=1000, **{GPU: 0}), pods=(POD, small)) == {"at hand 0": ["a"]}
+    assert kinds() is None
+
+
+def test_nodes_that_cost_more_or_that_pods_were_planned_on_are_not_at_hand() -> None:
+    """Idle ones are, a kind of their own."""
+    places = [
+        own_place("own"),
+        idle("idle"),
+        idle("kept"),
+        idle("new", price=2.0),
+        replace(own_place("odd"), standing=False),
+    ]
+    found = kinds(*places, kept=frozenset({"kept"}))
+    assert found == {"at hand 0": ["own"], "at hand 1": ["idle"]}
+
+
+def test_where_a_pod_asks_for_a_node_by_name_each_place_is_a_kind() -> None:
+    """Its name tells it apart."""
+    pods = (replace(POD, affinity=((Requirement(NODE_NAME, "In", ("a",)),),)),)
+    assert kinds(own_place("a"), own_place("b"), pods=pods) == {"at hand 0": ["a"], "at hand 1": ["b"]}
+
+
+def test_places_are_taken_one_by_one_and_a_copy_keeps_its_own() -> None:
+    """An idle node is opened; none is left at the end."""
+    market = Market(
+        Snapshot([own_place("own"), idle("idle")], (), [POD]), a_market([POD], [NODE]).offerings, Ceilings()
+    )
+    found = AtHandKinds.of([market.snapshot.shape(POD)], market, most=9)
+    assert found is not None
+    again = found.untaken()
+    for kind, name, opened in (("at hand 0", "own", 0), ("at hand 1", "idle", 1)):
+        place = found.take(kind, market)
+        assert place is not None
+        assert (place.name, len(market.opened)) == (name, opened)
+        assert found.take(kind, market) is None
+    assert [len(several) for several in again.places.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("pods", "rows", "work"),
+    [(0, 0, 15.0), (100, 112, 30.5), (500, 112, 92.5), (501, 112, 92.6), (600, 0, 102.5), (100, 113, 48.5)],
+)
+def test_more_pods_and_more_rows_are_searched_for_longer(pods: int, rows: int, work: float) -> None:
+    """Each of the first pods counts for more than each further one."""
+    assert SearchLimits().work_for(pods, rows) == pytest.approx(work)
+
+
+def test_a_person_who_asks_says_how_long() -> None:
+    """The usual search comes first, in proportion to the time afterwards."""
+    two = SearchLimits.within(timedelta(seconds=2))
+    assert (two.first, two.joint_at_least) == (SearchLimits(), 0)
+    assert two.work_for(10, 113) == pytest.approx(500 + 0.2 * 10 + 16)
+    assert (two.work_per_pod, two.work_of_admission, two.work_at_hand) == (0.08, 1.0, 1.0)
