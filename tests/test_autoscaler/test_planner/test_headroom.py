@@ -179,3 +179,13 @@ def test_the_plan_looks_again_only_where_fewer_are_free_than_wanted() -> None:
     second = a_group("gpu-a10g", "us-east-1b", maximum=1)
     assert decided(1, groups=(first, second), nodes=[]).wake_at is None
     assert decided(2, groups=(first, second), nodes=[]).wake_at == later(minutes=3)
+
+
+def test_what_is_bought_for_pods_counts_in_its_own_group() -> None:
+    """With its price and towards the limits, whichever group stands first."""
+    busy = a_group("cpu", joined=1)
+    groups = (busy, a_group("gpu-a10g"))
+    pods = [a_pod("p", gpus=4), a_pod("there", node=nodes_of(busy)[0].name, phase="Running")]
+    (step,) = [one for one in decided(1, groups=groups, pods=pods).steps if isinstance(one, Grow)]
+    assert (step.group, step.to, step.usd_per_hour) == (NAME, 2, pytest.approx(2 * 5.672))
+    assert grown(decided(3, groups=groups, pods=pods, limits={"nodes": 3})) == {NAME: 2}
