@@ -275,11 +275,12 @@ def _key(code: CodeType) -> tuple[str, str, int]:
 
 
 def _put_in(mutant: Mutant, functions: dict[tuple[str, str, int], list[FunctionType]]) -> None:
-    """Give each function of this process its changed code."""
-    whole = compile(mutant.tree, str(ROOT / mutant.module), "exec", dont_inherit=True)
+    """Give each function of this process its changed code; where it has none of the module, others read the file."""
+    file = str(ROOT / mutant.module)
+    whole = compile(mutant.tree, file, "exec", dont_inherit=True)
     codes = [code for code in _codes(whole) if code.co_qualname == mutant.function]
     changed = [function for code in codes for function in functions.get(_key(code), ())]
-    if not changed:
+    if not changed and any(name == file for name, *_ in functions):
         raise LookupError(mutant)  # the mutant counts as a survivor: no test was begun
     for code in codes:
         for function in functions.get(_key(code), ()):
