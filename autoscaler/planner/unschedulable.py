@@ -131,7 +131,6 @@ class Unschedulable:
         start, left = snapshot.mark(), search.ceilings
         found = search.smallest(gang.waiting, demand, like=known.relaxed if known is not None else None)
         if found is None:
-            snapshot.undo(start)
             verdict, shape = self._verdict(demand, None, left)
             return _Told(verdict, shape, (_CATCH_ALL,), None)
         for group in self._bought_before(found):

@@ -928,7 +928,13 @@ def test_pods_are_evicted_only_from_a_node_that_is_still_closed() -> None:
     made.fakes.failures["a"] = client.Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
     turn()
     assert "could not evict 3 pods from n" in made.out.getvalue()
+    assert "1 of 1 pods were not evicted (team/a: " in made.out.getvalue()
     assert "disruption budget" in made.out.getvalue()
+    made.fakes.failures["gone"] = made.fakes.failures.pop("a")
+    pods.append(a_pod("gone", node="n", phase="Running"))
+    turn()
+    assert made.fakes.asked[-1] == ("evict", ["team/a", "team/gone"])
+    assert "1 of 2 pods were not evicted (team/gone: " in made.out.getvalue()
     made.fakes.closed = False
     made.fakes.asked.clear()
     turn()

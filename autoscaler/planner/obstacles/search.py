@@ -110,7 +110,7 @@ class Search:
         return left
 
     def smallest(self, pods: Sequence[Pod], demand: Demand, *, like: Relaxed | None = None) -> Found | None:
-        """Of all that may be left out; ``None``: it has no place even so. The snapshot is left as it would be then.
+        """Of all that may be left out; the snapshot is left as it would be then. ``None``: it has no place even so.
 
         ``like``: what was left out for another gang of the same pods, which is tried first.
         """

@@ -60,3 +60,11 @@ def test_a_machine_that_was_not_seen_says_why() -> None:
     assert away == "a: unreachable: no route"
     assert list(plan_lines([HostPlan(host="a")])) == []
     assert "--full" not in list(plan_lines([machine("a", 30)], full=None))[-1]
+
+
+def test_twelve_changes_are_shown_and_more_are_counted() -> None:
+    """Role by role."""
+    shown, counted = ([*plan_lines([machine("a", number)])] for number in (12, 13))
+    assert sum("| File" in line for line in shown) == 12
+    assert sum("| File" in line for line in counted) == 0
+    assert "  system: 5 changes" in counted
