@@ -25,7 +25,7 @@ def page(run: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> str:
         _section("To do", _to_do(run), empty="Nothing."),
         _section("Mended", _changes_of(run["machines"], mended=True), empty="Nothing was changed."),
         _section("Still as it was found", _changes_of(run["machines"], mended=False), empty="No drift is left."),
-        _section("Worth knowing", _preflight(run["preflight"], "warning"), empty="Nothing was found."),
+        _section("Worth knowing", _warnings(run["preflight"]), empty="Nothing was found."),
         _section("Versions across the fleet", _versions(run), empty="No versions are known."),
         _section("Nights", _nights(nights), empty="This is the first."),
         f'<p class="soft">End of the journal: <code>{escape(run["journal"] or "none")}</code></p>',
@@ -125,11 +125,12 @@ def _disruption(change: Mapping[str, Any]) -> str:
     return "" if change["disruption"] == "none" else escape(change["disruption"])
 
 
-def _preflight(findings: Iterable[Mapping[str, Any]], severity: str) -> str:
+def _warnings(findings: Iterable[Mapping[str, Any]]) -> str:
+    """Of the preflight; what it found an error stands above, as something to do."""
     rows = [
         _row(one["host"], escape(one["check"]), escape(one["found"]), escape(one["remedy"]))
         for one in findings
-        if one["severity"] == severity and one["check"] != "connection"
+        if one["severity"] == "warning"
     ]
     return _table(("Machine", "Check", "Found", "Remedy"), rows)
 

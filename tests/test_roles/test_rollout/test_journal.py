@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def test_each_line_follows_the_one_before(journal: Journal) -> None:
     assert [(entry["kind"], entry["host"], entry["number"]) for entry in found] == [("step", "a", n) for n in range(3)]
     assert why_broken(journal.path) == ""
     assert list(Journal(journal.path.with_name("none")).entries()) == []
+
+
+def test_an_entry_is_on_disk_when_it_is_written(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it: what is done on a machine stands in the journal, whatever ends the controller then."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    for number in range(2):
+        journal.write("step", number=number)
+        assert synced.pop() == journal.path.stat().st_size
+    assert synced == []
 
 
 def test_where_the_chain_breaks_is_told_by_line(journal: Journal) -> None:

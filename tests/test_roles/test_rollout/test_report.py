@@ -130,6 +130,7 @@ def test_the_page_says_first_whether_there_is_anything_to_do() -> None:
     found = [
         Finding("b", "disk", "error", "/ has 3 MiB free", "free some"),
         Finding("d", "connection", "error", "x", "y"),
+        Finding("c", "host-name", "warning", "c does not resolve", "name it"),
     ]
     after = {"c": PLANS[2], "a": PLANS[0]}
     began = datetime(2026, 1, 2, tzinfo=UTC)
@@ -142,6 +143,8 @@ def test_the_page_says_first_whether_there_is_anything_to_do() -> None:
     first = text[text.index("<main>") :]
     assert first.startswith("<main><h1>5 things to do today, on 3 of 4 machines; 1 machine was mended.</h1>")
     assert text.index("<h1>") < text.index("<h2>To do") < text.index("<h2>Mended") < text.index("<h2>Worth")
+    worth = text[text.index("<h2>Worth") : text.index("<h2>Versions")]
+    assert (worth.count("<tr>"), "c does not resolve" in worth, "MiB free" in worth) == (2, True, False)
     items = {item.kind: item for item in report.open_items(told)}
     assert items["Unsettled"].command == f"{base} --limit c --retry"
     assert items["Not seen"].command == "spillway nodes check --inventory lab.yaml --limit d"
