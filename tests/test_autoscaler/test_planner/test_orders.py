@@ -1,0 +1,101 @@
+"""Orders of which it is not known whether AWS has carried them out: open for a while, and made again, not anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Order
+from autoscaler.model.cluster import Refusal
+from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
+from tests.builders import NOW, a_cluster, a_group, an_on_prem_node, later
+
+GROUP, OTHER = a_group("gpu-a10g", desired=1, usd_per_hour=2.0), a_group("cpu")
+NAME = GROUP.name
+ORDER = Order(was=1, to=3, at=NOW)
+
+
+def a_grow(name: str = NAME, **given: Any) -> Grow:
+    """One that was decided."""
+    return replace(Grow(group=name, was=1, to=3, usd_per_hour=4.0, demand=("team/p",), because="r"), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "is_open"),
+    [
+        ({}, 0, True),
+        ({}, 299, True),
+        ({}, 300, False),
+        ({"desired": 3}, 0, False),
+        ({"desired": 0}, 0, False),
+        ({"refusals": (Refusal(at=NOW, code="x"),)}, 0, False),
+        ({"refusals": (Refusal(at=later(seconds=-1), code="x"),)}, 0, True),
+    ],
+)
+def test_an_order_is_open_until_its_group_shows_what_came_of_it(
+    given: dict[str, Any], seconds: float, *, is_open: bool
+) -> None:
+    """Or five minutes have passed; a refusal since then is an answer."""
+    cluster = a_cluster(groups=[OTHER, replace(GROUP, **given)], seen_at=later(seconds=seconds))
+    found = still_open(cluster, Memory(orders={NAME: ORDER}))
+    assert found == ({NAME: ORDER} if is_open else {})
+    assert still_open(cluster, Memory()) == {}
+
+
+def test_what_was_ordered_counts_as_on_its_way() -> None:
+    """In its own group; without orders the cluster is the same one."""
+    cluster = a_cluster(groups=[OTHER, GROUP])
+    assert as_ordered(cluster, {NAME: ORDER}).groups == (OTHER, replace(GROUP, desired=3))
+    assert as_ordered(cluster, {}) is cluster
+
+
+def test_an_order_is_made_again_while_pods_wait_for_its_nodes() -> None:
+    """The very same one, with its time; pods on further nodes, or in other groups, are another's."""
+    cluster = a_cluster(groups=[OTHER, GROUP])
+    assignments = {
+        "team/b": Assignment(f"{NAME}~2", NAME),
+        "team/a": Assignment(f"{NAME}~1", NAME),
+        "team/further": Assignment(f"{NAME}+1", NAME),
+        "team/other": Assignment(f"{OTHER.name}~1", OTHER.name),
+        "team/there": Assignment("ip-1", NAME),
+    }
+    assert made_again(cluster, {NAME: ORDER}, assignments) == [
+        Grow(
+            group=NAME,
+            was=1,
+            to=3,
+            usd_per_hour=4.0,
+            demand=("team/a", "team/b"),
+            because="AWS has not said what came of this order of 2026-11-21 09:00:00 UTC",
+            at=NOW,
+        )
+    ]
+    assert made_again(cluster, {NAME: ORDER}, {"team/further": assignments["team/further"]}) == []
+    assert made_again(cluster, {}, assignments) == []
+    both = made_again(cluster, {NAME: ORDER, OTHER.name: Order(0, 1, NOW)}, assignments)
+    assert [step.group for step in both] == sorted([NAME, OTHER.name])
+
+
+def test_nodes_beyond_an_open_order_are_ordered_once_it_is_answered() -> None:
+    """What is there, on its way, or of another group is planned on as before."""
+    cluster = a_cluster(groups=[OTHER, GROUP], nodes=[an_on_prem_node("n1")])
+    kept = {
+        "team/there": Assignment("n1", NAME),
+        "team/coming": Assignment(f"{NAME}~1", NAME),
+        "team/other": Assignment(f"{OTHER.name}+1", OTHER.name),
+    }
+    further = {"team/further": Assignment(f"{NAME}+1", NAME)}
+    assert ordered_so_far({**kept, **further}, {NAME}, cluster) == kept
+    assert ordered_so_far({**kept, **further}, (), cluster) == {**kept, **further}
+
+
+def test_orders_bear_the_time_at_which_they_were_decided() -> None:
+    """But for groups with an open one, in which nothing is ordered besides; other steps stay as they are."""
+    cluster = a_cluster(groups=[OTHER, GROUP], seen_at=later(minutes=1))
+    steps = [Cordon(NAME, "r"), a_grow(), a_grow(OTHER.name)]
+    now = replace(a_grow(OTHER.name), at=later(minutes=1))
+    assert dated(steps, cluster, besides={NAME}) == [steps[0], now]
+    assert dated(steps, cluster, besides=()) == [steps[0], replace(a_grow(), at=later(minutes=1)), now]
+    assert orders_in([steps[0], now]) == {OTHER.name: Order(1, 3, later(minutes=1))}

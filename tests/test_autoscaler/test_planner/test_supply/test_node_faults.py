@@ -1,0 +1,87 @@
+"""Nodes whose hardware is at fault, by their conditions: from when on, until when, and how many at one time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaler.config.policy import Faults
+from autoscaler.model.cluster import Node, NodeCondition
+from autoscaler.model.labels import AUTOSCALER
+from autoscaler.planner.supply.fleet import survey
+from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
+from tests.builders import NOW, a_cluster, a_policy, an_on_prem_node, later
+
+READY = "AcceleratedHardwareReady"
+OURS: dict[str, Any] = {"cordoned": True, "cordoned_by": AUTOSCALER}
+AFTER = Faults().after
+
+
+def a_node(name: str = "n1", status: str = "False", *, minutes: float = 60, kind: str = READY, **given: Any) -> Node:
+    """One with that condition, since so many minutes ago."""
+    return an_on_prem_node(name, conditions=(NodeCondition(kind, status, "", later(minutes=-minutes)),), **given)
+
+
+def faults(*nodes: Node, share: float = 1.0, conditions: dict[str, bool] | None = None) -> NodeFaults:
+    """Of these nodes."""
+    rules = Faults(share=share) if conditions is None else Faults(share=share, conditions=conditions)
+    policy = a_policy().model_copy(update={"faults": rules})
+    cluster = a_cluster(nodes=nodes)
+    return node_faults(cluster, survey(cluster, policy, {}).nodes, policy)
+
+
+def test_a_node_is_at_fault_while_its_condition_says_so() -> None:
+    """In words, with the reason where there is one."""
+    assert faults(a_node()).closed == {"n1": f"{READY} is False since 2026-11-21 08:00:00 UTC"}
+    reason = replace(a_node(), conditions=(NodeCondition(READY, "False", "NvidiaXID95", later(minutes=-60)),))
+    assert faults(reason).closed == {"n1": f"{READY} is False (NvidiaXID95) since 2026-11-21 08:00:00 UTC"}
+    assert faults(a_node(status="True")) == faults(a_node(status="Unknown")) == NodeFaults()
+    assert faults(a_node(kind="Other")) == NodeFaults()
+    assert faults(a_node(kind="Broken", status="True"), conditions={"Broken": True}).closed.keys() == {"n1"}
+
+
+def test_a_fault_counts_from_the_moment_on_at_which_it_has_lasted() -> None:
+    """Until then the next look is at that moment; a condition without a time has stood since the node was made."""
+    minutes = AFTER.total_seconds() / 60
+    assert faults(a_node(minutes=minutes)).closed.keys() == {"n1"}
+    just = faults(a_node(minutes=0))
+    assert (just.closed, just.wake_at) == ({}, NOW + AFTER)
+    assert faults(a_node(minutes=minutes)).wake_at is None
+    old = an_on_prem_node("n1", created=later(hours=-1), conditions=(NodeCondition(READY, "False", "", None),))
+    assert faults(old).closed == {"n1": f"{READY} is False since 2026-11-21 08:00:00 UTC"}
+    two = faults(a_node("a", minutes=0), a_node("b", minutes=-1))
+    assert two.wake_at == NOW + AFTER
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes", "is_closed"),
+    [
+        (OURS, 0, True),
+        (OURS, 60, False),
+        ({}, 0, False),
+        ({"cordoned": True, "cordoned_by": "kubectl"}, 0, False),
+        ({"cordoned_by": AUTOSCALER}, 0, False),
+        ({**OURS, "provider_id": "aws:///us-east-1a/i-1"}, 0, False),
+    ],
+)
+def test_a_machine_that_we_closed_stays_closed_for_a_while_after_it_is_well_again(
+    given: dict[str, Any], minutes: float, *, is_closed: bool
+) -> None:
+    """Not an instance, which ends anyhow; the next look is when that time is over."""
+    found = faults(a_node(status="True", minutes=minutes, **given))
+    assert found.closed == ({"n1": f"{READY} is well again only since 2026-11-21 09:00:00 UTC"} if is_closed else {})
+    assert (found.wake_at == NOW + AFTER) is (
+        bool(given.get("cordoned") and "kubectl" not in given.values()) and not minutes
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "closed"), [(0.0, ["c"]), (0.34, ["c"]), (0.5, ["c", "a"]), (1.0, ["c", "a", "b", "d"])]
+)
+def test_no_more_than_a_share_is_closed_at_one_time(share: float, closed: list[str]) -> None:
+    """One at least, those first that are closed already; the others are told."""
+    found = faults(a_node("a"), a_node("b"), a_node("c", **OURS), a_node("d"), share=share)
+    assert list(found.closed) == closed
+    assert sorted([*found.closed, *found.told]) == ["a", "b", "c", "d"]
