@@ -106,6 +106,20 @@ def test_a_node_that_answers_hides_no_silent_one(other: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "first", [{}, {"do_not_disrupt": True}, {"deleting": True}, {"unready_since": later(minutes=55)}]
+)
+def test_a_silent_node_that_nothing_is_done_about_hides_no_other(first: dict[str, Any]) -> None:
+    """One without pods, one that is left to somebody, one that goes, and one whose time has not come."""
+    group = a_group(joined=2)
+    nodes = list(nodes_of(group, ready=False, created=NOW, unready_since=NOW))
+    nodes[0] = replace(nodes[0], **first)
+    pods = tuple(replace(on(node), name=node.name) for node in (nodes if first else nodes[1:]))
+    steps = [step.node for step in decide(group, *nodes, pods=pods).steps if isinstance(step, Cordon)]
+    assert nodes[1].name in steps
+    assert not first or nodes[0].name not in steps
+
+
+@pytest.mark.parametrize(
     ("pods", "told"), [(3, "team/p-0, team/p-1, team/p-2 on it"), (5, "team/p-2 and 2 more on it")]
 )
 def test_of_the_pods_on_a_silent_node_three_are_named(pods: int, told: str) -> None:
