@@ -300,3 +300,11 @@ def test_a_night_says_how_many_machines_it_changed_and_how_it_ended() -> None:
         [False, False, True, False],
         [False, False, False, True],
     ]
+
+
+def test_what_is_refused_is_drift_that_is_left() -> None:
+    """Beside what was not mended; a machine that was not seen has no figure."""
+    metrics = report.as_metrics(run())
+    for line in ('drift{host="a"} 0', 'drift{host="c"} 4', 'drift_left{host="a"} 0', 'drift_left{host="c"} 4'):
+        assert f"spillway_nodes_{line}\n" in metrics
+    assert 'host="d"' not in metrics
