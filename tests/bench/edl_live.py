@@ -7,8 +7,11 @@ Pods start and end as slowly as in compressed time, but the original's trainers,
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +21,11 @@ from typing import Any, Final
 
 from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
+from autoscaler.model.errors import Unavailable
 from images.backends.kubernetes import submit
 from images.jobs import Job
 from stacks.local.kubeapi.client import KubeHttp
-from tests.bench.edl import CASES, LEAST, MASTER, MOST, NGINX, POD_MAX, SERVER, TRAINER, Pass
+from tests.bench.edl import CASES, LEAST, MASTER, MOST, NGINX, POD_MAX, SERVER, SERVERS, TRAINER, Pass
 from tests.bench.edl_world import ENDING, MILLI, NODES, STARTING, SYSTEM_CPUS, Pod, World
 from tests.bench.fidelity import Ground, ground
 from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
@@ -106,9 +110,57 @@ class LiveWorld(World):
                     self.ever.add(one["metadata"]["uid"])
 
 
+class Bindings:
+    """When each pod was seen to have a node first, by a watch: what happens between two samples, too."""
+
+    def __init__(self, door: Kube) -> None:
+        self._door = door
+        self._ended = threading.Event()
+        self._thread = threading.Thread()
+        self._of: dict[str, dict[str, tuple[float, bool]]] = {}
+        """Job -> uid of a pod of it -> seconds of the monotonic clock, and whether it is a trainer."""
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """From now on, until the ``with`` block ends."""
+        version = str(json.loads(self._door.get(_PODS, limit=1))["metadata"]["resourceVersion"])
+        self._thread = threading.Thread(target=self._keep, args=(version,), name="bindings", daemon=True)
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._door.close()
+
+    def _keep(self, version: str) -> None:
+        """A watch ends after some minutes: the next one goes on where it did."""
+        while not self._ended.is_set():
+            with contextlib.suppress(Unavailable), self._door.watch(_PODS, version) as changes:
+                for change in changes:
+                    raw = json.loads(bytes(change.object))
+                    version = raw["metadata"]["resourceVersion"]
+                    marks = raw["metadata"].get("labels", {})
+                    if words.JOB in marks and raw["spec"].get("nodeName"):
+                        seen = time.monotonic(), marks[words.ROLE] == _TRAINERS
+                        self._of.setdefault(marks[words.JOB], {}).setdefault(raw["metadata"]["uid"], seen)
+
+    def of_gangs(self, trainers: int, others: int) -> list[float]:
+        """Of each gang, seconds from its first binding to when so many pods of each kind had a node, or until now."""
+        assert self._thread.is_alive(), "the watch has failed: what it has seen is not all"
+        found = []
+        for seen in [tuple(one.values()) for one in tuple(self._of.values())]:
+            first = sorted(at for at, is_trainer in seen if is_trainer)[trainers - 1 : trainers]
+            rest = sorted(at for at, is_trainer in seen if not is_trainer)[others - 1 : others]
+            whole = max(first + rest) if first and rest else time.monotonic()
+            found.append(whole - min(at for at, _ in seen))
+        return found
+
+
 @dataclass(slots=True)
 class LivePass(Pass):
     """One pass; with ``spillway`` the autoscaler decides by itself."""
+
+    bindings: Bindings = field(kw_only=True)
 
     def _scale_as_decided(self) -> None:
         """Of those that had a node, the ones that have none any more."""
@@ -116,6 +168,14 @@ class LivePass(Pass):
         assert isinstance(world, LiveWorld)
         here = sum(pod.role == "trainer" and pod.node is not None and pod.state != "ending" for pod in world.pods)
         self.killed = len(world.ever) - here
+
+    def _figures(self) -> dict[str, Any]:
+        """Also of what samples, two seconds apart, may miss."""
+        took = self.bindings.of_gangs(self.setup.trainers if self.policy == "off" else LEAST, SERVERS + 1)
+        return Pass._figures(self) | {
+            "seconds_with_a_gang_in_part": sum(took),
+            "longest_binding_of_a_gang_seconds": max(took, default=None),
+        }
 
 
 def live_passes(case: int, policy: str, many: int) -> list[dict[str, Any]]:
@@ -136,9 +196,11 @@ def _one(case: int, policy: str) -> dict[str, Any]:
                 door=Kube.connect(on.kubeconfig),
                 began=time.monotonic(),
             )
-            one = LivePass(CASES[case], policy, world)
+            bindings = Bindings(Kube.connect(on.kubeconfig))
+            one = LivePass(CASES[case], policy, world, bindings=bindings)
             world.began -= world.now
-            return one.run()
+            with bindings.watched():
+                return one.run()
 
 
 @contextmanager
