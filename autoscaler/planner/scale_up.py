@@ -129,7 +129,13 @@ def _snapshot(cluster: Cluster, pending: Pending) -> Snapshot:
 def _market(cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot, homes: Mapping[str, Place]) -> Market:
     """What may be bought; pods are spread as if one of each were there."""
     kept = {place.name for place in homes.values()}
-    market = Market(snapshot, offerings(cluster, policy, fleet), affordable(cluster, policy, fleet), kept=kept)
+    market = Market(
+        snapshot,
+        offerings(cluster, policy, fleet),
+        affordable(cluster, policy, fleet),
+        kept=kept,
+        samples=fleet.samples,
+    )
     snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     return market
 

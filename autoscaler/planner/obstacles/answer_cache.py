@@ -28,6 +28,7 @@ _OF_THE_LOOK: Final[dict[str, Any]] = {
     "alive": {},
     "stirring": {},
     "order": FillOrder(),
+    "samples": {},
 }
 """What of a fleet comes of the look alone, at whatever time: it is compared as part of that."""
 Asked = Sequence[tuple[Gang, Demand]]

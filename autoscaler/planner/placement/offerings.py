@@ -142,10 +142,12 @@ class Market:
         ceilings: Ceilings,
         *,
         kept: Collection[str] = (),
+        samples: dict[str, Place] | None = None,
         thorough: bool = True,
     ) -> None:
         """``kept``: names of fresh nodes that somebody was planned on before: others take them last.
 
+        ``samples``: group name -> a new node, as far as known; those made here are added.
         ``thorough``: several ways to hold a gang are compared; else the first that holds it will do.
         """
         self.thorough = thorough
@@ -157,7 +159,7 @@ class Market:
         self.bought: Counter[str] = Counter()
         self.cancelled: Counter[str] = Counter()
         self.opened: list[Place] = []
-        self._samples: dict[str, Place] = {}
+        self._samples = {} if samples is None else samples
         self._at_hand: dict[str, list[Place]] = defaultdict(list)
         self._table: RoomTable | None = None
         self._asked: set[str] = set()

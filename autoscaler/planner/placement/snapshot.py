@@ -269,8 +269,11 @@ class Snapshot:
         self._forget(place)
 
     def expect(self, prospects: Iterable[Place]) -> None:
-        """Samples of nodes that may be bought: pods are spread as if one of each were there."""
-        self._prospects = tuple(prospects)
+        """Samples of nodes that may be bought: pods are spread as if one of each were there.
+
+        They are looked at only where some rule between pods of these counts by a label.
+        """
+        self._prospects = tuple(prospects) if self._watches else ()
         self._domains.clear()
 
     def mark(self) -> int:

@@ -97,7 +97,7 @@ class Claims:
             name: room + Resources({ATTACHMENTS + driver: limits.of_new(name, driver) for driver in drivers})
             for name, room in fleet.rooms.items()
         }
-        return replace(fleet, rooms=rooms)
+        return replace(fleet, rooms=rooms, samples={})
 
     def _why_not_usable(self, pod: Pod, name: str, storage: Storage) -> str:
         claim = storage.claims.get((pod.namespace, name))

@@ -86,6 +86,8 @@ class Fleet:
     """And with those that are over, for the next plan."""
     rooms: Mapping[str, Resources]
     """Group name -> what DaemonSets leave of a new node."""
+    samples: dict[str, Place]
+    """Group name -> a new node to ask questions of, as far as one was made at this look or before it."""
     residents: Mapping[str, Sequence[Pod]]
     """Node name -> pods there that are not daemons and not finished."""
     alive: Mapping[str, int]
@@ -198,6 +200,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         closed={name: one for name, one in backoffs.items() if one.until > cluster.seen_at},
         backoffs=backoffs,
         rooms=cache.rooms(groups, make=partial(_room, cluster=cluster)),
+        samples=cache.samples,
         residents={name: load.residents for name, load in loads.items()},
         alive=members.alive,
         stirring=members.stirring,
@@ -344,6 +347,8 @@ def _is_overdue(instance: Instance, cluster: Cluster, policy: Policy) -> bool:
 
 def _refused(group: Group, cluster: Cluster, policy: Policy, *, live: int) -> int:
     """Asked for, not launched, and EC2 has said no of late."""
+    if not group.refusals:
+        return 0
     if not any(cluster.seen_at < one.at + policy.scale_up.refusal_backoff for one in group.refusals):
         return 0
     return max(0, group.desired - max(live, group.minimum))

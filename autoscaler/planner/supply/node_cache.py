@@ -87,6 +87,8 @@ class NodeCache:
         self._members: Members | None = None
         self._members_of: tuple[NodeIndex | None, Sequence[Group]] = (None, ())
         self._rooms: dict[str, tuple[Group, Resources]] = {}
+        self.samples: dict[str, Place] = {}
+        """Group name -> a new node of it, kept while groups promise the same and DaemonSets leave the same of it."""
 
     def begin(self, cluster: Cluster) -> NodeIndex:
         """Another look: nodes that are gone are forgotten, and all of them when DaemonSets have changed."""
@@ -109,12 +111,17 @@ class NodeCache:
 
     def rooms(self, groups: Sequence[Group], *, make: Callable[[Group], Resources]) -> dict[str, Resources]:
         """Group name -> what DaemonSets leave of a new node."""
-        known = self._rooms
-        self._rooms = {}
+        known, self._rooms = self._rooms, {}
         for group in groups:
             seen = known.get(group.name)
-            room = seen[1] if seen is not None and _promise_the_same(group, seen[0]) else make(group)
-            self._rooms[group.name] = (group, room)
+            if seen is not None and seen[0] is group:
+                self._rooms[group.name] = seen
+                continue
+            is_known = seen is not None and _promise_the_same(group, seen[0])
+            sample = self.samples.get(group.name) if is_known else self.samples.pop(group.name, None)
+            if sample is not None:
+                sample.group = group
+            self._rooms[group.name] = group, seen[1] if seen is not None and is_known else make(group)
         return {name: room for name, (_, room) in self._rooms.items()}
 
     def places(
