@@ -101,7 +101,7 @@ class Generation:
         self._weights = Weights(problem, self.usd, self._bins)
         self._grid = Grid.of(problem)
         self.packed: list[tuple[int, Whole]] = []
-        """Kinds of node with pods by shape: a plan for everybody by packing alone, if there is one."""
+        """Kinds of node with pods by shape: a plan for everybody without a search, if there is one."""
         self._alone = np.full(len(problem.counts), np.inf)
         """What a pod of each shape costs at most: on the best node that holds nothing else."""
         self._proofs: list[tuple[Floats, Floats, Floats]] = []
@@ -201,13 +201,26 @@ class Generation:
             plan = []
             self.watch.count(UNITS.packed * float(problem.counts.sum()))
             for pods in packed(problem, kind):
-                used, asked = pods @ problem.sizes, pods > 0
-                holds = problem.holds[asked].all(axis=0) & (problem.rooms >= used).all(axis=1)
-                plan.append((int(np.argmin(np.where(holds, problem.usd, np.inf))), pods))
+                plan.append((int(np.argmin(np.where(self._holders(pods), problem.usd, np.inf))), pods))
                 self.add(plan[-1][0], pods[None, :])
             usd = sum(problem.usd[one] for one, _ in plan)
             if problem.holds[:, kind].all() and usd < cheapest:
                 self.packed, cheapest = plan, usd
+
+    def _holders(self, pods: Whole) -> Mask:
+        """By kind, whether a node of it holds these pods."""
+        problem = self.problem
+        has_room: Mask = np.all(problem.rooms >= pods @ problem.sizes, axis=1)
+        has_room &= problem.holds[pods > 0].all(axis=0)
+        return has_room
+
+    def holder(self, pods: Whole, kind: int | None) -> int | None:
+        """The kind, if it holds these pods; where it was left out (``None``) the cheapest that does of the endless."""
+        holders = self._holders(pods)
+        if kind is not None:
+            return kind if holders[kind] else None
+        usd = np.where(holders & np.isinf(self.problem.available), self.problem.usd, np.inf)
+        return int(np.argmin(usd)) if np.isfinite(usd).any() else None
 
     def _goes_on(self, steady: Steady, turn: int) -> bool:
         """One round; whether there is anything left to be found."""

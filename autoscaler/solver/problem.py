@@ -136,6 +136,25 @@ class Cutting:
         for kind, pods in known.told(self.names, self.rows, self.problem.counts).items():
             generation.add(kind, pods)
 
+    def begin(self, plan: Sequence[Nodes], generation: Generation) -> None:
+        """Begin with a plan for some of the pods: with its fillings, and with itself where it has a node for each."""
+        row_of = {number: row for row, numbers in enumerate(self.shape_of) for number in numbers}
+        kind_of = {name: number for number, name in enumerate(self.names)}
+        lots: list[tuple[int, Whole]] = []
+        placed = np.zeros_like(self.problem.counts)
+        for node in plan:
+            pods = np.zeros_like(placed)
+            for number, many in node.pods:
+                if number in row_of:
+                    pods[row_of[number]] += many
+            kind = generation.holder(pods, kind_of.get(node.kind)) if pods.any() else None
+            if kind is not None:
+                generation.add(kind, pods[None, :])
+                lots += [(kind, pods)] * node.times
+                placed += pods * node.times
+        if (placed == self.problem.counts).all():
+            generation.packed = lots
+
     def remember(self, known: ColumnPool, generation: Generation, *, without: frozenset[str] = frozenset()) -> None:
         """Keep what is used, and what is good at the prices that the search came to.
 

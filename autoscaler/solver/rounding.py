@@ -124,8 +124,8 @@ class Rounding:
         if self._broken_off:
             plan = min(plan, self._shrunk(self._filled(self.counts, self.stock), self.stock), key=self._rank)
         packed = self._packed()
-        if packed and self._cost(packed) < self._cost(plan):
-            plan = packed
+        if packed:
+            plan = min(plan, packed, key=self._rank)
         plan = self._improved(plan, rounds=rounds, step=step)
         if (
             self.counts.sum() <= _FEW_PODS

@@ -34,7 +34,7 @@ from autoscaler.solver.deadline import Watch
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.rounding import Lot, Rounding
-from autoscaler.solver.solution import Answer
+from autoscaler.solver.solution import Answer, Nodes
 
 
 def cheapest(
@@ -43,6 +43,7 @@ def cheapest(
     *,
     limits: Sequence[Limit] = (),
     known: ColumnPool | None = None,
+    begun: Sequence[Nodes] = (),
     deadline: float = 1.0,
     clock: Callable[[], float] = lambda: 0.0,
     rounds: int = 400,
@@ -51,6 +52,7 @@ def cheapest(
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
     ``known``: fillings that a search for some of the same pods found; those found now are added.
+    ``begun``: a plan to begin with, as far as nodes of these kinds hold it; where it has all pods, none is dearer.
     ``turns``: of improving the whole plan at most, if not as many as rounds; without any nothing is proven closely.
     """
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
@@ -61,6 +63,8 @@ def cheapest(
     generation.relax()
     if known and market.apart is None:
         market.recall(known, generation)
+    if begun and market.apart is None:
+        market.begin(begun, generation)
     generation.run(rounds=rounds)
     turns = rounds if turns is None else turns
     if turns and market.apart is None:

@@ -60,6 +60,11 @@ class _Served:
         """Dollars per hour of what was bought."""
         return sum(placed.usd for placed in self.placed.values() if placed is not None)
 
+    @property
+    def homes(self) -> dict[str, Place]:
+        """Pod key -> its place."""
+        return {key: place for placed in self.placed.values() if placed is not None for key, place in placed.places}
+
 
 def _proof(served: _Served, pooled: frozenset[str], other: Proof) -> Proof:
     """What another purchase for the same pods has proven, for which all that is at hand could be had as well."""
@@ -280,7 +285,8 @@ class GangQueue:
         if first is not None and not first.usd:
             return first
         self.market.snapshot.undo(start)
-        at_once = self._purchase(gangs, settled, pooled, goes_on=goes_on, fills_first=False)
+        begun = first.homes if first is not None else {}
+        at_once = self._purchase(gangs, settled, pooled, goes_on=goes_on, fills_first=False, begun=begun)
         if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
             return at_once
         self.market.snapshot.undo(start)
@@ -304,11 +310,23 @@ class GangQueue:
         fills_first: bool = True,
         times: float = 1.0,
         partial: PartialPurchase | None = None,
+        begun: Mapping[str, Place] = _HOMELESS,
     ) -> _Served | None:
-        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before."""
+        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before.
+
+        ``begun``: by pod its place as found in another way, for the search to begin with.
+        """
         start, binding = self.market.snapshot.mark(), known is not None
         for _ in range(2 if binding else 1):
-            pool = Pool(self.market, self.limits, partial=partial, known=known, fills_first=fills_first, times=times)
+            pool = Pool(
+                self.market,
+                self.limits,
+                partial=partial,
+                known=known,
+                begun=begun,
+                fills_first=fills_first,
+                times=times,
+            )
             _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
             if pool.buy(binding=binding):
                 both = placed | pool.found()

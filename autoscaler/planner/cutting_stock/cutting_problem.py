@@ -116,7 +116,14 @@ class CuttingProblem:
         return lot.kind if self.zones is None else self.zones.names[lot.kind][lot.part]
 
     def _answer(
-        self, rows: Sequence[Row], limits: SearchLimits, *, binding: bool, known: ColumnPool | None, times: float
+        self,
+        rows: Sequence[Row],
+        limits: SearchLimits,
+        *,
+        binding: bool,
+        known: ColumnPool | None,
+        begun: Sequence[Nodes],
+        times: float,
     ) -> Answer:
         """With little work first, and with all that is allowed where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
@@ -131,6 +138,7 @@ class CuttingProblem:
                 self.kinds,
                 limits=self.limits if binding else [],
                 known=known,
+                begun=begun,
                 deadline=work,
                 clock=Work(),
                 rounds=limits.rounds,
@@ -147,20 +155,34 @@ class CuttingProblem:
             return False
         return lower_bound(rows, self.kinds, self.limits) > pods * max(kind.usd for kind in self.kinds)
 
+    def nodes_of(self, contents: Iterable[tuple[str, Mapping[Want, int]]]) -> list[Nodes]:
+        """Nodes of these kinds with these pods, in the solver's words."""
+        number_of = {want: number for number, want in enumerate(self.wants)}
+        return [
+            Nodes(kind, 1, tuple((number_of[want], many) for want, many in held.items() if want in number_of))
+            for kind, held in contents
+        ]
+
     def solved(
-        self, limits: SearchLimits, *, binding: bool, known: ColumnPool | None = None, times: float = 1.0
+        self,
+        limits: SearchLimits,
+        *,
+        binding: bool,
+        known: ColumnPool | None = None,
+        begun: Sequence[Nodes] = (),
+        times: float = 1.0,
     ) -> PartialPurchase | None:
         """The cheapest nodes found; ``None`` where these exceed a limit, or all nodes for so many pods are proven to.
 
-        ``binding``: searched for within limits, and some pods may be left.
-
+        ``binding``: searched for within limits, and some pods may be left. ``begun``: a plan to begin with.
         ``times``: as much work as usual.
         """
         clusters = SizeClusters.of(self.rows)
         rows = clusters.shapes if clusters is not None else self.rows
         if not binding and self._is_hopeless(rows, limits):
             return None
-        answer = self._answer(rows, limits, binding=binding, known=known, times=times)
+        begun = begun if clusters is None else ()
+        answer = self._answer(rows, limits, binding=binding, known=known, begun=begun, times=times)
         members = (
             [[one] for one in range(len(rows))] if clusters is None else [one.tolist() for one in clusters.members]
         )

@@ -95,6 +95,8 @@ class Pool:
     """What was bought first."""
     known: ColumnPool | None = None
     """Fillings that were found before, for the search to begin with."""
+    begun: Mapping[str, Place] = field(default_factory=dict)
+    """Pod key -> where it goes by a plan that was made before, for the search to begin with."""
     fills_first: bool = True
     """Places that cost nothing more are filled before nodes are bought; else in the same problem."""
     times: float = 1.0
@@ -199,8 +201,21 @@ class Pool:
 
     def _searched(self, *, binding: bool) -> PartialPurchase | None:
         problem = self.problem()
-        found = problem.solved(self.limits, binding=binding, known=self.known, times=self.times)
+        begun = problem.nodes_of(self._nodes_begun()) if self.begun else ()
+        found = problem.solved(self.limits, binding=binding, known=self.known, begun=begun, times=self.times)
         return found and replace(found, there=self._there)
+
+    def _nodes_begun(self) -> Iterable[tuple[str, Counter[Want]]]:
+        """Kind and pods of each node of the plan to begin with."""
+        there = self._there.places if self._there is not None else {}
+        kind_of = {place.name: kind for kind, places in there.items() for place in places}
+        nodes: dict[tuple[str, str], Counter[Want]] = defaultdict(Counter)
+        for want, keys in self.waiting.items():
+            for place in (self.begun[key] for key in keys if key in self.begun):
+                kind = place.group.name if place.price and place.group is not None else kind_of.get(place.name)
+                if kind is not None:
+                    nodes[kind, place.name][want] += 1
+        return ((kind, held) for (kind, _), held in nodes.items())
 
     def _put_beside_others(self) -> None:
         """Pods that are left go on nodes that were bought for others, where there is room."""

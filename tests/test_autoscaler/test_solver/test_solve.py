@@ -13,10 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from autoscaler.solver.deadline import Work
 from autoscaler.solver.lp.column_bounds import Scale
 from autoscaler.solver.pricing.knapsack import Bin
 from autoscaler.solver.problem import Cutting, Kind, Shape, Vector
-from autoscaler.solver.solution import Answer
+from autoscaler.solver.solution import Answer, Nodes
 from autoscaler.solver.solve import cheapest, lower_bound
 from tests import examples
 
@@ -239,3 +240,36 @@ def optimum(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> float:
             column += 1
     solver.run()
     return float(solver.getInfo().objective_function_value)
+
+
+@settings(deadline=None, max_examples=examples(50))
+@given(shapes=SHAPES, kinds=some_kinds(short=True))
+def test_with_a_plan_to_begin_with_none_is_dearer_however_little_is_searched(
+    shapes: list[Shape], kinds: list[Kind]
+) -> None:
+    """Also where its kinds are named that another makes needless: their pods go to one that holds them."""
+    found = cheapest(shapes, kinds)
+    again = cheapest(shapes, kinds, begun=found.nodes, deadline=1e-6, clock=Work())
+    assert sum(again.left) <= sum(found.left)
+    if not any(found.left):
+        assert again.usd <= found.usd + 1e-6
+
+
+def test_a_plan_that_was_begun_with_saves_what_a_short_search_misses() -> None:
+    """Ten kinds of which there is one each: a search that ends at once takes a dearer way."""
+    kinds = [Kind(f"one {number}", (4 + number, 8, 0, 9), 0.01, 1) for number in range(10)]
+    kinds += [Kind("bought", (16, 16, 0, 9), 4.0)]
+    shapes = [Shape((4 + number, 8, 0, 1), 1) for number in range(10)]
+    begun = [Nodes(f"one {number}", 1, ((number, 1),)) for number in range(10)]
+    assert cheapest(shapes, kinds, deadline=1e-6, clock=Work()).usd > 1.0
+    assert cheapest(shapes, kinds, begun=begun, deadline=1e-6, clock=Work()).usd == pytest.approx(0.1)
+
+
+def test_nodes_of_a_plan_to_begin_with_that_hold_too_much_are_not_taken() -> None:
+    """What is at hand may have less room than when the plan was made."""
+    kinds = [Kind("there", (4, 8, 0, 9), 0.01, 1), Kind("bought", (8, 8, 0, 9), 4.0)]
+    shapes = [Shape((4, 4, 0, 1), 2)]
+    found = cheapest(shapes, kinds, begun=[Nodes("there", 1, ((0, 2),)), Nodes("gone", 1, ())])
+    assert not faults(found, shapes, kinds)
+    assert found.usd >= 4.0
+    assert not any(found.left)
