@@ -22,7 +22,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.executor import FAILURES, Executor, NotYet
 from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import MemoryConfigMap
-from autoscaler.kube.watcher import Pause
+from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.model.actions import (
     Admit,
     Cancel,
@@ -127,7 +127,7 @@ class GroupWatch:
         self._soon.set()
 
     def _keep(self) -> None:
-        pause = Pause(least=1.0)
+        pause = RetryDelay(least=1.0)
         while not self._stopping.is_set():
             self._soon.clear()
             try:
@@ -166,7 +166,7 @@ class _Held:
     """A step that failed is left alone for a while, longer each time."""
 
     until: float = 0.0
-    pause: Pause = field(default_factory=lambda: Pause(least=0.5))
+    pause: RetryDelay = field(default_factory=lambda: RetryDelay(least=0.5))
 
 
 class Loop:

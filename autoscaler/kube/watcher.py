@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import msgspec
 
 from autoscaler.kube.cache import Key, Store
 from autoscaler.kube.client import Change, Expired, Kube, Refused
+from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.kube.schema.core import Meta
 from autoscaler.kube.watched_kinds import KINDS, LATE, SIZED, Kind
 from autoscaler.model.errors import Unavailable
@@ -95,7 +95,7 @@ class Observer:
         return True
 
     def _follow(self, kind: Kind) -> None:
-        version, pause = "", Pause()
+        version, pause = "", RetryDelay()
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -131,7 +131,7 @@ class Observer:
         self._store.replace(kind, listed)
         return version
 
-    def _watch(self, kind: Kind, version: str, pause: Pause) -> str:
+    def _watch(self, kind: Kind, version: str, pause: RetryDelay) -> str:
         """Follow changes until the server ends the watch or the connection breaks; gives the last version seen."""
         try:
             with self._kube.watch(kind.path, version) as changes:
@@ -186,21 +186,3 @@ class _Named(msgspec.Struct):
 
 
 _NAMED: Final = msgspec.json.Decoder(_Named)
-
-
-class Pause:
-    """Longer and longer, up to half a minute, never twice the same."""
-
-    def __init__(self, *, least: float = 0.2, most: float = 30.0) -> None:
-        self._least = self._next = least
-        self._most = most
-
-    def longer(self) -> float:
-        """Seconds to wait now; the next answer is twice as long."""
-        now = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-        self._next = min(self._next * 2, self._most)
-        return now
-
-    def reset(self) -> None:
-        """Something worked."""
-        self._next = self._least

@@ -17,7 +17,7 @@ from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.cloud.purchases import in_words
 from autoscaler.config.policy import Policy
-from autoscaler.kube.watcher import Pause
+from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.model.actions import STARTING, Cancel, Grow, Memory, Plan, describe
 from autoscaler.model.cluster import Group
 from autoscaler.model.errors import Unavailable
@@ -52,7 +52,7 @@ class Reconciler:
         self._now = now
         self._sleep = sleep
         self._memory = Memory()
-        self._pause = Pause(least=_AGAIN)
+        self._pause = RetryDelay(least=_AGAIN)
         self._failure = ""
         """Why the last call to AWS was in vain."""
 

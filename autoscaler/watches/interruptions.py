@@ -11,7 +11,7 @@ from typing import Final
 from autoscaler.cloud.errors import NotAllowed, Refused
 from autoscaler.cloud.interruption_queue import HIDDEN, InterruptionQueue, Message
 from autoscaler.kube.cache import Store
-from autoscaler.kube.watcher import Pause
+from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.model.cluster import Notice
 from autoscaler.model.errors import Unavailable
 
@@ -68,7 +68,7 @@ class InterruptionWatch:
         self._stopping.set()
 
     def _keep(self) -> None:
-        pause = Pause(least=1.0)
+        pause = RetryDelay(least=1.0)
         while not self._stopping.is_set():
             if not (self._acts() and self._store.knows_groups()):
                 self._forget()

@@ -14,6 +14,7 @@ import pytest
 
 from autoscaler.kube.cache import Store
 from autoscaler.kube.client import Kube
+from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.kube.schema.convert import Job
 from autoscaler.kube.schema.core import PodJson
 from autoscaler.kube.watched_kinds import (
@@ -28,7 +29,7 @@ from autoscaler.kube.watched_kinds import (
     SIZED,
     STORAGE,
 )
-from autoscaler.kube.watcher import Observer, Pause
+from autoscaler.kube.watcher import Observer
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import GangSize, LingeringJob, Notice
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node, later
@@ -173,7 +174,7 @@ def test_a_job_lingers_only_after_its_partner_has_ended(
 
 def test_a_pause_grows_and_is_never_the_same() -> None:
     """So that a hundred clients do not come back together."""
-    pause = Pause(least=1, most=4)
+    pause = RetryDelay(least=1, most=4)
     seconds = [pause.longer() for _ in range(4)]
     for waited, most in zip(seconds, (1, 2, 4, 4), strict=True):
         assert most / 2 <= waited <= most
