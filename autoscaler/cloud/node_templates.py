@@ -50,7 +50,8 @@ def allocatable_of(
     amounts = dict(Resources.parse(tagged))
     if CPU in amounts and MEMORY in amounts:
         return Resources(amounts)
-    disk = int(parse_quantity(tag_of(raw, words.TAG_DISK) or (entry.disk if entry else DISK)))
+    tagged_disk = tag_of(raw, words.TAG_DISK)
+    disk = entry.disk_bytes if entry and not tagged_disk else int(parse_quantity(tagged_disk or DISK))
     offered = [known[kind].allocatable(disk=disk) for kind in types]
     formula = {name: min(one[name] for one in offered) for name in offered[0]}
     chosen = dict(Resources.parse(entry.resources)) if entry and not _is_tagged(raw) else {}

@@ -107,6 +107,11 @@ class GroupEntry(Document):
     )
 
     @property
+    def disk_bytes(self) -> int:
+        """Size of the root volume."""
+        return int(parse_quantity(self.disk))
+
+    @property
     def types(self) -> tuple[str, ...]:
         """What its nodes may be: the type, or those of the set, the preferred one first."""
         return self.instance_types or (self.instance_type or "",)

@@ -37,15 +37,15 @@ def offers_of(asked: Asked, prices: Sequence[Price], policy: Policy | None, zone
         return list(_of_policy(prices, policy))
     zones = sorted(set(zones)) or sorted({*_zones(asked.pods), *_zones_of_volumes(asked.storage)}) or [""]
     return [
-        _offer(replace(price, room=_with_disk(price.room, DISK)), zone=zone, entry="")
+        _offer(replace(price, room=_with_disk(price.room, int(parse_quantity(DISK)))), zone=zone, entry="")
         for price in prices
         for zone in ((price.zone,) if price.zone else zones)
     ]
 
 
-def _with_disk(room: Resources, disk: str) -> Resources:
+def _with_disk(room: Resources, disk: int) -> Resources:
     """What a price says, and what pods may write on a root volume of that size."""
-    return Resources({EPHEMERAL_STORAGE: ephemeral_storage_of(int(parse_quantity(disk))), **dict(room.items())})
+    return Resources({EPHEMERAL_STORAGE: ephemeral_storage_of(disk), **dict(room.items())})
 
 
 def _zones(pods: Iterable[Pod]) -> set[str]:
@@ -84,7 +84,7 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
             types = [_price_of(by_type, kind, zone, entry) for kind in entry.types]
             # Of a set any may come: count on what every one has, at the price of the dearest.
             least = {name: min(one.room[name] for one in types) for name in types[0].room}
-            room = Resources({**_with_disk(Resources(least), entry.disk), **Resources.parse(entry.resources)})
+            room = Resources({**_with_disk(Resources(least), entry.disk_bytes), **Resources.parse(entry.resources)})
             usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
             price = Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type)
             gpus = {(one.gpu_model, one.gpu_memory_mib) for one in types}

@@ -10,7 +10,6 @@ import pulumi
 import pulumi_aws as aws
 
 from autoscaler.config.group_entry import GroupEntry
-from autoscaler.model.resources import parse_quantity
 
 _GIB: Final = 2**30
 
@@ -104,4 +103,4 @@ def network_interfaces(adapters: int, security_group_id: pulumi.Input[str], *, f
 
 def root_volume_gib(entry: GroupEntry) -> int:
     """Size of the root volume in whole GiB, rounded up."""
-    return -(-int(parse_quantity(entry.disk)) // _GIB)
+    return -(-entry.disk_bytes // _GIB)

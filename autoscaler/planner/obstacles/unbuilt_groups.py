@@ -11,7 +11,7 @@ from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.instance_types import by_name, one_quota
 from autoscaler.model.labels import REGION
-from autoscaler.model.resources import Resources, parse_quantity
+from autoscaler.model.resources import Resources
 from autoscaler.planner.placement.offerings import Offering
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import new_place
@@ -46,8 +46,7 @@ def _group(policy: Policy, entry: GroupEntry, zone: str, alike: Mapping[str, Gro
     kind = " or ".join(entry.types)
     known = alike.get(kind)
     guess = by_name(entry.types[0])
-    disk = int(parse_quantity(entry.disk))
-    offered = known.allocatable if known is not None else guess.allocatable(disk=disk)
+    offered = known.allocatable if known is not None else guess.allocatable(disk=entry.disk_bytes)
     usd = (
         entry.usd_per_hour if entry.usd_per_hour is not None else known.usd_per_hour if known is not None else NO_PRICE
     )
