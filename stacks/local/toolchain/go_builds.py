@@ -93,6 +93,7 @@ def build(go: Go, builds: Sequence[Build], *, scratch: Path, progress: Callable[
     names = ", ".join(one.name for one in builds)
     progress(f"building {what} from source, once for this user: {names} (the demo's seven take 9 minutes on 2 cores)")
     modules = list(dict.fromkeys(one.module for one in builds))
+    Path(go.env["GOTMPDIR"]).mkdir(parents=True, exist_ok=True)  # another process's build may have ended meanwhile
     sources = _copy(modules, to=scratch / "src")
     for module in modules:
         needed = _go_that_it_needs(module)
@@ -130,8 +131,6 @@ def _environment(scratch: Path) -> dict[str, str]:
     unwanted = {"GOOS", "GOARCH", "GOEXPERIMENT", "GOMEMLIMIT", "GOGC"}
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    temporary = scratch / "tmp"
-    temporary.mkdir(parents=True, exist_ok=True)
     return {
         "GOCACHE": str(scratch / "build"),
         "GOMODCACHE": str(scratch / "mod"),
@@ -139,7 +138,7 @@ def _environment(scratch: Path) -> dict[str, str]:
         **kept,
         **_lazy_collector(),
         "XDG_CONFIG_HOME": str(scratch / "config"),  # where Go counts its use
-        "GOTMPDIR": str(temporary),
+        "GOTMPDIR": str(scratch / "tmp"),
         "GOFLAGS": "-modcacherw",
         "GOWORK": "off",
         "GOTOOLCHAIN": "auto",

@@ -202,6 +202,19 @@ def test_what_is_missing_is_built_checked_and_kept(real_go: None, tmp_path: Path
 
 
 @pytest.mark.live
+def test_a_build_that_waited_for_another_goes_on_without_what_that_one_removed(warm_go: None, tmp_path: Path) -> None:
+    """Go was asked for its version before, in a scratch folder that the other build removes at its end."""
+    scratch = tmp_path / "go"
+    go = go_builds.find_go(scratch=scratch)
+    for name in ("one", "two"):
+        module = hello(tmp_path / name).module
+        target = tmp_path / "made" / name / "hello"
+        build = go_builds.Build("hello", module, ".", target, is_good=Path.exists)
+        go_builds.build(go, [build], scratch=scratch, progress=lambda _: None)
+        assert target.exists()
+
+
+@pytest.mark.live
 def test_a_build_that_fails_says_what_the_compiler_said(warm_go: None, tmp_path: Path) -> None:
     """And leaves no binary that a later run would take."""
     tool = hello(tmp_path / "hello", HELLO.replace("println(", "prinln("))
