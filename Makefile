@@ -3,16 +3,17 @@ run = @python3 stacks/local/toolchain/bootstrap.py
 by_file = --dist loadfile --no-loadscope-reorder
 
 demo: ; $(run) spillway demo
+# `make -j test` runs both parts beside each other.
 test: test-live test-units
-test-tools: ; $(run) python -m tests.live
 # Live tests wait for most of their time: four processes on two cores.
-test-live: test-tools ; $(run) pytest -n 4 $(by_file) tests/live
+test-live: tools ; $(run) pytest -n 4 $(by_file) tests/live
 # All others compute: in what the live ones leave of the CPU, where both are run beside each other.
-test-units: ; $(run) nice pytest -n 2 $(by_file) --ignore tests/live
+test-units: tools ; $(run) nice pytest -n 2 $(by_file) --ignore tests/live
+test-jobs: tools ; $(run) pytest -n 2 $(by_file) -m training tests/training
+tools: ; $(run) python -m tests.live
 # Property tests with new examples, 20 times as many: hours. What one finds is kept beside it as an @example.
 nightly: ; $(run) env HYPOTHESIS_PROFILE=nightly pytest -n 2 -m 'hypothesis and not live' --timeout 28800
-test-jobs: ; $(run) pytest -n 2 $(by_file) -m training tests/training
 lint: ; $(run) sh -c 'ruff check && ruff format --check && mypy && lint-imports --no-cache --no-logo'
 bench: ; $(run) python -m tests.bench
 
-.PHONY: demo test test-tools test-live test-units nightly test-jobs lint bench
+.PHONY: demo test test-live test-units test-jobs tools nightly lint bench
