@@ -95,17 +95,21 @@ def test_show_says_first_whether_an_autoscaler_acts() -> None:
     ]
 
 
+def held_now(by: str) -> dict[str, object]:
+    """A lease that is renewed as it is asked for, however long the command has taken to ask."""
+    return {"spec": {"holderIdentity": by, "renewTime": datetime.now(UTC).isoformat()}}
+
+
 def test_show_asks_the_cluster(tmp_path: Path) -> None:
     """For the lease and for what the acting autoscaler wrote down."""
     about = {"since": NOW.isoformat(), "origin": "policy.yaml", "by": "one"}
     answers = {
         words.ACTING_POLICY: {"data": {words.POLICY_KEY: GOOD, "about.json": json.dumps(about)}},
-        words.LEASE: {"spec": {"holderIdentity": "one", "renewTime": datetime.now(UTC).isoformat()}},
         "version": {},
         words.PAUSES: {},
     }
     with fake_api() as api:
-        api.answer = lambda asked: Answer(answers[asked.path.rpartition("/")[2]])
+        api.answer = lambda asked: Answer((answers | {words.LEASE: held_now("one")})[asked.path.rpartition("/")[2]])
         config = api.kubeconfig(tmp_path)
         done = typed("policy", "show", kubeconfig=config)
         assert done.returncode == 0, done.stderr
