@@ -5,10 +5,9 @@ by_file = --dist loadfile --no-loadscope-reorder
 demo: ; $(run) spillway demo
 # `make -j test` runs both parts beside each other.
 test: test-live test-units
-# Live tests wait for most of their time: four processes on two cores.
+# Live tests wait for most of their time: four processes on two cores, and the others beside them.
 test-live: tools ; $(run) pytest -n 4 $(by_file) tests/live
-# All others compute: in what the live ones leave of the CPU, where both are run beside each other.
-test-units: tools ; $(run) nice pytest -n 2 $(by_file) --ignore tests/live
+test-units: tools ; $(run) pytest -n 2 $(by_file) --ignore tests/live
 test-jobs: tools ; $(run) pytest -n 2 $(by_file) -m training tests/training
 tools: ; $(run) python -m tests.live
 # Property tests with new examples, 20 times as many: hours. What one finds is kept beside it as an @example.
