@@ -6,7 +6,7 @@ import io
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -71,19 +71,22 @@ def test_the_status_is_asked_for_as_json() -> None:
     assert "line 7" in _asked(f"{url}/status")[1]
 
 
-def lease(door: str, *, renewed: datetime | None = None, name: str = "one") -> Answer:
-    """As its holder writes it."""
-    at = (renewed or datetime.now(UTC)).isoformat()
-    spec = {"holderIdentity": name, "renewTime": at}
-    return Answer({"metadata": {"name": words.LEASE, "annotations": {words.DOOR: door}}, "spec": spec})
+def lease(door: str, *, renewed: datetime | None = None, name: str = "one") -> Callable[[], Answer]:
+    """As its holder writes it: renewed whenever it is asked for, however long the test takes, or once, at that time."""
+
+    def found() -> Answer:
+        spec = {"holderIdentity": name, "renewTime": (renewed or datetime.now(UTC)).isoformat()}
+        return Answer({"metadata": {"name": words.LEASE, "annotations": {words.DOOR: door}}, "spec": spec})
+
+    return found
 
 
-def serving(api: FakeApi, found: Answer, **proxied: Any) -> None:
+def serving(api: FakeApi, found: Callable[[], Answer] | Answer, **proxied: Any) -> None:
     """The lease, and what a pod answers through the proxy."""
 
     def answer(asked: Asked) -> Answer:
         if asked.path.endswith(f"/leases/{words.LEASE}"):
-            return found
+            return found if isinstance(found, Answer) else found()
         if asked.path == "/version":
             return Answer({})
         return Answer(proxied[asked.path]) if asked.path in proxied else Answer({"message": "no"}, status=404)
@@ -130,7 +133,9 @@ def test_the_acting_replica_says_why(tmp_path: Path) -> None:
     ],
     ids=["acts", "none"],
 )
-def test_an_answer_by_another_policy_says_so_first(tmp_path: Path, found: Answer, first: str) -> None:
+def test_an_answer_by_another_policy_says_so_first(
+    tmp_path: Path, found: Callable[[], Answer] | Answer, first: str
+) -> None:
     """Or that nothing of it is done, since no autoscaler acts."""
     with fake_api() as api:
         serving(api, found)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import termios
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_one_frame_comes_from_the_acting_replica(tmp_path: Path) -> None:
     loop = deciding()
     url = opened(answers=answering(loop))
     with fake_api() as api:
-        serving(api, lease(url, renewed=datetime.now(UTC)))
+        serving(api, lease(url))
         done = CliRunner().invoke(spillway.cli, ["top", "--once", "--kubeconfig", str(api.kubeconfig(tmp_path))])
         assert done.exit_code == 0, done.output
         assert done.output.startswith("acting: one")
@@ -151,7 +151,7 @@ def test_it_lives_in_a_terminal_as_wide_as_that_is_and_leaves_it_as_it_was(tmp_p
     loop = deciding()
     url = opened(answers=answering(loop))
     with fake_api() as api:
-        serving(api, lease(url, renewed=datetime.now(UTC)))
+        serving(api, lease(url))
         line = [
             sys.executable,
             "-m",
