@@ -69,7 +69,7 @@ def test_a_capacity_block_is_bought_in_when_it_begins_for_what_ends_in_it(plane:
     """A pod that does not say how long it runs is bought for beside it."""
     kube = plane.kube
     with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws:
-        block = _buy_block(aws, timedelta(seconds=8))
+        block = _buy_block(aws, timedelta(seconds=20))  # longer than the autoscaler takes to start
         file, policy = write_policy(tmp_path, WITH_BLOCK.replace("cr-", block))
         aws.make_groups(policy)
         with autoscaler(
