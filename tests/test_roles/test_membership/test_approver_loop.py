@@ -58,7 +58,7 @@ def test_another_outage_is_told_of_its_own() -> None:
     teller = Teller(said.append)
     for why in ("AWS: a", "AWS: a", "the API server: b"):
         teller.outage(why)
-    assert said == ["no node is let in: AWS: a", "nobody is let in: the API server: b"]
+    assert said == ["no node is let in: AWS: a", "no node is let in: the API server: b"]
 
 
 def test_of_several_the_one_that_may_not_does_nothing() -> None:
