@@ -112,21 +112,19 @@ def kill_at_a_new_kind(settings: EngineSettings, verb: str, *, known: Collection
 
 def run(settings: EngineSettings, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`pulumi` as a user calls it."""
-    return subprocess.run(
-        [str(settings.tools["pulumi"]), *arguments, *QUIET],
-        cwd=settings.directory / "project",
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return _in_project(settings, str(settings.tools["pulumi"]), *arguments, *QUIET)
 
 
 def recover(settings: EngineSettings) -> str:
     """`spillway recover` as a user calls it; what it said."""
-    done = subprocess.run(
-        [*RECOVER, "--wait", _NOTHING_COMES_LATER],
+    done = _in_project(settings, *RECOVER, "--wait", _NOTHING_COMES_LATER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _in_project(settings: EngineSettings, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
         cwd=settings.directory / "project",
         env=environment(settings),
         stdin=subprocess.DEVNULL,
@@ -134,8 +132,6 @@ def recover(settings: EngineSettings) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def pending(settings: EngineSettings) -> list[str]:
