@@ -101,7 +101,7 @@ class Generation:
         self._weights = Weights(problem, self.usd, self._bins)
         self._grid = Grid.of(problem)
         self.packed: list[tuple[int, Whole]] = []
-        """Kinds of node with pods by shape: a plan for everybody without a search, if there is one."""
+        """Kinds of node with pods by shape: a plan for all pods without a search, if there is one."""
         self._alone = np.full(len(problem.counts), np.inf)
         """What a pod of each shape costs at most: on the best node that holds nothing else."""
         self._proofs: list[tuple[Floats, Floats, Floats]] = []

@@ -281,7 +281,7 @@ def test_an_instance_that_ec2_does_not_describe_yet_is_not_bought_again(hybrid: 
 
 
 def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid) -> None:
-    """One Event on the pod, whoever restarts; one line from `explain`, after the one that no autoscaler acts."""
+    """One Event on the pod, whatever restarts; one line from `explain`, after the one that no autoscaler acts."""
     make_pod(hybrid.plane.kube, gpu_pod("big", gpus=16))
 
     def events() -> list[dict[str, Any]]:

@@ -173,7 +173,7 @@ def test_a_node_on_its_way_for_pods_is_no_headroom_and_one_beyond_them_is() -> N
 
 
 def test_the_plan_looks_again_only_where_fewer_are_free_than_wanted() -> None:
-    """A group that is refused matters to nobody where another had them."""
+    """A group that is refused matters to no plan where another had them."""
     refusal = Refusal(at=NOW, code="InsufficientInstanceCapacity")
     first = replace(a_group("gpu-a10g"), refusals=(refusal,))
     second = a_group("gpu-a10g", "us-east-1b", maximum=1)

@@ -79,7 +79,7 @@ def test_those_whose_node_is_kept_for_them_go_there_whatever_speaks_against_it()
 def test_a_pod_that_we_sent_to_a_node_without_room_is_made_anew_by_its_job(
     given: dict[str, str], *, is_anew: bool
 ) -> None:
-    """Not one that nothing makes anew, or that somebody else bound there: that one is stuck."""
+    """Not one that nothing makes anew, or that another scheduler bound there: that one is stuck."""
     found, put = settled(pinned(cpu=5, **given))
     why = "is bound for node n1, where it does not fit: not enough cpu"
     assert put == {"n1": []}

@@ -1,4 +1,4 @@
-"""A pool by itself: which pods it keeps for a purchase, on whose account a node is, and whom a purchase leaves out."""
+"""A pool by itself: pods that it keeps for a purchase, pods that a node is there for, and pods left without a place."""
 
 from __future__ import annotations
 

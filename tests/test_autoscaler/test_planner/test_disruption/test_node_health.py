@@ -109,7 +109,7 @@ def test_a_node_that_answers_hides_no_silent_one(other: int) -> None:
     "first", [{}, {"do_not_disrupt": True}, {"deleting": True}, {"unready_since": later(minutes=55)}]
 )
 def test_a_silent_node_that_nothing_is_done_about_hides_no_other(first: dict[str, Any]) -> None:
-    """One without pods, one that is left to somebody, one that goes, and one whose time has not come."""
+    """One without pods, one that is left to another, one that goes, and one whose time has not come."""
     group = a_group(joined=2)
     nodes = list(nodes_of(group, ready=False, created=NOW, unready_since=NOW))
     nodes[0] = replace(nodes[0], **first)
