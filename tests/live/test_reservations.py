@@ -120,8 +120,15 @@ def _reserve(aws: Aws, count: int) -> str:
 
 
 def _take(aws: Aws) -> None:
-    """Somebody else of the account launches into it."""
-    aws.client("ec2").run_instances(LaunchTemplate={"LaunchTemplateName": RESERVED}, MinCount=1, MaxCount=1)
+    """An instance that joins no cluster of ours is launched into it."""
+    ec2 = aws.client("ec2")
+    [made] = ec2.describe_launch_template_versions(LaunchTemplateName=RESERVED, Versions=["$Latest"])[
+        "LaunchTemplateVersions"
+    ]
+    kept = ("ImageId", "InstanceType", "CapacityReservationSpecification")
+    into_it = {key: value for key, value in made["LaunchTemplateData"].items() if key in kept}
+    ec2.create_launch_template(LaunchTemplateName="another", LaunchTemplateData=into_it)
+    ec2.run_instances(LaunchTemplate={"LaunchTemplateName": "another"}, MinCount=1, MaxCount=1)
 
 
 def _sizes(aws: Aws) -> dict[str, int]:
