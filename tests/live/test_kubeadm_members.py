@@ -13,7 +13,6 @@ import json
 import shutil
 import socket
 import socketserver
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -118,37 +117,15 @@ class Plane:
     folder: Path
     """What the mirror serves."""
     mirror: str
-    settings: dict[str, Any]
-    """Of the machines that become images."""
+    image: Path
+    """The disks of a machine that the roles have prepared."""
 
     def members(self, *names: str, volume: Path | None = None) -> list[Host]:
-        """Machines as the image has them, and with data volumes: new ones, or what is in this archive."""
-        hosts = self.bench.machines(*names)
-        done = self.apply(hosts)
-        assert done.returncode == 0, done.stdout + done.stderr
-        planned = self.apply(hosts[:1], "plan")
-        assert planned.returncode == 0, f"a second time there is nothing to do:\n{planned.stdout}"
+        """Machines of the image, with data volumes: new ones, or what is in this archive."""
+        hosts = self.bench.machines(*names, image=self.image)
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(self._furnish, volume=volume), hosts))
         return hosts
-
-    def apply(self, hosts: list[Host], command: str = "apply") -> subprocess.CompletedProcess[str]:
-        """`spillway nodes apply`, as the README has it of machines that become images."""
-        known = dict(line.split(" ", 1) for line in self.bench.known_hosts.read_text(encoding="ascii").splitlines())
-        machines = [
-            {
-                "name": host.name,
-                "address": host.address,
-                "ssh": {"key": str(host.key), "host_key": known[host.address].strip()},
-                "cpus": 2,
-                "memory": "2Gi",
-            }
-            for host in hosts
-        ]
-        inventory = self.folder / "image.yaml"
-        inventory.write_text(yaml.safe_dump({"settings": self.settings, "machines": machines}), encoding="utf-8")
-        rolling = ("--no-cluster", "--batch", "3", "--health-seconds", "0") if command == "apply" else ()
-        return spillway("nodes", command, "-i", str(inventory), "--state", str(self.folder / "state"), *rolling)
 
     def _furnish(self, host: Host, *, volume: Path | None) -> None:
         """What is of this bench alone."""
@@ -209,10 +186,31 @@ def plane(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
             serving(folder, address=bench.gateway) as mirror,
             kubernetes_packages(bench, folder / "packages", tools) as packages,
         ):
-            yield Plane(bench, cloud, folder, mirror, settings_of(folder, names, mirror=mirror, packages=packages))
+            image = baked(bench, folder, settings_of(folder, names, mirror=mirror, packages=packages))
+            yield Plane(bench, cloud, folder, mirror, image)
     finally:
         server.stop()
         shutil.rmtree(folder)  # some 500 MB
+
+
+def baked(bench: Bench, folder: Path, settings: dict[str, Any]) -> Path:
+    """The disks of a machine that `spillway nodes apply` has prepared, as the README has it of the members' image."""
+    [host] = bench.machines("image")
+    known = dict(line.split(" ", 1) for line in bench.known_hosts.read_text(encoding="ascii").splitlines())
+    ssh = {"key": str(host.key), "host_key": known[host.address].strip()}
+    machine = {"name": host.name, "address": host.address, "ssh": ssh, "cpus": 2, "memory": "2Gi"}
+    inventory = folder / "image.yaml"
+    inventory.write_text(yaml.safe_dump({"settings": settings, "machines": [machine]}), encoding="utf-8")
+    named = ("-i", str(inventory), "--state", str(folder / "state"))
+    done = spillway("nodes", "apply", *named, "--no-cluster", "--health-seconds", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    planned = spillway("nodes", "plan", *named)
+    assert planned.returncode == 0, f"a second time there is nothing to do:\n{planned.stdout}"
+    image = bench.image_of(host)
+    for key in (image / "upper/etc/ssh").glob("ssh_host_*"):  # each member has its own, as of this
+        key.unlink()
+    (image / "upper/etc/machine-id").write_text("", encoding="ascii")
+    return image
 
 
 @contextlib.contextmanager
@@ -385,23 +383,28 @@ def nodes(host: Host) -> dict[str, str]:
     return {one["metadata"]["name"]: one["status"]["nodeInfo"]["kubeletVersion"] for one in items}
 
 
-def test_members_found_join_save_and_come_back(plane: Plane) -> None:
-    """Three of them; a snapshot by the leader alone; and the last one's instance replaced, its volume kept."""
+@pytest.fixture(scope="module")
+def members(plane: Plane) -> list[Host]:
+    """Three of them, joined: whoever is asked lists all."""
     first, second, last = plane.members(*ALL)
     plane.cloud.members += [first.address, second.address, last.address]
     be_member(first, spec_of(first=True))
     be_member(second, spec_of(first=False))
     be_member(last, spec_of(first=False))
     until(lambda: nodes(first) == ALL)
-    founded = etcd_members(second)
-    assert sorted(founded) == sorted(ALL)
-    assert_no_secret_is_told(plane, first, second, last)
+    assert sorted(etcd_members(second)) == sorted(ALL)
+    return [first, second, last]
 
+
+def test_members_found_join_and_save(plane: Plane, members: list[Host]) -> None:
+    """No secret is told, the token is renewed, and the leader alone takes a snapshot."""
+    first = members[0]
+    assert_no_secret_is_told(plane, *members)
     token = plane.cloud.parameter(PARAMETERS.token)
     first.run("systemctl start spillway-renew-token", timeout=60)
     assert plane.cloud.parameter(PARAMETERS.token) != token
 
-    [kept] = snapshots_under_one_leader(plane, first, second, last)
+    [kept] = snapshots_under_one_leader(plane, *members)
     plane.cloud.client("s3").download_file("snapshots", kept, str(plane.folder / "snapshot.db"))
     status = json.loads(
         first.run(
@@ -410,6 +413,11 @@ def test_members_found_join_save_and_come_back(plane: Plane) -> None:
     )
     assert status["totalKey"] > 100
 
+
+def test_a_member_whose_instance_is_replaced_comes_back_with_its_volume(plane: Plane, members: list[Host]) -> None:
+    """As the same member of etcd, at the same address."""
+    _, second, last = members
+    founded = etcd_members(second)
     volume = end_but_for_its_volume(plane, last)
     [again] = plane.members(last.name, volume=volume)
     assert again.address == last.address, "its network interface outlives the instance too"
