@@ -46,7 +46,7 @@ from autoscaler.reporting.bookkeeper import Bookkeeper
 from autoscaler.reporting.messenger import Messenger
 from autoscaler.reporting.notifications import Notifier
 from autoscaler.reporting.report import Log, Report
-from autoscaler.watches.gpu_use import GpuUseWatch
+from autoscaler.watches.dcgm_exporter import DcgmExporterWatch
 from autoscaler.watches.interruptions import InterruptionWatch
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class _Replica:
             on_change=changed_hands,
         )
 
-    def _made_watches(self) -> tuple[Observer | GroupWatch | InterruptionWatch | GpuUseWatch, ...]:
+    def _made_watches(self) -> tuple[Observer | GroupWatch | InterruptionWatch | DcgmExporterWatch, ...]:
         """The threads that follow what is outside."""
         lease, settings, outage = self._lease, self._settings, self._report.outage
         followed = [self._source.kind] if isinstance(self._source, PolicyConfigMap) else []
@@ -176,7 +176,7 @@ class _Replica:
                 outage=outage,
                 note=self._report.note,
             ),
-            GpuUseWatch(
+            DcgmExporterWatch(
                 self._kube,
                 self._store,
                 policy=self._policies.current,

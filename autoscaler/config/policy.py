@@ -145,17 +145,21 @@ class Faults(Document):
         description="of all nodes, closed at one time; one always may be; others are told and stay open: "
         "where so many are at fault, it is rather what watches them",
     )
+    dcgm: Annotated[bool, live()] = Field(
+        default=False,
+        description="true: errors of GPUs that the DCGM exporter tells of are faults, too: these Xids, uncorrectable "
+        "ECC errors, rows of memory that cannot be remapped",
+    )
+    xids: Annotated[tuple[int, ...], live()] = Field(
+        default=(48, 63, 64, 74, 79, 95),
+        description="Xids after which a GPU wants a reset or a technician; those of programs (13, 31, 43, 45) are not",
+    )
 
 
 class IdleGpus(Document):
     """GPUs that pods hold and do not use, by what the DCGM exporter measures."""
 
     enabled: Annotated[bool, live()] = Field(default=False, description="true: the exporter's pods are asked")
-    exporter: Annotated[str, live()] = Field(
-        default="app.kubernetes.io/name=dcgm-exporter",
-        min_length=1,
-        description="label selector of its pods; of the GPU operator: app=nvidia-dcgm-exporter",
-    )
     below: Annotated[float, live("share")] = Field(
         default=0.05, gt=0, le=1, description="a pod whose busiest GPU is used less than that does not use them"
     )
@@ -193,6 +197,12 @@ class Policy(Document):
     elastic: Elastic = Elastic()
     faults: Faults = Faults()
     idle_gpus: IdleGpus = IdleGpus()
+    dcgm_exporter: Annotated[str, live()] = Field(
+        default="app.kubernetes.io/name=dcgm-exporter",
+        min_length=1,
+        description="label selector of the exporter's pods, for `idle_gpus` and `faults.dcgm`; of the GPU operator: "
+        "app=nvidia-dcgm-exporter",
+    )
     notifications: Annotated[tuple[Notification, ...], live()] = Field(
         default=(), description="what is posted outside the cluster, and where to"
     )

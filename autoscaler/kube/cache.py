@@ -29,7 +29,18 @@ from autoscaler.kube.watched_kinds import (
     STORAGE,
     Kind,
 )
-from autoscaler.model.cluster import Cluster, ElasticRole, GangSize, GpuUse, Group, LingeringJob, Node, Notice, Pod
+from autoscaler.model.cluster import (
+    Cluster,
+    ElasticRole,
+    GangSize,
+    GpuHealth,
+    GpuUse,
+    Group,
+    LingeringJob,
+    Node,
+    Notice,
+    Pod,
+)
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import PodIndex, Register
@@ -58,6 +69,7 @@ class Store:
         self._nodes: tuple[Node, ...] | None = None
         self._may_nominate = True
         self._gpu_use: tuple[GpuUse, ...] = ()
+        self._gpu_health: tuple[GpuHealth, ...] | None = None
         self._storage: Storage | None = None
         self._asked_about: set[Kind] = set()
         self.on_question: Callable[[Kind], None] = lambda _kind: None
@@ -138,6 +150,7 @@ class Store:
                 notices=self._all_notices(),
                 elastic=self._elastic_roles(),
                 gpu_use=self._gpu_use,
+                gpu_health=self._gpu_health,
             )
 
     def pod(self, key: str) -> Pod | None:
@@ -273,12 +286,13 @@ class Store:
                 self._notices = found
                 self._note()
 
-    def saw_gpu_use(self, uses: Iterable[GpuUse]) -> None:
-        """How much all pods use their GPUs of which that is measured."""
-        found = tuple(sorted(uses, key=lambda one: one.pod))
+    def saw_gpus(self, uses: Iterable[GpuUse], health: Iterable[GpuHealth] | None) -> None:
+        """How much all pods use their GPUs of which that is measured, and how well those of all measured nodes are."""
+        used = tuple(sorted(uses, key=lambda one: one.pod))
+        well = None if health is None else tuple(sorted(health, key=lambda one: one.node))
         with self._changed:
-            if found != self._gpu_use:
-                self._gpu_use = found
+            if (used, well) != (self._gpu_use, self._gpu_health):
+                self._gpu_use, self._gpu_health = used, well
                 self._note()
 
     def forget_groups(self) -> None:

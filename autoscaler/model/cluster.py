@@ -236,6 +236,17 @@ class GpuUse:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuHealth:
+    """Errors of a node's GPUs, as the DCGM exporter there said it last."""
+
+    node: str
+    errors: str | None
+    """In words; empty: none. ``None``: it does not answer, and they are not known."""
+    since: datetime | None = None
+    """From when on there have been some, or none; ``None`` where they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """EC2's word that it could not grow a group: data for the next plan."""
 
@@ -336,6 +347,8 @@ class Cluster:
     """Jobs whose size may be changed while they run."""
     gpu_use: tuple[GpuUse, ...] = ()
     """Of pods whose GPUs are measured."""
+    gpu_health: tuple[GpuHealth, ...] | None = None
+    """Of nodes on which the exporter runs; ``None``: it was not asked so far."""
 
 
 @dataclass(frozen=True, slots=True)

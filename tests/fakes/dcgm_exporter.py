@@ -23,13 +23,27 @@ class Gpu:
     percent: int
     namespace: str = ""
     pod: str = ""
+    xid: int = 0
+    """The last one; 0: none."""
+    ecc_errors: int = 0
+    """Uncorrectable ones since the driver was loaded."""
+    remap_failed: bool = False
 
 
 def as_text(gpus: Iterable[Gpu]) -> str:
-    """Two of its metrics, as an exporter on Kubernetes serves them."""
+    """Some of its metrics, as an exporter on Kubernetes serves them."""
     lines = {
         "DCGM_FI_DEV_GPU_TEMP": ("GPU temperature (in C).", lambda _gpu: 41),
         "DCGM_FI_DEV_GPU_UTIL": ("GPU utilization (in %).", lambda gpu: gpu.percent),
+        "DCGM_FI_DEV_XID_ERRORS": ("Value of the last XID error encountered.", lambda gpu: gpu.xid),
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": (
+            "Total number of double-bit volatile ECC errors.",
+            lambda gpu: gpu.ecc_errors,
+        ),
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE": (
+            "Whether remapping of rows has failed",
+            lambda gpu: int(gpu.remap_failed),
+        ),
     }
     text = ""
     for name, (meaning, value) in lines.items():

@@ -1,4 +1,4 @@
-"""GPUs that are held and not used: the autoscaler as its own process reads an exporter, tells, and frees them."""
+"""GPUs that are held and not used, or ill: the autoscaler as its own process reads exporters, tells, and acts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from tests.live.conftest import Plane
 from tests.live.hybrid import POLICY, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 
 pytestmark = pytest.mark.live
-RULES = "idle_gpus: {enabled: true, told_after: 1s, freed_after: 2s}\n"
+RULES = "idle_gpus: {enabled: true, told_after: 1s, freed_after: 2s}\nfaults: {dcgm: true, after: 1s}\n"
 GANG = {"labels": {words.GANG: "g"}, "annotations": {words.GANG_SIZE: "1"}}
 
 
 def test_a_notebook_that_does_not_use_its_gpu_is_told_and_freed(plane: Plane, tmp_path: Path) -> None:
-    """One that does stays, and so does a gang, which is told alone."""
+    """One that does stays, and so does a gang, which is told alone. A machine whose GPU had a grave Xid is closed."""
     kube = plane.kube
     plane.fake_node("lab", gpu="4")
     pods = [gpu_pod("notebook", gpus=1), gpu_pod("trains", gpus=1), gpu_pod("g-0", gpus=1, **GANG)]
     for pod in pods:
         make_pod(kube, pod)
-    with dcgm_exporter() as exporter:
-        make_pod(kube, _exporter_pod(exporter.port))
+    with dcgm_exporter() as exporter, dcgm_exporter() as of_ill:
+        make_pod(kube, _exporter_pod("dcgm", "lab", exporter.port))
         until(lambda: all(_runs(kube, name) for name in ("notebook", "trains", "g-0", "dcgm")))
-        _say_where(kube, "dcgm", "127.0.0.1")
+        plane.fake_node("ill", gpu="4")
+        make_pod(kube, _exporter_pod("dcgm-ill", "ill", of_ill.port))
+        until(lambda: _runs(kube, "dcgm-ill"))
+        for name in ("dcgm", "dcgm-ill"):
+            _say_where(kube, name, "127.0.0.1")
+        of_ill.gpus = (Gpu(0, 0), Gpu(1, 0, xid=79))
         exporter.gpus = tuple(
             Gpu(number, percent, "default", pod)
             for number, (pod, percent) in enumerate((("notebook", 0), ("trains", 88), ("g-0", 1)))
@@ -42,18 +47,21 @@ def test_a_notebook_that_does_not_use_its_gpu_is_told_and_freed(plane: Plane, tm
                 until(lambda: len(_events(kube)) == 2, told=brain.texts)
                 # An eviction is logged once the API server has answered: the pod is gone a moment before.
                 until(lambda: "evict default/notebook to free GPUs" in brain.texts(), told=brain.texts)
+                until(lambda: _is_closed(kube, "ill"), told=brain.texts)
                 assert brain.stop() == 0
                 said = brain.texts()
     assert "default/notebook: 1 GPU held and used less than 5% since" in said
     assert "it stays, for it is of a gang" in said
+    assert "ill: the DCGM exporter tells of GPU 1: Xid 79 since" in said
+    assert not _is_closed(kube, "lab")
     assert {bound(kube, "trains"), bound(kube, "g-0")} == {"lab"}
     assert _events(kube) == [("g-0", "GpusNotUsed"), ("notebook", "GpusNotUsed")]
 
 
-def _exporter_pod(port: int) -> dict[str, Any]:
+def _exporter_pod(name: str, node: str, port: int) -> dict[str, Any]:
     """As the exporter's DaemonSet makes it, on another port."""
-    pod = gpu_pod("dcgm", gpus=0, labels={"app.kubernetes.io/name": "dcgm-exporter"})
-    pod["spec"]["nodeName"] = "lab"
+    pod = gpu_pod(name, gpus=0, labels={"app.kubernetes.io/name": "dcgm-exporter"})
+    pod["spec"]["nodeName"] = node
     (container,) = pod["spec"]["containers"]
     container["ports"] = [{"name": "metrics", "containerPort": port}]
     container["resources"] = {}
@@ -69,6 +77,10 @@ def _say_where(kube: KubeHttp, name: str, address: str) -> None:
 
 def _runs(kube: KubeHttp, name: str) -> bool:
     return bool(kube.get(f"/api/v1/namespaces/default/pods/{name}")["status"]["phase"] == "Running")
+
+
+def _is_closed(kube: KubeHttp, node: str) -> bool:
+    return bool(kube.get(f"/api/v1/nodes/{node}")["spec"].get("unschedulable"))
 
 
 def _is_gone(kube: KubeHttp, name: str) -> bool:

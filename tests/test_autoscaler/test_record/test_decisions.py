@@ -29,7 +29,7 @@ from autoscaler.model.actions import (
     Unused,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, GangSize, GpuUse, LingeringJob, Refusal
+from autoscaler.model.cluster import Cluster, GangSize, GpuHealth, GpuUse, LingeringJob, Refusal
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Toleration
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pauses import Pause
@@ -91,6 +91,7 @@ FULL = a_cluster(
     namespaces={"team": {"a": "b"}, "empty": {}},
     pauses=(Pause("group.cpu", "why", "me", NOW, None),),
     gpu_use=(GpuUse("team/pod", "dgx-01", 0.03),),
+    gpu_health=(GpuHealth("dgx-01", "GPU 0: Xid 79", NOW), GpuHealth("dgx-02", None)),
 )
 MEMORY = Memory(
     backoffs={"g": Backoff(later(minutes=3), 2, NOW, "InsufficientInstanceCapacity")},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoscaler.config.policy import Faults
-from autoscaler.model.cluster import Node, NodeCondition
+from autoscaler.model.cluster import GpuHealth, Node, NodeCondition
 from autoscaler.model.labels import AUTOSCALER
 from autoscaler.planner.supply.fleet import survey
 from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
@@ -24,12 +24,21 @@ def a_node(name: str = "n1", status: str = "False", *, minutes: float = 60, kind
     return an_on_prem_node(name, conditions=(NodeCondition(kind, status, "", later(minutes=-minutes)),), **given)
 
 
-def faults(*nodes: Node, share: float = 1.0, conditions: dict[str, bool] | None = None) -> NodeFaults:
+def faults(
+    *nodes: Node,
+    share: float = 1.0,
+    health: tuple[GpuHealth, ...] | None = None,
+    **rules: Any,
+) -> NodeFaults:
     """Of these nodes."""
-    rules = Faults(share=share) if conditions is None else Faults(share=share, conditions=conditions)
-    policy = a_policy().model_copy(update={"faults": rules})
-    cluster = a_cluster(nodes=nodes)
+    policy = a_policy().model_copy(update={"faults": Faults(share=share, **rules)})
+    cluster = a_cluster(nodes=nodes, gpu_health=health)
     return node_faults(cluster, survey(cluster, policy, {}).nodes, policy)
+
+
+def measured(errors: str | None, *, minutes: float = 60) -> tuple[GpuHealth, ...]:
+    """What the DCGM exporter has told of the node since so many minutes."""
+    return (GpuHealth("n1", errors, None if errors is None else later(minutes=-minutes)),)
 
 
 def test_a_node_is_at_fault_while_its_condition_says_so() -> None:
@@ -85,3 +94,46 @@ def test_no_more_than_a_share_is_closed_at_one_time(share: float, closed: list[s
     found = faults(a_node("a"), a_node("b"), a_node("c", **OURS), a_node("d"), share=share)
     assert list(found.closed) == closed
     assert sorted([*found.closed, *found.told]) == ["a", "b", "c", "d"]
+
+
+def test_a_node_is_at_fault_while_the_dcgm_exporter_tells_of_errors_of_its_gpus() -> None:
+    """Where the policy says so, and from when on they have lasted."""
+    ill = measured("GPU 3: Xid 79")
+    told = {"n1": "the DCGM exporter tells of GPU 3: Xid 79 since 2026-11-21 08:00:00 UTC"}
+    assert faults(an_on_prem_node("n1"), health=ill, dcgm=True).closed == told
+    assert faults(an_on_prem_node("n1"), health=ill) == NodeFaults()
+    assert faults(an_on_prem_node("n2"), health=ill, dcgm=True) == NodeFaults(), "a node that is gone"
+    just = faults(an_on_prem_node("n1"), health=measured("GPU 3: Xid 79", minutes=0), dcgm=True)
+    assert (just.closed, just.wake_at) == ({}, NOW + AFTER)
+    for health in (measured(""), measured(None), None, ()):
+        assert faults(an_on_prem_node("n1"), health=health, dcgm=True) == NodeFaults()
+
+
+@pytest.mark.parametrize(
+    ("health", "why"),
+    [
+        (measured("", minutes=60), ""),
+        (measured("", minutes=0), "what DCGM measures is well again only since 2026-11-21 09:00:00 UTC"),
+        (
+            measured("GPU 0: Xid 95", minutes=0),
+            "the DCGM exporter tells of GPU 0: Xid 95 since 2026-11-21 09:00:00 UTC",
+        ),
+        (measured(None), "the DCGM exporter does not say whether its GPUs are well again"),
+        (None, "the DCGM exporter does not say whether its GPUs are well again"),
+        ((), ""),
+    ],
+)
+def test_a_machine_that_we_closed_is_opened_when_its_gpus_are_known_to_be_well(
+    health: tuple[GpuHealth, ...] | None, why: str
+) -> None:
+    """Another replica has measured nothing yet; a machine without an exporter goes by its conditions alone."""
+    assert faults(an_on_prem_node("n1", **OURS), health=health, dcgm=True).closed == ({"n1": why} if why else {})
+    assert faults(an_on_prem_node("n1", **OURS), health=health) == NodeFaults()
+    instance = an_on_prem_node("n1", **OURS, provider_id="aws:///us-east-1a/i-1")
+    at_once = {"n1": why} if "Xid" in why else {}
+    assert faults(instance, health=health, dcgm=True).closed == at_once, "an instance ends anyhow"
+
+
+def test_a_machine_that_we_closed_is_not_opened_by_a_fault_that_comes_back() -> None:
+    """Which need not last anew."""
+    assert faults(a_node(minutes=0, **OURS)).closed.keys() == {"n1"}

@@ -1,7 +1,9 @@
-"""How much GPUs are used, as the DCGM exporter's pods say it."""
+"""How much GPUs are used, and their errors, as the DCGM exporter's pods say it."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,14 +12,18 @@ from typing import Any
 
 import pytest
 
-from autoscaler.config.policy import IdleGpus
+from autoscaler.config.policy import Faults, IdleGpus, Policy
 from autoscaler.kube.cache import Store
 from autoscaler.kube.client import Kube
-from autoscaler.model.cluster import GpuUse
-from autoscaler.watches.gpu_use import GpuUseWatch, uses_in
-from tests.builders import NOW, a_policy
+from autoscaler.model.cluster import GpuHealth, GpuUse
+from autoscaler.watches.dcgm_exporter import Answer as Measured
+from autoscaler.watches.dcgm_exporter import DcgmExporterWatch, read_metrics
+from roles.deploys import health
+from tests.builders import NOW, a_policy, later
 from tests.fakes.dcgm_exporter import BLANK, Exporter, Gpu, as_text, dcgm_exporter
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
+
+XIDS = Faults().xids
 
 
 def test_the_busiest_gpu_of_a_pod_counts_and_those_of_none_do_not() -> None:
@@ -29,30 +35,57 @@ def test_the_busiest_gpu_of_a_pod_counts_and_those_of_none_do_not() -> None:
         Gpu(3, 0),
         Gpu(4, BLANK, "team", "mig"),
     ]
-    found = list(uses_in(as_text(gpus), node="lab"))
-    assert found == [
+    found = read_metrics(as_text(gpus), node="lab", xids=XIDS)
+    assert found.uses == (
         GpuUse("team/train", "lab", 0.97),
         GpuUse("team/notebook", "lab", 0.0),
         GpuUse("team/mig", "lab", 1.0),
-    ]
+    )
+    assert found.errors == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "errors"),
+    [
+        ([Gpu(0, 0, xid=79)], "GPU 0: Xid 79"),
+        ([Gpu(0, 0, xid=31)], ""),
+        ([Gpu(0, 0, xid=BLANK, ecc_errors=BLANK)], ""),
+        ([Gpu(10, 0, ecc_errors=1), Gpu(9, 0)], "GPU 10: uncorrectable ECC errors"),
+        ([Gpu(3, 0, remap_failed=True)], "GPU 3: a row of its memory could not be remapped"),
+        (
+            [Gpu(10, 0, "team", "train", xid=48, ecc_errors=2), Gpu(9, 0, xid=95)],
+            "GPU 9: Xid 95; GPU 10: Xid 48; GPU 10: uncorrectable ECC errors",
+        ),
+    ],
+)
+def test_errors_of_gpus_are_named_and_those_of_programs_are_not(gpus: list[Gpu], errors: str) -> None:
+    """In order of the GPUs; what has no value is no error."""
+    assert read_metrics(as_text(gpus), node="lab", xids=XIDS).errors == errors
+
+
+def test_the_health_check_of_machines_takes_the_same_xids_for_faults() -> None:
+    """One choice, in two rooms that know nothing of each other."""
+    [named] = re.findall(r"Xid\.\*: \(([\d|]+)\)", inspect.getsource(health))
+    assert tuple(map(int, named.split("|"))) == XIDS
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "DCGM_FI_DEV_GPU_UTIL{pod=", 'DCGM_FI_DEV_GPU_UTIL{pod="a"} 3'])
 def test_what_is_no_metric_of_a_pod_says_nothing(text: str) -> None:
     """No guess."""
-    assert list(uses_in(text, node="lab")) == []
+    assert read_metrics(text, node="lab", xids=XIDS) == Measured((), "")
 
 
 @dataclass
 class Bench:
     """A watch between an API server that lists one pod of the exporter and that exporter."""
 
-    watch: GpuUseWatch
+    watch: DcgmExporterWatch
     store: Store
     exporter: Exporter
     api: FakeApi
     told: dict[str, str]
     later: list[timedelta]
+    policy: list[Policy]
 
     def seen(self) -> tuple[GpuUse, ...]:
         """What the store knows after one more round."""
@@ -74,14 +107,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         }
         api.answer = lambda _asked: Answer(body={"metadata": {}, "items": [pod]})
         kube, store = Kube.connect(api.kubeconfig(tmp_path)), Store()
-        policy = a_policy(idle_gpus=IdleGpus(enabled=True))
+        policy = [a_policy(idle_gpus=IdleGpus(enabled=True), faults=Faults(dcgm=True))]
         told: dict[str, str] = {}
         later = [timedelta(0)]
         made = Bench(
-            GpuUseWatch(
+            DcgmExporterWatch(
                 kube,
                 store,
-                policy=lambda: policy,
+                policy=lambda: policy[0],
                 acts=lambda: True,
                 outage=told.__setitem__,
                 now=lambda: NOW + later[0],
@@ -91,6 +124,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             api,
             told,
             later,
+            policy,
         )
         yield made
         kube.close()
@@ -123,7 +157,33 @@ def test_no_exporter_and_no_answer_of_the_api_server_are_told(bench: Bench) -> N
     """In the policy's words."""
     bench.api.answer = lambda _asked: Answer(body={"metadata": {}, "items": []})
     assert bench.seen() == ()
-    assert "idle_gpus.exporter of the policy selects none" in bench.told["the DCGM exporter"]
+    assert "dcgm_exporter of the policy selects none" in bench.told["the DCGM exporter"]
     bench.api.answer = lambda _asked: Answer(body={"message": "no"}, status=403)
     assert bench.seen() == ()
     assert "no" in bench.told["the DCGM exporter"]
+
+
+def test_errors_count_from_when_they_were_first_told_of_and_their_end_likewise(bench: Bench) -> None:
+    """Of a node whose exporter is silent for minutes nothing is known, nor of any before the first round."""
+    assert bench.store.cluster(NOW).gpu_health is None
+    for minutes, gpu, errors, since in (
+        (0, Gpu(0, 12), "", 0),
+        (1, Gpu(0, 12, xid=79), "GPU 0: Xid 79", 1),
+        (2, Gpu(0, 12, xid=95), "GPU 0: Xid 95", 1),
+        (3, Gpu(0, 12), "", 3),
+    ):
+        bench.exporter.gpus, bench.later[0] = (gpu,), timedelta(minutes=minutes)
+        bench.seen()
+        assert bench.store.cluster(NOW).gpu_health == (GpuHealth("lab", errors, later(minutes=since)),)
+    bench.exporter.status = 503
+    bench.later[0] = timedelta(minutes=9)
+    bench.seen()
+    assert bench.store.cluster(NOW).gpu_health == (GpuHealth("lab", None),)
+
+
+@pytest.mark.parametrize(("idle", "faults"), [(True, True), (True, False), (False, True)])
+def test_only_what_the_policy_wants_to_know_is_told(bench: Bench, *, idle: bool, faults: bool) -> None:
+    """So that the loop does not look again because of the rest."""
+    bench.exporter.gpus = (Gpu(0, 12, "team", "train"),)
+    bench.policy[0] = a_policy(idle_gpus=IdleGpus(enabled=idle), faults=Faults(dcgm=faults))
+    assert (bool(bench.seen()), bench.store.cluster(NOW).gpu_health is not None) == (idle, faults)
