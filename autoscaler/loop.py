@@ -127,17 +127,17 @@ class GroupWatch:
         self._soon.set()
 
     def _keep(self) -> None:
-        pause = RetryDelay(least=1.0)
+        delay = RetryDelay(least=1.0)
         while not self._stopping.is_set():
             self._soon.clear()
             try:
                 self.look()
             except (Unavailable, errors.Refused) as error:
                 self._outage("AWS", str(error))
-                self._stopping.wait(pause.longer())
+                self._stopping.wait(delay.longer())
                 continue
             self._outage("AWS", "")
-            pause.reset()
+            delay.reset()
             self._wait()
 
     def _wait(self) -> None:
@@ -166,7 +166,7 @@ class _Held:
     """A step that failed is left alone for a while, longer each time."""
 
     until: float = 0.0
-    pause: RetryDelay = field(default_factory=lambda: RetryDelay(least=0.5))
+    delay: RetryDelay = field(default_factory=lambda: RetryDelay(least=0.5))
 
 
 class Loop:
@@ -383,7 +383,7 @@ class Loop:
             self._answered(step, is_known=not isinstance(error, errors.NoAnswer))
             self._refused |= isinstance(step, Grow) and isinstance(error, errors.Refused | Changed)
             held = self._held.setdefault(describe(step), _Held())
-            held.until = self._clock() + held.pause.longer()
+            held.until = self._clock() + held.delay.longer()
             self._report.failed(step, error)
             outcome = f"failed: {error}"
         else:

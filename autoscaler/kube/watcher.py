@@ -95,14 +95,14 @@ class Observer:
         return True
 
     def _follow(self, kind: Kind) -> None:
-        version, pause = "", RetryDelay()
+        version, delay = "", RetryDelay()
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 if not version:
                     version = self._list(kind)
                     self._tell(self._party(kind), "")
-                version = self._watch(kind, version, pause)
+                version = self._watch(kind, version, delay)
             except Expired:
                 version = ""
                 self.relists += 1
@@ -116,7 +116,7 @@ class Observer:
                     self._store.expect(kind, served=False)  # a role of an older release must not stop everything
                 self._tell(self._party(kind), str(error))
             if time.monotonic() - began < 1.0:
-                self._stopping.wait(pause.longer())
+                self._stopping.wait(delay.longer())
 
     def _list(self, kind: Kind) -> str:
         """Everything of a kind into the store; gives the version that a watch goes on from."""
@@ -131,18 +131,18 @@ class Observer:
         self._store.replace(kind, listed)
         return version
 
-    def _watch(self, kind: Kind, version: str, pause: RetryDelay) -> str:
+    def _watch(self, kind: Kind, version: str, delay: RetryDelay) -> str:
         """Follow changes until the server ends the watch or the connection breaks; gives the last version seen."""
         try:
             with self._kube.watch(kind.path, version) as changes:
                 for change in changes:
                     version = self._take(kind, change) or version
-                    pause.reset()
+                    delay.reset()
                     self._tell(self._party(kind), "")
         except Unavailable as error:
             if not self._stopping.is_set():
                 self._tell(self._party(kind), str(error))
-                self._stopping.wait(pause.longer())
+                self._stopping.wait(delay.longer())
         return version
 
     def _take(self, kind: Kind, change: Change) -> str:

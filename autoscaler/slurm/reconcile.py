@@ -52,7 +52,7 @@ class Reconciler:
         self._now = now
         self._sleep = sleep
         self._memory = Memory()
-        self._pause = RetryDelay(least=_AGAIN)
+        self._delay = RetryDelay(least=_AGAIN)
         self._failure = ""
         """Why the last call to AWS was in vain."""
 
@@ -127,7 +127,7 @@ class Reconciler:
                 self._failure = f" ({error})"
                 self._back_off(f"{describe(step)}: {error}")
                 break
-            self._pause.reset()
+            self._delay.reset()
             self._tell(f"{describe(step)}: {in_words(bought, asked=step.by) if bought.refusals else step.because}")
             if bought.refusals:
                 break
@@ -136,7 +136,7 @@ class Reconciler:
     def _back_off(self, why: str) -> None:
         """As the loop does: AWS would throttle all of the account that asks again at once."""
         self._tell(why)
-        self._sleep(self._pause.longer())
+        self._sleep(self._delay.longer())
 
     def _refused(self, decided: Plan, gangs: Gangs) -> dict[str, str]:
         """First name of a gang that nothing is bought for -> why."""

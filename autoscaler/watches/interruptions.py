@@ -68,7 +68,7 @@ class InterruptionWatch:
         self._stopping.set()
 
     def _keep(self) -> None:
-        pause = RetryDelay(least=1.0)
+        delay = RetryDelay(least=1.0)
         while not self._stopping.is_set():
             if not (self._acts() and self._store.knows_groups()):
                 self._forget()
@@ -81,11 +81,11 @@ class InterruptionWatch:
                 self._stopping.wait(_NO_QUEUE)
             except Unavailable as error:
                 self._outage("SQS", str(error))
-                self._stopping.wait(pause.longer())
+                self._stopping.wait(delay.longer())
             else:
                 self._outage("SQS", "")
                 self._told = ""
-                pause.reset()
+                delay.reset()
 
     def listen(self) -> None:
         """Once. Raises ``Refused``, ``NotAllowed`` or ``Unavailable``."""

@@ -164,7 +164,7 @@ def _tries(
     first, times = prefer
     if first is None or first not in ranked or (times is not None and bins.count(first) >= times):
         return ranked
-    return [first, *ranked]
+    return [first, *(offering for offering in ranked if offering is not first)]
 
 
 def _suits(snapshot: Snapshot, first: Shape, amounts: Amounts, within: Within, place: Place) -> bool:
