@@ -154,12 +154,14 @@ def outcome(*, name: str) -> Outcome:
 def follow(*, name: str) -> Iterator[Stage]:
     """Each stage of the job as it changes; the last has a status. Raises ``BadInput`` where it is not there."""
     folder, last = _folder(name), None
-    while last is None or last.status is None:
+    while True:
         stage = _stage(list(_states(folder)))
         if stage != last:
             yield stage
+        if stage.status is not None:
+            return
         last = stage
-        time.sleep(_POLL if stage.status is None else 0)
+        time.sleep(_POLL)
 
 
 def _stage(roles: list[RoleState]) -> Stage:
