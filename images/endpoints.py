@@ -107,6 +107,8 @@ def launch_settings(job: Job, backend: str, role: str, *, run: str, shift: int =
         settings["SPILLWAY_SPARSE"] = "1"
     if task.checkpoint:
         settings["SPILLWAY_CHECKPOINT"] = json.dumps(task.checkpoint)
+    if not task.has_usual_grace:
+        settings["SPILLWAY_GRACE"] = f"{task.grace.total_seconds():g}"
     if task.idle:
         spans = {"after": task.idle.after.total_seconds(), "warning": task.idle.warning.total_seconds()}
         settings["SPILLWAY_IDLE"] = json.dumps({"job": job.name, **spans, "by": task.idle.by})

@@ -6,6 +6,7 @@ https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,7 +20,7 @@ from autoscaler.config.labels_and_taints import LABEL_KEY, LABEL_VALUE, LABEL_VA
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import FOREVER
 from autoscaler.model.resources import Resources, parse_quantity
-from images.launcher import VIEWS
+from images.launcher import GRACE, VIEWS
 
 ROLES: Final = ("chief", "worker", "ps", "evaluator", "tensorboard")
 """Roles whose meaning is known, in the order in which tasks are numbered; any other name is a role of one's own."""
@@ -27,6 +28,8 @@ SERVING: Final = frozenset({"ps", "evaluator", "tensorboard"})
 """Roles that wait for ever: others decide when the job has ended."""
 PORT: Final = 2222
 """Where a task listens unless it says otherwise, as in TensorFlow's own examples."""
+_LAUNCHERS_OWN: Final = 10
+"""Seconds that the launcher has beyond the grace of its task: to end what is left of it, and to write down the exit."""
 _HOST_NAME_MAX: Final = 63
 _ENV_MAX: Final = 128 * 1024
 """Bytes that Linux takes in one environment variable (``MAX_ARG_STRLEN``)."""
@@ -182,8 +185,22 @@ class Role(Document):
     )
     volumes: tuple[Volume, ...] = ()
     checkpoint: tuple[str, ...] = Field(default=(), description="a program run before a task is ended from outside")
+    grace: Bounded = Field(
+        default=timedelta(seconds=GRACE),
+        description="from SIGTERM to SIGKILL when a task is ended from outside; half of it is for checkpoint, e.g. 5m",
+    )
     idle: Idle | None = Field(default=None, description="ends a task that is idle, and says so beforehand")
     annotations: dict[str, str] = Field(default_factory=dict, description="for Kubernetes")
+
+    @property
+    def ends_within(self) -> int:
+        """Seconds in which a task is gone that is told to end: of those beyond its grace the launcher has use."""
+        return math.ceil(self.grace.total_seconds()) + (_LAUNCHERS_OWN if self.entry else 0)
+
+    @property
+    def has_usual_grace(self) -> bool:
+        """What a target gives a task anyhow that runs without the launcher."""
+        return self.grace == timedelta(seconds=GRACE)
 
     @property
     def least(self) -> int:

@@ -55,6 +55,8 @@ from typing import IO, Any
 
 TF_ROLES = ("chief", "worker", "ps")
 """Those of the training cluster: https://www.tensorflow.org/guide/distributed_training."""
+GRACE = 30
+"""Seconds from SIGTERM to SIGKILL, where nothing else is said: as Kubernetes has it."""
 RANKED = ("chief", "worker")
 """Those that have a rank in collective operations."""
 VIEWS = frozenset({
@@ -196,7 +198,7 @@ class Settings:
     checkpoint: tuple[str, ...]
     """``SPILLWAY_CHECKPOINT``, JSON: a program run before this one is ended from outside."""
     grace: float
-    """``SPILLWAY_GRACE``: seconds from SIGTERM to SIGKILL, half of them for the checkpoint; 30."""
+    """``SPILLWAY_GRACE``: seconds from SIGTERM to SIGKILL, half of them for the checkpoint."""
     patience: float
     """``SPILLWAY_PEERS_WITHIN``: seconds; 600."""
     idle: Mapping[str, Any]
@@ -218,7 +220,7 @@ class Settings:
             state=Path(state) if state else None,
             bucket=environment.get("SPILLWAY_LOGS", ""),
             checkpoint=tuple(json.loads(environment.get("SPILLWAY_CHECKPOINT", "[]"))),
-            grace=float(environment.get("SPILLWAY_GRACE", "30")),
+            grace=float(environment.get("SPILLWAY_GRACE", GRACE)),
             patience=float(environment.get("SPILLWAY_PEERS_WITHIN", "600")),
             idle=json.loads(environment.get("SPILLWAY_IDLE", "{}")),
         )

@@ -31,8 +31,8 @@ from images.renderers.local import render
 
 _POLL: Final = 0.1
 _START_WITHIN: Final = 30.0
-_STOP_WITHIN: Final = 45.0
-"""Seconds: the launchers' grace and some."""
+_MORE: Final = 5.0
+"""Seconds that a supervisor has beyond what its tasks take to end."""
 _PORTS: Final = 20_000
 """How far from a job's own ports free ones are looked for."""
 Json = dict[str, Any]
@@ -223,7 +223,7 @@ def stop(*, name: str) -> bool:
     folder = _folder(name)
     if not ask_to_stop(name=name):
         return False
-    end = time.monotonic() + _STOP_WITHIN
+    end = time.monotonic() + json.loads((folder / "plan.json").read_text())["ends_within"] + _MORE
     while is_alive(folder):
         if time.monotonic() > end:
             raise BadInput(f"job {name!r} does not end: see {folder / 'supervisor.log'}")

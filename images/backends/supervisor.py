@@ -22,8 +22,6 @@ from typing import Any, Final, Literal
 from images import launcher
 
 _POLL: Final = 0.05
-_GRACE: Final = 40.0
-"""Seconds until tasks that were told to end are killed: the launcher's own 30 and some."""
 TaskState = Literal["waiting", "running", "done", "failed", "ended"]
 Outcome = Literal["running", "done", "failed", "stopped"]
 
@@ -137,7 +135,7 @@ class _Supervisor:
         for task in left:
             if task.process:
                 task.process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + _GRACE
+        end = time.monotonic() + self._plan["ends_within"]
         for task in left:
             if task.process:
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from autoscaler.model.errors import BadInput
 from images.importers.compose_words import labels, pairs
 from images.importers.reading import Foreign
-from images.launcher import VIEWS
+from images.launcher import GRACE, VIEWS
 from images.renderers.aliyun_compose import RESCHEDULE
 from images.renderers.kubernetes import LAUNCHER
 
@@ -65,8 +65,7 @@ def read_service(source: Foreign, key: str) -> Task:
     entry, args = (_words(source, (*at, word)) for word in ("entrypoint", "command"))
     if entry[:2] == ["python3", LAUNCHER]:
         entry = entry[2:]
-        for ours in ("configs", "stop_grace_period"):
-            source.take(*at, ours)
+        source.take(*at, "configs")
     policy, _, restarts = str(source.take(*at, "restart") or "no").partition(":")  # YAML reads a bare no as false
     when = labels(source, (*at, "labels"), _RESCHEDULES)
     if when not in ("", _RESCHEDULE_POLICY):
@@ -94,6 +93,7 @@ def read_service(source: Foreign, key: str) -> Task:
             else policy,
             "volumes": [_volume(source, (*at, "volumes", n)) for n in range(len(source.peek(*at, "volumes") or ()))],
             "checkpoint": decoded(environment, "SPILLWAY_CHECKPOINT", []),
+            "grace": _grace(source, at, environment),
             "idle": _idle(decoded(environment, "SPILLWAY_IDLE", None)),
             "count": _copies(source, at),
             **_amounts(source, at),
@@ -112,6 +112,14 @@ def decoded(told: Mapping[str, str], variable: str, otherwise: Any) -> Any:
         return json.loads(told[variable]) if variable in told else otherwise
     except json.JSONDecodeError:
         raise BadInput(f"{variable} of this compose file is not what Spillway writes there: leave it out") from None
+
+
+def _grace(source: Foreign, at: tuple[str, str], environment: Mapping[str, str]) -> str:
+    """The launcher's, which is less than its container's; else the container's."""
+    of_container = source.take(*at, "stop_grace_period")
+    if "SPILLWAY_ROLE" in environment:
+        return f"{decoded(environment, 'SPILLWAY_GRACE', GRACE)}s"
+    return str(of_container or f"{GRACE}s")
 
 
 def _idle(told: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
 from images.importers.reading import Foreign, Imported
-from images.launcher import VIEWS
+from images.launcher import GRACE, VIEWS
 
 _APP: Final = re.compile(r"(?:.*/)?([a-z][-a-z0-9]*?)(?:-(\d+))?")
 
@@ -63,6 +63,7 @@ def _app(source: Foreign, number: int) -> tuple[str, int, int, dict[str, Any]]:
             "env": {key: value for key, value in environment.items() if key not in VIEWS},
             "told": {key.lower(): environment[key] for key in ("DATA_DIR", "TRAIN_DIR") if key in environment},
             "restart": "always",
+            "grace": f"{source.take(*app, 'taskKillGracePeriodSeconds', default=GRACE)}s",
         },
     )
 

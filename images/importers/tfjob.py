@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from autoscaler.model import labels as words
 from images.importers.reading import Foreign, Imported
+from images.launcher import GRACE
 from images.renderers import tfjob
 
 Path = tuple[str | int, ...]
@@ -70,6 +71,7 @@ def _role(source: Foreign, base: tuple[str, ...]) -> dict[str, Any]:
             if value is not None  # taken above
         },
         "volumes": _volumes(source, template),
+        "grace": f"{source.take(*template, 'spec', 'terminationGracePeriodSeconds', default=GRACE)}s",
         **_amounts(source, container),
     }
 

@@ -68,6 +68,8 @@ def _service(job: Job, name: str, index: int) -> dict[str, Any]:
         made["command"] = [_escaped(expand(word, told)) for word in role.args]
     made |= _environment(role, told)
     made |= {"mem_limit": f"{mebibytes(role)}m", "cpu_shares": max(2, int(parse_quantity(role.cpus) * 1024))}
+    if not role.has_usual_grace:
+        made["stop_grace_period"] = f"{role.grace.total_seconds():g}s"
     if job.network == "host":
         made["network_mode"] = "host"
     if role.volumes:

@@ -78,10 +78,11 @@ def _service(job: Job, name: str, index: int, *, run: str) -> dict[str, Any]:
         told = launch_settings(job, "compose", name, run=run) | {"SPILLWAY_INDEX": str(index)} | role.env
         made |= {"entrypoint": ["python3", LAUNCHER, *role.entry], "command": list(role.args)}
         made["configs"] = [{"source": "launcher", "target": LAUNCHER}]
-        made["stop_grace_period"] = "40s"
     else:
         told = environment(job, "compose", name, index)
         made |= {"command": [expand(word, told) for word in role.args]} if role.args else {}
+    if role.entry or not role.has_usual_grace:
+        made["stop_grace_period"] = f"{role.ends_within}s"
     made["environment"] = told
     made["restart"] = restart(job, role)
     made["deploy"] = {"resources": _amounts(role)}

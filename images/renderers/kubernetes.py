@@ -23,7 +23,6 @@ from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, los
 
 LAUNCHER: Final = "/opt/spillway/launcher.py"
 """Where containers have it."""
-GRACE: Final = 40
 """Seconds that a pod has to end: the launcher's own 30, and some to write down how it did."""
 LOGS_SECRET: Final = "spillway-logs"  # noqa: S105 - a name
 """In the job's namespace: AWS_ACCESS_KEY_ID and the like, by which launchers write to a bucket."""
@@ -183,8 +182,8 @@ def pod(job: Job, role: str, *, backend: str, run: str) -> Manifest:
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
-    if task.entry:
-        spec["terminationGracePeriodSeconds"] = GRACE
+    if task.entry or not task.has_usual_grace:
+        spec["terminationGracePeriodSeconds"] = task.ends_within
     if mounts:
         spec["volumes"] = [source for source, _mount in mounts]
     return {"metadata": _pod_metadata(job, role), "spec": spec | placing(job)}

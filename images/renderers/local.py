@@ -64,6 +64,7 @@ def render(
         "essential": list(job.essential),
         "success": job.success,
         "restarts": job.failure.restarts,
+        "ends_within": max(role.ends_within for role in job.roles.values()),
         "deadline": deadline.total_seconds() if deadline else None,
         "depends_on": {role: list(others) for role, others in job.depends_on.items()},
         "tasks": tasks,

@@ -5,6 +5,7 @@ https://mesosphere.github.io/marathon/docs/application-groups.html
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from autoscaler.model.resources import parse_quantity
@@ -87,6 +88,8 @@ def _app(job: Job, name: str, index: int) -> dict[str, Any]:
     }
     if role.gpus:
         made["gpus"] = role.gpus
+    if not role.has_usual_grace:
+        made["taskKillGracePeriodSeconds"] = math.ceil(role.grace.total_seconds())
     if role.entry or role.args:
         made["args"] = [expand(word, told) for word in (*role.entry, *role.args)]
     if job.node_selector:

@@ -29,6 +29,7 @@ _LOSSES: Final = {
     "node_selector": "labels of Kubernetes nodes mean nothing to Slurm",
     "tolerations": "Slurm knows no taints",
     "roles.checkpoint": "Slurm sends SIGTERM to the program itself, which has to write down its state then",
+    "roles.grace": "a task has KillWait of slurm.conf to end",
     "roles.image": "programs run on the machine itself; give python and entry",
     "roles.annotations": "they are for Kubernetes",
     "roles.volumes": "programs see the machine's directories as they are",

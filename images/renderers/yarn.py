@@ -42,6 +42,7 @@ _LOSSES: Final = {
     "kind": "a service runs until it is stopped, or its components end and are not started again",
     "failure.restarts": "a component is started again without a limit, or never",
     "roles.checkpoint": "it has yarn.nodemanager.sleep-delay-before-sigkill.ms: 250 ms where that is not set",
+    "roles.grace": "it has yarn.nodemanager.sleep-delay-before-sigkill.ms",
 }
 _RESTARTS: Final = {"never": "NEVER", "node-failure": "NEVER", "on-failure": "ON_FAILURE", "always": "ALWAYS"}
 _RUN: Final = "${CONTAINER_ID%_*_*}"

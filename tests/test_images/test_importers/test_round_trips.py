@@ -25,6 +25,7 @@ _ROLE = st.fixed_dictionaries(
         "image": st.sampled_from(["a/b:1", "registry.example.com:5000/x"]),
         "args": st.lists(_WORDS, max_size=2),
         "env": st.dictionaries(st.sampled_from(["A", "B"]), _WORDS),
+        "grace": st.sampled_from(["30s", "5m"]),
     }
 )
 _TF_ROLE = st.builds(

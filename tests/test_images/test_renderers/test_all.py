@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from autoscaler.model.errors import BadInput
 from images.job_files import read_job
 from images.jobs import Failure, Job, Role, as_data
+from images.launcher import GRACE
 from images.renderers import RENDERERS
 from images.renderers.rendering import Rendering
 from tests import examples
@@ -58,6 +59,7 @@ ROLE_OTHERWISE: dict[str, Any] = {
     "essential": False,
     "volumes": [{"mount": "/x", "host": "/y"}],
     "checkpoint": ["sync"],
+    "grace": "5m",
     "annotations": {"a": "b"},
     "idle": {"after": "1h"},
 }
@@ -108,6 +110,44 @@ def test_the_cases_are_all_keys() -> None:
     assert {*OTHERWISE} == {*Job.model_fields}
     assert {*ROLE_OTHERWISE} == {*Role.model_fields}
     assert {*Failure.model_fields} == {"restarts", "deadline"}
+
+
+@pytest.mark.parametrize(
+    ("target", "grace", "launched", "own"),
+    [
+        ("kubernetes", None, ("30", 40), (None, None)),
+        ("kubernetes", "5m", ("300", 310), (None, 300)),
+        ("compose", None, ("30", "40s"), (None, None)),
+        ("compose", "5m", ("300", "310s"), (None, "300s")),
+        ("local", "5m", ("300", 310), None),
+    ],
+)
+def test_a_task_is_not_killed_before_its_grace_is_over(
+    target: str, grace: str | None, launched: tuple[str, object], own: tuple[None, object] | None
+) -> None:
+    """What the launcher is told, and for how long its surroundings wait; without the launcher they alone know."""
+    given = {"grace": grace} if grace else {}
+    worker = TASK | given
+    assert told_of_grace(target, worker) == launched
+    if own is not None:
+        assert told_of_grace(target, {key: value for key, value in worker.items() if key != "entry"}) == own
+
+
+def told_of_grace(target: str, worker: dict[str, Any]) -> tuple[str | None, object]:
+    """Seconds that the launcher gives the program, if there is one; what the target gives both."""
+    documents = RENDERERS[target](Job.model_validate({"name": "one", "roles": {"worker": worker}})).documents
+    if target == "kubernetes":
+        spec = next(one for one in documents if one["kind"] == "Job")["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+        waits = spec.get("terminationGracePeriodSeconds")
+    elif target == "compose":
+        service = documents[0]["services"]["worker-0"]
+        variables, waits = service["environment"], service.get("stop_grace_period")
+    else:
+        variables, waits = documents[0]["tasks"][0]["environment"], documents[0]["ends_within"]
+    usual = str(GRACE) if "SPILLWAY_ROLE" in variables else None
+    return variables.get("SPILLWAY_GRACE", usual), waits
 
 
 REFUSED = {
