@@ -192,8 +192,8 @@ def _scope(group: str | None, *, buying: bool) -> str:
 
 @autoscale.command()
 @click.option("--month", default=None, metavar="2026-11", help="Else this month (UTC).")
-@click.option("--by", type=click.Choice(["day", "group", "namespace"]), default="day", show_default=True)
-@click.option("--csv", "wants_csv", is_flag=True, help="A row for each day, group and namespace, with FOCUS columns.")
+@click.option("--by", type=click.Choice(["day", "group", "namespace", "owner"]), default="day", show_default=True)
+@click.option("--csv", "wants_csv", is_flag=True, help="A row for each sum of a day, with FOCUS columns.")
 @_namespace
 @kubeconfig_option
 def spend(*, month: str | None, by: str, wants_csv: bool, namespace: str, kubeconfig: Path | None) -> None:

@@ -54,11 +54,16 @@ class Budget(Document):
 
 
 class ClusterBudget(Budget):
-    """Of all groups together, and of namespaces. Absent: none."""
+    """Of all groups together, of namespaces and of owners. Absent: none."""
 
     namespaces: Annotated[dict[str, Budget], live()] = Field(
         default_factory=dict,
         description="of single namespaces, by name: what their pods hold of a node counts, by GPUs, else by CPUs",
+    )
+    owners: Annotated[dict[str, Budget], live()] = Field(
+        default_factory=dict,
+        description="of single owners, by the value of the pods' label spillway.dev/owner, in whatever namespace; "
+        "counted likewise",
     )
 
 

@@ -1,6 +1,6 @@
 """The ledger in the cluster: one ConfigMap for each month of a year, beside the Lease; the next year's takes its place.
 
-A ConfigMap holds 1 MiB: some 20,000 sums, which is 20 groups with 30 namespaces each on every day of a month.
+A ConfigMap holds 1 MiB: some 20,000 sums, which is 20 groups with 30 holders each on every day of a month.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from autoscaler.kube.policy_configmap import ConfigMapJson
 from autoscaler.kube.schema.core import Json
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
-from autoscaler.model.ledger import Account, Cost, Ledger
+from autoscaler.model.ledger import Account, Cost, Holder, Ledger
 
 _KEY: Final = "ledger.json"
 _NOT_FOUND: Final = 404
 _DECODER: Final = msgspec.json.Decoder(ConfigMapJson)
 
 Tell = Callable[[str, str], None]
+_Holders = dict[str, dict[str, tuple[float, float]]]
 
 
 class _Month(Json, frozen=True):
-    """The sums of one month as they are written: day of the month -> entry -> namespace -> dollars, hours."""
+    """The sums of one month as they are written: day of the month -> entry -> namespace -> owner -> dollars, hours."""
 
     month: str = ""
     until: datetime | None = None
-    days: dict[str, dict[str, dict[str, tuple[float, float]]]] = msgspec.field(default_factory=dict)
+    days: dict[str, dict[str, _Holders]] = msgspec.field(default_factory=dict)
 
 
 class LedgerBooks:
@@ -99,11 +100,11 @@ def _name(month: str) -> str:
 
 
 def _month_of(ledger: Ledger, month: str) -> _Month:
-    days: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
-    for account, cost in sorted(ledger.costs.items()):
-        if f"{account.day:%Y-%m}" == month:
-            by_entry = days.setdefault(f"{account.day:%d}", {}).setdefault(account.entry, {})
-            by_entry[account.namespace] = (round(cost.usd, 6), round(cost.hours, 6))
+    days: dict[str, dict[str, _Holders]] = {}
+    for (day, entry, holder), cost in sorted(ledger.costs.items()):
+        if f"{day:%Y-%m}" == month:
+            holders = days.setdefault(f"{day:%d}", {}).setdefault(entry, {})
+            holders.setdefault(holder.namespace, {})[holder.owner] = (round(cost.usd, 6), round(cost.hours, 6))
     end = datetime.combine((date.fromisoformat(f"{month}-01") + timedelta(days=32)).replace(day=1), time(), UTC)
     return _Month(month, min(ledger.until, end) if ledger.until is not None else None, days)
 
@@ -111,5 +112,7 @@ def _month_of(ledger: Ledger, month: str) -> _Month:
 def _sums(said: _Month) -> Iterable[tuple[Account, Cost]]:
     for day, entries in said.days.items():
         for entry, namespaces in entries.items():
-            for namespace, cost in namespaces.items():
-                yield Account(date.fromisoformat(f"{said.month}-{day}"), entry, namespace), Cost(*cost)
+            for namespace, owners in namespaces.items():
+                for owner, cost in owners.items():
+                    holder = Holder(namespace, owner)
+                    yield Account(date.fromisoformat(f"{said.month}-{day}"), entry, holder), Cost(*cost)

@@ -41,6 +41,7 @@ CAPACITY_TYPE: Final = f"{PREFIX}/capacity-type"
 """``on-demand``, ``spot`` or ``capacity-block``."""
 RACK: Final = f"{PREFIX}/rack"
 OWNER: Final = f"{PREFIX}/owner"
+"""Label: whose it is; of a pod, also whose budget it counts for."""
 
 # --- Marks on nodes (annotations): the autoscaler's memory lives here, so that a restart goes on where the last stopped
 CORDONED_BY: Final = f"{PREFIX}/cordoned-by"

@@ -1,4 +1,4 @@
-"""What EC2 nodes have cost so far: dollars and hours by day, group and namespace, added up look by look.
+"""What EC2 nodes have cost so far: dollars and hours by day, group, namespace and owner, added up look by look.
 
 Prices are those that the policy or AWS's price list says, before discounts; days are those of UTC, as AWS bills.
 """
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from autoscaler.model.cluster import CapacityBlock, Cluster, Group, Node
-from autoscaler.model.labels import GPU
+from autoscaler.model.labels import GPU, OWNER
 from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import CPU
 
@@ -25,8 +25,20 @@ _LOOKED: Final = timedelta(minutes=10)
 """Between two looks that are further apart, what ran on a node is not known."""
 _HOUR: Final = timedelta(hours=1)
 _FREE: Final[Mapping[str, float]] = MappingProxyType({})
-_UNUSED: Final = MappingProxyType({IDLE: 1.0})
-_UNSEEN: Final = MappingProxyType({UNKNOWN: 1.0})
+
+
+class Holder(NamedTuple):
+    """Whose pods hold a part of a node."""
+
+    namespace: str
+    owner: str = ""
+    """By the pods' label ``spillway.dev/owner``; empty where they have none."""
+
+
+_Parts = Mapping[Holder, float]
+_NOBODY: Final = Holder(IDLE)
+_UNUSED: Final[_Parts] = MappingProxyType({_NOBODY: 1.0})
+_UNSEEN: Final[_Parts] = MappingProxyType({Holder(UNKNOWN): 1.0})
 
 
 class Account(NamedTuple):
@@ -35,7 +47,7 @@ class Account(NamedTuple):
     day: date
     entry: str
     """Name of the policy entry."""
-    namespace: str
+    holder: Holder
 
 
 class Cost(NamedTuple):
@@ -43,7 +55,7 @@ class Cost(NamedTuple):
 
     usd: float = 0.0
     hours: float = 0.0
-    """Of nodes; a node that two namespaces share counts for each by its part."""
+    """Of nodes; a node that two holders share counts for each by its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +66,15 @@ class Ledger:
     until: datetime | None = None
     """``None``: nothing was counted yet."""
 
-    def usd(self, *, since: date, entry: str = "", namespace: str = "") -> float:
-        """Dollars from that day on; of all groups or one, of all namespaces or one."""
+    def usd(self, *, since: date, entry: str = "", namespace: str = "", owner: str = "") -> float:
+        """Dollars from that day on; of all groups or one, of all namespaces or one, of all owners or one."""
         return sum(
             cost.usd
-            for account, cost in self.costs.items()
-            if account.day >= since and entry in ("", account.entry) and namespace in ("", account.namespace)
+            for (day, group, holder), cost in self.costs.items()
+            if day >= since
+            and entry in ("", group)
+            and namespace in ("", holder.namespace)
+            and owner in ("", holder.owner)
         )
 
 
@@ -79,18 +94,18 @@ def counted(ledger: Ledger, cluster: Cluster, *, upfront: Mapping[str, float] = 
     nodes = {node.instance_id: node for node in cluster.nodes if node.instance_id}
     loads, is_long_ago = pod_index_of(cluster.pods).loads, now - since > _LOOKED
     for group in cluster.groups:
-        parts: dict[datetime, dict[str, float]] = {}
-        """From when -> namespace -> nodes."""
+        parts: dict[datetime, dict[Holder, float]] = {}
+        """From when -> holder -> nodes."""
         for instance in group.instances:
             begin = max(since, instance.launched or since)
             shares = _UNSEEN if is_long_ago else _shares(nodes.get(instance.id), loads)
             sums = parts.setdefault(begin, defaultdict(float))
-            for namespace, share in shares.items():
-                sums[namespace] += share
+            for holder, share in shares.items():
+                sums[holder] += share
         for begin, sums in parts.items():
             for day, hours in _by_day(begin, now):
-                for namespace, share in sums.items():
-                    account, part = Account(day, group.entry, namespace), hours * share
+                for holder, share in sums.items():
+                    account, part = Account(day, group.entry, holder), hours * share
                     usd, before = costs[account]
                     costs[account] = Cost(usd + part * group.usd_per_hour, before + part)
         if group.entry in upfront and group.block is not None:
@@ -104,7 +119,7 @@ def _spread(
     upfront: float,
     group: Group,
     block: CapacityBlock,
-    running: Sequence[Mapping[str, float]],
+    running: Sequence[_Parts],
     *,
     since: datetime,
     until: datetime,
@@ -112,35 +127,35 @@ def _spread(
     """What a block that was paid beforehand costs from one moment to another, as far as these are within its time."""
     whole = (block.ends - block.starts) / _HOUR
     for day, hours in _by_day(max(since, block.starts), min(until, block.ends)):
-        for namespace, share in _parts_of(block, running).items():
-            yield Account(day, group.entry, namespace), upfront * share * hours / whole
+        for holder, share in _parts_of(block, running).items():
+            yield Account(day, group.entry, holder), upfront * share * hours / whole
 
 
-def _parts_of(block: CapacityBlock, running: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """Namespace -> its part of all that the block has; of one whose size is not known, of what runs in it."""
-    found: dict[str, float] = defaultdict(float)
+def _parts_of(block: CapacityBlock, running: Sequence[_Parts]) -> _Parts:
+    """Holder -> its part of all that the block has; of one whose size is not known, of what runs in it."""
+    found: dict[Holder, float] = defaultdict(float)
     whole = len(running) if running == [_UNSEEN] else max(block.instances, len(running), 1)
     for shares in running:
-        for namespace, share in shares.items():
-            found[namespace] += share / whole
-    found[IDLE] += max(0.0, 1.0 - sum(found.values()))
-    return {namespace: share for namespace, share in found.items() if share}
+        for holder, share in shares.items():
+            found[holder] += share / whole
+    found[_NOBODY] += max(0.0, 1.0 - sum(found.values()))
+    return {holder: share for holder, share in found.items() if share}
 
 
-def _shares(node: Node | None, loads: Mapping[str, Load]) -> Mapping[str, float]:
-    """Namespace -> its part of the node: of its GPUs where it has some, else of its CPUs."""
+def _shares(node: Node | None, loads: Mapping[str, Load]) -> _Parts:
+    """Holder -> its part of the node: of its GPUs where it has some, else of its CPUs."""
     residents = loads.get(node.name, NO_LOAD).residents if node is not None else ()
     if node is None or not residents:
         return _UNUSED
     resource = GPU if node.allocatable[GPU] else CPU
     whole = node.allocatable[resource] or 1
-    found: dict[str, float] = defaultdict(float)
+    found: dict[Holder, float] = defaultdict(float)
     for pod in residents:
-        found[pod.namespace] += pod.requests[resource] / whole
+        found[Holder(pod.namespace, pod.labels.get(OWNER, ""))] += pod.requests[resource] / whole
     taken = sum(found.values())
     if taken > 1.0:
-        return {name: share / taken for name, share in found.items()}
-    return {**{name: share for name, share in found.items() if share}, IDLE: 1.0 - taken}
+        return {holder: share / taken for holder, share in found.items()}
+    return {**{holder: share for holder, share in found.items() if share}, _NOBODY: 1.0 - taken}
 
 
 def _by_day(begin: datetime, end: datetime) -> Iterator[tuple[date, float]]:

@@ -15,6 +15,8 @@ BLOCK: Final = "block"
 """Of buying, outside the time of a Capacity Block."""
 _NAMESPACE: Final = "namespace/"
 """Before the name of a namespace in a scope; no policy entry has a slash in its name."""
+_OWNER: Final = "owner/"
+"""Likewise of an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class Pause:
     scope: str
     """``all``, or ``group.NAME`` of an entry; of buying alone ``buying`` or ``budget``, each maybe with ``.NAME``.
 
-    ``budget.namespace/NAME``: of buying for the pods of a namespace. ``block.NAME``: of buying, by a Capacity Block.
+    ``budget.namespace/NAME`` and ``budget.owner/NAME``: of buying for the pods of a namespace, or of an owner.
+    ``block.NAME``: of buying, by a Capacity Block.
     """
     because: str = ""
     by: str = ""
@@ -38,6 +41,8 @@ class Pause:
         what = "buying" if self.scope.startswith((BUYING, BUDGET, BLOCK)) else "buying and terminating"
         if self.namespace:
             return f"{what} for namespace {self.namespace}"
+        if self.owner:
+            return f"{what} for owner {self.owner}"
         return f"{what} in group {self.group}" if self.group else what
 
     @property
@@ -54,13 +59,19 @@ class Pause:
     @property
     def group(self) -> str:
         """The policy entry; empty where it is not one alone."""
-        return "" if self.namespace else self.scope.partition(".")[2]
+        return "" if self.namespace or self.owner else self.scope.partition(".")[2]
 
     @property
     def namespace(self) -> str:
         """The namespace for whose pods nothing is bought; empty where it is not one alone."""
         name = self.scope.partition(".")[2]
         return name.removeprefix(_NAMESPACE) if name.startswith(_NAMESPACE) else ""
+
+    @property
+    def owner(self) -> str:
+        """The owner for whose pods nothing is bought; empty where it is not one alone."""
+        name = self.scope.partition(".")[2]
+        return name.removeprefix(_OWNER) if name.startswith(_OWNER) else ""
 
     def __str__(self) -> str:
         """In one line."""
@@ -72,7 +83,7 @@ class Pause:
 
     def stops_buying(self, entry: str) -> bool:
         """Whether nothing is bought in the entry's groups, for any pod."""
-        return not self.namespace and self.group in ("", entry)
+        return not self.namespace and not self.owner and self.group in ("", entry)
 
     def stops_terminating(self, entry: str) -> bool:
         """Whether no node of the entry's groups is cordoned or terminated."""
@@ -83,9 +94,9 @@ class Pause:
         return self.until is not None and self.until <= now
 
 
-def budget_of(*, entry: str = "", namespace: str = "") -> str:
-    """The scope of a spent budget: of all, of a policy entry, or of a namespace."""
-    name = f"{_NAMESPACE}{namespace}" if namespace else entry
+def budget_of(*, entry: str = "", namespace: str = "", owner: str = "") -> str:
+    """The scope of a spent budget: of all, of a policy entry, of a namespace, or of an owner."""
+    name = f"{_NAMESPACE}{namespace}" if namespace else f"{_OWNER}{owner}" if owner else entry
     return f"{BUDGET}.{name}" if name else BUDGET
 
 

@@ -65,6 +65,7 @@ def spent(ledger: Ledger, policy: Policy, now: datetime) -> Iterator[Pause]:
         ({}, policy.budget),
         *(({"entry": entry.name}, entry.budget) for entry in policy.groups),
         *(({"namespace": name}, budget) for name, budget in policy.budget.namespaces.items()),
+        *(({"owner": name}, budget) for name, budget in policy.budget.owners.items()),
     ]
     for whose, budget in budgets:
         found = [

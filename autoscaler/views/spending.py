@@ -1,4 +1,4 @@
-"""What `spillway autoscale spend` prints: sums by day, group or namespace; or FOCUS columns as CSV."""
+"""What `spillway autoscale spend` prints: sums by day, group, namespace or owner; or FOCUS columns as CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.ledger import Account, Cost, Ledger
 
-By = Literal["day", "group", "namespace"]
+By = Literal["day", "group", "namespace", "owner"]
+_NOBODY: Final = "(none)"
+"""In place of an owner."""
 
 FOCUS: Final = (
     *("BilledCost", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory", "ChargeClass"),
@@ -48,8 +50,9 @@ def spending(month: str, by: By, *, kubeconfig: Path | None, namespace: str, wan
 def sums(ledger: Ledger, by: By) -> Iterator[str]:
     """A line for each, with dollars and node hours, the dearest first (days in order); then the whole."""
     found: dict[str, Cost] = defaultdict(Cost)
-    for account, cost in ledger.costs.items():
-        name = {"day": account.day.isoformat(), "group": account.entry, "namespace": account.namespace}[by]
+    for (day, entry, holder), cost in ledger.costs.items():
+        owner = holder.owner or _NOBODY
+        name = {"day": day.isoformat(), "group": entry, "namespace": holder.namespace, "owner": owner}[by]
         found[name] = Cost(found[name].usd + cost.usd, found[name].hours + cost.hours)
     ordered = sorted(found.items(), key=lambda one: (one[0] if by == "day" else "", -one[1].usd, one[0]))
     width = max(map(len, (*found, "in all")))
@@ -64,7 +67,7 @@ def _total(costs: Collection[Cost]) -> Cost:
 
 
 def as_focus(ledger: Ledger, *, region: str) -> str:
-    """CSV with a row for each day, group and namespace. All four costs are the list price: no discount is known."""
+    """CSV with a row for each sum of a day. All four costs are the list price: no discount is known."""
     out = io.StringIO()
     table = csv.DictWriter(out, FOCUS, lineterminator="\n")
     table.writeheader()
@@ -76,7 +79,9 @@ def as_focus(ledger: Ledger, *, region: str) -> str:
 def _row(account: Account, cost: Cost, region: str) -> dict[str, object]:
     first = account.day.replace(day=1)
     usd, hours = round(cost.usd, 6), round(cost.hours, 6)
-    tags = {words.GROUP: account.entry, "kubernetes.io/namespace": account.namespace}
+    namespace, owner = account.holder
+    tags = {words.GROUP: account.entry, "kubernetes.io/namespace": namespace}
+    tags |= {words.OWNER: owner} if owner else {}
     return {
         **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), usd),
         "BillingCurrency": "USD",
@@ -84,7 +89,7 @@ def _row(account: Account, cost: Cost, region: str) -> dict[str, object]:
         "BillingPeriodEnd": _midnight((first + timedelta(days=32)).replace(day=1)),
         "ChargeCategory": "Usage",
         "ChargeClass": "",
-        "ChargeDescription": f"nodes of group {account.entry} for namespace {account.namespace}",
+        "ChargeDescription": f"nodes of group {account.entry} for namespace {namespace}",
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": _midnight(account.day),
         "ChargePeriodEnd": _midnight(account.day + timedelta(days=1)),

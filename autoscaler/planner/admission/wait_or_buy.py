@@ -2,8 +2,9 @@
 
 A gang waits for machines that we own if its patience, or the policy's, reaches to a time at which the forecast has room
 for all of it, and if so long a wait costs less than buying. What it waits for is counted as taken for those behind it.
-One that is patient for ever is never bought for. A gang of a namespace whose budget is spent waits for whatever has
-room, until the budget's period ends; one for which an elastic job gives up tasks waits until these have ended.
+One that is patient for ever is never bought for. A gang of a namespace or an owner whose budget is spent waits for
+whatever has room, until the budget's period ends; one for which an elastic job gives up tasks waits until these have
+ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import BUSY, PATIENCE, PAUSED
 from autoscaler.model.cluster import FOREVER, Cluster
+from autoscaler.model.labels import OWNER
 from autoscaler.model.needed_changes import TIME_COMES, NeededChange
+from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Demand
@@ -69,7 +72,8 @@ class Patience:
         self._places = [place for place in snapshot.places if place.tier == ON_PREM_TIER]
         self._releases: list[Release] | None = None
         self._waiting: list[tuple[list[Task], Start, timedelta | None]] = []
-        self._spent = {pause.namespace: pause for pause in cluster.pauses if pause.namespace}
+        self._of_namespaces = {pause.namespace: pause for pause in cluster.pauses if pause.namespace}
+        self._of_owners = {pause.owner: pause for pause in cluster.pauses if pause.owner}
 
     @property
     def now(self) -> datetime:
@@ -84,11 +88,19 @@ class Patience:
     def ban(self, gang: Gang) -> str:
         """By what name nothing is bought for it, whatever it lacks; empty where something may be.
 
-        Its own, or that of its namespace, the budget of which is spent.
+        Its own, or that of the budget which is spent, of its namespace or of an owner of its pods.
         """
         if gang.name in self._unbought or self.of(gang) >= FOREVER:
             return gang.name
-        return gang.namespace if gang.namespace in self._spent else ""
+        pause = self._spent(gang)
+        return pause.scope if pause is not None else ""
+
+    def _spent(self, gang: Gang) -> Pause | None:
+        found = self._of_namespaces.get(gang.namespace)
+        if found is not None or not self._of_owners:
+            return found
+        owners = {pod.labels.get(OWNER, "") for pod in gang.waiting}
+        return next((self._of_owners[name] for name in sorted(owners) if name in self._of_owners), None)
 
     def forget(self) -> None:
         """No pod has been asked yet."""
@@ -127,7 +139,7 @@ class Patience:
         """Where nothing is bought for it, whatever is expected."""
         if gang.name in self._unbought:
             return Wait(self._unbought[gang.name], cause=BUSY)
-        if (pause := self._spent.get(gang.namespace)) is not None:
+        if (pause := self._spent(gang)) is not None:
             because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
             change = NeededChange("other", other=TIME_COMES, note=pause.ends_if)
             return Wait(because, (change,), PAUSED)

@@ -1,4 +1,4 @@
-"""What nodes cost, added up look by look: by day, group and namespace."""
+"""What nodes cost, added up look by look: by day, group, namespace and owner."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from autoscaler.model import labels as words
 from autoscaler.model.cluster import CapacityBlock, Cluster
-from autoscaler.model.ledger import IDLE, UNKNOWN, Account, Ledger, counted
+from autoscaler.model.ledger import IDLE, UNKNOWN, Account, Holder, Ledger, counted
 from tests.builders import NOW, a_cluster, a_group, a_pod, later, nodes_of
 
 TODAY = NOW.date()
@@ -42,7 +43,7 @@ def test_an_hour_of_a_node_costs_its_price_by_what_ran_there() -> None:
     """By the GPUs that each namespace asks; the rest is idle."""
     pods = (a_pod("a", gpus=2, namespace="vision"), a_pod("b", gpus=1, namespace="speech"))
     ledger = after(*(look(at, *pods) for at in minutes(60)))
-    shares = {account.namespace: (cost.usd, cost.hours) for account, cost in ledger.costs.items()}
+    shares = {account.holder.namespace: (cost.usd, cost.hours) for account, cost in ledger.costs.items()}
     assert shares == {
         "vision": pytest.approx((PRICE / 2, 0.5)),
         "speech": pytest.approx((PRICE / 4, 0.25)),
@@ -52,6 +53,30 @@ def test_an_hour_of_a_node_costs_its_price_by_what_ran_there() -> None:
     assert ledger.usd(since=TODAY, entry="gpu-a10g") == pytest.approx(PRICE)
     assert ledger.usd(since=TODAY, entry="cpu") == 0
     assert ledger.usd(since=TODAY + timedelta(days=1)) == 0
+
+
+def test_an_owner_counts_for_what_its_pods_ask_in_whatever_namespace() -> None:
+    """What nobody is named for is the namespace's alone."""
+    ada = {"labels": {words.OWNER: "ada"}}
+    pods = (
+        a_pod("a", gpus=2, namespace="vision", **ada),
+        a_pod("b", gpus=1, namespace="speech", **ada),
+        a_pod("c", gpus=1, namespace="speech"),
+    )
+    ledger = after(look(NOW, *pods), look(later(minutes=6), *pods))
+    assert {account.holder for account, cost in ledger.costs.items() if cost.usd} == {
+        Holder("vision", "ada"),
+        Holder("speech", "ada"),
+        Holder("speech"),
+    }
+    asked: tuple[dict[str, str], ...] = (
+        {"owner": "ada"},
+        {"owner": "ada", "namespace": "speech"},
+        {"namespace": "speech"},
+        {"owner": "bob"},
+    )
+    parts = [ledger.usd(since=TODAY, **whose) / (PRICE / 10) for whose in asked]
+    assert parts == pytest.approx([0.75, 0.25, 0.5, 0.0])
 
 
 def test_counting_more_often_counts_no_more() -> None:
@@ -84,14 +109,14 @@ def test_midnight_parts_days() -> None:
 def test_after_a_time_without_an_autoscaler_nodes_are_counted_and_namespaces_are_not_guessed() -> None:
     """What still runs was paid for meanwhile."""
     ledger = after(look(NOW), look(later(hours=2), a_pod("a", gpus=4)))
-    assert ledger.costs == {Account(TODAY, "gpu-a10g", UNKNOWN): pytest.approx((2 * PRICE, 2.0))}
+    assert ledger.costs == {Account(TODAY, "gpu-a10g", Holder(UNKNOWN)): pytest.approx((2 * PRICE, 2.0))}
 
 
 def test_an_instance_that_has_not_joined_costs_as_well() -> None:
     """No pod uses it."""
     cluster = replace(look(later(minutes=6)), nodes=())
     ledger = after(look(NOW), cluster)
-    assert {account.namespace for account in ledger.costs} == {IDLE}
+    assert {account.holder.namespace for account in ledger.costs} == {IDLE}
     assert ledger.usd(since=TODAY) == pytest.approx(PRICE / 10)
 
 
@@ -110,7 +135,7 @@ def test_what_a_block_cost_beforehand_is_spread_over_its_time() -> None:
         return found
 
     hour = ledger(*minutes(60))
-    assert {account.namespace: (cost.usd, cost.hours) for account, cost in hour.costs.items()} == {
+    assert {account.holder.namespace: (cost.usd, cost.hours) for account, cost in hour.costs.items()} == {
         "vision": pytest.approx((2.5, 0.5)),
         IDLE: pytest.approx((7.5, 0.5)),
     }
@@ -118,7 +143,9 @@ def test_what_a_block_cost_beforehand_is_spread_over_its_time() -> None:
     end = ledger(later(hours=22, minutes=58), *(later(hours=22, minutes=58 + n) for n in range(9)))
     assert end.usd(since=TODAY) == pytest.approx(10.0 * 2 / 60)
     unseen = ledger(NOW, later(hours=1))
-    assert {account.namespace: cost.usd for account, cost in unseen.costs.items()} == {UNKNOWN: pytest.approx(10.0)}
+    assert {account.holder.namespace: cost.usd for account, cost in unseen.costs.items()} == {
+        UNKNOWN: pytest.approx(10.0)
+    }
     assert counted(Ledger({}, NOW), within(later(minutes=9))).usd(since=TODAY) == 0.0
 
 
@@ -129,6 +156,6 @@ def test_a_block_of_unknown_size_is_what_runs_in_it() -> None:
         block = CapacityBlock(NOW, later(hours=1))
         groups = tuple(replace(one, block=block, instances=one.instances[:joined]) for one in seen.groups)
         found = counted(Ledger({}, NOW), replace(seen, groups=groups), upfront={"gpu-a10g": 10.0})
-        paid = {account.namespace: cost.usd - cost.hours * PRICE for account, cost in found.costs.items()}
+        paid = {account.holder.namespace: cost.usd - cost.hours * PRICE for account, cost in found.costs.items()}
         assert paid[IDLE] == pytest.approx(idle)
         assert sum(paid.values()) == pytest.approx(1.0)

@@ -46,6 +46,7 @@ def kinds(steps: tuple[Step, ...]) -> set[type]:
         ("budget.gpu-a10g", False, True),
         ("budget.namespace/team", False, True),
         ("budget.namespace/other", True, True),
+        ("budget.owner/ada", True, True),
         ("", True, True),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,24 @@ import pytest
 
 from autoscaler.kube.client import Kube
 from autoscaler.kube.ledger_configmaps import LedgerBooks, months_at
+from autoscaler.model import labels as words
 from autoscaler.model.actions import PAUSED, Grow, Memory, Remove
 from autoscaler.model.cluster import CapacityBlock, Cluster
-from autoscaler.model.ledger import IDLE, Account, Cost, Ledger
+from autoscaler.model.ledger import IDLE, Account, Cost, Holder, Ledger
 from autoscaler.planner.plan import plan
 from autoscaler.reporting.bookkeeper import Bookkeeper, spent
 from autoscaler.views.spending import FOCUS, as_focus, sums
-from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
 from tests.test_autoscaler.fake_api import Answer, fake_api
 from tests.test_autoscaler.test_cli.test_autoscale import typed
 from tests.test_autoscaler.test_kube.test_policy_configmap import Shelf
 
 TODAY = NOW.date()
 COSTS = {
-    Account(TODAY, "gpu-a10g", "vision"): Cost(60.0, 10.0),
-    Account(TODAY, "cpu", IDLE): Cost(10.0, 13.0),
-    Account(date(2026, 11, 1), "gpu-a10g", "vision"): Cost(200.0, 35.0),
-    Account(date(2026, 10, 31), "gpu-a10g", "vision"): Cost(1000.0, 176.0),
+    Account(TODAY, "gpu-a10g", Holder("vision", "ada")): Cost(60.0, 10.0),
+    Account(TODAY, "cpu", Holder(IDLE)): Cost(10.0, 13.0),
+    Account(date(2026, 11, 1), "gpu-a10g", Holder("vision")): Cost(200.0, 35.0),
+    Account(date(2026, 10, 31), "gpu-a10g", Holder("vision")): Cost(1000.0, 176.0),
 }
 LEDGER = Ledger(COSTS, NOW)
 
@@ -53,12 +55,14 @@ def budgets(whole: dict[str, Any], group: dict[str, float] | None = None) -> Any
         ({"usd_per_day": 1, "usd_per_month": 1}, {}, {"budget": datetime.fromisoformat("2026-12-01T00:00:00Z")}),
         ({"namespaces": {"vision": {"usd_per_day": 61}, "speech": {"usd_per_day": 1}}}, {}, {}),
         ({"namespaces": {"vision": {"usd_per_day": 60}}}, {}, {"budget.namespace/vision": later(hours=15)}),
+        ({"owners": {"ada": {"usd_per_month": 61}, "bob": {"usd_per_day": 1}}}, {}, {}),
+        ({"owners": {"ada": {"usd_per_day": 60}}}, {}, {"budget.owner/ada": later(hours=15)}),
     ],
 )
 def test_a_budget_that_is_spent_pauses_buying_until_its_period_ends(
     whole: dict[str, Any], group: dict[str, float], told: dict[str, datetime]
 ) -> None:
-    """Of a day or a month of UTC, for all, one group or one namespace; the later end counts."""
+    """Of a day or a month of UTC, for all, one group, one namespace or one owner; the later end counts."""
     assert {one.scope: one.until for one in spent(LEDGER, budgets(whole, group), NOW)} == told
 
 
@@ -106,6 +110,23 @@ def test_for_a_namespace_that_has_spent_its_budget_nothing_is_bought_and_others_
     assert plan(roomy, a_policy(), Memory()).waiting == ()
 
 
+def test_for_an_owner_that_has_spent_its_budget_nothing_is_bought_in_any_namespace() -> None:
+    """Others of the same namespace are served; of a gang, one pod of that owner is enough."""
+    (pause,) = spent(LEDGER, budgets({"owners": {"ada": {"usd_per_day": 60}}}), NOW)
+    ada = {"labels": {words.OWNER: "ada"}}
+    pods = [*waiting_for("vision", **ada), *waiting_for("speech", **ada), a_pod("other", namespace="vision", gpus=4)]
+    look = a_cluster(pods=pods, groups=(a_group("gpu-a10g"),), pauses=(pause,))
+    done = plan(look, a_policy(), Memory())
+    assert [step.by for step in done.steps if isinstance(step, Grow)] == [1]
+    told = {one.pod: one.because for one in done.waiting if one.cause == PAUSED}
+    assert told.keys() == {f"{where}/{where}-{number}" for where in ("vision", "speech") for number in (0, 1)}
+    assert "but buying for owner ada is paused until 2026-11-22 00:00:00 UTC" in told["speech/speech-1"]
+    first, *others = a_gang("g", 2, gpus=4)
+    gang = [first, *(replace(pod, labels={**pod.labels, words.OWNER: "ada"}) for pod in others)]
+    both = plan(replace(look, pods=tuple(gang)), a_policy(), Memory())
+    assert [one.cause for one in both.waiting] == [PAUSED, PAUSED]
+
+
 def test_a_gang_that_was_bought_for_before_the_budget_was_spent_keeps_its_nodes() -> None:
     """What was ordered comes; the members that lack a node wait, and none is bought for them."""
     (pause,) = spent(LEDGER, budgets({"namespaces": {"vision": {"usd_per_day": 60}}}), NOW)
@@ -131,7 +152,7 @@ def test_the_ledger_survives_a_restart_and_is_written_each_minute(tmp_path: Path
         api.answer = shelf.answer
         kube = Kube.connect(api.kubeconfig(tmp_path))
         books = LedgerBooks(kube, namespace="spillway")
-        books.write(Ledger({Account(date(2026, 10, 31), "cpu", "x"): Cost(1.0, 1.0)}, NOW))
+        books.write(Ledger({Account(date(2026, 10, 31), "cpu", Holder("x", "ada")): Cost(1.0, 1.0)}, NOW))
         first = Bookkeeper(books)
         for second in range(0, 121, 10):
             assert first.look(look(later(seconds=second)), policy) == ()
@@ -181,18 +202,20 @@ def test_without_the_cluster_nothing_is_counted_and_nothing_paused(tmp_path: Pat
         assert keeper.look(look(NOW), budgets({"usd_per_day": 1})) == ()
 
 
-def test_spend_adds_up_by_day_group_and_namespace() -> None:
+def test_spend_adds_up_by_day_group_namespace_and_owner() -> None:
     """The dearest first, days in order, and the whole."""
     lines = [line.split() for line in sums(LEDGER, "group")]
     assert [(line[0], line[1]) for line in lines[:2]] == [("gpu-a10g", "1260.00"), ("cpu", "10.00")]
     assert lines[2][:3] == ["in", "all", "1270.00"]
     assert [line.split()[0] for line in sums(LEDGER, "day")][:3] == ["2026-10-31", "2026-11-01", "2026-11-21"]
     assert {line.split()[0] for line in sums(LEDGER, "namespace")} >= {"vision", IDLE}
+    owners = {line.split()[0]: line.split()[1] for line in sums(LEDGER, "owner")}
+    assert owners | {"in": ""} == {"(none)": "1210.00", "ada": "60.00", "in": "", "counted": "until"}
     assert next(sums(Ledger(), "day")).startswith("in all")
 
 
 def test_focus_columns_are_those_of_the_specification_and_add_up() -> None:
-    """A row for each day, group and namespace; periods in UTC."""
+    """A row for each sum of a day; periods in UTC."""
     rows = list(csv.DictReader(io.StringIO(as_focus(LEDGER, region="us-east-1"))))
     assert tuple(rows[0]) == FOCUS
     assert sum(float(row["BilledCost"]) for row in rows) == 1270
@@ -201,6 +224,7 @@ def test_focus_columns_are_those_of_the_specification_and_add_up() -> None:
     assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
     assert (row["ConsumedQuantity"], row["ConsumedUnit"], row["RegionId"]) == ("13.0", "Hours", "us-east-1")
     assert json.loads(row["Tags"]) == {"spillway.dev/group": "cpu", "kubernetes.io/namespace": IDLE}
+    assert [json.loads(row["Tags"]).get("spillway.dev/owner") for row in rows] == [None, None, None, "ada"]
 
 
 def test_the_command_reads_the_month_that_is_asked_for(tmp_path: Path) -> None:

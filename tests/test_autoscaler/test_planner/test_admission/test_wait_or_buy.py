@@ -79,7 +79,7 @@ def test_nothing_is_bought_for_a_gang_that_may_not_be_bought_for_or_whose_namesp
     assert named.patience.ban(named.gang()) == "team/gang"
     assert named.wait() == Wait("not now", cause=BUSY)
     spent = Asked(*gang(), pauses=(budget,))
-    assert spent.patience.ban(spent.gang()) == "team"
+    assert spent.patience.ban(spent.gang()) == budget.scope
     said = spent.wait(usd=12.345)
     assert said is not None
     assert (said.because, said.cause) == (f"buying for it would cost 12.35 $/h, but {budget}", PAUSED)
