@@ -99,13 +99,13 @@ class GangQueue:
     def serve(self) -> tuple[Packing, dict[str, Wait]]:
         """Each gang's outcome, and which wait for machines that we own. The snapshot changes for good.
 
-        Gangs without a place are asked again: those that wait for room, where others have been placed since, and those
-        refused, where the scheduler puts pods without our gate so that less need be bought and limits have room again.
-        Gangs with fewer pods than they may have grow once more after the others, as they would at the next look: what
-        was on its way for others is taken then, or is not.
+        Gangs without a place are asked again where others have been placed since: they may have room beside those then,
+        or may be near to them; and where the scheduler puts pods without our gate so that less need be bought and
+        limits have room again. Gangs with fewer pods than they may have grow once more after the others, as they would
+        at the next look: what was on its way for others is taken then, or is not.
         """
         packing, waits = self._in_order()
-        must_ask = bool(waits)
+        must_ask = any(self.homes.get(key) is not place for key, place in packing.homes.items())
         while True:
             before, packing = packing, as_scheduled(self.gangs, packing, self.market.snapshot)
             cancelled = self.market.cancel(before.bought, but=packing.bought)
@@ -117,7 +117,7 @@ class GangQueue:
             if not any(more.values()):
                 return packing, waits
             grown = {name: _joined(partly.get(name), placed) for name, placed in more.items()}
-            packing, must_ask = packing_of({**packing.placed, **grown}), False
+            packing, must_ask = packing_of({**packing.placed, **grown}), True
 
     def _placed_in_part(self, packing: Packing) -> dict[str, Placed]:
         """Gangs of which some pods have a place and others none; none of them where no other gang has been placed."""

@@ -200,3 +200,16 @@ def test_the_last_moment_of_patience_is_over() -> None:
         )
         found, told = placed(a_queue(busy, *gang, nodes=[an_on_prem_node("n1", gpus=4)]))
         assert (bool(told), bool(found)) == (waits, not waits)
+
+
+@pytest.mark.parametrize("joint_at_least", [1, 300])
+def test_a_gang_that_was_refused_is_asked_again_where_a_later_one_makes_room_for_it(joint_at_least: int) -> None:
+    """It is to be near to pods of which the node is bought after it was asked; another is near to its own."""
+    near = [PodTerm(HOSTNAME, (Requirement("app", "In", (app,)),), frozenset({"team"})) for app in ("first", "last")]
+    second = a_gang("second", 1, gpus=1, labels={"app": "second"}, near_to=(near[0],))
+    first = a_gang("first", 2, gpus=1, created=later(seconds=1), labels={"app": "first"}, near_to=(near[1],))
+    last = a_gang("last", 1, gpus=1, created=later(seconds=2), labels={"app": "last"})
+    queue = a_queue(*second, *first, *last, joint_at_least=joint_at_least)
+    found, _ = placed(queue)
+    (node,) = found["last"]
+    assert (found["first"], found["second"], queue.market.bought.total()) == ([node] * 2, [node], 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
 
 from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread
@@ -10,7 +12,8 @@ from autoscaler.model.labels import ZONE
 from autoscaler.planner.cutting_stock.cutting_problem import Want
 from autoscaler.planner.cutting_stock.zone_assignment import Zones
 from autoscaler.planner.placement.offerings import Market
-from tests.builders import a_group, a_pod, selects
+from autoscaler.planner.supply.fleet import NEVER
+from tests.builders import a_group, a_pod, later, selects
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market
 
 WEB = (Requirement("app", "In", ("web",)),)
@@ -18,10 +21,13 @@ EVEN = {"labels": {"app": "web"}, "spread": (Spread(ZONE, 1, WEB),)}
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 
 
-def in_zones(*pods: Pod, maximum: int = 9, in_b: int | None = None) -> tuple[Zones, Market]:
+def in_zones(
+    *pods: Pod, maximum: int = 9, in_b: int | None = None, failed: Mapping[str, datetime] | None = None
+) -> tuple[Zones, Market]:
     """With nodes to be had in three zones, so many of each group."""
     most = {A: maximum, B: maximum if in_b is None else in_b, C: maximum}
-    market = a_market(pods, [a_group("cpu", zone, maximum=most[zone]) for zone in (B, C, A)])
+    groups = [a_group("cpu", zone, maximum=most[zone]) for zone in (B, C, A)]
+    market = a_market(pods, groups, failed={group.name: (failed or {}).get(group.zone, NEVER) for group in groups})
     market.snapshot.expect([market.sample(offering) for offering in market.offerings])
     return Zones(market), market
 
@@ -66,6 +72,15 @@ def test_pods_that_keep_apart_by_zone_get_a_zone_each_and_the_fourth_none() -> N
     zones.leave(Want(shape, A), 0)
     zones.keep(Want(shape, ""), 1)
     assert zones.assign(shape) is None
+
+
+def test_a_zone_that_has_failed_of_late_comes_after_others_that_the_rules_allow_as_well() -> None:
+    """Of two that have failed the one of which it is longer ago; a spread is kept all the same."""
+    zones, market = in_zones(
+        even := a_pod("even", **EVEN), plain := a_pod("plain"), failed={A: later(seconds=-60), B: later(seconds=-90)}
+    )
+    assert [zones.assign(market.snapshot.shape(even)) for _ in range(4)] == [C, B, A, C]
+    assert [zones.assign(market.snapshot.shape(plain)) for _ in range(2)] == [C, C]
 
 
 def test_only_zones_with_nodes_for_the_pod_count() -> None:

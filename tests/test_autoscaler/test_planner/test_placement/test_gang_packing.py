@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +26,7 @@ from autoscaler.planner.placement.gang_packing import (
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.fleet import NEVER, new_place
 from tests import examples
 from tests.builders import a_gang, a_group, a_pod, an_on_prem_node
 
@@ -32,9 +34,19 @@ PRICES = (("small", 4, 1, 1.0), ("medium", 16, 2, 3.1), ("large", 64, 8, 9.0), (
 """(name, CPUs, GPUs, dollars per hour)"""
 
 
-def a_market(pods: Sequence[Pod], groups: Sequence[Group], places: Sequence[Place] = (), **ceilings: float) -> Market:
-    """A market over an empty cluster, or over these places."""
-    offerings = [Offering(group=one, new_place=partial(_new, one), buyable=one.maximum) for one in groups]
+def a_market(
+    pods: Sequence[Pod],
+    groups: Sequence[Group],
+    places: Sequence[Place] = (),
+    *,
+    failed: Mapping[str, datetime] = MappingProxyType({}),
+    **ceilings: float,
+) -> Market:
+    """A market over an empty cluster, or over these places. ``failed``: when groups failed last, by name."""
+    offerings = [
+        Offering(one, new_place=partial(_new, one), buyable=one.maximum, failed=failed.get(one.name, NEVER))
+        for one in groups
+    ]
     return Market(Snapshot(places, (), pods), offerings, Ceilings(**ceilings))
 
 
