@@ -147,7 +147,10 @@ class Generation:
         self._proofs.append((self.prices.copy(), self._weights.ceilings(self.prices), self._weights.charges))
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
         over = np.maximum(0.0, self._proofs[0][1] - self.usd)
-        self.master.shortage = np.where(np.isinf(problem.available), 0.0, over)
+        if not problem.leave:  # else a limit is worth what leaving pods out costs, and no filling seems to pay for it
+            self.master.charges = self.charges
+        charged = self.master.charges @ problem.uses
+        self.master.shortage = np.where(np.isinf(problem.available), charged, over)
         for row in range(len(problem.counts)):
             among, left = problem.holds[row].copy(), float(problem.counts[row])
             for _ in range(_SIMPLE):
