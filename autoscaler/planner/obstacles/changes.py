@@ -226,7 +226,7 @@ def _is_needed(ended: Pod, place: Place, found: Found, snapshot: Snapshot) -> bo
         return True
     if why_no_room(shape.amounts, place.free) is not None or shape.host_ports & place.ports:
         return place.name in {other.name for _, other in there}
-    snapshot.stay(shape, place)
+    snapshot.leave(shape, place, pods=-1)
     return False
 
 

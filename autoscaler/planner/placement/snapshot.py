@@ -127,8 +127,8 @@ class Snapshot:
         """What counts pods of that shape."""
         known = self._concerned.get(shape.number)
         if known is None:
-            found = (watch for watch in self._watches.values() if watch.concerns_shape(shape))
-            known = self._concerned[shape.number] = tuple(found)
+            known = tuple(watch for watch in self._watches.values() if watch.concerns_shape(shape))
+            self._concerned[shape.number] = known
         return known
 
     def counted_with(self, shape: Shape, topology_key: str, value: str) -> int:
@@ -253,15 +253,10 @@ class Snapshot:
         old.guests.remove(key)
         self.put(shape, new, key)
 
-    def leave(self, shape: Shape, place: Place) -> None:
-        """As if a pod of that shape, which is there, were not."""
-        self._occupy(shape, place, by=-1)
-        self._journal.append(lambda: self._occupy(shape, place, by=1))
-
-    def stay(self, shape: Shape, place: Place) -> None:
-        """As if it were there after all."""
-        self._occupy(shape, place, by=1)
-        self._journal.append(lambda: self._occupy(shape, place, by=-1))
+    def leave(self, shape: Shape, place: Place, *, pods: int = 1) -> None:
+        """As if a pod of that shape, which is there, were not; ``-1`` pods: as if it were after all."""
+        self._occupy(shape, place, by=-pods)
+        self._journal.append(lambda: self._occupy(shape, place, by=pods))
 
     def remove(self, place: Place) -> None:
         """Take an empty place away, for good."""
@@ -350,10 +345,8 @@ class Snapshot:
             | {requirement.key for term in residents.keepers for requirement in term.selector}
         )
         for term, counts in residents.keepers.items():
-            for node, pods in counts.items():
-                place = self._by_name.get(node) or self._closed.get(node)
-                if place is not None:
-                    self._repel(term, place.labels, pods)
+            for place, pods in self._at_places(counts):
+                self._repel(term, place.labels, pods)
         if self._watches:
             self._count_residents(residents)
         self._lonely = not self._watches and not self._repelling
@@ -374,14 +367,15 @@ class Snapshot:
             for key, value in pairs:
                 asked += naming.get((namespace, key, value), ())
             for watch in asked:
-                if term_holds(watch.selector, dict(pairs)):
-                    self._count_class(watch, counts)
+                for place, pods in self._at_places(counts) if term_holds(watch.selector, dict(pairs)) else ():
+                    watch.count(place.labels, pods)
 
-    def _count_class(self, watch: Watch, counts: Mapping[str, int]) -> None:
+    def _at_places(self, counts: Mapping[str, int]) -> Iterator[tuple[Place, int]]:
+        """Of pods by node those on places, closed ones too."""
         for node, pods in counts.items():
             place = self._by_name.get(node) or self._closed.get(node)
             if place is not None:
-                watch.count(place.labels, pods)
+                yield place, pods
 
     def _why_not_ever(self, shape: Shape, place: Place) -> Reason | None:
         """Labels and taints; asked once for all places that these rules cannot tell apart."""

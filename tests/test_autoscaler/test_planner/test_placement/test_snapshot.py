@@ -187,7 +187,7 @@ class Story:
             self.snapshot.leave(self.snapshot.shape(gone[0]), gone[1])
             self.where = [one for one in self.where if one is not gone]
             if self.dice.random() < 0.3:
-                self.snapshot.stay(self.snapshot.shape(gone[0]), gone[1])
+                self.snapshot.leave(self.snapshot.shape(gone[0]), gone[1], pods=-1)
                 self.where = [*self.where, gone]
 
     def _add(self) -> None:
