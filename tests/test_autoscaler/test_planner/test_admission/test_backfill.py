@@ -77,15 +77,17 @@ LEFT_OUT = Case(
 
 
 @settings(max_examples=examples(30), deadline=None)
-@given(case=cases)
-@example(case=LEFT_OUT)
-def test_for_nobody_who_waits_there_is_room(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither beside others nor on one more node within the limits, which are kept."""
+@given(case=cases, seconds=st.sampled_from((0.1, 1.0)))
+@example(case=LEFT_OUT, seconds=1.0)
+@example(case=LEFT_OUT, seconds=0.1)
+def test_for_nobody_who_waits_there_is_room(
+    case: Case, seconds: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Neither beside others nor on one more node within the limits, which are kept; however little is searched."""
     pods = "".join(f"p{one},{cpu},{memory},{gpus}\n" for one, (cpu, memory, gpus) in enumerate(case.pods))
     nodes = "".join(f"m{one},{cpu},{memory},{gpus},\n" for one, (cpu, memory, gpus) in enumerate(case.machines))
-    plan = planned(
-        tmp_path_factory.mktemp("case"), pods, policy=case.policy(), nodes=NODES + nodes if nodes else "", seconds=1
-    )
+    nodes, folder = NODES + nodes if nodes else "", tmp_path_factory.mktemp("case")
+    plan = planned(folder, pods, policy=case.policy(), nodes=nodes, seconds=seconds)
     free = _free(plan, case)
     bought = Counter(node.instance_type for node in plan.nodes)
     assert all(bought[kind] <= case.most[kind] for kind in bought)
