@@ -43,7 +43,7 @@ class _Sign:
 def node_faults(cluster: Cluster, nodes: NodeIndex, policy: Policy) -> NodeFaults:
     """By what the policy names; those that are closed for it already come first.
 
-    A fault counts when it has lasted for ``faults.after``; where we have closed the node, at once.
+    A fault counts when it has lasted for ``faults.after``; of a machine that we own and have closed, at once.
     """
     after, found, due = policy.faults.after, dict[str, str](), list[datetime]()
     measured = {one.node: one for one in cluster.gpu_health or ()} if policy.faults.dcgm else {}
@@ -55,7 +55,7 @@ def node_faults(cluster: Cluster, nodes: NodeIndex, policy: Policy) -> NodeFault
             has_lasted = sign.since + after <= cluster.seen_at
             if sign.fault or is_ours:
                 due.append(sign.since + after)
-            if sign.fault and (has_lasted or is_ours):
+            if sign.fault and (has_lasted or is_own):
                 found.setdefault(node.name, f"{sign.fault} since {_at(sign.since)}")
             elif not sign.fault and is_own and not has_lasted:
                 found.setdefault(node.name, f"{sign.of} is well again only since {_at(sign.since)}")
