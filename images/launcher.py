@@ -12,7 +12,7 @@ in its environment, as ``SPILLWAY_*`` (``Settings``). With a state directory tha
 and a role that serves the others (ps, tensorboard) is ended there once all essential tasks have ended well. The exit
 status is the program's; 0 for a server that was ended; 143 after SIGTERM; 75 where peers did not come in time.
 
-With a bucket (``s3://...``) the same lines go there every few seconds, as objects
+With a bucket (``s3://...``) the same lines go there within a second, as objects
 
     logs/ROLE-INDEX.STARTED/00000001, 00000002, ...
     exits/ROLE-INDEX
@@ -75,8 +75,11 @@ _LOOK_EVERY = 5
 """Polls between two looks at what other tasks wrote: the state directory may be a file server's."""
 _REPORT_EVERY = 10.0
 _PR_SET_PDEATHSIG = 1
-_SHIP_EVERY = 5.0
+_SHIP_AFTER = 1.0
+"""Seconds that a line waits for others: what a machine that is lost, or a keeper that is killed, takes along."""
 _SHIP_BYTES = 1 << 20
+_PART_BYTES = 64 << 10
+"""A part is put anew, with what was added, until it has so many: else who reads would ask for one each second."""
 _HELD_BYTES = 64 << 20
 """Of lines that a bucket does not take."""
 _METADATA = "http://169.254.169.254"
@@ -759,13 +762,14 @@ def _gpu_use(visible: str | None) -> int | None:
 class _Shipper:
     """Puts lines into a bucket, in parts. What it does not take is tried again, at the end for as long as a grace."""
 
-    def __init__(self, place: str, *, every: float = _SHIP_EVERY, patience: float = 30.0) -> None:
+    def __init__(self, place: str, *, after: float = _SHIP_AFTER, patience: float = 30.0) -> None:
         """``patience``: seconds at the end."""
         started = datetime.now(timezone.utc)  # noqa: UP017 - older Pythons run this file
         self._place = f"{place}.{started:%Y%m%dT%H%M%S.%f}"
-        self._every, self._patience = every, patience
+        self._after, self._patience = after, patience
         self._lines: list[bytes] = []
-        self._bytes, self._part, self._lost = 0, 0, 0
+        """Of the part that is not full yet, and what comes after it."""
+        self._put_already, self._bytes, self._part, self._lost = 0, 0, 0, 0
         self._changed = threading.Condition()
         self._closed = self._failing = False
         self._thread: threading.Thread | None = None
@@ -778,7 +782,7 @@ class _Shipper:
                 return
             self._lines.append(line)
             self._bytes += len(line)
-            if self._bytes >= _SHIP_BYTES:
+            if self._new() == 1 or self._bytes >= _SHIP_BYTES:
                 self._changed.notify()
         if self._thread is None:  # not before the program runs: a process with threads should not fork
             self._thread = threading.Thread(target=self._ship, daemon=True)
@@ -791,13 +795,18 @@ class _Shipper:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(self._patience + 30)
-        if self._lost or self._lines:
-            _tell(f"{self._lost + len(self._lines)} lines are not in {self._place}")
+        if lost := self._lost + self._new():
+            _tell(f"{lost} lines are not in {self._place}")
+
+    def _new(self) -> int:
+        """Lines that are in no part yet."""
+        return len(self._lines) - self._put_already
 
     def _ship(self) -> None:
         while not self._closed:
             with self._changed:
-                self._changed.wait_for(self._is_due, self._every)
+                self._changed.wait_for(lambda: self._closed or self._new())
+                self._changed.wait_for(self._is_due, self._after)
             self._failing = not self._put()
         end = time.monotonic() + self._patience
         while not self._put() and time.monotonic() < end:
@@ -810,8 +819,8 @@ class _Shipper:
         """Whether the bucket has all lines that there were."""
         with self._changed:
             lines = list(self._lines)
-        if not lines:
-            return True
+            if not self._new():
+                return True
         body = b"".join(lines)
         try:
             put(f"{self._place}/{self._part:08d}", body, os.environ)
@@ -819,9 +828,12 @@ class _Shipper:
             _tell(f"{self._place} does not take lines now: {error}")
             return False
         with self._changed:
-            del self._lines[: len(lines)]
-            self._bytes -= len(body)
-            self._part += 1
+            self._put_already = len(lines)
+            if len(body) >= _PART_BYTES:
+                del self._lines[: len(lines)]
+                self._bytes -= len(body)
+                self._part += 1
+                self._put_already = 0
         return True
 
 

@@ -11,7 +11,7 @@ launcher keeps lines, with which those in its pipe would be lost.
 
 A program writes each line to its output first, then to a file that nothing else touches: what stands there has to be
 among what `spillway jobs logs` reads when the job is gone. Where a machine was cut off, the last ones that a program
-wrote may not have been numbered yet, or not have come to a bucket, where they go every five seconds: these are counted
+wrote may not have been numbered yet, or not have come to a bucket, where they go after a second: these are counted
 by themselves, and none may be missing before one that is there.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -90,9 +91,13 @@ def test_every_line_of_every_attempt_is_in_the_bucket_when_the_task_has_ended(s3
     assert run("print('first'); raise SystemExit(3)").returncode == 3
     assert run("for n in range(2000): print('line', n)").returncode == 0
     assert read().splitlines() == ["first", AGAIN, *(f"line {n}" for n in range(2000))]
-    keys = [one["Key"] for one in s3.list_objects_v2(Bucket="team", Prefix="logs/mnist/1/")["Contents"]]
-    body = s3.get_object(Bucket="team", Key=keys[-1])["Body"].read()
-    assert body.splitlines()[0].split(b" ")[0] == b"1"
+    keys = [one["Key"] for one in s3.list_objects_v2(Bucket="team", Prefix="logs/mnist/1/logs/")["Contents"]]
+    numbers = [
+        int(line.split(b" ")[0])
+        for key in keys
+        for line in s3.get_object(Bucket="team", Key=key)["Body"].read().splitlines()
+    ]
+    assert numbers == [1, *range(1, 2001)]
     said = json.loads(s3.get_object(Bucket="team", Key="logs/mnist/1/exits/worker-0")["Body"].read())
     assert said["status"] == 0
 
@@ -115,7 +120,7 @@ def test_lines_come_while_the_task_runs_and_what_s3_refuses_comes_later(
         taken.set()
 
     monkeypatch.setattr(launcher, "put", put)
-    shipper = launcher._Shipper("s3://team/logs/mnist/1/logs/worker-0", every=0.01)
+    shipper = launcher._Shipper("s3://team/logs/mnist/1/logs/worker-0", after=0.01)
     shipper.keep(b"1 t one\n")
     assert taken.wait(60)
     for number in range(3, 50):
@@ -123,6 +128,21 @@ def test_lines_come_while_the_task_runs_and_what_s3_refuses_comes_later(
     shipper.close()
     assert read().splitlines() == ["one", "meanwhile", *["more"] * 47]
     assert s3.list_objects_v2(Bucket="team")["KeyCount"] == len({*tries})
+
+
+def test_a_line_waits_for_no_full_part_which_is_put_anew_until_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a lost machine takes along is a second's, and who reads a long log asks for few objects."""
+    puts: queue.Queue[tuple[str, bytes]] = queue.Queue()
+    monkeypatch.setattr(launcher, "put", lambda place, body, _: puts.put((place[-8:], body)))
+    monkeypatch.setattr(launcher, "_PART_BYTES", 12)
+    shipper = launcher._Shipper("s3://team/x", after=0.01)
+    said = []
+    for line in (b"1 t one\n", b"2 t two\n", b"3 t three\n"):
+        shipper.keep(line)
+        said.append(puts.get(timeout=60))
+    shipper.close()
+    assert said == [("00000000", b"1 t one\n"), ("00000000", b"1 t one\n2 t two\n"), ("00000001", b"3 t three\n")]
+    assert puts.empty()
 
 
 def test_more_than_can_be_held_is_lost_and_counted(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -133,7 +153,7 @@ def test_more_than_can_be_held_is_lost_and_counted(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(launcher, "put", refuse)
     monkeypatch.setattr(launcher, "_HELD_BYTES", 20)
-    shipper = launcher._Shipper("s3://team/x", every=60, patience=0)
+    shipper = launcher._Shipper("s3://team/x", after=60, patience=0)
     for number in range(5):
         shipper.keep(b"%d t text\n" % number)
     shipper.close()
