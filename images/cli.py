@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -134,7 +135,7 @@ def render(file: Path, params: tuple[str, ...], target: str) -> None:
 @jobs.command()
 @_file
 @_params
-@click.option("--catalog", type=_FILE, help="CSV of instance types; absent: the cluster's autoscaler is asked.")
+@click.option("--catalog", help="CSV of instance types, or ec2:REGION; absent: the cluster's autoscaler is asked.")
 @click.option("--nodes", type=_FILE, help="Machines that are free: CSV or a Kubernetes List.")
 @click.option("--policy", type=_FILE, help="Buy only what this policy names, within its limits.")
 @_autoscaler
@@ -142,7 +143,7 @@ def render(file: Path, params: tuple[str, ...], target: str) -> None:
 def plan(  # noqa: PLR0917 - click gives them by name
     file: Path,
     params: tuple[str, ...],
-    catalog: Path | None,
+    catalog: str | None,
     nodes: Path | None,
     policy: Path | None,
     autoscaler: str,
@@ -162,7 +163,7 @@ def plan(  # noqa: PLR0917 - click gives them by name
         kube = _kube(kubeconfig, otherwise="--catalog prices.csv plans from files")
         found = plan_live(job, kube, namespace=autoscaler)
     else:
-        found = planned(job, catalog=catalog, nodes=nodes, policy=policy)
+        found = planned(job, catalog=catalog, nodes=nodes, policy=policy, tell=partial(click.echo, err=True))
     for line in found.lines():
         click.echo(line)
     if not found.can_start:

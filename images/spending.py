@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from autoscaler.inputs.live_what_if import ask_impossible, ask_what_if
-from autoscaler.inputs.offline_plan import run_plan
+from autoscaler.inputs.offline_plan import catalog_file, run_plan
 from autoscaler.kube.client import Kube
 from autoscaler.model.errors import BadInput, Unavailable
 from images.jobs import Job
@@ -65,11 +65,12 @@ class Spending:
         return "as a gang none starts without them" if self.job.gang else "the others start"
 
 
-def plan(job: Job, *, catalog: Path, nodes: Path | None, policy: Path | None) -> Spending:
+def plan(job: Job, *, catalog: str, nodes: Path | None, policy: Path | None, tell: Callable[[str], None]) -> Spending:
     """The cheapest way to run the job, by the planner of the autoscaler. Raises ``BadInput`` for mistakes in the files.
 
-    ``catalog``: prices; ``nodes``: machines that are there, taken as empty; ``policy``: what may be bought, else all
-    that has a price. They are read as ``spillway autoscale plan`` reads them.
+    ``catalog``: prices, a file or ``ec2:REGION``, of which ``tell`` hears how old they are; ``nodes``: machines that
+    are there, taken as empty; ``policy``: what may be bought, else all that has a price. They are read as ``spillway
+    autoscale plan`` reads them.
     """
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +78,7 @@ def plan(job: Job, *, catalog: Path, nodes: Path | None, policy: Path | None) ->
         pods.write_text(render(job).text, encoding="utf-8")
         run_plan(
             pods=str(pods),
-            catalog=catalog,
+            catalog=catalog_file(catalog, tell=tell),
             nodes=nodes,
             policy=policy,
             deadline="1s",

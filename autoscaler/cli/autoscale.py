@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -103,11 +104,11 @@ def plan(
     wants_json: bool,
 ) -> None:
     """Plan the cheapest nodes for pods from a file; no cluster is asked."""
-    from autoscaler.inputs.offline_plan import run_plan  # noqa: PLC0415
+    from autoscaler.inputs.offline_plan import catalog_file, run_plan  # noqa: PLC0415
 
     run_plan(
         pods=pods,
-        catalog=catalog_file(catalog),
+        catalog=catalog_file(catalog, tell=partial(click.echo, err=True)),
         nodes=nodes,
         policy=policy,
         zones=tuple(zone for zone in zones.split(",") if zone),
@@ -116,15 +117,6 @@ def plan(
         wants_json=wants_json,
         echo=click.echo,
     )
-
-
-def catalog_file(source: str) -> Path:
-    """The CSV file that ``--catalog`` names; that of ``ec2:REGION`` is asked of EC2."""
-    if not source.startswith("ec2:"):
-        return Path(source)
-    from autoscaler.cloud.catalog import PREFIX, live_catalog  # noqa: PLC0415
-
-    return live_catalog(source.removeprefix(PREFIX), tell=lambda line: click.echo(line, err=True))
 
 
 _namespace = click.option(

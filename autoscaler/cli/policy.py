@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from autoscaler.cli.autoscale import catalog_file, kubeconfig_option
+from autoscaler.cli.autoscale import kubeconfig_option
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -42,10 +43,12 @@ def check(file: Path) -> None:
 def diff(old: Path, new: Path, catalog: str | None) -> None:
     """Say in words and dollars what an edit from OLD to NEW changes, and what of it waits for `pulumi up`."""
     from autoscaler.config.policy import read_policy  # noqa: PLC0415
+    from autoscaler.inputs.offline_plan import catalog_file  # noqa: PLC0415
     from autoscaler.inputs.tables import read_catalog  # noqa: PLC0415
     from autoscaler.views.policy import compared, prices_of  # noqa: PLC0415
 
-    price_of = prices_of(read_catalog(catalog_file(catalog)) if catalog else ())
+    file = catalog_file(catalog, tell=partial(click.echo, err=True)) if catalog else None
+    price_of = prices_of(read_catalog(file) if file else ())
     for line in compared(read_policy(old), read_policy(new), price_of=price_of):
         click.echo(line)
 

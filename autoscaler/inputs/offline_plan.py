@@ -128,6 +128,15 @@ def plan_offline(
     return replace(found, seconds=clock() - began)
 
 
+def catalog_file(source: str, *, tell: Callable[[str], None]) -> Path:
+    """The CSV file that ``--catalog`` names; that of ``ec2:REGION`` is asked of EC2, and ``tell`` hears its age."""
+    if not source.startswith("ec2:"):
+        return Path(source)
+    from autoscaler.cloud.catalog import PREFIX, live_catalog  # noqa: PLC0415 - boto3 is slow to import
+
+    return live_catalog(source.removeprefix(PREFIX), tell=tell)
+
+
 def run_plan(
     *,
     pods: str,

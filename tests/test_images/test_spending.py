@@ -51,6 +51,18 @@ def planned(job: str = JOB, *, gpus: int | None = None, most: int | None = None)
     return CliRunner().invoke(jobs, words, catch_exceptions=False)
 
 
+def test_prices_of_a_region_are_had_as_autoscale_plan_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From what EC2 said this day; its age is told."""
+    from_file = planned().output
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "spillway" / "catalogs" / "us-east-1.csv"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(CATALOG)
+    done = CliRunner().invoke(jobs, ["plan", "job.yaml", "--catalog", "ec2:us-east-1"], catch_exceptions=False)
+    assert done.stdout == from_file
+    assert "catalogue of us-east-1: as EC2 had it" in done.stderr
+
+
 def test_what_fits_on_ones_own_machine_costs_nothing() -> None:
     """The whole job."""
     done = planned(gpus=2)
