@@ -612,12 +612,11 @@ def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Ec2(a_policy(), connect("us-east-1")).groups()
 
 
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Aws, Policy]]:
-    """The stand-in for AWS with one group, for tests that need AWS to remember."""
-    directory = tmp_path_factory.mktemp("aws")
-    _, policy = write_policy(directory)
-    with stand_in_aws(directory / "state", boot_delay="200ms") as aws:
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Iterator[tuple[Aws, Policy]]:
+    """The stand-in for AWS with one group that no other test has left instances in: AWS remembers."""
+    _, policy = write_policy(tmp_path)
+    with stand_in_aws(tmp_path / "state", boot_delay="200ms") as aws:
         aws.make_groups(policy)
         yield aws, policy
 
