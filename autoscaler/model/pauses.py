@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -98,6 +98,17 @@ def budget_of(*, entry: str = "", namespace: str = "", owner: str = "") -> str:
     """The scope of a spent budget: of all, of a policy entry, of a namespace, or of an owner."""
     name = f"{_NAMESPACE}{namespace}" if namespace else f"{_OWNER}{owner}" if owner else entry
     return f"{BUDGET}.{name}" if name else BUDGET
+
+
+def stop_buying(pauses: Iterable[Pause], entry: str) -> tuple[Pause, ...]:
+    """Those by which nothing is bought in the entry's groups: each of them has to end first."""
+    return tuple(one for one in pauses if one.stops_buying(entry))
+
+
+def spent_for(pauses: Iterable[Pause], *, namespace: str, owners: Collection[str]) -> Pause | None:
+    """The budget by which nothing is bought for pods of the namespace and of these owners; the namespace's first."""
+    found = [one for one in pauses if one.namespace == namespace != "" or (one.owner and one.owner in owners)]
+    return min(found, key=lambda one: (not one.namespace, one.owner), default=None)
 
 
 def in_force(pauses: Iterable[Pause], now: datetime) -> tuple[Pause, ...]:

@@ -20,7 +20,7 @@ from autoscaler.model.actions import BUSY, PATIENCE, PAUSED
 from autoscaler.model.cluster import FOREVER, Cluster
 from autoscaler.model.labels import OWNER
 from autoscaler.model.needed_changes import TIME_COMES, NeededChange
-from autoscaler.model.pauses import Pause
+from autoscaler.model.pauses import Pause, spent_for
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Demand
@@ -72,8 +72,7 @@ class Patience:
         self._places = [place for place in snapshot.places if place.tier == ON_PREM_TIER]
         self._releases: list[Release] | None = None
         self._waiting: list[tuple[list[Task], Start, timedelta | None]] = []
-        self._of_namespaces = {pause.namespace: pause for pause in cluster.pauses if pause.namespace}
-        self._of_owners = {pause.owner: pause for pause in cluster.pauses if pause.owner}
+        self._spent = tuple(pause for pause in cluster.pauses if pause.namespace or pause.owner)
 
     @property
     def now(self) -> datetime:
@@ -92,15 +91,14 @@ class Patience:
         """
         if gang.name in self._unbought or self.of(gang) >= FOREVER:
             return gang.name
-        pause = self._spent(gang)
+        pause = self._budget_of(gang)
         return pause.scope if pause is not None else ""
 
-    def _spent(self, gang: Gang) -> Pause | None:
-        found = self._of_namespaces.get(gang.namespace)
-        if found is not None or not self._of_owners:
-            return found
+    def _budget_of(self, gang: Gang) -> Pause | None:
+        if not self._spent:
+            return None
         owners = {pod.labels.get(OWNER, "") for pod in gang.waiting}
-        return next((self._of_owners[name] for name in sorted(owners) if name in self._of_owners), None)
+        return spent_for(self._spent, namespace=gang.namespace, owners=owners)
 
     def forget(self) -> None:
         """No pod has been asked yet."""
@@ -139,7 +137,7 @@ class Patience:
         """Where nothing is bought for it, whatever is expected."""
         if gang.name in self._unbought:
             return Wait(self._unbought[gang.name], cause=BUSY)
-        if (pause := self._spent(gang)) is not None:
+        if (pause := self._budget_of(gang)) is not None:
             because = f"buying for it would cost {usd_per_hour:.2f} $/h, but {pause}"
             change = NeededChange("other", other=TIME_COMES, note=pause.ends_if)
             return Wait(because, (change,), PAUSED)

@@ -21,7 +21,8 @@ from typing import Final
 from autoscaler.config.policy import Elastic
 from autoscaler.model.actions import Resize
 from autoscaler.model.cluster import Cluster, ElasticRole, Pod
-from autoscaler.model.labels import COMPLETION_INDEX, HOSTNAME, RESERVED
+from autoscaler.model.labels import COMPLETION_INDEX, HOSTNAME, OWNER, RESERVED
+from autoscaler.model.pauses import spent_for
 from autoscaler.planner.demand.gangs import Gang, pinned_to, waits
 from autoscaler.planner.elastic.sizes import sizes
 from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Follower, Look, Sizes
@@ -179,6 +180,7 @@ class _Resizing:
             if job.follows or not role.is_placed:
                 continue
             team = (role, *following[job.key])
+            paid = self._paid(team)
             yield ElasticJob(
                 name=job.key,
                 task=role.task,
@@ -192,9 +194,17 @@ class _Resizing:
                 stays=any(one.job.stays for one in team),
                 restart=job.restart or _NO_TIME,
                 warm_up=job.warm_up or _NO_TIME,
-                usd_per_hour=self.rules.usd_per_hour if job.usd_per_hour is None else job.usd_per_hour,
-                paid=self._paid(team),
+                usd_per_hour=self._may_spend(team, paid),
+                paid=paid,
             )
+
+    def _may_spend(self, team: Sequence[Role], paid: Mapping[str, float]) -> float:
+        """Where a budget of the namespace or of an owner is spent, no more than it does."""
+        job = team[0].job
+        own = self.rules.usd_per_hour if job.usd_per_hour is None else job.usd_per_hour
+        owners = {one.task.labels.get(OWNER, "") for one in team}
+        is_spent = spent_for(self.cluster.pauses, namespace=job.namespace, owners=owners) is not None
+        return min(own, sum(paid.values())) if is_spent else own
 
     def _may_grow(self, role: Role) -> bool:
         """Whether its minimum runs, and no task of it waits for a node that is on its way or bought now."""

@@ -64,8 +64,7 @@ def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings) -> Ite
             f"it {again} at {closed.failed:%Y-%m-%d %H:%M:%S} UTC ({closed.code}), and is left alone until "
             f"{closed.until:%Y-%m-%d %H:%M:%S} UTC{_said(group, closed.code)}"
         )
-    if group.name in fleet.paused:
-        yield str(fleet.paused[group.name])
+    yield from map(str, fleet.paused.get(group.name, ()))
     yield from _limits(group, policy, left)
     room = group.maximum - fleet.size_of(group)
     if room < 1 and entry is not None:

@@ -99,7 +99,10 @@ def overview(cluster: Cluster, policy: Policy, plan: Plan) -> Overview:
     found = standings(cluster, policy, plan)
     lines = list(_nodes(found.nodes))
     closed = {name: f"{one.code} until {one.until:%Y-%m-%d %H:%M:%S} UTC" for name, one in found.fleet.closed.items()}
-    closed |= {name: f"paused: {pause.because or pause.what}" for name, pause in found.fleet.paused.items()}
+    closed |= {
+        name: f"paused: {'; '.join(pause.because or pause.what for pause in pauses)}"
+        for name, pauses in found.fleet.paused.items()
+    }
     return Overview(
         decided=cluster.seen_at,
         usd_per_hour=plan.usd_per_hour,

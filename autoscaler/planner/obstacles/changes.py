@@ -145,7 +145,7 @@ def _of_groups(found: Found, bought: list[Group], search: Search) -> Iterator[Ne
         if missing or behind:
             yield NeededChange("policy", run=PULUMI_UP, groups=tuple(sorted({*missing, *behind})))
     if found.leaves_out("resume"):
-        paused = {pause for group in names.values() if (pause := search.pause_of(group)) is not None}
+        paused = {pause for group in names.values() for pause in search.pauses_of(group)}
         yield from (resumed(pause) for pause in sorted(paused, key=lambda one: one.scope))
     if found.leaves_out("capacity"):
         closed = {group.entry for name, group in names.items() if name in search.fleet.closed}

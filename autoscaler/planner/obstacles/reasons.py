@@ -168,9 +168,8 @@ class Reasons:
         there = {group.name for group in self.search.cluster.groups}
         counts = Counter(group.name for group in bought)
         groups = {group.name: group for group in bought}
-        for pause in dict.fromkeys(self.search.pause_of(group) for group in groups.values()):
-            if pause is not None:
-                yield PAUSED, str(pause)
+        for pause in dict.fromkeys(pause for group in groups.values() for pause in self.search.pauses_of(group)):
+            yield PAUSED, str(pause)
         for name, count in sorted(counts.items()):
             group, closed = groups[name], self.search.fleet.closed.get(name)
             if closed is not None:

@@ -14,7 +14,7 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.model.constraints import Taint
-from autoscaler.model.pauses import Pause
+from autoscaler.model.pauses import Pause, stop_buying
 from autoscaler.model.resources import Resources
 from autoscaler.planner.obstacles.closed_nodes import ClosedNodes, is_cordoned
 from autoscaler.planner.obstacles.relaxations import (
@@ -257,7 +257,7 @@ class Search:
             ("nodes", limits.nodes is not None),
             ("gpus", limits.gpus is not None),
             ("quota", ceilings.quotas),
-            ("resume", any(self.pause_of(group) for group in self._all_groups())),
+            ("resume", any(self.pauses_of(group) for group in self._all_groups())),
             ("capacity", self.fleet.closed),
             ("max", self.policy.groups),
             ("pulumi", self.policy.groups),
@@ -309,11 +309,11 @@ class Search:
                 yield replace(one, buyable=self.market.bought[one.group.name] + many)
 
     def _is_paused(self, group: Group, without: Collection[What]) -> bool:
-        return "resume" not in without and self.pause_of(group) is not None
+        return "resume" not in without and bool(self.pauses_of(group))
 
-    def pause_of(self, group: Group) -> Pause | None:
+    def pauses_of(self, group: Group) -> tuple[Pause, ...]:
         """Why nothing is bought in it, also where it is not there yet."""
-        return next((one for one in reversed(self.cluster.pauses) if one.stops_buying(group.entry)), None)
+        return stop_buying(self.cluster.pauses, group.entry)
 
     def _all_groups(self) -> list[Group]:
         return [one.group for one in (*self.market.offerings, *self._unbuilt_offerings())]

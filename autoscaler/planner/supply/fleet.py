@@ -19,7 +19,7 @@ from autoscaler.model.cluster import Cluster, Group, Instance, Node, Notice, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.node_index import NodeIndex
-from autoscaler.model.pauses import Pause
+from autoscaler.model.pauses import Pause, stop_buying
 from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
 from autoscaler.model.resources import PODS, Resources
 from autoscaler.planner.supply.backoffs import learnt
@@ -98,7 +98,7 @@ class Fleet:
     """Names of nodes whose instances are being ended."""
     unlisted: frozenset[str]
     """Names of nodes of groups that do not have their instances yet, as far as EC2's list tells."""
-    paused: Mapping[str, Pause] = field(default_factory=dict)
+    paused: Mapping[str, tuple[Pause, ...]] = field(default_factory=dict)
     """Group name -> why nothing is bought in it."""
     hands_off: frozenset[str] = frozenset()
     """Names of groups in which no node is cordoned or terminated, by an operator's pause."""
@@ -206,12 +206,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
         stirring=members.stirring,
         leaving=leaving,
         unlisted=frozenset(members.strays),
-        paused={
-            group.name: pause
-            for group in groups
-            for pause in reversed(cluster.pauses)
-            if pause.stops_buying(group.entry)
-        },
+        paused={group.name: found for group in groups if (found := stop_buying(cluster.pauses, group.entry))},
         hands_off=hands_off,
         ghosts=ghosts,
         noticed=noticed,

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Memory, Resize, Step
 from autoscaler.model.cluster import Cluster, ElasticRole, GangRef, Pod
 from autoscaler.model.constraints import Taint, Toleration
+from autoscaler.model.pauses import Pause, budget_of
 from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.plan import plan
 from tests import examples
@@ -41,6 +43,7 @@ class Submitted:
     server_cpu: int = 1
     priority: int = 0
     usd: float = 0.0
+    owner: str = ""
 
 
 @dataclass
@@ -53,6 +56,7 @@ class ElasticWorld(World):
     admitted: set[str] = field(default_factory=set)
     """Pods that the plan that is being carried out gives a node."""
     resized: list[Resize] = field(default_factory=list)
+    pauses: tuple[Pause, ...] = ()
 
     def submit(self, job: Submitted) -> None:
         """Its Jobs begin at their least."""
@@ -104,7 +108,7 @@ class ElasticWorld(World):
             cpu=job.cpu if name.endswith("-worker") else job.server_cpu,
             created=self.now,
             priority=job.priority,
-            labels={words.COMPLETION_INDEX: str(index)},
+            labels={words.COMPLETION_INDEX: str(index), words.OWNER: job.owner},
             gang=GangRef("team", job.name, size=size, minimum=needed),
             gates=(words.GATE,),
             owner=f"Job/{name}",
@@ -118,7 +122,7 @@ class ElasticWorld(World):
             told = _DECODER.decode(msgspec.json.encode(raw))
             found["team", key.partition("/")[2]] = (told.metadata.version(), job_from(told))
         self.store.replace(JOBS, found)
-        return super().look()
+        return replace(super().look(), pauses=self.pauses)
 
     def _may(self, step: Step) -> None:
         """Sizes stay within what was asked, and change once in an interval."""
@@ -223,6 +227,32 @@ def test_nothing_is_bought_for_growth_unless_the_job_says_what_it_may_cost() -> 
         world.submit(Submitted("a", workers=(1, 3 * per_node), usd=usd))
         world.settle(20)
         assert (world.bought, sizes_of(world)["a-worker"]) == (nodes, 1 + nodes * per_node)
+
+
+@pytest.mark.parametrize(
+    ("budget", "is_spent"),
+    [
+        (budget_of(namespace="team"), True),
+        (budget_of(owner="ada"), True),
+        (budget_of(namespace="other"), False),
+        (budget_of(owner="bob"), False),
+    ],
+)
+def test_a_spent_budget_ends_growth_for_money_and_keeps_what_is_paid_for(budget: str, is_spent: bool) -> None:  # noqa: FBT001
+    """Of the job's namespace or owner; it still grows into what is there."""
+    group = a_group("cpu", maximum=3)
+    per_node = int(group.allocatable["cpu"] / 1000)
+    world = a_world(1, groups=(group,))
+    world.submit(Submitted("a", workers=(1, 3 * per_node), usd=1.5 * group.usd_per_hour, owner="ada"))
+    world.settle(20)
+    assert (world.bought, sizes_of(world)["a-worker"]) == (1, 1 + per_node)
+    world.pauses = (Pause(budget),)
+    world.api.jobs["team/a-worker"]["metadata"]["annotations"][words.ELASTIC_USD] = f"{9 * group.usd_per_hour:g}"
+    world.settle(20)
+    assert world.bought == (1 if is_spent else 3)
+    world.nodes["own-1"] = replace(world.nodes["own-0"], name="own-1", labels={words.HOSTNAME: "own-1"})
+    world.settle(20)
+    assert sizes_of(world)["a-worker"] == (2 + per_node if is_spent else 3 * per_node)
 
 
 def test_a_job_grows_onto_nodes_that_it_tolerates_and_onto_none_that_is_kept_for_others() -> None:

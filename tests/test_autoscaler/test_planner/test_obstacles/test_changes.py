@@ -220,6 +220,14 @@ def test_what_is_closed_is_asked_again_after_the_last_of_its_groups() -> None:
     assert changes(search=search) == ()
 
 
+def test_each_pause_that_stops_buying_in_a_group_has_to_end() -> None:
+    """Its own, and that of all; not that of another group. What is said in words names both too."""
+    pauses = (Pause("all", "night"), Pause("group.cpu", "audit"), Pause("group.gpu-a10g", "audit"))
+    search = a_search(a_cluster(groups=[GROUP, a_group("cpu")], pods=[POD], pauses=pauses))
+    assert changes(Relaxation("resume"), search=search) == (resumed(pauses[0]), resumed(pauses[2]))
+    assert search.fleet.paused[GROUP.name] == (pauses[0], pauses[2])
+
+
 @pytest.mark.parametrize(
     ("pause", "kind", "text"),
     [
