@@ -286,6 +286,9 @@ class Job(Document):
     )
     priority: str = Field(default="", description="name of a PriorityClass (Slurm: QOS)")
     queue: str = Field(default="", description="name of a queue (Slurm: partition)")
+    owner: str = Field(
+        default="", description=f"whose budget it counts for, e.g. ada: the label {words.OWNER} (Slurm: account)"
+    )
     data_dir: str = Field(default="", description="where the data are; tasks see it as $(DATA_DIR)")
     train_dir: str = Field(default="", description="where results go; tasks see it as $(TRAIN_DIR)")
     depends_on: dict[Name, tuple[Name, ...]] = Field(
@@ -325,6 +328,13 @@ class Job(Document):
         if queue and not _QUEUE.fullmatch(queue):
             raise ValueError("is not the name of a queue: letters, digits, dashes, dots and underscores")
         return queue
+
+    @field_validator("owner")
+    @classmethod
+    def _can_be_a_label(cls, owner: str) -> str:
+        if not re.fullmatch(LABEL_VALUE, owner):
+            raise ValueError(f"must be the value of a label: {LABEL_VALUE_IS}")
+        return owner
 
     @field_validator("data_dir", "train_dir")
     @classmethod

@@ -27,6 +27,7 @@ def read(document: Mapping[str, Any]) -> Imported:
     """The job. Raises ``BadInput`` where the document is no TFJob."""
     source = Foreign(document, what="TFJob")
     policy = ("spec", "runPolicy")
+    owner = source.take("metadata", "labels", words.OWNER, default="")
     for path in (("apiVersion",), ("kind",), ("metadata", "labels"), (*policy, "cleanPodPolicy")):
         source.take(*path)
     if source.take("spec", "enableDynamicWorker"):
@@ -39,6 +40,7 @@ def read(document: Mapping[str, Any]) -> Imported:
         "namespace": source.take("metadata", "namespace", default="default"),
         "gang": source.take(*policy, "schedulingPolicy", "minAvailable") is not None,
         "queue": source.take(*policy, "schedulingPolicy", "queue", default=""),
+        "owner": owner,
         "success": "all" if source.take("spec", "successPolicy") == "AllWorkers" else "first",
         "retain": "forever" if retain is None else f"{retain}s",
         "failure": failure | ({"deadline": f"{deadline}s"} if deadline else {}),

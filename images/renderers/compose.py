@@ -19,6 +19,7 @@ from images.renderers.rendering import Rendering, elastic_losses, image_of, loss
 ONE_ENGINE: Final = {
     "priority": "one engine has no priorities",
     "queue": "one engine has no queues",
+    "owner": "nothing is paid for",
     "namespace": "one engine has no namespaces",
     "expected": "nothing plans by it",
     "patience": "nothing is bought",

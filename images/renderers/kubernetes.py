@@ -288,4 +288,5 @@ def metadata(job: Job, name: str, *, role: str | None = None) -> Manifest:
 
 
 def _labels(job: Job, *, role: str | None) -> dict[str, str]:
-    return {words.JOB: job.name} | ({words.ROLE: role} if role else {})
+    owner = {words.OWNER: job.owner} if job.owner else {}
+    return {words.JOB: job.name} | ({words.ROLE: role} if role else {}) | owner

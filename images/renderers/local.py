@@ -15,6 +15,7 @@ _LOSSES: Final = {
     "retain": "what a job wrote stays until `spillway jobs delete`",
     "priority": "all processes are alike",
     "queue": "nothing queues here",
+    "owner": "nothing is paid for",
     "namespace": "one machine has no namespaces",
     "expected": "nothing plans by it",
     "patience": "nothing is bought",

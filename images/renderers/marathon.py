@@ -26,6 +26,7 @@ _LOSSES: Final = {
     "retain": "a group stays until it is deleted",
     "priority": "apps have no priority",
     "queue": "Marathon has no queues",
+    "owner": "Spillway buys nothing for groups",
     "namespace": "groups have no namespace",
     "expected": "nothing plans by it",
     "patience": "nothing is bought",

@@ -140,6 +140,8 @@ def _of_the_job(job: Job) -> list[str]:
         options.append(f"--time={math.ceil(job.failure.deadline.total_seconds() / 60)}")
     if job.queue:
         options.append(f"--partition={job.queue}")
+    if job.owner:
+        options.append(f"--account={job.owner}")
     if job.priority:
         options.append(f"--qos={job.priority}")
     return [f"#SBATCH {option}\n" for option in options]

@@ -32,6 +32,7 @@ _LOSSES: Final = {
     "success": "a service does not say when the whole has succeeded",
     "retain": "the log aggregation keeps what it is set up to keep",
     "priority": "services have no priority",
+    "owner": "Spillway buys nothing for services",
     "namespace": "YARN has no namespaces",
     "expected": "nothing plans by it",
     "patience": "nothing is bought",

@@ -49,6 +49,7 @@ _TFJOBS = st.fixed_dictionaries(
         "retain": st.sampled_from(["forever", "60s", "24h"]),
         "failure": st.sampled_from([{"restarts": 0}, {"restarts": 9, "deadline": "1h"}]),
         "priority": st.just("urgent"),
+        "owner": st.just("ada"),
         "node_selector": st.just({"a": "b"}),
         "tolerations": st.just([{"key": "spot", "operator": "Exists"}]),
     },

@@ -30,6 +30,7 @@ OTHERWISE: dict[str, Any] = {
     "retain": "forever",
     "priority": "urgent",
     "queue": "night",
+    "owner": "ada",
     "data_dir": "/data",
     "train_dir": "/results",
     "network": "host",
