@@ -13,7 +13,7 @@ import images.backends.following
 from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
-from images.backends.following import follow
+from images.backends.following import follow, look
 from images.cli import jobs
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 from tests.test_images.test_backends.test_kubernetes import listed
@@ -77,6 +77,21 @@ def test_each_change_is_told_once_until_the_end(api: FakeApi, tmp_path: Path) ->
     ]
     assert stages[0].detail == "w-0, w-1: waits: limits.gpus is reached"
     assert stages[1].detail.startswith("1 x g5.12xlarge in us-east-1a, $5.67 per hour")
+
+
+@pytest.mark.parametrize(("node", "asks"), [("n", True), ("", False)])
+def test_events_are_asked_for_where_a_pod_has_a_node_also_where_others_wait(
+    api: FakeApi, tmp_path: Path, *, node: str, asks: bool
+) -> None:
+    """They say what its image does; why the others wait the autoscaler has said."""
+    moments(
+        api,
+        pods=[(pod(0), pod(1, node=node))],
+        jobs=[listed(job())],
+        said=[{"lines": ["", "w-0: waits: x"], "coming": []}],
+    )
+    look(Kube.connect(api.kubeconfig(tmp_path)), namespace="default", name="mnist", autoscaler="spillway")
+    assert any(one.path.endswith("/events") for one in api.asked) is asks
 
 
 def test_a_job_that_is_not_there_is_not_followed(api: FakeApi, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from click.testing import CliRunner, Result
 from autoscaler.model.errors import BadInput
 from images.backends import local
 from images.backends.devices import VISIBLE, devices, given_to
-from images.backends.states import RoleState
+from images.backends.states import RoleState, Stage
 from images.cli import jobs
 from images.jobs import Job
+from tests.builders import NOW
 from tests.test_images.test_launcher import is_there, until
 
 TRAIN = f"""\
@@ -239,6 +241,14 @@ def test_a_job_is_followed_to_its_end_and_its_exit_status_is_told() -> None:
     assert typed("submit", "job.yaml").exit_code == 0
     followed = typed("follow", "bad")
     assert (followed.exit_code, followed.output.splitlines()[-1][-18:]) == (1, " UTC ended: failed")
+
+
+def test_a_job_starts_until_all_of_its_tasks_run() -> None:
+    """And is told how many do."""
+    servers = RoleState("mnist", "", "ps", 0, 1, 0, 0, 0, "running", NOW)
+    workers = replace(servers, role="worker", waiting=2, running=1, state="waiting")
+    assert local._stage([servers, workers]) == Stage("starting", "2 of 4 tasks run")
+    assert local._stage([servers, replace(workers, waiting=0, running=3)]) == Stage("running", "4 of 4 tasks run")
 
 
 @pytest.mark.parametrize("state", [None, ""])

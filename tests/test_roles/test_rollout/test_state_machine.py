@@ -599,3 +599,31 @@ def test_whatever_happens_and_whenever_the_controller_dies(  # noqa: PLR0917 - w
         gang = any(pod.stays for pod in marks.nodes[name].residents)
         assert machines[name].installed == "new" or name in rolled.held or name in rolled.failed or rolled.halted
         assert machines[name].installed == "old" or not gang
+
+
+class Clinging(MemoryMarks):
+    """Pods stay: their budget lets none go."""
+
+    def evict(self, pod: Resident) -> str:
+        """Refused, in the API server's words."""
+        return f"{pod.key}: Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def test_a_node_that_cannot_be_emptied_in_time_is_opened_again_and_the_next_one_follows() -> None:
+    """Nothing is changed on it. It is given the whole time, and no more; a third that waits is told of as well."""
+    killer = Killer()
+    machines, nodes = fleet(3)
+    gang = Resident(key="ml/worker-0", holds_gpu=True, stays="is part of the running gang train")
+    nodes["n02"] = replace(nodes["n02"], residents=(gang,))
+    nodes["n00"] = replace(nodes["n00"], residents=(Resident(key="ml/web", holds_gpu=True),))
+    marks, told = Clinging(nodes, killer, max_down=1), list[str]()
+    hosts = MemoryHosts(machines, killer)
+    rolled = roll(hosts, marks, None, Rules(), dict.fromkeys(machines, "r0"), told=told)
+    assert rolled.held["n00"] == "it could not be emptied in 10 s"
+    assert gang.stays in rolled.held["n02"]
+    assert "n00: it could not be emptied in 10 s: opened again" in told
+    assert (
+        len([line for line in told if "disruption budget" in line]) == 12
+    )  # it is asked once a second, at either end too
+    assert not marks.nodes["n00"].is_cordoned
+    assert (machines["n00"].installed, rolled.changed) == ("old", ["n01"])

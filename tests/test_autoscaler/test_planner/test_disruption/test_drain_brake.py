@@ -15,6 +15,7 @@ from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Memory, Plan, Remove
 from autoscaler.model.cluster import Cluster, Group, Node, Notice, Pod
+from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, TOLERATES_GPU, a_cluster, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 
@@ -77,6 +78,25 @@ def test_of_nodes_that_fall_silent_together_a_share_is_replaced_in_each_interval
     gone = replace(group, instances=tuple(one for one in group.instances if one.id in left), desired=MANY - 2)
     after = plan(look_at(gone, nodes[2:], seen_at=later(hours=1, minutes=10)), braked(), again.memory)
     assert closed(after) == [nodes[2].name]  # 0.1 of the 18 that are left
+
+
+def test_a_node_whose_time_is_over_to_the_second_is_held_back_by_the_brake_all_the_same() -> None:
+    """And is told why, not that its instance ends now."""
+    group, nodes = silent(2)
+    end = later(minutes=40) + braked().scale_down.unready_after
+    done = plan(look_at(group, nodes, seen_at=end), braked(), Memory())
+    first, second = sorted(node.name for node in nodes)
+    assert closed(done) == [first]
+    [held] = [line for line in done.warnings if second in line]
+    assert "scale_down.drains lets 1 of 2 EC2 nodes be drained in 10m" in held
+
+
+def test_the_brake_eases_when_the_first_of_those_that_count_is_old_enough() -> None:
+    """One whose interval is over counts no more; where another may be begun with, nothing has to be waited for."""
+    begun = {"first": later(minutes=52), "second": later(minutes=55), "long ago": later(minutes=50)}
+    rules = Drains(share=0.1, every=EVERY)
+    assert DrainBrake(rules, MANY, later(hours=1), begun, {}).eases_at == later(hours=1, minutes=2)
+    assert DrainBrake(rules, 2 * MANY, later(hours=1), begun, {}).eases_at is None
 
 
 def test_one_node_may_always_be_drained_and_an_edit_lets_more() -> None:
