@@ -1,244 +1,26 @@
-"""A job as a researcher describes it: roles of like tasks, what ends it, what becomes of it.
-
-The one description that every renderer reads. TensorFlow's roles are those of ``TF_CONFIG``:
-https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
-"""
+"""A job as a researcher describes it: its roles, what ends it, what becomes of it. All renderers read this."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from autoscaler.config.documents import Document, Span, parse_span
-from autoscaler.config.image_names import ImageName
-from autoscaler.config.labels_and_taints import LABEL_KEY, LABEL_VALUE, LABEL_VALUE_IS, Name
+from autoscaler.config.documents import Document
+from autoscaler.config.labels_and_taints import LABEL_VALUE, LABEL_VALUE_IS, Name
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import FOREVER
-from autoscaler.model.resources import Resources, parse_quantity
-from images.launcher import GRACE, VIEWS
+from autoscaler.model.resources import Resources
+from images.job_roles import ROLES, SERVING, Role, TolerationEntry
+from images.job_values import BUCKET, Bounded, LogPlace, SpanOrForever, is_key, seconds
 
-ROLES: Final = ("chief", "worker", "ps", "evaluator", "tensorboard")
-"""Roles whose meaning is known, in the order in which tasks are numbered; any other name is a role of one's own."""
-SERVING: Final = frozenset({"ps", "evaluator", "tensorboard"})
-"""Roles that wait for ever: others decide when the job has ended."""
-PORT: Final = 2222
-"""Where a task listens unless it says otherwise, as in TensorFlow's own examples."""
-_LAUNCHERS_OWN: Final = 10
-"""Seconds that the launcher has beyond the grace of its task: to end what is left of it, and to write down the exit."""
 _HOST_NAME_MAX: Final = 63
 _ENV_MAX: Final = 128 * 1024
 """Bytes that Linux takes in one environment variable (``MAX_ARG_STRLEN``)."""
-_CPUS_MAX: Final = 10_000
-_MEMORY_MIN, _MEMORY_MAX = 2**20, 2**50
-_COUNT_MAX: Final = 10_000
-_LONGEST: Final = timedelta(days=3650)
-_VARIABLE: Final = re.compile(r"[ -<>-~]+")
-"""Printable ASCII without ``=``, as Kubernetes has it."""
 _CLASS_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-BUCKET: Final = "s3://"
-_IN_BUCKET: Final = re.compile(r"s3://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[-\w.]+)*", re.ASCII)
 _QUEUE: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
-
-
-def _is_key(key: str) -> str:
-    if not re.fullmatch(LABEL_KEY, key):
-        raise ValueError(f"{key!r} is not the key of a label or taint: write one such as example.com/tier")
-    return key
-
-
-def _count(given: object) -> str:
-    least, _, most = str(given).partition("..")
-    try:
-        numbers = int(least), int(most or least)
-    except ValueError:
-        numbers = (0, 0)
-    if not 1 <= numbers[0] <= numbers[1] <= _COUNT_MAX:
-        raise ValueError(f"must be a number of tasks from 1 to {_COUNT_MAX}, or a range of them such as 2..8")
-    return str(given)
-
-
-def _cpus(amount: object) -> str:
-    if not 0 < parse_quantity(str(amount)) <= _CPUS_MAX:
-        raise ValueError("must be CPUs of one task, e.g. 8 or 500m")
-    return str(amount)
-
-
-def _memory(amount: object) -> str:
-    size = parse_quantity(str(amount))
-    if size < _MEMORY_MIN:
-        raise ValueError("must be memory of one task with its unit, e.g. 32Gi; without a unit these are bytes")
-    if size > _MEMORY_MAX:
-        raise ValueError("must be memory of one task, e.g. 32Gi: no machine has more than 1024Ti")
-    return str(amount)
-
-
-def _span_or_forever(given: object) -> timedelta:
-    span = FOREVER if given == "forever" else parse_span(given)
-    if span > _LONGEST and span != FOREVER:
-        raise ValueError("must be at most 3650d, or forever")
-    return span
-
-
-def _comes_to_an_end(span: timedelta) -> timedelta:
-    if span > _LONGEST:
-        raise ValueError("must be at most 3650d")
-    return span
-
-
-def _is_absolute(path: str) -> str:
-    if not path.startswith("/") or ".." in path.split("/") or "\n" in path:
-        raise ValueError("must be the absolute path of a directory, e.g. /data")
-    return path
-
-
-def _keeps_lines(place: str) -> str:
-    if not place.startswith(BUCKET):
-        return _is_absolute(place)
-    if not _IN_BUCKET.fullmatch(place):
-        raise ValueError("must be s3://BUCKET or s3://BUCKET/PREFIX, without a slash at its end, e.g. s3://team/logs")
-    return place
-
-
-_NUMBER_OR_TEXT: Final = WithJsonSchema({"type": ["number", "string"]})
-_SPAN_SCHEMA: Final = WithJsonSchema({"type": "string", "examples": ["90s", "2h"]})
-Count = Annotated[str, BeforeValidator(_count), _NUMBER_OR_TEXT]
-Cpus = Annotated[str, BeforeValidator(_cpus), _NUMBER_OR_TEXT]
-Memory = Annotated[str, BeforeValidator(_memory), WithJsonSchema({"type": "string", "examples": ["32Gi"]})]
-SpanOrForever = Annotated[timedelta, BeforeValidator(_span_or_forever), _SPAN_SCHEMA]
-Bounded = Annotated[Span, AfterValidator(_comes_to_an_end), _SPAN_SCHEMA]
-Directory = Annotated[str, AfterValidator(_is_absolute)]
-LogPlace = Annotated[str, AfterValidator(_keeps_lines)]
-
-
-class TolerationEntry(Document):
-    """A taint that the tasks may live with, as Kubernetes writes it; the one on GPU machines is seen to already."""
-
-    key: Annotated[str, AfterValidator(_is_key)] = Field(description="the taint's key, e.g. spot", min_length=1)
-    operator: Literal["Exists", "Equal"] = "Exists"
-    value: str = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-
-    @model_validator(mode="after")
-    def _value_is_compared(self) -> TolerationEntry:
-        if self.value and self.operator == "Exists":
-            raise ValueError(f"gives the value {self.value!r}, which only counts with operator: Equal")
-        return self
-
-
-class Volume(Document):
-    """A directory of a machine, or a PersistentVolumeClaim, that tasks see."""
-
-    mount: Directory = Field(description="where tasks see it, e.g. /data")
-    host: Directory | None = Field(default=None, description="directory of the machine, e.g. /srv/data")
-    claim: Name | None = Field(default=None, description="name of a PersistentVolumeClaim")
-    read_only: bool = False
-
-    @model_validator(mode="after")
-    def _has_one_source(self) -> Volume:
-        if (self.host is None) == (self.claim is None):
-            raise ValueError("needs one source: host (a directory of the machine) or claim (a PersistentVolumeClaim)")
-        return self
-
-
-class Idle(Document):
-    """When an idle task ends: one with a Jupyter server, as a rule. Its files stay."""
-
-    after: Bounded = Field(description="it ends after so long without use, e.g. 1h")
-    warning: Bounded = Field(default=timedelta(minutes=10), description="so long before that it says so, e.g. 10m")
-    by: Literal["kernels", "gpus"] = Field(
-        default="kernels",
-        description="kernels: Jupyter kernels and terminals that work are use, as are GPUs; gpus: GPUs alone",
-    )
-
-    @model_validator(mode="after")
-    def _is_said_before(self) -> Idle:
-        if not timedelta(0) < self.warning < self.after:
-            raise ValueError("warning must be shorter than after, and not nothing: it is said beforehand")
-        return self
-
-
-class Role(Document):
-    """The like tasks of one role."""
-
-    count: Count = Field(default="1", description="how many tasks: a number, or MIN..MAX for an elastic role")
-    cpus: Cpus = Field(description="CPUs of one task, e.g. 8 or 500m")
-    memory: Memory = Field(description="memory of one task, e.g. 32Gi")
-    gpus: int = Field(default=0, ge=0, le=64, description="GPUs of one task")
-    image: ImageName | None = Field(default=None, description="container image, e.g. team/mnist:1")
-    python: Directory | None = Field(
-        default=None, description="a virtual environment whose programs come first, where no containers are"
-    )
-    entry: tuple[str, ...] = Field(default=(), description="the program, e.g. [python, train.py]; else the image's own")
-    args: tuple[str, ...] = Field(default=(), description="its arguments; $(TASK_INDEX) and the like are filled in")
-    env: dict[str, str] = Field(default_factory=dict)
-    port: int = Field(default=PORT, ge=1, le=65_535, description="where each task listens")
-    restart: Literal["never", "node-failure", "on-failure", "always"] = Field(
-        default="on-failure", description="when a task starts again; on-failure includes node-failure"
-    )
-    essential: bool | None = Field(
-        default=None, description="whether its end is the job's; else: chief, or workers, or all that do not serve"
-    )
-    volumes: tuple[Volume, ...] = ()
-    checkpoint: tuple[str, ...] = Field(default=(), description="a program run before a task is ended from outside")
-    grace: Bounded = Field(
-        default=timedelta(seconds=GRACE),
-        description="from SIGTERM to SIGKILL when a task is ended from outside; half of it is for checkpoint, e.g. 5m",
-    )
-    idle: Idle | None = Field(default=None, description="ends a task that is idle, and says so beforehand")
-    annotations: dict[str, str] = Field(default_factory=dict, description="for Kubernetes")
-
-    @property
-    def ends_within(self) -> int:
-        """Seconds in which a task is gone that is told to end: of those beyond its grace the launcher has use."""
-        return math.ceil(self.grace.total_seconds()) + (_LAUNCHERS_OWN if self.entry else 0)
-
-    @property
-    def has_usual_grace(self) -> bool:
-        """What a target gives a task anyhow that runs without the launcher."""
-        return self.grace == timedelta(seconds=GRACE)
-
-    @property
-    def least(self) -> int:
-        """How many tasks it needs to run."""
-        return int(self.count.partition("..")[0])
-
-    @property
-    def most(self) -> int:
-        """How many tasks it can use."""
-        return int(self.count.rpartition("..")[2])
-
-    @field_validator("env")
-    @classmethod
-    def _leaves_our_variables_alone(cls, env: dict[str, str]) -> dict[str, str]:
-        for name in env:
-            if name in VIEWS or name.startswith("SPILLWAY_"):
-                raise ValueError(f"sets {name}, which Spillway writes itself: leave it out")
-            if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"sets {name!r}, which is not the name of a variable: write one such as EPOCHS")
-        return env
-
-    @field_validator("annotations")
-    @classmethod
-    def _leaves_our_annotations_alone(cls, annotations: dict[str, str]) -> dict[str, str]:
-        for key in map(_is_key, annotations):
-            if key.startswith(f"{words.PREFIX}/") and key != words.DO_NOT_DISRUPT:
-                raise ValueError(f"sets {key}, which Spillway writes itself: leave it out")
-        return annotations
-
-    @model_validator(mode="after")
-    def _can_be_started(self) -> Role:
-        if self.image is None and not self.entry:
-            raise ValueError("has neither image nor entry: give a container image, or the program to run, or both")
-        return self
-
-    def requests(self) -> Resources:
-        """What one task asks for, in the units of ``Resources``."""
-        return Resources.parse({"cpu": self.cpus, "memory": self.memory, words.GPU: self.gpus})
 
 
 class Failure(Document):
@@ -348,8 +130,8 @@ class Job(Document):
     def _selects_labels(cls, wanted: dict[str, str]) -> dict[str, str]:
         for key, value in wanted.items():
             if not re.fullmatch(LABEL_VALUE, value):
-                raise ValueError(f"wants {_is_key(key)} to be {value!r}, which no label is: {LABEL_VALUE_IS}")
-            _is_key(key)
+                raise ValueError(f"wants {is_key(key)} to be {value!r}, which no label is: {LABEL_VALUE_IS}")
+            is_key(key)
         return wanted
 
     @field_validator("roles")
@@ -474,8 +256,3 @@ def _write_spans(data: dict[str, Any]) -> None:
             data[key] = seconds(value)
         elif isinstance(value, dict):
             _write_spans(value)
-
-
-def seconds(span: timedelta) -> str:
-    """``90s``, ``0.25s``, ``forever``: exact, as files and annotations have it."""
-    return "forever" if span == FOREVER else f"{span.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.model.errors import BadInput, Unavailable
-from images.jobs import BUCKET
+from images.job_values import BUCKET
 
 _LINES: Final = "logs"
 _STARTED: Final = "%Y%m%dT%H%M%S.%f"

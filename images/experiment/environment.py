@@ -10,7 +10,8 @@ from typing import Any, Final, TypedDict
 from autoscaler.config.documents import parse_data
 from autoscaler.model.errors import BadInput
 from images.job_files import read_job
-from images.jobs import SERVING, Job, as_data
+from images.job_roles import SERVING
+from images.jobs import Job, as_data
 
 _TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 _SMALL: Final[Mapping[str, Any]] = {"cpus": 1, "memory": "1Gi"}

@@ -14,7 +14,7 @@ from autoscaler.model.errors import BadInput
 from images.importers.compose_service import Task, decoded, read_service
 from images.importers.compose_words import generalized, labels, unescaped
 from images.importers.reading import Foreign, Imported
-from images.jobs import PORT
+from images.job_roles import PORT
 from images.launcher import views
 
 _DIRECTORIES: Final = {"DATA_DIR": "data_dir", "TRAIN_DIR": "train_dir"}

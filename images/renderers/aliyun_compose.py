@@ -11,7 +11,8 @@ from typing import Any, Final
 from autoscaler.model.cluster import FOREVER
 from autoscaler.model.resources import parse_quantity
 from images.endpoints import environment
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.launcher import VIEWS, expand
 from images.renderers.compose import ONE_ENGINE, mounts, restart
 from images.renderers.kubernetes import POD_LOSSES, launcherless_losses

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from autoscaler.model.resources import parse_quantity
 from images.endpoints import environment, launch_settings
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.launcher import __file__ as launcher_file
 from images.launcher import expand
 from images.renderers.kubernetes import LAUNCHER, POD_LOSSES, launcherless_losses

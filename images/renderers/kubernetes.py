@@ -17,7 +17,9 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import FOREVER
 from autoscaler.model.errors import BadInput
 from images.endpoints import directories, launch_settings, tf_config_by_index
-from images.jobs import Job, Role, seconds
+from images.job_roles import Role
+from images.job_values import seconds
+from images.jobs import Job
 from images.launcher import __file__ as launcher_file
 from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, losses, refuse
 

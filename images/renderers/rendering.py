@@ -12,7 +12,8 @@ import yaml
 
 from autoscaler.model.errors import BadInput
 from autoscaler.model.resources import parse_quantity
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 
 Manifest = dict[str, Any]
 INDEX: Final = "$(TASK_INDEX)"

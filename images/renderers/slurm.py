@@ -14,7 +14,8 @@ from typing import Final
 
 from autoscaler.model.errors import BadInput
 from images.endpoints import launch_settings
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.launcher import __file__ as launcher_file
 from images.renderers.rendering import Rendering, elastic_losses, losses, mebibytes, refuse, whole_cpus
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from autoscaler.model.cluster import FOREVER
 from autoscaler.model.errors import BadInput
 from images.endpoints import directories, is_elastic
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.renderers.kubernetes import POD_LOSSES, launcherless_losses, metadata, pod
 from images.renderers.rendering import Manifest, Rendering, losses, refuse
 

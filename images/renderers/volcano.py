@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from autoscaler.model.cluster import FOREVER
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.renderers.kubernetes import POD_LOSSES, launcherless_losses, metadata
 from images.renderers.rendering import Manifest, Rendering, losses
 from images.renderers.tfjob import operated_pod

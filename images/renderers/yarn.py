@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from images.endpoints import directories, launch_settings, tf_config_by_index
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.launcher import __file__ as launcher_file
 from images.launcher import expand
 from images.renderers.kubernetes import POD_LOSSES, launcherless_losses

@@ -14,7 +14,8 @@ from autoscaler.model.errors import BadInput
 from images.cli import TARGETS, TEMPLATES, _age, jobs
 from images.endpoints import BACKENDS
 from images.job_files import read_job
-from images.jobs import Job, Role
+from images.job_roles import Role
+from images.jobs import Job
 from images.renderers import RENDERERS
 from tests.test_images.test_jobs import EXAMPLES, GOOD
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from autoscaler.model.errors import BadInput
 from images.job_files import read_job
-from images.jobs import Failure, Job, Role, as_data
+from images.job_roles import Role
+from images.jobs import Failure, Job, as_data
 from images.launcher import GRACE
 from images.renderers import RENDERERS
 from images.renderers.rendering import Rendering
