@@ -26,6 +26,8 @@ class _Kept:
     names: Callable[[str], Iterable[str]]
     """Of a run, below it; ``/`` between parts."""
     read: Callable[[str], bytes]
+    begun: Callable[[str], float]
+    """When the first line of a run was written, or thereabouts: seconds since the epoch."""
 
 
 def lines(*, place: str, job: str, role: str, index: int, before: datetime | None = None) -> Iterator[str]:
@@ -37,7 +39,7 @@ def lines(*, place: str, job: str, role: str, index: int, before: datetime | Non
     kept = (_in_bucket if place.startswith(BUCKET) else _in_directory)(place, job)
     if not kept.runs:
         raise BadInput(f"{place} has no run of a job {job!r}: is it the place that `logs` of its file names?")
-    submitted = _submitted(max(kept.runs, key=_order))
+    submitted = _submitted(_last(kept))
     runs = [run for run in kept.runs if _submitted(run) == submitted]
     names = [f"{run}/{name}" for run in runs for name in kept.names(run) if name.startswith(f"{_LINES}/")]
     found = [name for name in names if _task(name) == f"{role}-{index}" and _is_before(name, before)]
@@ -66,6 +68,14 @@ def _said(kept: _Kept, parts: Iterable[str]) -> Iterator[str]:
     return (line for name in parts for line in stripped(kept.read(name)))
 
 
+def _last(kept: _Kept) -> str:
+    """The run that was submitted last: of one backend by its name, between several by time."""
+    of_backends: dict[tuple[bool, bool], str] = {}
+    for run in sorted(kept.runs, key=_order):
+        of_backends[run[0].isalpha(), "T" in run] = run  # YARN's, times, and Slurm's numbers
+    return max(of_backends.values(), key=kept.begun) if len(of_backends) > 1 else next(iter(of_backends.values()))
+
+
 def _submitted(run: str) -> str:
     """What all runs of one submission have in common: Slurm's are ``JOB.RESTARTS``, of others there is one."""
     return run.partition(".")[0]
@@ -91,6 +101,7 @@ def _in_directory(place: str, job: str) -> _Kept:
         runs=tuple(path.name for path in folder.glob("*") if path.is_dir()),
         names=lambda run: (path.relative_to(folder / run).as_posix() for path in (folder / run).rglob("*.log")),
         read=lambda name: (folder / name).read_bytes(),
+        begun=lambda run: min((path.stat().st_mtime for path in (folder / run).rglob("*.log")), default=0.0),
     )
 
 
@@ -107,6 +118,10 @@ def _in_bucket(place: str, job: str) -> _Kept:
         except (BotoCoreError, ClientError) as error:
             raise Unavailable(f"cannot read {place}: {error}") from None
 
+    def begun(run: str) -> float:
+        found = s3.list_objects_v2(Bucket=bucket, Prefix=f"{start}{run}/{_LINES}/", MaxKeys=1)
+        return max((one["LastModified"].timestamp() for one in found.get("Contents", ())), default=0.0)
+
     def listed(what: str, key: str, below: str, **more: str) -> tuple[str, ...]:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=below, **more)
         return tuple(one[key].removeprefix(below) for page in pages for one in page.get(what, ()))
@@ -116,4 +131,5 @@ def _in_bucket(place: str, job: str) -> _Kept:
         runs=tuple(one.rstrip("/") for one in told(lambda: listed("CommonPrefixes", "Prefix", start, Delimiter="/"))),
         names=lambda run: told(lambda: listed("Contents", "Key", f"{start}{run}/")),
         read=lambda name: told(lambda: s3.get_object(Bucket=bucket, Key=start + name)["Body"].read()),  # noqa: PLW0108 - what it calls may fail
+        begun=lambda run: float(told(lambda: begun(run))),
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ class Bucket:
             for number, line in enumerate(text.splitlines(keepends=True), 1)
         }
         self.refuses = refuses
+        self.modified: dict[str, datetime] = {}
 
     def _maybe_refuse(self, operation: str) -> None:
         if self.refuses == operation:
@@ -58,6 +61,12 @@ class Bucket:
         for first in range(0, len(names), 2) if not Delimiter else ():
             yield {"Contents": [{"Key": name} for name in names[first : first + 2]]}
         yield {}
+
+    def list_objects_v2(self, *, Bucket: str, Prefix: str, MaxKeys: int) -> dict[str, Any]:  # noqa: N803
+        """The first ones by name."""
+        assert Bucket == "b"
+        names = sorted(name for name in self.files if name.startswith(Prefix))[:MaxKeys]
+        return {"Contents": [{"Key": name, "LastModified": self.modified[name]} for name in names]} if names else {}
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
         """One file."""
@@ -121,3 +130,25 @@ def test_the_last_run_is_the_last_by_its_numbers(tmp_path: Path, before: str, la
         (tmp_path / "j" / run / "logs").mkdir(parents=True)
         (tmp_path / "j" / run / "logs" / "worker-0.0.log").write_text(f"1 t {run}\n")
     assert list(kept.lines(place=str(tmp_path), job="j", role="worker", index=0)) == [last]
+
+
+@pytest.mark.parametrize("in_bucket", [True, False])
+@pytest.mark.parametrize("last", ["20261124T100000Z", "777.0", "container_1761_0001"])
+def test_between_runs_of_several_backends_the_last_is_the_last_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, *, in_bucket: bool
+) -> None:
+    """Their names cannot be compared."""
+    runs = ["20261123T100000Z", "20261124T100000Z", "9.0", "777.0", "container_1760_9999", "container_1761_0001"]
+    names = {run: f"{run}/logs/worker-0.1.log" for run in runs}
+    hour = {run: 3600.0 * (number + 9 * (run == last)) for number, run in enumerate(runs)}
+    bucket = Bucket("")
+    bucket.files = {f"j/{names[run]}/00000001": f"1 t {run}\n" for run in runs}
+    bucket.modified = {f"j/{names[run]}/00000001": datetime.fromtimestamp(hour[run], UTC) for run in runs}
+    monkeypatch.setattr(boto3, "client", lambda _service: bucket)
+    for run in runs:
+        file = tmp_path / "j" / names[run]
+        file.parent.mkdir(parents=True)
+        file.write_text(f"1 t {run}\n")
+        os.utime(file, (hour[run], hour[run]))
+    place = "s3://b" if in_bucket else str(tmp_path)
+    assert list(kept.lines(place=place, job="j", role="worker", index=0)) == [last]
